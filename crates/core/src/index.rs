@@ -1,0 +1,246 @@
+//! The seam between the engine and its indexes: a persistent ordered map from key to [`Entry`] that changes only by whole sorted runs and by its own jobs.
+//!
+//! How a change becomes visible, always in this order, always by the engine:
+//! 1. the index writes files (they are synced, and so is their directory) and hands back an [`IndexChange`] that nobody sees yet;
+//! 2. the engine has synced the log up to the newest sequence number the change holds, appends the change's edit to the manifest and syncs it;
+//! 3. the engine calls [`Index::apply`], and installs the new [`IndexView`] in its version.
+//!
+//! A crash before the end of 2 leaves files that no manifest names; opening removes them. Views are immutable; files that a newer view has dropped are removed
+//! when the last view that names them goes.
+//!
+//! **Architecture invariants:** an index never opens a file by path (it knows a volume), never reads the clock, never starts a thread, holds one entry a key.
+
+use crate::{Direction, Entry, EntryRef, FileId, RangeTombstone, Result, SegmentId, SeqNum};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// A sorted run handed to an index by a flush: ascending keys, one entry a key, and the range tombstones that came with them.
+///
+/// Entries that one of the run's own range tombstones hides are not in it; tombstones apply only to what the index already holds.
+pub trait SortedRun {
+    /// The next entry, or `None` at the end.
+    ///
+    /// # Errors
+    /// Where the source could not be read.
+    fn next(&mut self) -> Result<Option<(&[u8], SeqNum, EntryRef<'_>)>>;
+    /// Range tombstones, in any order.
+    fn range_tombstones(&self) -> &[RangeTombstone];
+    /// About how many entries there are.
+    fn entries_hint(&self) -> usize;
+}
+
+/// Bytes of live values that a change adds to (or takes from) a log segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LivenessDelta {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Bytes of values that became live (positive) or dead (negative): the pointers' `length`.
+    pub bytes: i64,
+}
+
+/// A change whose files are durable but which nobody sees yet.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct IndexChange {
+    /// What the manifest must record, in the index's own encoding.
+    pub edit: Vec<u8>,
+    /// Liveness that changes with it, at most one delta a segment.
+    pub liveness: Vec<LivenessDelta>,
+    /// Newest sequence number among the entries and range tombstones written (for the order of durability).
+    pub seqno_max: SeqNum,
+}
+
+/// How urgent a job is; jobs with a smaller value run first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum JobPriority {
+    /// Log ring to segments: commits wait for it.
+    Spill,
+    /// Memtable to index: writers wait for it next.
+    Flush,
+    /// What slows writers down soonest.
+    Level0,
+    /// Everything else.
+    Background,
+}
+
+/// What a step of a job came to.
+#[derive(Debug)]
+pub enum JobStep {
+    /// There is more to do.
+    More,
+    /// Finished; the engine commits the change.
+    Done(IndexChange),
+}
+
+/// A job of an index (a compaction) in resumable steps. Dropped before `Done`, or after `Done` without [`Index::apply`], it leaves the index as it was.
+pub trait IndexJob: Send {
+    /// Does a bounded piece of work (about a millisecond of CPU and one batch of I/O).
+    ///
+    /// # Errors
+    /// I/O errors and corruption; the job is over then and its outputs are removed.
+    fn step(&mut self) -> Result<JobStep>;
+    /// Name in statistics, e.g. `"compaction L0->L4"`.
+    fn name(&self) -> String;
+    /// How urgent it is.
+    fn priority(&self) -> JobPriority;
+}
+
+/// What the index owes; the engine turns it into write delays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Debt {
+    /// Sorted runs that a lookup must visit one by one at the top of the index.
+    pub level0_runs: u32,
+    /// `level0_runs` at which writers begin to be slowed, and at which they must wait.
+    pub level0_runs_slow: u32,
+    /// See `level0_runs_slow`.
+    pub level0_runs_stop: u32,
+    /// Bytes that compactions must still move before every level is within its target.
+    pub compaction_bytes: u64,
+    /// Bytes of `compaction_bytes` at which writers begin to be slowed.
+    pub compaction_bytes_slow: u64,
+}
+
+/// Figures of an index, for `stats()`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct IndexStats {
+    /// Level by level (level 0 first): tables, bytes, entries.
+    pub levels: Vec<LevelStats>,
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Entries, tombstones included.
+    pub entries: u64,
+    /// Tombstones and range tombstones.
+    pub tombstones: u64,
+    /// Compactions finished since open.
+    pub compactions: u64,
+    /// Bytes read and written by compactions since open.
+    pub compaction_read_bytes: u64,
+    /// See `compaction_read_bytes`.
+    pub compaction_written_bytes: u64,
+    /// Bytes moved from level to level without being rewritten, since open.
+    pub moved_bytes: u64,
+    /// Worst-case number of block reads of a point lookup now.
+    pub lookup_reads_max: u32,
+}
+
+/// Figures of one level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LevelStats {
+    /// Tables.
+    pub tables: u32,
+    /// Bytes of their files.
+    pub bytes: u64,
+    /// Entries in them.
+    pub entries: u64,
+    /// Bytes the level may hold before it is compacted; 0 where it has no target.
+    pub target_bytes: u64,
+}
+
+/// An index of one keyspace. Thread-safe; one `write_run` and one `apply` at a time (the engine sees to it), any number of jobs on disjoint inputs.
+pub trait Index: Send + Sync {
+    /// What is visible now.
+    fn view(&self) -> Arc<dyn IndexView>;
+
+    /// Writes a sorted run into new files, synced, not yet visible. An empty run without range tombstones gives a change with an empty edit.
+    ///
+    /// # Errors
+    /// `NoSpace`, I/O errors; nothing is left behind then.
+    fn write_run(&self, run: &mut dyn SortedRun) -> Result<IndexChange>;
+
+    /// The job that helps most now, or `None`. Its inputs are reserved until it is finished or dropped.
+    fn pick_job(&self) -> Option<Box<dyn IndexJob>>;
+
+    /// A job towards having the whole index (all of it that meets the bounds) compacted to its bottom level; `None` when it is. Called again and again by `compact()`,
+    /// with `pick_job`s of other threads running beside it (`None` may also mean: wait for those, see `busy`).
+    fn pick_full_compaction(
+        &self,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Option<Box<dyn IndexJob>>;
+
+    /// Whether a job of this index is running or its change waits to be applied.
+    fn busy(&self) -> bool;
+
+    /// Makes a change visible that the manifest holds durably.
+    ///
+    /// # Errors
+    /// `Corruption` where the edit does not fit the state.
+    fn apply(&self, change: &IndexChange) -> Result<()>;
+
+    /// Gives up a change that did not reach the manifest: removes its files.
+    fn abandon(&self, change: IndexChange);
+
+    /// The whole state as one edit, for a new manifest.
+    fn snapshot_edit(&self) -> Vec<u8>;
+
+    /// Files that the current state names.
+    fn files(&self) -> Vec<FileId>;
+
+    /// What writers should know.
+    fn debt(&self) -> Debt;
+
+    /// Removes every file of the index as soon as no view names it (the keyspace was dropped).
+    fn discard(&self);
+}
+
+/// An immutable picture of an index. Thread-safe. Keeps its files readable as long as it lives.
+pub trait IndexView: Send + Sync {
+    /// The entry of `key`: also tombstones, and for a key hidden by a range tombstone an [`EntryValue::Tombstone`](crate::EntryValue::Tombstone) with that
+    /// tombstone's sequence number. `None`: nothing is known about the key.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>>;
+
+    /// [`get`](Self::get) of many keys; the reads they need are submitted together, level by level. `keys` in any order; one answer a key, in their order; an error
+    /// of one key does not hide the others.
+    fn get_batch(&self, keys: &[&[u8]]) -> Vec<Result<Option<Entry>>>;
+
+    /// Walks the keys within the bounds in one direction, one entry a key, tombstones included, what the view's range tombstones hide left out.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    fn cursor(
+        &self,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Result<Box<dyn Cursor>>;
+
+    /// Newest sequence number of a range tombstone that meets the bounds.
+    fn range_tombstone_seqno(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Option<SeqNum>;
+
+    /// Reads every byte and checks checksums, order and counts; each thing found wrong goes to `report`; pointers of live entries go to `pointer` with their key.
+    fn verify(
+        &self,
+        report: &mut dyn FnMut(crate::Error),
+        pointer: &mut dyn FnMut(&[u8], crate::ValuePointer),
+    );
+
+    /// Files this view names.
+    fn files(&self) -> Vec<FileId>;
+
+    /// Figures.
+    fn stats(&self) -> IndexStats;
+}
+
+/// Walks an index in one direction.
+pub trait Cursor: Send {
+    /// Goes to the next entry (the first one at the first call); `false` at the end.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`; the cursor is over then.
+    fn advance(&mut self) -> Result<bool>;
+
+    /// Goes to the first entry at or behind `key` in the cursor's direction, from where it is; `false` where there is none. Positions like `advance`.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance).
+    fn seek(&mut self, key: &[u8]) -> Result<bool>;
+
+    /// Key of the entry it stands on. Only after `advance` or `seek` said `true`.
+    fn key(&self) -> &[u8];
+    /// Sequence number of the entry it stands on.
+    fn seqno(&self) -> SeqNum;
+    /// Value of the entry it stands on.
+    fn value(&self) -> EntryRef<'_>;
+}

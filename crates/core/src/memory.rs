@@ -1,0 +1,105 @@
+//! One memory budget for everything, kept by part.
+//!
+//! Thread-safe: counters are relaxed atomics; they steer and report, they never decide what is correct.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What memory is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemoryPart {
+    /// Arenas of memtables, sealed ones and those that snapshots pin included.
+    Memtables,
+    /// Fence keys of tables.
+    Fences,
+    /// Filters of tables.
+    Filters,
+    /// Cached key blocks and values.
+    Cache,
+    /// Buffers of running flushes and compactions.
+    Buffers,
+    /// The log's ring.
+    LogRing,
+}
+
+impl MemoryPart {
+    /// Every part, in the order of reports.
+    pub const ALL: [MemoryPart; 6] = [
+        MemoryPart::Memtables,
+        MemoryPart::Fences,
+        MemoryPart::Filters,
+        MemoryPart::Cache,
+        MemoryPart::Buffers,
+        MemoryPart::LogRing,
+    ];
+
+    /// Name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            MemoryPart::Memtables => "memtables",
+            MemoryPart::Fences => "fences",
+            MemoryPart::Filters => "filters",
+            MemoryPart::Cache => "cache",
+            MemoryPart::Buffers => "buffers",
+            MemoryPart::LogRing => "log_ring",
+        }
+    }
+}
+
+/// The budget of one database, in bytes.
+#[derive(Debug)]
+pub struct MemoryBudget {
+    total_bytes: usize,
+    used: [AtomicUsize; MemoryPart::ALL.len()],
+}
+
+impl MemoryBudget {
+    /// A budget of `total_bytes`.
+    #[must_use]
+    pub fn new(total_bytes: usize) -> Self {
+        MemoryBudget {
+            total_bytes,
+            used: Default::default(),
+        }
+    }
+
+    /// The whole budget.
+    #[must_use]
+    pub fn total_bytes(&self) -> usize {
+        self.total_bytes
+    }
+
+    /// Takes note of `bytes` more in `part`.
+    pub fn add(&self, part: MemoryPart, bytes: usize) {
+        self.slot(part).fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes note of `bytes` fewer in `part`.
+    pub fn sub(&self, part: MemoryPart, bytes: usize) {
+        self.slot(part).fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Sets `part`, for a part that counts itself.
+    pub fn set(&self, part: MemoryPart, bytes: usize) {
+        self.slot(part).store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes in `part`.
+    #[must_use]
+    pub fn used_bytes(&self, part: MemoryPart) -> usize {
+        self.slot(part).load(Ordering::Relaxed)
+    }
+
+    /// Bytes in all parts.
+    #[must_use]
+    pub fn used_bytes_total(&self) -> usize {
+        self.used
+            .iter()
+            .map(|used| used.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    fn slot(&self, part: MemoryPart) -> &AtomicUsize {
+        &self.used[part as usize]
+    }
+}

@@ -1,0 +1,213 @@
+//! The medium as the engine sees it: files that are created on a stream, appended to, synced, read (one by one or in a batch), deleted and listed.
+//!
+//! What a volume promises (`docs/format/media.md`): a write is durable after [`VolumeFile::sync`] of its file; a file's *name* (created or deleted) after
+//! [`Volume::sync_directory`]; before that, writes may be lost, torn at 512 bytes or reordered. Thread-safe: writes to one file are the caller's to order,
+//! everything else may come from any thread at any time.
+
+use bytes::Bytes;
+use glintdb_core::{FileId, Result};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a file is for; the placement policy of a volume may give each stream its own parallel units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Stream {
+    /// Log segments, written once, read at recovery and for values.
+    Log,
+    /// Flushes and level 0: short-lived.
+    FreshIndex,
+    /// Deeper levels: long-lived.
+    DeepIndex,
+    /// Values moved by value GC: longest-lived.
+    Relocated,
+    /// Manifests.
+    Manifest,
+}
+
+/// How a file will be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CreateOptions {
+    /// Placement.
+    pub stream: Stream,
+    /// Space to reserve now, so that `NoSpace` comes here and not later; the file's length stays what is written. 0: none.
+    pub reserve_bytes: u64,
+    /// Write with direct I/O where the volume does that: offsets, lengths and memory of writes are then best 4 KiB-aligned (others go through the page cache, correctly).
+    pub direct: bool,
+}
+
+/// One read of a batch.
+pub struct ReadRequest {
+    /// File to read.
+    pub file: Arc<dyn VolumeFile>,
+    /// Offset in bytes, any alignment.
+    pub offset: u64,
+    /// Length in bytes, any alignment.
+    pub length: usize,
+    /// The answer: exactly `length` bytes, or fewer where the file ends before.
+    pub result: Option<Result<Bytes>>,
+}
+
+impl ReadRequest {
+    /// A read still to be done.
+    #[must_use]
+    pub fn new(file: Arc<dyn VolumeFile>, offset: u64, length: usize) -> Self {
+        ReadRequest {
+            file,
+            offset,
+            length,
+            result: None,
+        }
+    }
+}
+
+/// A medium. See the module's page for what it promises.
+pub trait Volume: Send + Sync {
+    /// Creates a file that must not exist. Its name is durable only after [`sync_directory`](Self::sync_directory).
+    ///
+    /// # Errors
+    /// `NoSpace`, I/O errors, an existing file.
+    fn create(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>>;
+
+    /// Opens an existing file for reading (directly, where the volume does that) and, in recovery, writing.
+    ///
+    /// # Errors
+    /// `NotFound`, I/O errors.
+    fn open(&self, id: FileId) -> Result<Arc<dyn VolumeFile>>;
+
+    /// Removes a file's name. Handles in use stay good.
+    ///
+    /// # Errors
+    /// I/O errors; `NotFound`.
+    fn delete(&self, id: FileId) -> Result<()>;
+
+    /// Every file of ours, in order. Other names are left alone.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn list(&self) -> Result<Vec<FileId>>;
+
+    /// Makes names durable: everything created and deleted before.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn sync_directory(&self) -> Result<()>;
+
+    /// Reads many ranges with as many in flight as the medium can serve; returns when all have a result.
+    fn read_batch(&self, requests: &mut [ReadRequest]);
+
+    /// The log's ring: `bytes` (a multiple of 4 KiB) of memory backed by a file that is overwritten for ever, created and fully written if it is not there or has
+    /// another size (its old contents, and then `existing()`, tell recovery what was there). Falls back to plain memory where mapping is refused.
+    ///
+    /// # Errors
+    /// `NoSpace`, I/O errors.
+    fn ring(&self, bytes: usize) -> Result<Arc<dyn Ring>>;
+
+    /// Bytes free for new files, where the medium can tell.
+    fn free_bytes(&self) -> Option<u64>;
+
+    /// Hard-links `id` into the directory `target` (made before) under the same name; copies where links are refused. Only for files that are never written again.
+    ///
+    /// # Errors
+    /// I/O errors; `InvalidArgument` where the volume has no directories.
+    fn link(&self, id: FileId, target: &Path) -> Result<()>;
+
+    /// Counters since open.
+    fn stats(&self) -> VolumeStats;
+
+    /// How reads are done, with the reason why anything better was refused; for `stats()` and the log.
+    fn describe(&self) -> String;
+}
+
+/// An open file. Thread-safe; closed when the last handle goes.
+pub trait VolumeFile: Send + Sync {
+    /// Its name.
+    fn id(&self) -> FileId;
+    /// Writes all of `bytes` at `offset`.
+    ///
+    /// # Errors
+    /// `NoSpace`, I/O errors; what of the range was written is unknown then.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// Reads `length` bytes at `offset`, fewer where the file ends.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn read_at(&self, offset: u64, length: usize) -> Result<Bytes>;
+    /// Makes everything written so far durable (data and length).
+    ///
+    /// # Errors
+    /// I/O errors: what was written since the last sync may be lost for good, also when a later sync says OK.
+    fn sync(&self) -> Result<()>;
+    /// Length in bytes.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn len(&self) -> Result<u64>;
+    /// Whether nothing was written.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Cuts or extends (with zeros) the file to `length`, and gives back space reserved beyond it.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn set_len(&self, length: u64) -> Result<()>;
+    /// The file descriptor, where there is one (for batched reads).
+    fn raw_fd(&self) -> Option<i32> {
+        None
+    }
+}
+
+/// The log's ring: memory of a fixed size, 8-byte words, that survives the process where it is a mapped file.
+///
+/// Words are written and read with relaxed atomics, so a reader that races with reuse sees a mixture, never undefined behaviour; the log checks afterwards
+/// whether the place was reused meanwhile. Offsets and lengths of `write` are multiples of 8.
+pub trait Ring: Send + Sync {
+    /// Size in bytes.
+    fn len(&self) -> usize;
+    /// Never.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Whether what was written is there after the process is killed at any instruction.
+    fn survives_kill(&self) -> bool;
+    /// Copies `bytes` (a multiple of 8 long) to `offset` (a multiple of 8); must not go past the end. Disjoint writes may come from many threads.
+    fn write(&self, offset: usize, bytes: &[u8]);
+    /// Copies from `offset` (any) into `out`; must not go past the end.
+    fn read(&self, offset: usize, out: &mut [u8]);
+    /// Writes `length` bytes at ring `offset` (both multiples of 4 KiB, not past the end) to `file` at `file_offset` without copying where possible (direct I/O from the mapping).
+    ///
+    /// # Errors
+    /// As [`VolumeFile::write_at`].
+    fn write_to(
+        &self,
+        offset: usize,
+        length: usize,
+        file: &dyn VolumeFile,
+        file_offset: u64,
+    ) -> Result<()>;
+    /// Makes what was written so far durable against power loss; `false`: this ring cannot (plain memory).
+    ///
+    /// # Errors
+    /// As [`VolumeFile::sync`].
+    fn sync(&self) -> Result<bool>;
+}
+
+/// Counters of a volume since open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct VolumeStats {
+    /// Read operations that reached the operating system.
+    pub reads: u64,
+    /// Bytes they gave.
+    pub read_bytes: u64,
+    /// Batches submitted.
+    pub read_batches: u64,
+    /// Write operations.
+    pub writes: u64,
+    /// Bytes written, the ring's copies not counted.
+    pub written_bytes: u64,
+    /// Syncs of files, the ring and the directory.
+    pub syncs: u64,
+}

@@ -1,0 +1,263 @@
+//! The command line of `bench`: arguments, and running them on a store with the results printed as they come.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::report::Report;
+use crate::run::{Config, Contents, Runner};
+use crate::store::{Durability, Result, Store};
+use crate::workload::Workload;
+
+/// Arguments of `glintdb bench`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchArgs {
+    /// Workloads, comma-separated, run in this order on one database: fillseq fillrandom overwrite readrandom
+    /// readmissing multireadrandom seekrandom readwhilewriting readrandomwriterandom deleterandom warmup, and
+    /// of YCSB load a b c d e f
+    #[arg(
+        long,
+        visible_alias = "benchmarks",
+        value_delimiter = ',',
+        default_value = "fillrandom,overwrite,readrandom,multireadrandom,seekrandom,deleterandom"
+    )]
+    pub workloads: Vec<Workload>,
+    /// Records of the database; k, m and g stand for thousands, millions and thousands of millions
+    #[arg(long, default_value = "1m", value_parser = parse_num)]
+    pub num: u64,
+    /// Bytes of a key, at least 8
+    #[arg(long, default_value_t = 16, value_parser = parse_key_size)]
+    pub key_size: usize,
+    /// Bytes of a value, about half of them compressible
+    #[arg(long, default_value_t = 100)]
+    pub value_size: usize,
+    /// Threads
+    #[arg(long, default_value_t = 1, value_parser = parse_positive)]
+    pub threads: usize,
+    /// Records per commit in fills and overwrite
+    #[arg(long, default_value_t = 1, value_parser = parse_positive)]
+    pub batch_size: usize,
+    /// Share of reads in readrandomwriterandom, percent
+    #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(0..=100))]
+    pub read_percent: u64,
+    /// Keys per request in multireadrandom
+    #[arg(long, default_value_t = 64, value_parser = parse_positive)]
+    pub multiget_size: usize,
+    /// Records per scan in seekrandom
+    #[arg(long, default_value_t = 50)]
+    pub scan_length: usize,
+    /// Operations of workloads other than fills [default: as many as records, a tenth for scans]
+    #[arg(long, value_parser = parse_count)]
+    pub ops: Option<u64>,
+    /// Seconds after which such a workload ends
+    #[arg(long, value_parser = parse_seconds)]
+    pub duration: Option<Duration>,
+    /// Seconds for which such a workload runs before it is measured
+    #[arg(long, value_parser = parse_seconds)]
+    pub warmup: Option<Duration>,
+    /// What each commit survives: buffered (nothing yet), os (kill of the process), sync (power loss)
+    #[arg(long, default_value_t = Durability::Os)]
+    pub durability: Durability,
+    /// Chooses keys, values and operations; the same seed gives the same run
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Directory of the database, kept afterwards [default: a temporary one in the current directory]
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Go on with the database that an earlier run with the same num, sizes and seed left in --dir
+    #[arg(long, requires = "dir")]
+    pub use_existing: bool,
+    /// Memory for everything the engine holds, MiB [default: the engine's]
+    #[arg(long)]
+    pub memory_mb: Option<u64>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl BenchArgs {
+    /// The part of the arguments that describes the workloads.
+    #[must_use]
+    pub fn config(&self) -> Config {
+        Config {
+            num: self.num,
+            key_size: self.key_size,
+            value_size: self.value_size,
+            threads: self.threads,
+            batch_size: self.batch_size,
+            read_percent: self.read_percent,
+            multiget_size: self.multiget_size,
+            scan_length: self.scan_length,
+            ops: self.ops,
+            duration: self.duration,
+            warmup: self.warmup,
+            durability: self.durability,
+            seed: self.seed,
+        }
+    }
+}
+
+/// Runs `args.workloads` on `store` and writes a table (each row as soon as it is known) or a JSON object to
+/// `out`. Returns whether every answer of the store was right.
+///
+/// # Errors
+/// If the store or writing to `out` fails.
+pub fn run_on(store: &dyn Store, args: &BenchArgs, out: &mut dyn Write) -> Result<bool> {
+    let config = args.config();
+    let mut runner = Runner::new(store, config.clone(), Contents::default());
+    let mut reports: Vec<Report> = Vec::with_capacity(args.workloads.len());
+    if !args.json {
+        writeln!(
+            out,
+            "{}: {} records of {} + {} B, batches of {}, durability {}, seed {}",
+            store.engine(),
+            config.num,
+            config.key_size,
+            config.value_size,
+            config.batch_size,
+            config.durability,
+            config.seed
+        )?;
+        writeln!(out, "{}", Report::header())?;
+        out.flush()?;
+    }
+    for workload in &args.workloads {
+        let report = runner.run(*workload)?;
+        if !args.json {
+            writeln!(out, "{}", report.row())?;
+            out.flush()?;
+        }
+        reports.push(report);
+    }
+    let correct = reports.iter().all(Report::is_correct);
+    if args.json {
+        let object = serde_json::json!({
+            "engine": store.engine(),
+            "config": config,
+            "correct": correct,
+            "results": reports,
+        });
+        serde_json::to_writer_pretty(&mut *out, &object)?;
+        writeln!(out)?;
+    } else {
+        writeln!(
+            out,
+            "bytes written, CPU and memory include flushing and compaction after the last operation; \
+             w-amp: bytes written per user byte; space: disk use per live user byte; \
+             others: share of the machine that other processes took"
+        )?;
+    }
+    Ok(correct)
+}
+
+/// A number with `_` between digits and a suffix k, m or g (powers of 1,000) if wished.
+///
+/// # Errors
+/// If `text` is anything else, or too large.
+pub fn parse_count(text: &str) -> std::result::Result<u64, String> {
+    let clean = text.replace('_', "").to_ascii_lowercase();
+    let (digits, factor) = match clean.as_bytes().last() {
+        Some(b'k') => (&clean[..clean.len() - 1], 1_000),
+        Some(b'm') => (&clean[..clean.len() - 1], 1_000_000),
+        Some(b'g') => (&clean[..clean.len() - 1], 1_000_000_000),
+        _ => (clean.as_str(), 1),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|count| count.checked_mul(factor))
+        .ok_or_else(|| format!("`{text}` is not a count such as 5000, 100k or 2m"))
+}
+
+fn parse_num(text: &str) -> std::result::Result<u64, String> {
+    parse_count(text).and_then(|num| {
+        if (1..=1 << 48).contains(&num) {
+            Ok(num)
+        } else {
+            Err("records must be 1 to 2^48".to_owned())
+        }
+    })
+}
+
+fn parse_positive(text: &str) -> std::result::Result<usize, String> {
+    match parse_count(text)?.try_into() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err("must be at least 1".to_owned()),
+    }
+}
+
+fn parse_key_size(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(size) if (crate::keys::KEY_SIZE_MIN..=65_536).contains(&size) => Ok(size),
+        _ => Err("a key has 8 to 65536 bytes".to_owned()),
+    }
+}
+
+fn parse_seconds(text: &str) -> std::result::Result<Duration, String> {
+    let seconds: f64 = text
+        .trim_end_matches('s')
+        .parse()
+        .map_err(|_| format!("`{text}` is not a number of seconds"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        bench: BenchArgs,
+    }
+
+    fn parse(line: &str) -> std::result::Result<BenchArgs, String> {
+        Program::try_parse_from(std::iter::once("bench").chain(line.split_whitespace()))
+            .map(|program| program.bench)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn defaults_are_the_documented_ones() {
+        let config = parse("").unwrap().config();
+        assert_eq!(config, Config::default());
+    }
+
+    #[test]
+    fn arguments_reach_the_configuration() {
+        let args = parse(
+            "--workloads load,a,ycsb-f --num 2_500k --key-size 24 --value-size 1000 --threads 8 --batch-size 100 \
+             --read-percent 50 --durability sync --seed 7 --duration 1.5 --json",
+        )
+        .unwrap();
+        assert_eq!(args.workloads, [Workload::Load, Workload::A, Workload::F]);
+        assert!(args.json);
+        let config = args.config();
+        assert_eq!((config.num, config.key_size), (2_500_000, 24));
+        assert_eq!(config.duration, Some(Duration::from_millis(1500)));
+        assert_eq!(config.durability, Durability::Sync);
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_words() {
+        for (line, word) in [
+            ("--num 0", "records must be"),
+            ("--num x", "not a count"),
+            ("--num 99999999999g", "not a count"),
+            ("--key-size 7", "8 to 65536"),
+            ("--threads 0", "at least 1"),
+            ("--read-percent 101", "101"),
+            ("--duration -1", "negative"),
+            ("--workloads fillrandon", "unknown workload"),
+            ("--durability fsync", "unknown durability"),
+            ("--use-existing", "--dir"),
+        ] {
+            let error = parse(&line.replace("n -1", "n=-1")).unwrap_err();
+            assert!(error.contains(word), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Workloads of db_bench and YCSB, and their measurement, for GlintDB and for any store that implements
+//! [`Store`].
+//!
+//! [`Runner`] runs [`Workload`]s one after the other on one database and gives a [`Report`] for each;
+//! [`BenchArgs`] is the command line. Everything is checked: values are made so that a wrong one is recognised
+//! ([`values`]), and a report of a store that answered wrongly says so.
+//!
+//! Architecture invariants: operations depend on the seed, never on the engine or on time ([`keys`], `plan`);
+//! no engine is named here but GlintDB: its peers live in the separate crate `bench-peers`, so that
+//! the default build never sees C++.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "counts and sizes here fit 64-bit words, and figures are rounded for people"
+)]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed test may panic"))]
+
+mod args;
+pub mod keys;
+pub mod machine;
+mod plan;
+mod report;
+pub mod rng;
+mod run;
+mod store;
+pub mod values;
+mod worker;
+mod workload;
+pub mod zipf;
+
+pub use args::{BenchArgs, parse_count, run_on};
+pub use report::{Latencies, Latency, Report, bytes, grouped};
+pub use run::{Config, Contents, Runner};
+pub use store::{Durability, Error, Handle, Result, Store};
+pub use workload::Workload;

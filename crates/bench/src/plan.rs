@@ -1,0 +1,365 @@
+//! What each thread of a workload does next: an endless or finite sequence of [`Op`]s.
+//!
+//! Invariants:
+//! 1. The sequence depends on the seed, the phase, the thread and the numbers of records and threads, never on
+//!    time or on the engine; inserted record numbers alone are shared out among threads as they come.
+//! 2. A fill, a warm-up and `deleterandom` visit each record once over all threads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::keys::Permutation;
+use crate::rng::{Rng, mix64};
+use crate::workload::Workload;
+use crate::zipf::Zipfian;
+
+/// Longest scan of YCSB E; lengths are uniform from 1.
+const YCSB_SCAN_MAX: u64 = 100;
+
+/// One operation on records by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Op {
+    Put { index: u64, generation: u64 },
+    Get { index: u64 },
+    GetMissing { index: u64 },
+    Scan { index: u64, limit: usize },
+    Delete { index: u64 },
+    ReadModifyWrite { index: u64, generation: u64 },
+}
+
+/// What the threads of one phase share.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    workload: Workload,
+    num: u64,
+    threads: u64,
+    read_percent: u64,
+    scan_length: usize,
+    seed: u64,
+    zipf: &'a Zipfian,
+    scramble: Permutation,
+    fill_order: Permutation,
+    delete_order: Permutation,
+    inserted: &'a AtomicU64,
+}
+
+/// The parts of the configuration that choose operations.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlanConfig {
+    pub workload: Workload,
+    pub num: u64,
+    pub threads: u64,
+    pub read_percent: u64,
+    pub scan_length: usize,
+    pub seed: u64,
+    pub phase: u64,
+}
+
+impl<'a> Plan<'a> {
+    pub(crate) fn new(config: PlanConfig, zipf: &'a Zipfian, inserted: &'a AtomicU64) -> Self {
+        Self {
+            workload: config.workload,
+            num: config.num,
+            threads: config.threads,
+            read_percent: config.read_percent,
+            scan_length: config.scan_length,
+            seed: config.seed ^ mix64(config.phase),
+            zipf,
+            scramble: Permutation::new(config.num, config.seed ^ 0x7A69_7066),
+            fill_order: Permutation::new(config.num, config.seed),
+            delete_order: delete_order(config.num, config.seed),
+            inserted,
+        }
+    }
+
+    /// The sequence of one thread, `thread` in `0..threads`; `limit` is the number of operations of all.
+    pub(crate) fn thread(&'a self, thread: u64, limit: u64) -> Thread<'a> {
+        let share = |t: u64| (u128::from(limit) * u128::from(t) / u128::from(self.threads)) as u64;
+        Thread {
+            plan: self,
+            rng: Rng::new(self.seed, thread),
+            next: share(thread),
+            end: share(thread + 1),
+        }
+    }
+
+    /// The sequence of the writer beside the readers of `readwhilewriting`: endless overwrites.
+    pub(crate) fn writer(&'a self) -> Thread<'a> {
+        Thread {
+            plan: self,
+            rng: Rng::new(self.seed, self.threads),
+            next: 0,
+            end: u64::MAX,
+        }
+    }
+}
+
+/// The order in which `deleterandom` deletes.
+pub(crate) fn delete_order(num: u64, seed: u64) -> Permutation {
+    Permutation::new(num, seed ^ 0x6465_6C65)
+}
+
+/// One thread's position in its sequence.
+#[derive(Debug)]
+pub(crate) struct Thread<'a> {
+    plan: &'a Plan<'a>,
+    rng: Rng,
+    next: u64,
+    end: u64,
+}
+
+impl Thread<'_> {
+    /// The next operation of the workload, or `None` after the thread's share.
+    #[inline]
+    pub(crate) fn next_op(&mut self) -> Option<Op> {
+        if self.next == self.end {
+            return None;
+        }
+        let place = self.next;
+        self.next += 1;
+        let plan = self.plan;
+        Some(match plan.workload {
+            Workload::FillSeq => put(place, 0),
+            Workload::FillRandom | Workload::Load => put(plan.fill_order.at(place), 0),
+            Workload::Overwrite => self.overwrite(),
+            Workload::ReadRandom | Workload::MultiReadRandom | Workload::ReadWhileWriting => {
+                Op::Get {
+                    index: self.uniform(),
+                }
+            }
+            Workload::ReadMissing => Op::GetMissing {
+                index: self.uniform(),
+            },
+            Workload::SeekRandom => Op::Scan {
+                index: self.uniform(),
+                limit: plan.scan_length,
+            },
+            Workload::ReadRandomWriteRandom => {
+                if self.rng.below(100) < plan.read_percent {
+                    Op::Get {
+                        index: self.uniform(),
+                    }
+                } else {
+                    self.overwrite()
+                }
+            }
+            Workload::DeleteRandom => Op::Delete {
+                index: plan.delete_order.at(place),
+            },
+            Workload::Warmup => Op::Get {
+                index: plan.fill_order.at(place),
+            },
+            Workload::A => self.read_or(50, Self::update),
+            Workload::B => self.read_or(95, Self::update),
+            Workload::C => Op::Get {
+                index: self.zipfian(),
+            },
+            Workload::D => {
+                if self.rng.below(100) < 95 {
+                    Op::Get {
+                        index: self.latest(),
+                    }
+                } else {
+                    self.insert()
+                }
+            }
+            Workload::E => {
+                if self.rng.below(100) < 95 {
+                    Op::Scan {
+                        index: self.zipfian(),
+                        limit: 1 + self.rng.below(YCSB_SCAN_MAX) as usize,
+                    }
+                } else {
+                    self.insert()
+                }
+            }
+            Workload::F => self.read_or(50, |thread| Op::ReadModifyWrite {
+                index: thread.zipfian(),
+                generation: thread.rng.next_u64(),
+            }),
+        })
+    }
+
+    /// An overwrite of a uniformly chosen record.
+    #[inline]
+    pub(crate) fn overwrite(&mut self) -> Op {
+        put(self.uniform(), self.rng.next_u64())
+    }
+
+    #[inline]
+    fn update(&mut self) -> Op {
+        put(self.zipfian(), self.rng.next_u64())
+    }
+
+    #[inline]
+    fn read_or(&mut self, read_percent: u64, other: impl Fn(&mut Self) -> Op) -> Op {
+        if self.rng.below(100) < read_percent {
+            Op::Get {
+                index: self.zipfian(),
+            }
+        } else {
+            other(self)
+        }
+    }
+
+    #[inline]
+    fn insert(&mut self) -> Op {
+        // Relaxed: only uniqueness matters; readers of `latest` bear with records under way.
+        put(
+            self.plan.num + self.plan.inserted.fetch_add(1, Ordering::Relaxed),
+            0,
+        )
+    }
+
+    #[inline]
+    fn uniform(&mut self) -> u64 {
+        self.rng.below(self.plan.num)
+    }
+
+    #[inline]
+    fn zipfian(&mut self) -> u64 {
+        self.plan.scramble.at(self.plan.zipf.rank(&mut self.rng))
+    }
+
+    #[inline]
+    fn latest(&mut self) -> u64 {
+        let newest = self.plan.num + self.plan.inserted.load(Ordering::Relaxed) - 1;
+        newest - self.plan.zipf.rank(&mut self.rng)
+    }
+}
+
+fn put(index: u64, generation: u64) -> Op {
+    Op::Put { index, generation }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    const NUM: u64 = 1000;
+
+    fn with_ops<R>(
+        workload: Workload,
+        threads: u64,
+        limit: u64,
+        f: impl FnOnce(Vec<Op>) -> R,
+    ) -> R {
+        let zipf = Zipfian::new(NUM);
+        let inserted = AtomicU64::new(0);
+        let config = PlanConfig {
+            workload,
+            num: NUM,
+            threads,
+            read_percent: 90,
+            scan_length: 50,
+            seed: 1,
+            phase: 0,
+        };
+        let plan = Plan::new(config, &zipf, &inserted);
+        let mut ops = Vec::new();
+        for thread in 0..threads {
+            let mut thread = plan.thread(thread, limit);
+            while let Some(op) = thread.next_op() {
+                ops.push(op);
+            }
+        }
+        f(ops)
+    }
+
+    fn ops(workload: Workload, threads: u64, limit: u64) -> Vec<Op> {
+        with_ops(workload, threads, limit, |ops| ops)
+    }
+
+    #[test]
+    fn whole_passes_visit_each_record_once_over_all_threads() {
+        for workload in [
+            Workload::FillSeq,
+            Workload::FillRandom,
+            Workload::Load,
+            Workload::DeleteRandom,
+            Workload::Warmup,
+        ] {
+            for threads in [1, 3, 8] {
+                let mut seen: Vec<u64> = ops(workload, threads, NUM)
+                    .into_iter()
+                    .map(|op| match op {
+                        Op::Put { index, .. } | Op::Get { index } | Op::Delete { index } => index,
+                        other => panic!("{other:?}"),
+                    })
+                    .collect();
+                if workload == Workload::FillSeq {
+                    assert!(seen.is_sorted());
+                } else {
+                    assert!(!seen.is_sorted());
+                }
+                seen.sort_unstable();
+                assert!(seen.into_iter().eq(0..NUM), "{workload} {threads}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_workload_is_repeatable_and_takes_its_share() {
+        for workload in Workload::ALL {
+            let a = ops(workload, 2, 1000);
+            assert_eq!(a.len(), 1000, "{workload}");
+            assert_eq!(a, ops(workload, 2, 1000), "{workload}");
+        }
+    }
+
+    #[test]
+    fn mixes_are_as_ycsb_defines_them() {
+        let share = |workload, pick: fn(&Op) -> bool| {
+            let all = ops(workload, 1, 20_000);
+            all.iter().filter(|op| pick(op)).count() as f64 / 20_000.0
+        };
+        let gets: fn(&Op) -> bool = |op| matches!(op, Op::Get { .. });
+        let near = |got: f64, want: f64| assert!((got - want).abs() < 0.02, "{got} for {want}");
+        near(share(Workload::A, gets), 0.5);
+        near(share(Workload::B, gets), 0.95);
+        near(share(Workload::C, gets), 1.0);
+        near(share(Workload::D, gets), 0.95);
+        near(share(Workload::E, |op| matches!(op, Op::Scan { .. })), 0.95);
+        near(share(Workload::F, gets), 0.5);
+        near(
+            share(Workload::F, |op| matches!(op, Op::ReadModifyWrite { .. })),
+            0.5,
+        );
+        near(share(Workload::ReadRandomWriteRandom, gets), 0.9);
+    }
+
+    #[test]
+    fn zipfian_is_scrambled_and_latest_follows_inserts() {
+        let mut counts = HashMap::new();
+        for op in ops(Workload::C, 1, 50_000) {
+            if let Op::Get { index } = op {
+                *counts.entry(index).or_insert(0u32) += 1;
+            }
+        }
+        let mut popular: Vec<_> = counts.into_iter().map(|(index, n)| (n, index)).collect();
+        popular.sort_unstable_by(|a, b| b.cmp(a));
+        // Rank 0 of 1,000 has 1 / zeta(1000) = 13 %.
+        assert!(popular[0].0.abs_diff(6600) < 700, "{:?}", popular[0]);
+        let near = popular[..10]
+            .windows(2)
+            .filter(|w| w[0].1.abs_diff(w[1].1) < 5)
+            .count();
+        assert!(near < 3, "{:?}", &popular[..10]);
+
+        let all = ops(Workload::D, 1, 10_000);
+        let inserts = all
+            .iter()
+            .filter(|op| matches!(op, Op::Put { index, .. } if *index >= NUM));
+        let inserts = inserts.count() as u64;
+        assert!(inserts.abs_diff(500) < 100, "{inserts}");
+        let fresh = all
+            .iter()
+            .filter(|op| matches!(op, Op::Get { index } if *index >= NUM));
+        assert!(fresh.count() > 4000);
+        assert!(all.iter().all(|op| match op {
+            Op::Get { index } | Op::Put { index, .. } => *index < NUM + inserts,
+            _ => false,
+        }));
+    }
+}

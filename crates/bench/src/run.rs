@@ -1,0 +1,408 @@
+//! Runs workloads one after the other on one store and reports each.
+//!
+//! Thread safety: a [`Runner`] is driven by one thread and starts the workload's threads itself.
+//!
+//! Invariants:
+//! 1. Bytes, CPU and memory of a report include settling when the workload writes; rate and latencies do not.
+//! 2. After a workload that writes, a sample of what it wrote is looked up again before the report is given out.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::keys::KeySet;
+use crate::machine::{self, Sample, Usage};
+use crate::plan::{Plan, PlanConfig, delete_order};
+use crate::report::Report;
+use crate::rng::{Rng, mix64};
+use crate::store::{Durability, Result, Store};
+use crate::values::ValuePool;
+use crate::worker::{Outcome, Shared, Worker, check_records};
+use crate::workload::Workload;
+use crate::zipf::Zipfian;
+
+/// Records looked up again after a workload that writes.
+const RECHECKED: u64 = 1000;
+
+/// How workloads are run. [`Default`] is what the command line defaults to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    /// Records of the database, 1 to 2^48.
+    pub num: u64,
+    /// Bytes of a key, at least 8.
+    pub key_size: usize,
+    /// Bytes of a value.
+    pub value_size: usize,
+    /// Threads of the main operation.
+    pub threads: usize,
+    /// Records per commit in fills, `overwrite`, and the writer of `readwhilewriting`.
+    pub batch_size: usize,
+    /// Share of gets in `readrandomwriterandom`, 0 to 100.
+    pub read_percent: u64,
+    /// Keys per request in `multireadrandom`.
+    pub multiget_size: usize,
+    /// Records per scan in `seekrandom`.
+    pub scan_length: usize,
+    /// Operations of all threads in workloads other than fills; `None` is `num`, a tenth of it for scans, or
+    /// no limit where there is a duration.
+    pub ops: Option<u64>,
+    /// Time limit of workloads other than fills, `warmup` and `deleterandom`.
+    pub duration: Option<Duration>,
+    /// Time for which such a workload runs before it is measured.
+    pub warmup: Option<Duration>,
+    /// What the store was opened with; reported, not enforced here.
+    pub durability: Durability,
+    /// Chooses keys, values and operations.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            num: 1_000_000,
+            key_size: 16,
+            value_size: 100,
+            threads: 1,
+            batch_size: 1,
+            read_percent: 90,
+            multiget_size: 64,
+            scan_length: 50,
+            ops: None,
+            duration: None,
+            warmup: None,
+            durability: Durability::default(),
+            seed: 1,
+        }
+    }
+}
+
+/// What is known about the records in the store, to be kept when a later process goes on with the database.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contents {
+    /// Records inserted by YCSB D and E beyond `num`.
+    pub inserted: u64,
+    /// Records deleted by `deleterandom`; 0 again after a fill.
+    pub deleted: u64,
+    /// Some of the deleted records may have come back.
+    pub inexact: bool,
+}
+
+/// Runs workloads on a store.
+pub struct Runner<'a> {
+    store: &'a dyn Store,
+    config: Config,
+    keys: KeySet,
+    values: ValuePool,
+    zipf: Zipfian,
+    inserted: AtomicU64,
+    contents: Contents,
+    phase: u64,
+}
+
+impl<'a> Runner<'a> {
+    /// A runner for a store with these contents (the default for an empty one, or a full one of `num` records).
+    ///
+    /// # Panics
+    /// If `config` is outside its documented limits.
+    #[must_use]
+    pub fn new(store: &'a dyn Store, config: Config, contents: Contents) -> Self {
+        assert!(config.threads > 0, "no threads");
+        assert!(
+            config.batch_size > 0 && config.multiget_size > 0,
+            "empty requests"
+        );
+        assert!(config.read_percent <= 100, "read_percent above 100");
+        Self {
+            store,
+            keys: KeySet::new(config.num, config.key_size, config.seed),
+            values: ValuePool::new(config.value_size, config.seed),
+            zipf: Zipfian::new(config.num),
+            inserted: AtomicU64::new(contents.inserted),
+            contents,
+            phase: contents.inserted,
+            config,
+        }
+    }
+
+    /// What the store holds now.
+    #[must_use]
+    pub fn contents(&self) -> Contents {
+        Contents {
+            inserted: self.inserted.load(Ordering::Relaxed),
+            ..self.contents
+        }
+    }
+
+    /// Runs one workload.
+    ///
+    /// # Errors
+    /// If the engine or reading the directory's disk use fails. Wrong answers are no error: the report has them.
+    pub fn run(&mut self, workload: Workload) -> Result<Report> {
+        let timed =
+            !workload.is_fill() && !matches!(workload, Workload::DeleteRandom | Workload::Warmup);
+        if let (true, Some(warmup)) = (timed, self.config.warmup) {
+            self.drive(workload, u64::MAX, Some(warmup))?;
+        }
+        let (limit, duration) = self.limits(workload, timed);
+
+        machine::reset_rss_peak();
+        let before = Sample::now();
+        let (main, writer) = self.drive(workload, limit, duration)?;
+        let running = before.until(&Sample::now());
+        if workload.writes() {
+            self.store.settle()?;
+        }
+        let whole = before.until(&Sample::now());
+        let rss_peak_bytes = machine::rss_peak_bytes();
+        self.note_contents(workload, main.ops);
+
+        let mut report = self.report(workload, &main, writer.as_ref(), running, whole)?;
+        report.rss_peak_bytes = rss_peak_bytes;
+        if workload.writes() {
+            self.recheck(workload, &main, &mut report)?;
+        }
+        Ok(report)
+    }
+
+    fn limits(&self, workload: Workload, timed: bool) -> (u64, Option<Duration>) {
+        let num = self.config.num;
+        if !timed {
+            let limit = match workload {
+                Workload::DeleteRandom => self.config.ops.unwrap_or(num).min(num),
+                _ => num,
+            };
+            return (limit, None);
+        }
+        let limit = match (self.config.ops, self.config.duration) {
+            (Some(ops), _) => ops,
+            (None, Some(_)) => u64::MAX,
+            (None, None) if matches!(workload, Workload::SeekRandom | Workload::E) => {
+                num.div_ceil(10)
+            }
+            (None, None) => num,
+        };
+        (limit, self.config.duration)
+    }
+
+    /// Runs the threads of one phase; the second outcome is that of the writer beside readers.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a benchmark measures wall-clock time with threads of its own"
+    )]
+    fn drive(
+        &mut self,
+        workload: Workload,
+        limit: u64,
+        duration: Option<Duration>,
+    ) -> Result<(Outcome, Option<Outcome>)> {
+        self.phase += 1;
+        let config = &self.config;
+        let plan_config = PlanConfig {
+            workload,
+            num: config.num,
+            threads: config.threads as u64,
+            read_percent: config.read_percent,
+            scan_length: config.scan_length,
+            seed: config.seed,
+            phase: self.phase,
+        };
+        let plan = Plan::new(plan_config, &self.zipf, &self.inserted);
+        let puts_alone = workload.is_fill()
+            || matches!(workload, Workload::Overwrite | Workload::ReadWhileWriting);
+        let shared = Shared {
+            store: self.store,
+            keys: &self.keys,
+            values: &self.values,
+            batch_size: if puts_alone { config.batch_size } else { 1 },
+            multiget_size: if workload == Workload::MultiReadRandom {
+                config.multiget_size
+            } else {
+                1
+            },
+            duration,
+            missing_is_fine: self.contents.deleted > 0,
+            stop: AtomicBool::new(false),
+        };
+        let has_writer = workload == Workload::ReadWhileWriting;
+        let barrier = Barrier::new(config.threads + usize::from(has_writer));
+        let guarded = |is_writer: bool, thread: u64| -> Result<Outcome> {
+            let worker = Worker::new(&shared);
+            barrier.wait();
+            let start = Instant::now();
+            let outcome = worker.and_then(|worker| {
+                if is_writer {
+                    worker.run_writer(plan.writer(), start)
+                } else {
+                    worker.run(plan.thread(thread, limit), start)
+                }
+            });
+            if outcome.is_err() {
+                shared.stop.store(true, Ordering::Relaxed);
+            }
+            outcome
+        };
+        std::thread::scope(|scope| {
+            let writer = has_writer.then(|| scope.spawn(|| guarded(true, 0)));
+            let threads: Vec<_> = (0..plan_config.threads)
+                .map(|thread| {
+                    let guarded = &guarded;
+                    scope.spawn(move || guarded(false, thread))
+                })
+                .collect();
+            // All readers end before the writer is told to, whether they returned or panicked.
+            let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+            shared.stop.store(true, Ordering::Relaxed);
+            let mut main = Outcome::default();
+            let mut failed = None;
+            for outcome in ended.into_iter().map(unwind) {
+                match outcome {
+                    Ok(outcome) => main = merge(main, &outcome),
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            let writer = writer.map(|writer| unwind(writer.join())).transpose()?;
+            failed.map_or(Ok((main, writer)), Err)
+        })
+    }
+
+    fn note_contents(&mut self, workload: Workload, ops: u64) {
+        match workload {
+            workload if workload.is_fill() => {
+                self.contents.deleted = 0;
+                self.contents.inexact = false;
+            }
+            Workload::DeleteRandom => {
+                self.contents.inexact |= self.contents.deleted > 0 && self.contents.deleted != ops;
+                self.contents.deleted = self.contents.deleted.max(ops);
+            }
+            workload if workload.writes() && self.contents.deleted > 0 => {
+                self.contents.inexact = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn report(
+        &self,
+        workload: Workload,
+        main: &Outcome,
+        writer: Option<&Outcome>,
+        running: Usage,
+        whole: Usage,
+    ) -> Result<Report> {
+        let config = &self.config;
+        let elapsed_s = main.elapsed.as_secs_f64().max(1e-9);
+        let mut tally = main.tally;
+        let mut writes = main.writes.clone();
+        if let Some(writer) = writer {
+            tally.add(&writer.tally);
+            writes.add(&writer.writes);
+        }
+        let writes = writes.summary();
+        let reads = main.reads.summary();
+        let all_ops = main.ops + writer.map_or(0, |writer| writer.ops);
+        let writes_beside_reads = reads
+            .and(writes)
+            .map(|writes| writer.map_or(writes.calls, |writer| writer.ops) as f64 / elapsed_s);
+        let record_bytes = (config.key_size + config.value_size) as u64;
+        let contents = self.contents();
+        let live_bytes = (config.num + contents.inserted - contents.deleted) * record_bytes;
+        let disk_use_bytes = machine::disk_use_bytes(self.store.dir())?;
+        let cpu_s = whole.cpu_s;
+        Ok(Report {
+            engine: self.store.engine().to_owned(),
+            workload: workload.name().to_owned(),
+            num: config.num,
+            key_size: config.key_size,
+            value_size: config.value_size,
+            threads: config.threads,
+            batch_size: config.batch_size,
+            durability: config.durability,
+            ops: main.ops,
+            elapsed_s,
+            ops_per_s: main.ops as f64 / elapsed_s,
+            mb_per_s: (tally.read_bytes + tally.written_bytes) as f64 / 1e6 / elapsed_s,
+            latency: reads.or(writes).unwrap_or_default(),
+            write_latency: reads.and(writes),
+            writes_per_s: writes_beside_reads,
+            cpu_s,
+            cpu_us_per_op: cpu_s * 1e6 / all_ops.max(1) as f64,
+            rss_peak_bytes: 0,
+            disk_written_bytes: whole.written_bytes,
+            disk_read_bytes: whole.read_bytes,
+            settle_s: whole.elapsed_s - running.elapsed_s,
+            write_amp_host: (tally.written_bytes > 0)
+                .then(|| whole.written_bytes as f64 / tally.written_bytes as f64),
+            disk_use_bytes,
+            space_amp: (live_bytes > 0 && !contents.inexact)
+                .then(|| disk_use_bytes as f64 / live_bytes as f64),
+            longest_stall_ms: if config.threads == 1 {
+                reads
+                    .or(writes)
+                    .map_or(0.0, |latency| latency.max_us / 1000.0)
+            } else {
+                main.active_ms.longest_gap_ms() as f64
+            },
+            others_cpu_share: running.others_share,
+            values_checked: tally.checked,
+            records_missing: tally.missing,
+            records_wrong: tally.wrong,
+        })
+    }
+
+    /// Looks up a sample of what a workload wrote or deleted, and of what was inserted.
+    fn recheck(&self, workload: Workload, main: &Outcome, report: &mut Report) -> Result<()> {
+        let config = &self.config;
+        let shared = Shared {
+            store: self.store,
+            keys: &self.keys,
+            values: &self.values,
+            batch_size: 1,
+            multiget_size: 1,
+            duration: None,
+            missing_is_fine: false,
+            stop: AtomicBool::new(false),
+        };
+        let mut rng = Rng::new(config.seed ^ mix64(self.phase), u64::MAX);
+        let mut found = Vec::new();
+        if workload == Workload::DeleteRandom {
+            let order = delete_order(config.num, config.seed);
+            let deleted = (0..RECHECKED.min(main.ops)).map(|_| order.at(rng.below(main.ops)));
+            found.push(check_records(&shared, deleted, false)?);
+        } else if self.contents.deleted == 0 {
+            let loaded = (0..RECHECKED.min(config.num)).map(|_| rng.below(config.num));
+            found.push(check_records(&shared, loaded, true)?);
+        }
+        let inserted = self.contents().inserted;
+        if inserted > 0 {
+            let fresh = (0..RECHECKED.min(inserted)).map(|_| config.num + rng.below(inserted));
+            found.push(check_records(&shared, fresh, true)?);
+        }
+        for tally in found {
+            report.values_checked += tally.checked;
+            report.records_missing += tally.missing;
+            report.records_wrong += tally.wrong;
+        }
+        Ok(())
+    }
+}
+
+fn unwind<T>(ended: std::thread::Result<T>) -> T {
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn merge(mut all: Outcome, one: &Outcome) -> Outcome {
+    all.reads.add(&one.reads);
+    all.writes.add(&one.writes);
+    all.ops += one.ops;
+    all.elapsed = all.elapsed.max(one.elapsed);
+    all.active_ms.add(&one.active_ms);
+    all.tally.add(&one.tally);
+    all
+}
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

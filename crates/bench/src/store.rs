@@ -1,0 +1,128 @@
+//! What a store must offer to be measured: [`Store`], and [`Handle`] for each thread.
+//!
+//! Thread safety: a [`Store`] is shared by all threads of a workload; each thread asks it for a
+//! [`Handle`] of its own and never shares that.
+//!
+//! Invariants an adapter keeps:
+//! 1. A write that returned is visible to every later read of every handle.
+//! 2. Values are shown to a callback instead of returned, so that an engine that need not copy
+//!    is not made to copy, and one that must copy pays for it inside the call.
+//! 3. A handle writes at the durability that the store was opened with.
+
+use std::path::Path;
+use std::str::FromStr;
+
+/// Any error of an engine or of the harness.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Result of an engine or of the harness.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What a commit survives. The levels are those of `glintdb::Durability`; adapters of other engines
+/// map them to the nearest setting that gives at least as much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// Nothing is promised until the next `Os` or `Sync` commit.
+    Buffered,
+    /// Survives a kill of the process: the bytes have reached the kernel.
+    #[default]
+    Os,
+    /// Survives power loss.
+    Sync,
+}
+
+impl Durability {
+    /// The lower-case word that [`FromStr`] takes.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Buffered => "buffered",
+            Self::Os => "os",
+            Self::Sync => "sync",
+        }
+    }
+}
+
+impl std::fmt::Display for Durability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Durability {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "buffered" => Ok(Self::Buffered),
+            "os" => Ok(Self::Os),
+            "sync" => Ok(Self::Sync),
+            _ => Err(format!(
+                "unknown durability `{text}`: expected buffered, os or sync"
+            )),
+        }
+    }
+}
+
+/// A store under measurement.
+pub trait Store: Send + Sync {
+    /// Name of the engine as shown in tables.
+    fn engine(&self) -> &str;
+
+    /// Directory whose disk use is the store's.
+    fn dir(&self) -> &Path;
+
+    /// A handle for the calling thread.
+    ///
+    /// # Errors
+    /// Whatever the engine reports.
+    fn handle(&self) -> Result<Box<dyn Handle + '_>>;
+
+    /// Writes what is buffered in memory to its place on disk and returns when background work that
+    /// follows from it (flush, compaction, checkpoint) is done: the bytes of a workload are counted
+    /// after this.
+    ///
+    /// # Errors
+    /// Whatever the engine reports.
+    fn settle(&self) -> Result<()>;
+
+    /// The engine's own account of itself, for `--verbose` and for puzzling rows.
+    fn describe(&self) -> Option<String> {
+        None
+    }
+}
+
+/// One thread's access to a [`Store`]. Every method fails with whatever the engine reports.
+#[allow(
+    clippy::missing_errors_doc,
+    reason = "all methods share the sentence above"
+)]
+pub trait Handle {
+    /// Writes one record.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Writes all records atomically, in one commit.
+    fn put_batch(&mut self, records: &[(&[u8], &[u8])]) -> Result<()>;
+
+    /// Deletes one record; a missing one is no error.
+    fn delete(&mut self, key: &[u8]) -> Result<()>;
+
+    /// Shows the value to `visit`, or returns `false` if there is none.
+    fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Looks all keys up as one request and calls `visit` once for each index into `keys`, in any order.
+    fn multi_get(
+        &mut self,
+        keys: &[&[u8]],
+        visit: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()>;
+
+    /// Shows up to `limit` records with keys at or after `from` in ascending order and returns how many.
+    fn scan(
+        &mut self,
+        from: &[u8],
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<usize>;
+}

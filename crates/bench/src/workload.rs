@@ -1,0 +1,153 @@
+//! The workloads by name: those of db_bench and of YCSB.
+
+use std::str::FromStr;
+
+/// One measured phase. The doc comments say which operations it is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Workload {
+    /// Every record once, in ascending key order.
+    FillSeq,
+    /// Every record once, in random order.
+    FillRandom,
+    /// New values for uniformly chosen records.
+    Overwrite,
+    /// Gets of uniformly chosen records.
+    ReadRandom,
+    /// Gets of keys that do not exist.
+    ReadMissing,
+    /// Requests of `multiget_size` uniformly chosen records; counted by key.
+    MultiReadRandom,
+    /// Seek to a uniformly chosen record and read `scan_length` records forward.
+    SeekRandom,
+    /// Gets as `readrandom` while one more thread overwrites as fast as it can.
+    ReadWhileWriting,
+    /// `read_percent` gets, the rest overwrites, in every thread.
+    ReadRandomWriteRandom,
+    /// Deletes of all records (or the first `ops`), each once, in random order.
+    DeleteRandom,
+    /// Gets every record once in random order, to fill caches before what is measured next.
+    Warmup,
+    /// YCSB load: every record once, in random order.
+    Load,
+    /// YCSB A: half reads, half updates, zipfian.
+    A,
+    /// YCSB B: 95 % reads, 5 % updates, zipfian.
+    B,
+    /// YCSB C: reads, zipfian.
+    C,
+    /// YCSB D: 95 % reads of the latest records, 5 % inserts.
+    D,
+    /// YCSB E: 95 % scans of 1 to 100 records from a zipfian start, 5 % inserts.
+    E,
+    /// YCSB F: half reads, half read-modify-writes, zipfian.
+    F,
+}
+
+impl Workload {
+    /// All of them, in the order in which help lists them.
+    pub const ALL: [Self; 18] = [
+        Self::FillSeq,
+        Self::FillRandom,
+        Self::Overwrite,
+        Self::ReadRandom,
+        Self::ReadMissing,
+        Self::MultiReadRandom,
+        Self::SeekRandom,
+        Self::ReadWhileWriting,
+        Self::ReadRandomWriteRandom,
+        Self::DeleteRandom,
+        Self::Warmup,
+        Self::Load,
+        Self::A,
+        Self::B,
+        Self::C,
+        Self::D,
+        Self::E,
+        Self::F,
+    ];
+
+    /// The name that [`FromStr`] takes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FillSeq => "fillseq",
+            Self::FillRandom => "fillrandom",
+            Self::Overwrite => "overwrite",
+            Self::ReadRandom => "readrandom",
+            Self::ReadMissing => "readmissing",
+            Self::MultiReadRandom => "multireadrandom",
+            Self::SeekRandom => "seekrandom",
+            Self::ReadWhileWriting => "readwhilewriting",
+            Self::ReadRandomWriteRandom => "readrandomwriterandom",
+            Self::DeleteRandom => "deleterandom",
+            Self::Warmup => "warmup",
+            Self::Load => "load",
+            Self::A => "a",
+            Self::B => "b",
+            Self::C => "c",
+            Self::D => "d",
+            Self::E => "e",
+            Self::F => "f",
+        }
+    }
+
+    /// Whether it writes every record of an empty or full database once.
+    #[must_use]
+    pub fn is_fill(self) -> bool {
+        matches!(self, Self::FillSeq | Self::FillRandom | Self::Load)
+    }
+
+    /// Whether it changes the database, so that its bytes are counted after [`settle`](crate::Store::settle).
+    #[must_use]
+    pub fn writes(self) -> bool {
+        !matches!(
+            self,
+            Self::ReadRandom
+                | Self::ReadMissing
+                | Self::MultiReadRandom
+                | Self::SeekRandom
+                | Self::Warmup
+                | Self::C
+        )
+    }
+}
+
+impl std::fmt::Display for Workload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim().to_ascii_lowercase();
+        let short = text
+            .strip_prefix("ycsb")
+            .map_or(text.as_str(), |rest| rest.trim_start_matches(['-', '_']));
+        Self::ALL
+            .into_iter()
+            .find(|workload| workload.name() == short)
+            .ok_or_else(|| {
+                let names: Vec<_> = Self::ALL.iter().map(|w| w.name()).collect();
+                format!("unknown workload `{text}`: one of {}", names.join(" "))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_to_themselves() {
+        for workload in Workload::ALL {
+            assert_eq!(workload.name().parse(), Ok(workload));
+        }
+        assert_eq!("ycsb-a".parse(), Ok(Workload::A));
+        assert_eq!("YCSBe".parse(), Ok(Workload::E));
+        let error = "fillrandon".parse::<Workload>().unwrap_err();
+        assert!(error.contains("fillrandom"), "{error}");
+    }
+}

@@ -1,0 +1,57 @@
+//! `cargo xtask`: what the repository does to itself. One file a command; no dependencies, so that it is built in a second.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a program for people that runs other programs and measures how long they take"
+)]
+
+mod demo_debian;
+mod kill;
+mod python;
+mod run;
+mod summary;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test;
+                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, demo
+  tidy                 the house lints alone (file lengths, heads, links, layers, no paths of machines)
+  kill [--cycles N] [--seed S] [--dir DIR]
+                       the kill test alone, with more cycles: writers are killed with SIGKILL, the database is opened and checked
+  demo-debian [--records N] [--release]
+                       the Debian package index: import, serve, redis-cli and redis-benchmark, kill -9 in a second import, check
+  help                 this text
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match arguments.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    let outcome = match command {
+        "test" => test::main(rest),
+        "tidy" => tidy::main(),
+        "kill" => kill::main(rest),
+        "demo-debian" => demo_debian::main(rest),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(true)
+        }
+        other => Err(format!("no command `{other}`\n\n{HELP}")),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Running other programs: their output goes straight through, line by line, and each line is shown to a closure.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Root of the repository.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+/// Where cargo builds.
+pub(crate) fn target_dir() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => root().join(dir),
+        None => root().join("target"),
+    }
+}
+
+/// Cargo, at the root.
+pub(crate) fn cargo() -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    command
+}
+
+/// Runs `command`, standard error merged into nothing (it goes through), standard output through `line`. Whether it ended well.
+pub(crate) fn lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<bool, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot run {name}: {error}"))?;
+    if let Some(stdout) = child.stdout.take() {
+        let mut reader = BufReader::new(stdout);
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            match reader.read_until(b'\n', &mut bytes) {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+            let text = String::from_utf8_lossy(&bytes);
+            print!("{text}");
+            std::io::stdout().flush().ok();
+            line(text.trim_end());
+        }
+    }
+    let status = child.wait().map_err(|error| format!("{name}: {error}"))?;
+    Ok(status.success())
+}
+
+/// Runs `command` and hands back what it printed, or what it said on standard error when it failed.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot run {name}: {error}"))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{name} failed: {}", stderr.trim()))
+    }
+}
+
+/// Whether a program of this name is on the path.
+pub(crate) fn on_path(name: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()))
+}
+
+/// A directory for test databases: in memory where there is room, since a disk may do only some hundred syncs a second. Removed when dropped.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Result<Scratch, String> {
+        let leaf = format!("glintdb-{name}-{}", std::process::id());
+        let shared_memory = Path::new("/dev/shm");
+        let places = [
+            roomy(shared_memory).then(|| shared_memory.to_path_buf()),
+            Some(std::env::temp_dir()),
+        ];
+        for place in places.into_iter().flatten() {
+            let dir = place.join(&leaf);
+            if std::fs::create_dir_all(&dir).is_ok() {
+                return Ok(Scratch(dir));
+            }
+        }
+        Err("no directory for test databases".into())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// At least 3 GiB free, as `df` tells.
+fn roomy(dir: &Path) -> bool {
+    let free = output(Command::new("df").arg("--output=avail").arg("-k").arg(dir));
+    free.ok()
+        .and_then(|text| text.lines().nth(1)?.trim().parse::<u64>().ok())
+        .is_some_and(|kib| kib >= 3 << 20)
+}

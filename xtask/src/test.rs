@@ -1,0 +1,128 @@
+//! `cargo xtask test`: every step in turn, all of them even when one fails; then one line with the sums.
+//!
+//! One profile and one target directory for everything: the binaries that the Python tests, the kill test and the demonstration drive are the ones that
+//! `cargo test --workspace` has built.
+
+use crate::run::{self, Scratch};
+use crate::summary::Counts;
+use crate::{demo_debian, kill, python, tidy};
+use std::time::Instant;
+
+/// Kill cycles in `xtask test`; a campaign gives its own number to `xtask kill`.
+const KILL_CYCLES: &str = "200";
+/// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
+const DEMO_RECORDS: &str = "8000";
+
+const STEPS: [&str; 7] = ["fmt", "tidy", "clippy", "cargo", "python", "kill", "demo"];
+
+/// What a step found.
+pub(crate) struct Outcome {
+    pub(crate) counts: Counts,
+    /// What could not be run, and why.
+    pub(crate) not_run: Vec<String>,
+}
+
+impl Outcome {
+    pub(crate) fn of(counts: Counts) -> Outcome {
+        Outcome {
+            counts,
+            not_run: Vec::new(),
+        }
+    }
+
+    /// Nothing ran, for this reason.
+    pub(crate) fn skipped(reason: impl Into<String>) -> Outcome {
+        Outcome {
+            counts: Counts {
+                skipped: 1,
+                ..Counts::default()
+            },
+            not_run: vec![reason.into()],
+        }
+    }
+}
+
+pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
+    let only = match arguments {
+        [] => None,
+        [flag, step] if flag == "--only" => Some(step.as_str()),
+        _ => return Err("xtask test takes nothing, or `--only STEP`".into()),
+    };
+    if let Some(step) = only.filter(|step| !STEPS.contains(step)) {
+        return Err(format!("no step `{step}`; there are {}", STEPS.join(", ")));
+    }
+    let scratch = Scratch::new("tests")?;
+    let mut total = Counts::default();
+    let mut report = Vec::new();
+    for step in STEPS {
+        if only.is_some_and(|only| only != step) {
+            continue;
+        }
+        println!("\n=== {step}");
+        let start = Instant::now();
+        let outcome = step_outcome(step, &scratch).unwrap_or_else(|message| {
+            println!("{step}: {message}");
+            Outcome::of(Counts::one(false))
+        });
+        let Counts {
+            passed,
+            failed,
+            skipped,
+        } = outcome.counts;
+        let seconds = start.elapsed().as_secs_f64();
+        report.push(format!(
+            "{step:7} {passed:5} passed {failed:4} failed {skipped:4} skipped {seconds:7.1} s"
+        ));
+        for reason in outcome.not_run {
+            report.push(format!("        not run: {reason}"));
+        }
+        total.add(outcome.counts);
+    }
+    println!("\n=== summary");
+    for line in report {
+        println!("{line}");
+    }
+    println!(
+        "{} passed, {} failed, {} skipped",
+        total.passed, total.failed, total.skipped
+    );
+    Ok(total.failed == 0 && total.passed > 0)
+}
+
+fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {
+    match step {
+        "fmt" => {
+            let ok = run::lines(run::cargo().args(["fmt", "--all", "--check"]), |_| ())?;
+            Ok(Outcome::of(Counts::one(ok)))
+        }
+        "tidy" => tidy::step(),
+        "clippy" => {
+            let arguments = ["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"];
+            let ok = run::lines(run::cargo().args(arguments), |_| ())?;
+            Ok(Outcome::of(Counts::one(ok)))
+        }
+        "cargo" => cargo_test(scratch),
+        "python" => python::step(scratch),
+        "kill" => kill::step(KILL_CYCLES, scratch),
+        _ => demo_debian::step(DEMO_RECORDS),
+    }
+}
+
+/// Unit, integration, property and documentation tests of the whole workspace.
+fn cargo_test(scratch: &Scratch) -> Result<Outcome, String> {
+    let mut command = run::cargo();
+    command
+        .args(["test", "--workspace", "--no-fail-fast"])
+        .env("TMPDIR", scratch.path());
+    let mut counts = Counts::default();
+    let ok = run::lines(&mut command, |line| {
+        if let Some(found) = Counts::of_cargo_line(line) {
+            counts.add(found);
+        }
+    })?;
+    if !ok && counts.failed == 0 {
+        // It did not compile, or a test binary died without its closing line.
+        counts.failed = 1;
+    }
+    Ok(Outcome::of(counts))
+}

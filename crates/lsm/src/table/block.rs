@@ -1,0 +1,454 @@
+//! A key block in memory: an image that is searched where it lies, without being unpacked.
+//!
+//! Immutable, shared by reference count. Invariants: 1. the checksum of what was read was checked before a [`Block`] was made of it; 2. the arrays behind the
+//! entries lie inside the image ([`Layout::parse`]); everything else in an image may still be hostile, so reading it is checked and gives
+//! [`Malformed`], never a panic.
+//!
+//! Image: header (24 bytes), entries, then at the end of the used part three arrays: sequence numbers (`seqno_width` bytes each, what is to be added to the
+//! block's smallest), heads (u32) and offsets (u16) of the restart points. See `docs/format/table.md`.
+
+use super::format::{BLOCK_HEADER_BYTES, RESTART_BYTES};
+use bytes::Bytes;
+use glintdb_core::{EntryRef, EntryValue, SeqNum, ValuePointer};
+use std::cmp::Ordering;
+
+/// Where a key block lies in its table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockHandle {
+    /// Its place among the table's blocks, from 0.
+    pub index: u32,
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    /// Bytes stored.
+    pub length: u32,
+}
+
+/// A verified key block in memory, decompressed. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Block {
+    pub(super) image: Bytes,
+    pub(super) handle: BlockHandle,
+}
+
+/// A verified key block with the bytes it is stored as, for whole-block moves.
+#[derive(Clone, Debug)]
+pub struct StoredBlock {
+    pub(super) stored: Bytes,
+    pub(super) block: Block,
+}
+
+impl StoredBlock {
+    /// The block.
+    #[must_use]
+    pub fn block(&self) -> &Block {
+        &self.block
+    }
+
+    /// Bytes it takes in the file.
+    #[must_use]
+    pub fn stored_bytes(&self) -> usize {
+        self.stored.len()
+    }
+}
+
+/// A block whose checksum is right but whose contents make no sense: written by a faulty or hostile writer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Malformed;
+
+/// The fixed part of an image, and where its arrays are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Layout {
+    pub(super) entries: usize,
+    pub(super) interval: usize,
+    pub(super) restarts: usize,
+    pub(super) prefix_bytes: usize,
+    pub(super) seqno_base: u64,
+    pub(super) seqno_width: usize,
+    /// End of the entries, start of the sequence numbers.
+    pub(super) entries_end: usize,
+    pub(super) heads_at: usize,
+    pub(super) offsets_at: usize,
+    /// End of the arrays.
+    pub(super) used: usize,
+}
+
+impl Layout {
+    #[inline]
+    pub(super) fn parse(image: &[u8]) -> Option<Layout> {
+        let header: &[u8; BLOCK_HEADER_BYTES] = image.first_chunk()?;
+        let seqno_width = usize::from(header[5]);
+        let entries = usize::from(u16::from_le_bytes([header[6], header[7]]));
+        let interval = usize::from(header[8]);
+        let prefix_bytes = usize::from(u16::from_le_bytes([header[10], header[11]]));
+        let used = u32::from_le_bytes([header[12], header[13], header[14], header[15]]) as usize;
+        let (_, base) = header.split_last_chunk::<8>()?;
+        if entries == 0 || interval == 0 || seqno_width > 8 || used > image.len() {
+            return None;
+        }
+        let restarts = entries.div_ceil(interval);
+        let offsets_at = used.checked_sub(restarts * 2)?;
+        let heads_at = offsets_at.checked_sub(restarts * 4)?;
+        let entries_end = heads_at.checked_sub(entries * seqno_width)?;
+        (entries_end > BLOCK_HEADER_BYTES).then_some(Layout {
+            entries,
+            interval,
+            restarts,
+            prefix_bytes,
+            seqno_base: u64::from_le_bytes(*base),
+            seqno_width,
+            entries_end,
+            heads_at,
+            offsets_at,
+            used,
+        })
+    }
+
+    /// Bytes of an image of that shape, padding not counted.
+    #[inline]
+    pub(super) fn used_bytes(
+        entry_bytes: usize,
+        entries: usize,
+        interval: usize,
+        seqno_width: usize,
+    ) -> usize {
+        BLOCK_HEADER_BYTES
+            + entry_bytes
+            + entries * seqno_width
+            + entries.div_ceil(interval) * RESTART_BYTES
+    }
+}
+
+/// One entry as it lies in an image: positions are offsets in the image.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawEntry {
+    pub(super) kind: u8,
+    pub(super) shared: usize,
+    pub(super) suffix_at: usize,
+    pub(super) value_at: usize,
+    pub(super) end: usize,
+}
+
+pub(super) const KIND_INLINE: u8 = 0;
+pub(super) const KIND_POINTER: u8 = 1;
+pub(super) const KIND_TOMBSTONE: u8 = 2;
+
+#[inline]
+fn varint32(bytes: &[u8], at: &mut usize) -> Option<usize> {
+    let mut value = 0u32;
+    for shift in [0, 7, 14, 21, 28] {
+        let byte = *bytes.get(*at)?;
+        *at += 1;
+        let bits = u32::from(byte & 0x7f);
+        if shift == 28 && bits > 0xf {
+            return None;
+        }
+        value |= bits << shift;
+        if byte & 0x80 == 0 {
+            return Some(value as usize);
+        }
+    }
+    None
+}
+
+impl RawEntry {
+    /// Reads the entry at `at`; `entries` ends where the entries end.
+    #[inline]
+    pub(super) fn parse(entries: &[u8], at: usize) -> Option<RawEntry> {
+        let mut position = at;
+        let (tag, suffix, value) = match entries.get(at..at.checked_add(3)?) {
+            // Nearly always all three lengths take one byte.
+            Some(&[tag, suffix, value]) if (tag | suffix | value) < 0x80 => {
+                position += if tag & 3 == KIND_INLINE { 3 } else { 2 };
+                (usize::from(tag), usize::from(suffix), usize::from(value))
+            }
+            _ => {
+                let tag = varint32(entries, &mut position)?;
+                let suffix = varint32(entries, &mut position)?;
+                let value = if tag & 3 == usize::from(KIND_INLINE) {
+                    varint32(entries, &mut position)?
+                } else {
+                    0
+                };
+                (tag, suffix, value)
+            }
+        };
+        let kind = (tag & 3) as u8;
+        let value_bytes = match kind {
+            KIND_INLINE => value,
+            KIND_POINTER => ValuePointer::ENCODED_BYTES,
+            KIND_TOMBSTONE => 0,
+            _ => return None,
+        };
+        let value_at = position + suffix;
+        let end = value_at + value_bytes;
+        (end <= entries.len()).then_some(RawEntry {
+            kind,
+            shared: tag >> 2,
+            suffix_at: position,
+            value_at,
+            end,
+        })
+    }
+}
+
+/// Length of the common prefix.
+#[inline]
+pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let mut length = 0;
+    for (a, b) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
+        let difference = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if difference != 0 {
+            return length + (difference.trailing_zeros() / 8) as usize;
+        }
+        length += 8;
+    }
+    let rest = a.iter().skip(length).zip(b.iter().skip(length));
+    length + rest.take_while(|(a, b)| a == b).count()
+}
+
+/// The first four bytes, zeros behind the end, so that unsigned order follows key order.
+#[inline]
+pub(super) fn head_of(bytes: &[u8]) -> u32 {
+    if let Some(head) = bytes.first_chunk::<4>() {
+        return u32::from_be_bytes(*head);
+    }
+    let mut head = [0; 4];
+    for (to, from) in head.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    u32::from_be_bytes(head)
+}
+
+/// A key block's image, opened for searching.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) image: &'a [u8],
+    pub(super) layout: Layout,
+    /// The image up to the end of the entries.
+    entries: &'a [u8],
+}
+
+/// Where [`View::restart_at_or_before`] found a key.
+pub(super) enum Place {
+    /// Below the block's first key.
+    Before,
+    /// At or behind the key of this restart point, below that of the next one.
+    At(usize),
+}
+
+impl<'a> View<'a> {
+    #[inline]
+    pub(super) fn new(image: &'a [u8]) -> Result<View<'a>, Malformed> {
+        let layout = Layout::parse(image).ok_or(Malformed)?;
+        View::of(image, layout)
+    }
+
+    /// With the layout parsed before.
+    #[inline]
+    pub(super) fn of(image: &'a [u8], layout: Layout) -> Result<View<'a>, Malformed> {
+        let entries = image.get(..layout.entries_end).ok_or(Malformed)?;
+        Ok(View {
+            image,
+            layout,
+            entries,
+        })
+    }
+
+    #[inline]
+    pub(super) fn entry(&self, at: usize) -> Result<RawEntry, Malformed> {
+        RawEntry::parse(self.entries, at).ok_or(Malformed)
+    }
+
+    #[inline]
+    pub(super) fn bytes(&self, from: usize, to: usize) -> Result<&'a [u8], Malformed> {
+        self.entries.get(from..to).ok_or(Malformed)
+    }
+
+    /// The block's first key.
+    #[inline]
+    pub(super) fn first_key(&self) -> Result<&'a [u8], Malformed> {
+        let first = self.entry(BLOCK_HEADER_BYTES)?;
+        if first.shared != 0 {
+            return Err(Malformed);
+        }
+        self.bytes(first.suffix_at, first.value_at)
+    }
+
+    #[inline]
+    pub(super) fn restart_offset(&self, restart: usize) -> Result<usize, Malformed> {
+        let at = self.layout.offsets_at + restart * 2;
+        match self.image.get(at..at + 2) {
+            Some(&[low, high]) => Ok(usize::from(u16::from_le_bytes([low, high]))),
+            _ => Err(Malformed),
+        }
+    }
+
+    /// Sequence number of the entry that stands at `ordinal`.
+    #[inline]
+    pub(super) fn seqno(&self, ordinal: usize) -> Result<SeqNum, Malformed> {
+        let width = self.layout.seqno_width;
+        let at = self.layout.entries_end + ordinal * width;
+        let bytes = self.image.get(at..at + width).ok_or(Malformed)?;
+        let mut delta = [0; 8];
+        for (to, from) in delta.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        let seqno = self
+            .layout
+            .seqno_base
+            .wrapping_add(u64::from_le_bytes(delta));
+        (seqno <= SeqNum::MAX.0)
+            .then_some(SeqNum(seqno))
+            .ok_or(Malformed)
+    }
+
+    /// The value of an entry.
+    #[inline]
+    pub(super) fn value(&self, entry: &RawEntry) -> Result<EntryRef<'a>, Malformed> {
+        let bytes = self.bytes(entry.value_at, entry.end)?;
+        match entry.kind {
+            KIND_INLINE => Ok(EntryRef::Inline(bytes)),
+            KIND_POINTER => ValuePointer::decode(bytes)
+                .map(EntryRef::Pointer)
+                .ok_or(Malformed),
+            _ => Ok(EntryRef::Tombstone),
+        }
+    }
+
+    /// The last restart point whose key is at or before `key`.
+    pub(super) fn restart_at_or_before(
+        &self,
+        key: &[u8],
+        first_key: &[u8],
+    ) -> Result<Place, Malformed> {
+        let Layout {
+            prefix_bytes,
+            restarts,
+            heads_at,
+            offsets_at,
+            ..
+        } = self.layout;
+        let prefix = first_key.get(..prefix_bytes).ok_or(Malformed)?;
+        // Every key of the block begins with `prefix`; so one that does not lies wholly before or behind it.
+        let Some((_, rest)) = key
+            .split_at_checked(prefix_bytes)
+            .filter(|(head, _)| *head == prefix)
+        else {
+            return Ok(if key < prefix {
+                Place::Before
+            } else {
+                Place::At(restarts - 1)
+            });
+        };
+        let wanted = head_of(rest);
+        let heads = self.image.get(heads_at..offsets_at).ok_or(Malformed)?;
+        let (mut below, mut up_to) = (0usize, 0usize);
+        for head in heads.as_chunks::<4>().0 {
+            let head = u32::from_le_bytes(*head);
+            below += usize::from(head < wanted);
+            up_to += usize::from(head <= wanted);
+        }
+        // Restart points with the same head must be compared byte by byte; there is rarely one.
+        while below < up_to {
+            let middle = below + (up_to - below) / 2;
+            match self.compare_restart(middle, key, first_key)? {
+                Ordering::Greater => up_to = middle,
+                Ordering::Less | Ordering::Equal => below = middle + 1,
+            }
+        }
+        Ok(below.checked_sub(1).map_or(Place::Before, Place::At))
+    }
+
+    /// How the key of a restart point compares to `key`.
+    fn compare_restart(
+        &self,
+        restart: usize,
+        key: &[u8],
+        first_key: &[u8],
+    ) -> Result<Ordering, Malformed> {
+        let entry = self.entry(self.restart_offset(restart)?)?;
+        let shared = first_key.get(..entry.shared).ok_or(Malformed)?;
+        let suffix = self.bytes(entry.suffix_at, entry.value_at)?;
+        let split = entry.shared.min(key.len());
+        let (head, rest) = key.split_at(split);
+        Ok(shared.cmp(head).then_with(|| suffix.cmp(rest)))
+    }
+
+    /// The entry of `key`, with its ordinal.
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> Result<Option<(usize, RawEntry)>, Malformed> {
+        let first_key = self.first_key()?;
+        let Place::At(restart) = self.restart_at_or_before(key, first_key)? else {
+            return Ok(None);
+        };
+        // `matched` bytes of `key` equal those of the entry before, which lies before `key`; so an entry that shares more with it lies before `key` as well,
+        // and one that shares less lies behind. Only one that shares exactly that much has bytes to compare.
+        let mut matched = if restart == 0 {
+            0
+        } else {
+            common_prefix(key, first_key)
+        };
+        let mut at = self.restart_offset(restart)?;
+        let start = restart * self.layout.interval;
+        let end = (start + self.layout.interval).min(self.layout.entries);
+        for ordinal in start..end {
+            let entry = self.entry(at)?;
+            at = entry.end;
+            match entry.shared.cmp(&matched) {
+                Ordering::Greater => continue,
+                Ordering::Less => return Ok(None),
+                Ordering::Equal => {}
+            }
+            let suffix = self.bytes(entry.suffix_at, entry.value_at)?;
+            let rest = key.get(matched..).ok_or(Malformed)?;
+            let common = common_prefix(suffix, rest);
+            match (suffix.get(common), rest.get(common)) {
+                (None, None) => return Ok(Some((ordinal, entry))),
+                (Some(_), None) => return Ok(None),
+                (Some(found), Some(wanted)) if found > wanted => return Ok(None),
+                _ => matched += common,
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Block {
+    /// Takes an image whose checksum was verified.
+    pub(super) fn new(image: Bytes, handle: BlockHandle) -> Result<Block, Malformed> {
+        let view = View::new(&image)?;
+        if view.restart_offset(0)? != BLOCK_HEADER_BYTES {
+            return Err(Malformed);
+        }
+        Ok(Block { image, handle })
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn handle(&self) -> BlockHandle {
+        self.handle
+    }
+
+    /// Bytes in memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.image.len()
+    }
+
+    #[inline]
+    pub(super) fn view(&self) -> Result<View<'_>, Malformed> {
+        View::new(&self.image)
+    }
+
+    /// The value of an entry of this block; an inline one shares the block's memory.
+    #[inline]
+    pub(super) fn owned_value(&self, entry: &RawEntry) -> Result<EntryValue, Malformed> {
+        match self.view()?.value(entry)? {
+            EntryRef::Inline(_) => Ok(EntryValue::Inline(
+                self.image.slice(entry.value_at..entry.end),
+            )),
+            EntryRef::Pointer(pointer) => Ok(EntryValue::Pointer(pointer)),
+            EntryRef::Tombstone => Ok(EntryValue::Tombstone),
+        }
+    }
+}

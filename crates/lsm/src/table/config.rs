@@ -1,0 +1,103 @@
+//! How tables are written, and what all tables of an index share.
+
+use bytes::Bytes;
+use glintdb_core::memory::MemoryBudget;
+use glintdb_core::{DbId, FileId};
+use glintdb_flash::Volume;
+use std::sync::Arc;
+
+/// How key blocks are stored. The discriminants are the codec byte of the format.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Compression {
+    /// As they are, each in its own whole flash pages, so that a cold lookup reads one aligned page.
+    #[default]
+    None,
+    /// LZ4.
+    Lz4,
+    /// Zstandard at level 3. Needs the feature `zstd`; without it such a table is `UnsupportedFormat`.
+    Zstd,
+}
+
+/// How a table is written.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TableConfig {
+    /// Size at which key blocks are cut, in bytes before compression; 4096 to 65536. Without compression a multiple of 4096.
+    pub block_bytes: usize,
+    /// A key is stored whole (against the block's first key) every so many entries; 1 to 255. Smaller: faster lookups, larger blocks.
+    pub restart_interval: usize,
+    /// Size of the filter; 0: none. About 1.1 % false positives at 10.
+    pub filter_bits_per_key: f32,
+    /// How blocks are stored.
+    pub compression: Compression,
+}
+
+impl TableConfig {
+    /// The default with `compression`, blocks cut at 16 KiB where they are compressed.
+    #[must_use]
+    pub fn with_compression(compression: Compression) -> Self {
+        let block_bytes = match compression {
+            Compression::None => 4 << 10,
+            Compression::Lz4 | Compression::Zstd => 16 << 10,
+        };
+        TableConfig {
+            block_bytes,
+            compression,
+            ..TableConfig::default()
+        }
+    }
+
+    /// Holds the limits.
+    ///
+    /// # Panics
+    /// Where a field is out of its limits.
+    pub(super) fn check(&self) {
+        assert!(
+            (4 << 10..=64 << 10).contains(&self.block_bytes),
+            "block_bytes is 4096 to 65536"
+        );
+        assert!(
+            self.compression != Compression::None || self.block_bytes % (4 << 10) == 0,
+            "block_bytes of uncompressed tables is a multiple of 4096"
+        );
+        assert!(
+            (1..=255).contains(&self.restart_interval),
+            "restart_interval is 1 to 255"
+        );
+        assert!(
+            (0.0..=64.0).contains(&self.filter_bits_per_key),
+            "filter_bits_per_key is 0 to 64"
+        );
+    }
+}
+
+impl Default for TableConfig {
+    fn default() -> Self {
+        TableConfig {
+            block_bytes: 4 << 10,
+            restart_interval: 8,
+            filter_bits_per_key: 10.0,
+            compression: Compression::None,
+        }
+    }
+}
+
+/// What the tables of an index share. Thread-safe.
+pub struct TableEnv {
+    /// Where the files are.
+    pub volume: Arc<dyn Volume>,
+    /// Where fences, filters and buffers are accounted.
+    pub memory: Arc<MemoryBudget>,
+    /// Every checksum is bound to it.
+    pub db: DbId,
+}
+
+impl TableEnv {
+    /// The image of a block, if the cache has it.
+    #[inline]
+    pub(super) fn cached(&self, _file: FileId, _offset: u64) -> Option<Bytes> {
+        None
+    }
+
+    /// Gives the image of a block to the cache.
+    pub(super) fn keep(&self, _file: FileId, _offset: u64, _image: Bytes) {}
+}

@@ -1,0 +1,527 @@
+//! Walks one table in one direction, block by block, reading ahead.
+//!
+//! Not thread-safe: one owner. Invariants: 1. `blocks` are the blocks in its direction that were not visited yet; 2. only the last of them can hold keys beyond the
+//! far bound, so only there keys are compared with it; 3. after an error the cursor is over.
+
+use super::block::{Block, BlockHandle, Malformed, StoredBlock};
+use super::block_iter::BlockIter;
+use super::reader::{Opened, Table};
+use bytes::Bytes;
+use glintdb_core::memory::MemoryPart;
+use glintdb_core::{Direction, Entry, EntryRef, EntryValue, Error, Result, SeqNum, key};
+use glintdb_flash::ReadRequest;
+use std::collections::VecDeque;
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+/// What a cursor is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// Through the cache, with read-ahead that grows from 16 KiB to 256 KiB.
+    Read,
+    /// Round the cache, 1 MiB at a time; blocks can be moved whole.
+    Compaction,
+}
+
+impl Purpose {
+    fn window_bytes(self) -> u64 {
+        match self {
+            Purpose::Read => 16 << 10,
+            Purpose::Compaction => 1 << 20,
+        }
+    }
+
+    fn window_bytes_max(self) -> u64 {
+        match self {
+            Purpose::Read => 256 << 10,
+            Purpose::Compaction => 1 << 20,
+        }
+    }
+
+    /// Blocks one behind the other are read together up to this many bytes; more becomes several reads in flight.
+    fn request_bytes_max(self) -> u64 {
+        match self {
+            Purpose::Read => 64 << 10,
+            Purpose::Compaction => 256 << 10,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Before the first `advance` or `seek`.
+    New,
+    /// On an entry, or just behind a block that was taken.
+    On,
+    Over,
+}
+
+/// Walks one table. `advance`, `seek`, `key`, `seqno` and `value` mean what they mean in [`Cursor`](glintdb_core::index::Cursor).
+pub struct TableCursor {
+    table: Arc<Table>,
+    lower: Bound<Bytes>,
+    upper: Bound<Bytes>,
+    direction: Direction,
+    purpose: Purpose,
+    state: State,
+    iter: BlockIter,
+    /// The block it is in, as stored (for compactions).
+    stored: Option<StoredBlock>,
+    /// Blocks not visited yet.
+    blocks: Range<usize>,
+    /// Whether the block it is in may hold keys beyond the far bound.
+    check_end: bool,
+    /// Blocks read ahead, in its direction.
+    ready: VecDeque<StoredBlock>,
+    window_bytes: u64,
+    /// Bytes accounted for what was read ahead.
+    accounted_bytes: usize,
+    last_key: Vec<u8>,
+}
+
+fn owned(bound: Bound<&[u8]>) -> Bound<Bytes> {
+    bound.map(Bytes::copy_from_slice)
+}
+
+fn borrowed(bound: &Bound<Bytes>) -> Bound<&[u8]> {
+    bound.as_ref().map(Bytes::as_ref)
+}
+
+fn bound_key(bound: &Bound<Bytes>) -> Option<&[u8]> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    }
+}
+
+impl TableCursor {
+    pub(super) fn new(
+        table: Arc<Table>,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+        purpose: Purpose,
+    ) -> Self {
+        TableCursor {
+            table,
+            lower: owned(lower),
+            upper: owned(upper),
+            direction,
+            purpose,
+            state: State::New,
+            iter: BlockIter::new(direction),
+            stored: None,
+            blocks: 0..0,
+            check_end: false,
+            ready: VecDeque::new(),
+            window_bytes: purpose.window_bytes(),
+            accounted_bytes: 0,
+            last_key: Vec::new(),
+        }
+    }
+
+    /// Goes to the next entry (the first one at the first call); `false` at the end.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`; the cursor is over then.
+    #[inline]
+    pub fn advance(&mut self) -> Result<bool> {
+        match self.state {
+            State::On => {
+                let stepped = self.iter.step();
+                self.settle(stepped)
+            }
+            State::New => {
+                let started = self.start().and_then(|any| {
+                    if any {
+                        self.go_to_near_bound()
+                    } else {
+                        Ok(false)
+                    }
+                });
+                self.conclude(started)
+            }
+            State::Over => Ok(false),
+        }
+    }
+
+    /// Goes to the first entry at or behind `key` in its direction, from where it is; `false` where there is none.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance).
+    pub fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        let sought = match self.state {
+            State::Over => return Ok(false),
+            State::New => self.start().and_then(|any| {
+                // The bound may lie behind the key.
+                let near = match self.direction {
+                    Direction::Forward => &self.lower,
+                    Direction::Reverse => &self.upper,
+                };
+                let bound_wins = bound_key(near).is_some_and(|near| !self.is_before(near, key));
+                match any {
+                    false => Ok(false),
+                    true if bound_wins => self.go_to_near_bound(),
+                    true => self.go_to(key),
+                }
+            }),
+            // It may stand behind a block that was taken, with the key of that block's end: going to the key is then still right.
+            State::On if !self.is_before(self.iter.key(), key) && !self.iter.is_behind() => {
+                return Ok(true);
+            }
+            State::On => self.go_to(key),
+        };
+        self.conclude(sought)
+    }
+
+    /// Key of the entry it stands on.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.iter.key()
+    }
+
+    /// Sequence number of the entry it stands on.
+    #[inline]
+    #[must_use]
+    pub fn seqno(&self) -> SeqNum {
+        self.iter.seqno()
+    }
+
+    /// Value of the entry it stands on.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> EntryRef<'_> {
+        // Steps checked that the value lies in the block.
+        self.iter.value().unwrap_or(EntryRef::Tombstone)
+    }
+
+    /// The entry it stands on; an inline value shares the block's memory.
+    #[must_use]
+    pub fn entry(&self) -> Entry {
+        let value = self.iter.block().owned_value(self.iter.raw());
+        Entry {
+            seqno: self.seqno(),
+            value: value.unwrap_or(EntryValue::Tombstone),
+        }
+    }
+
+    /// Where a compaction's forward cursor stands on the first entry of a block that lies wholly within its bounds: that block's last key.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub fn whole_block(&mut self) -> Result<Option<&[u8]>> {
+        let on_first = self.state == State::On
+            && self.direction == Direction::Forward
+            && self.purpose == Purpose::Compaction
+            && self.iter.on_first();
+        if !on_first {
+            return Ok(None);
+        }
+        let block = self.iter.block();
+        self.last_key = BlockIter::last_key_of(block)
+            .map_err(|Malformed| self.table.malformed(block.handle))?;
+        let within = !self.check_end || key::at_or_before(&self.last_key, borrowed(&self.upper));
+        Ok(within.then_some(&self.last_key))
+    }
+
+    /// The block it stands on, whole; the next `advance` goes to the first entry behind it.
+    ///
+    /// # Panics
+    /// Where [`whole_block`](Self::whole_block) did not just give a key.
+    pub fn take_block(&mut self) -> StoredBlock {
+        assert!(
+            self.state == State::On && self.iter.on_first(),
+            "whole_block said that there is a block to take"
+        );
+        self.iter.skip_rest();
+        self.stored
+            .clone()
+            .expect("compactions keep what is stored")
+    }
+
+    /// Whether `a` comes before `b` in its direction.
+    fn is_before(&self, a: &[u8], b: &[u8]) -> bool {
+        match self.direction {
+            Direction::Forward => a < b,
+            Direction::Reverse => a > b,
+        }
+    }
+
+    /// Finds the blocks that the bounds leave; `false`: none.
+    fn start(&mut self) -> Result<bool> {
+        let meta = self.table.meta();
+        let outside = meta.entries == 0
+            || !key::at_or_after(&meta.largest, borrowed(&self.lower))
+            || !key::at_or_before(&meta.smallest, borrowed(&self.upper));
+        if outside {
+            return Ok(false);
+        }
+        let fences = &self.table.opened()?.fences;
+        let first = bound_key(&self.lower).map_or(0, |key| fences.find(key));
+        let last = bound_key(&self.upper).map_or(fences.len() - 1, |key| fences.find(key));
+        self.blocks = first..last + 1;
+        Ok(first <= last)
+    }
+
+    fn go_to_near_bound(&mut self) -> Result<bool> {
+        let near = match self.direction {
+            Direction::Forward => self.lower.clone(),
+            Direction::Reverse => self.upper.clone(),
+        };
+        match near {
+            Bound::Unbounded => self.next_entry(),
+            Bound::Included(key) => self.go_to(&key),
+            Bound::Excluded(key) => {
+                let found = self.go_to(&key)?;
+                if found && self.iter.key() == key {
+                    return self.next_entry();
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    /// Goes to the first entry at or behind `key`, which is not before where it is.
+    fn go_to(&mut self, key: &[u8]) -> Result<bool> {
+        let target = self.table.opened()?.fences.find(key);
+        let Range { start, end } = self.blocks;
+        let jump = match self.direction {
+            Direction::Forward => target.checked_sub(start),
+            Direction::Reverse => end.checked_sub(target + 1),
+        };
+        match jump {
+            Some(skipped) => {
+                match self.direction {
+                    Direction::Forward => self.blocks.start = target.min(end),
+                    Direction::Reverse => self.blocks.end = (target + 1).max(start),
+                }
+                if skipped > 0 {
+                    self.window_bytes = self.purpose.window_bytes();
+                }
+                if !self.next_block()? {
+                    return Ok(false);
+                }
+            }
+            // In a block that was taken.
+            None if self.iter.is_behind() => return self.next_entry(),
+            // In the block it is in.
+            None => {}
+        }
+        let found = self.iter.seek(key);
+        if self.wrap(found)? {
+            return Ok(true);
+        }
+        self.next_entry()
+    }
+
+    /// The next entry, in this block or the next.
+    fn next_entry(&mut self) -> Result<bool> {
+        loop {
+            let stepped = self.iter.step();
+            if self.wrap(stepped)? {
+                return Ok(true);
+            }
+            if !self.next_block()? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// What a step within a block came to; goes on to the next block at its end.
+    #[inline]
+    fn settle(&mut self, stepped: Result<bool, Malformed>) -> Result<bool> {
+        match stepped {
+            Ok(true) if !self.check_end => Ok(true),
+            Ok(true) => self.conclude(Ok(true)),
+            Ok(false) => {
+                let found = self.next_entry();
+                self.conclude(found)
+            }
+            Err(malformed) => {
+                let error = self.wrap(Err(malformed));
+                self.conclude(error)
+            }
+        }
+    }
+
+    /// Ends the cursor at errors, at the end, and beyond the far bound.
+    fn conclude(&mut self, found: Result<bool>) -> Result<bool> {
+        self.state = State::Over;
+        if found? && !(self.check_end && self.is_beyond_far_bound()) {
+            self.state = State::On;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn is_beyond_far_bound(&self) -> bool {
+        match self.direction {
+            Direction::Forward => !key::at_or_before(self.iter.key(), borrowed(&self.upper)),
+            Direction::Reverse => !key::at_or_after(self.iter.key(), borrowed(&self.lower)),
+        }
+    }
+
+    fn wrap<T>(&self, result: Result<T, Malformed>) -> Result<T> {
+        result.map_err(|Malformed| self.table.malformed(self.iter.block().handle()))
+    }
+
+    /// Goes to the edge of the next block; `false`: there is none.
+    fn next_block(&mut self) -> Result<bool> {
+        let index = match self.direction {
+            _ if self.blocks.is_empty() => return Ok(false),
+            Direction::Forward => self.blocks.start,
+            Direction::Reverse => self.blocks.end - 1,
+        };
+        let block = self.fetch(index)?;
+        match self.direction {
+            Direction::Forward => self.blocks.start += 1,
+            Direction::Reverse => self.blocks.end -= 1,
+        }
+        self.check_end = self.blocks.is_empty();
+        let reset = self.iter.reset(block);
+        self.wrap(reset)?;
+        Ok(true)
+    }
+
+    /// The block `index`, the next one of `blocks`: read ahead already, cached, or read now together with those behind it.
+    fn fetch(&mut self, index: usize) -> Result<Block> {
+        while let Some(ready) = self.ready.pop_front() {
+            if ready.block.handle.index as usize == index {
+                return Ok(self.enter(ready));
+            }
+        }
+        let table = Arc::clone(&self.table);
+        let opened = table.opened()?;
+        let handle = opened.fences.handle(index);
+        if self.purpose == Purpose::Read
+            && let Some(block) = table.cached_block(handle)
+        {
+            return Ok(block);
+        }
+        self.read_ahead(opened, index)?;
+        let first = self.ready.pop_front();
+        let first = first.ok_or_else(|| table.malformed(handle))?;
+        Ok(self.enter(first))
+    }
+
+    fn enter(&mut self, stored: StoredBlock) -> Block {
+        let block = stored.block.clone();
+        self.stored = Some(stored);
+        block
+    }
+
+    /// Reads the block `index` and those behind it up to the window, in one batch.
+    fn read_ahead(&mut self, opened: &Opened, index: usize) -> Result<()> {
+        let mut handles = self.window(opened, index);
+        if self.direction == Direction::Reverse {
+            handles.reverse();
+        }
+        let (mut requests, parts) = self.requests(opened, &handles);
+        match requests.as_mut_slice() {
+            [one] => one.result = Some(opened.file.read_at(one.offset, one.length)),
+            many => self.table.env().volume.read_batch(many),
+        }
+        self.account(requests.iter().map(|request| request.length).sum());
+        for (request, range) in requests.iter_mut().zip(parts) {
+            let Some(part) = handles.get(range) else {
+                continue;
+            };
+            let chunk = request.result.take();
+            let chunk = chunk.unwrap_or_else(|| Err(Error::invalid("a read without an answer")));
+            self.accept(part, request.offset, &chunk?)?;
+        }
+        if self.direction == Direction::Reverse {
+            self.ready.make_contiguous().reverse();
+        }
+        self.window_bytes = (self.window_bytes * 2).min(self.purpose.window_bytes_max());
+        Ok(())
+    }
+
+    /// The blocks to be read now, in its direction: up to the window, the bounds, and what the cache has.
+    fn window(&self, opened: &Opened, index: usize) -> Vec<BlockHandle> {
+        let mut handles = vec![opened.fences.handle(index)];
+        let mut bytes = u64::from(handles[0].length);
+        let behind: &mut dyn Iterator<Item = usize> = match self.direction {
+            Direction::Forward => &mut (index + 1..self.blocks.end),
+            Direction::Reverse => &mut (self.blocks.start..index).rev(),
+        };
+        for index in behind {
+            let handle = opened.fences.handle(index);
+            bytes += u64::from(handle.length);
+            if bytes > self.window_bytes
+                || self.purpose == Purpose::Read && self.table.cached_block(handle).is_some()
+            {
+                break;
+            }
+            handles.push(handle);
+        }
+        handles
+    }
+
+    /// Reads that cover `handles` (ascending), and which of them each covers.
+    fn requests(
+        &self,
+        opened: &Opened,
+        handles: &[BlockHandle],
+    ) -> (Vec<ReadRequest>, Vec<Range<usize>>) {
+        let mut requests: Vec<ReadRequest> = Vec::new();
+        let mut parts: Vec<Range<usize>> = Vec::new();
+        let bytes_max = self.purpose.request_bytes_max();
+        for (position, handle) in handles.iter().enumerate() {
+            let end = handle.offset + u64::from(handle.length);
+            if let (Some(request), Some(part)) = (requests.last_mut(), parts.last_mut())
+                && end - request.offset <= bytes_max
+                && let Ok(length) = usize::try_from(end - request.offset)
+            {
+                request.length = length;
+                part.end = position + 1;
+                continue;
+            }
+            requests.push(ReadRequest::new(
+                Arc::clone(&opened.file),
+                handle.offset,
+                handle.length as usize,
+            ));
+            parts.push(position..position + 1);
+        }
+        (requests, parts)
+    }
+
+    /// Verifies the blocks that a read starting at `offset` gave.
+    fn accept(&mut self, handles: &[BlockHandle], offset: u64, chunk: &Bytes) -> Result<()> {
+        for &handle in handles {
+            let start = usize::try_from(handle.offset - offset).unwrap_or(usize::MAX);
+            let end = start.saturating_add(handle.length as usize);
+            let stored = chunk.get(start..end).unwrap_or(&[]);
+            let stored = match (self.purpose, handles.len()) {
+                // A cached block must not hold on to its neighbours' memory.
+                (Purpose::Read, 2..) => Bytes::copy_from_slice(stored),
+                _ => chunk.slice_ref(stored),
+            };
+            let accepted = match self.purpose {
+                Purpose::Read => StoredBlock {
+                    block: self.table.accept_block(handle, stored)?,
+                    stored: Bytes::new(),
+                },
+                Purpose::Compaction => self.table.accept_stored(handle, stored)?,
+            };
+            self.ready.push_back(accepted);
+        }
+        Ok(())
+    }
+
+    /// Accounts for what is read ahead, in place of what was before.
+    fn account(&mut self, bytes: usize) {
+        let memory = &self.table.env().memory;
+        memory.add(MemoryPart::Buffers, bytes);
+        memory.sub(MemoryPart::Buffers, self.accounted_bytes);
+        self.accounted_bytes = bytes;
+    }
+}
+
+impl Drop for TableCursor {
+    fn drop(&mut self) {
+        self.account(0);
+    }
+}

@@ -1,0 +1,414 @@
+//! An open table: point lookups, and what cursors and compactions need.
+//!
+//! Thread-safe. The file is opened and its tail (filter, fences, range tombstones, properties, footer) read at first use, in one read; nothing of it is read again
+//! while the table lives. An error at first use is not remembered: the next use tries again.
+
+use super::block::{Block, BlockHandle, Malformed, StoredBlock};
+use super::compress;
+use super::config::TableEnv;
+use super::cursor::{Purpose, TableCursor};
+use super::fences::{Fence, Fences};
+use super::filter::Filter;
+use super::format::{FOOTER_BYTES, Footer, PAGE_BYTES, Span, VERSION};
+use super::meta::TableMeta;
+use super::tombstones;
+use bytes::Bytes;
+use glintdb_core::checksum::FileSeed;
+use glintdb_core::codec::Reader;
+use glintdb_core::memory::MemoryPart;
+use glintdb_core::{
+    Direction, Entry, Error, ErrorKind, FileId, RangeTombstone, Result, ValuePointer,
+};
+use glintdb_flash::{ReadRequest, VolumeFile};
+use parking_lot::Mutex;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// An open table.
+pub struct Table {
+    env: Arc<TableEnv>,
+    meta: TableMeta,
+    seed: FileSeed,
+    opened: OnceLock<Opened>,
+    /// Held while opening, so that the tail is read once.
+    opening: Mutex<()>,
+    obsolete: AtomicBool,
+}
+
+/// What is in memory of a table in use.
+pub(super) struct Opened {
+    pub(super) file: Arc<dyn VolumeFile>,
+    pub(super) filter: Option<Filter>,
+    pub(super) fences: Fences,
+    pub(super) tombstones: Vec<RangeTombstone>,
+}
+
+impl Table {
+    /// A table that the manifest knows as `meta`. Reads nothing yet.
+    #[must_use]
+    pub fn open(env: &Arc<TableEnv>, meta: TableMeta) -> Arc<Table> {
+        Arc::new(Table {
+            seed: FileSeed::new(env.db, meta.id),
+            env: Arc::clone(env),
+            meta,
+            opened: OnceLock::new(),
+            opening: Mutex::new(()),
+            obsolete: AtomicBool::new(false),
+        })
+    }
+
+    /// A table known only by its file, for tools: reads its [`TableMeta`] from the file itself.
+    ///
+    /// # Errors
+    /// `NotFound`, I/O errors, `Corruption`, `UnsupportedFormat`.
+    pub fn open_file(env: &Arc<TableEnv>, id: FileId) -> Result<Arc<Table>> {
+        let corrupt = |offset, what: &str| Error::corruption(id, offset, what);
+        let file = env.volume.open(id)?;
+        let seed = FileSeed::new(env.db, id);
+        let length = file.len()?;
+        let footer_at = length
+            .checked_sub(FOOTER_BYTES as u64)
+            .ok_or_else(|| corrupt(0, "file shorter than a table's footer"))?;
+        let footer = file.read_at(footer_at, FOOTER_BYTES)?;
+        let footer = decode_footer(id, seed, footer_at, &footer)?;
+        let Span { offset, bytes } = footer.properties;
+        let properties = usize::try_from(bytes)
+            .ok()
+            .filter(|_| {
+                offset
+                    .checked_add(bytes)
+                    .is_some_and(|end| end <= footer_at)
+            })
+            .ok_or_else(|| corrupt(footer_at, "properties lie outside the file"))?;
+        let properties = file.read_at(offset, properties)?;
+        let meta = decode_properties(id, seed, offset, &properties)?;
+        if meta.bytes != length || meta.id != id {
+            return Err(corrupt(
+                offset,
+                "properties are those of another file, or the file has another length",
+            ));
+        }
+        Ok(Table::open(env, meta))
+    }
+
+    /// What the manifest knows of it.
+    #[must_use]
+    pub fn meta(&self) -> &TableMeta {
+        &self.meta
+    }
+
+    pub(super) fn env(&self) -> &Arc<TableEnv> {
+        &self.env
+    }
+
+    /// Opens the file and reads the tail, if that was not done yet.
+    ///
+    /// # Errors
+    /// `NotFound`, I/O errors, `Corruption`, `UnsupportedFormat`.
+    pub fn load(&self) -> Result<()> {
+        self.opened().map(drop)
+    }
+
+    #[inline]
+    pub(super) fn opened(&self) -> Result<&Opened> {
+        match self.opened.get() {
+            Some(opened) => Ok(opened),
+            None => self.open_now(),
+        }
+    }
+
+    #[cold]
+    fn open_now(&self) -> Result<&Opened> {
+        let _guard = self.opening.lock();
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let opened = self.read_tail()?;
+        let filter_bytes = opened.filter.as_ref().map_or(0, Filter::memory_bytes);
+        let memory = &self.env.memory;
+        memory.add(MemoryPart::Filters, filter_bytes);
+        memory.add(MemoryPart::Fences, opened.fences.memory_bytes());
+        Ok(self.opened.get_or_init(|| opened))
+    }
+
+    fn read_tail(&self) -> Result<Opened> {
+        let id = self.meta.id;
+        let tail_offset = self.meta.tail_offset;
+        let corrupt = |offset, what: String| Error::corruption(id, offset, what);
+        let length = (self.meta.bytes.checked_sub(tail_offset))
+            .and_then(|bytes| usize::try_from(bytes).ok())
+            .filter(|&bytes| bytes >= FOOTER_BYTES)
+            .ok_or_else(|| corrupt(0, "the manifest's lengths contradict each other".into()))?;
+        let file = self.env.volume.open(id)?;
+        let file_bytes = file.len()?;
+        if file_bytes != self.meta.bytes {
+            let what = format!("file of {file_bytes} bytes, expected {}", self.meta.bytes);
+            return Err(corrupt(file_bytes.min(self.meta.bytes), what));
+        }
+        let tail = file.read_at(tail_offset, length)?;
+        if tail.len() != length {
+            let what = format!("read {} bytes of the tail's {length}", tail.len());
+            return Err(corrupt(tail_offset, what));
+        }
+        let footer_at = self.meta.bytes - FOOTER_BYTES as u64;
+        let footer = decode_footer(id, self.seed, footer_at, &tail[length - FOOTER_BYTES..])?;
+        let section = |span: Span, name: &str| -> Result<Bytes> {
+            let start = span.offset.checked_sub(tail_offset);
+            let range = start.and_then(|start| {
+                let start = usize::try_from(start).ok()?;
+                let end = start.checked_add(usize::try_from(span.bytes).ok()?)?;
+                (end <= length - FOOTER_BYTES).then_some(start..end)
+            });
+            let range =
+                range.ok_or_else(|| corrupt(footer_at, format!("{name} outside the tail")))?;
+            let section = tail.slice(range);
+            check_section(id, self.seed, span.offset, &section, name)?;
+            Ok(section)
+        };
+        let properties = section(footer.properties, "properties")?;
+        if decode_properties(id, self.seed, footer.properties.offset, &properties)? != self.meta {
+            let what = "properties differ from what the manifest says".into();
+            return Err(corrupt(footer.properties.offset, what));
+        }
+        let filter = if footer.filter.bytes > 0 {
+            let bytes = section(footer.filter, "filter")?;
+            let filter = Filter::decode(&bytes)
+                .ok_or_else(|| corrupt(footer.filter.offset, "filter malformed".into()))?;
+            Some(filter)
+        } else {
+            None
+        };
+        let fences = section(footer.fences, "fences")?;
+        let fences = Fences::decode(&fences, self.meta.blocks, PAGE_BYTES as u64, tail_offset)
+            .ok_or_else(|| corrupt(footer.fences.offset, "fences malformed".into()))?;
+        let tombstones = if self.meta.range_tombstones > 0 {
+            let bytes = section(footer.tombstones, "range tombstones")?;
+            tombstones::decode(&bytes, self.meta.range_tombstones).ok_or_else(|| {
+                corrupt(
+                    footer.tombstones.offset,
+                    "range tombstones malformed".into(),
+                )
+            })?
+        } else {
+            Vec::new()
+        };
+        Ok(Opened {
+            file,
+            filter,
+            fences,
+            tombstones,
+        })
+    }
+
+    /// The entry of `key`, whose [`key_hash`](super::key_hash) is `hash`. Range tombstones are not applied.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    pub fn get(&self, key: &[u8], hash: u64) -> Result<Option<Entry>> {
+        let Some(handle) = self.locate(key, hash)? else {
+            return Ok(None);
+        };
+        let block = match self.cached_block(handle) {
+            Some(block) => block,
+            None => self.read_block(handle)?,
+        };
+        self.search(&block, key)
+    }
+
+    /// The block in which `key` is if it is in the table; `None`: it is not (by key range or filter).
+    ///
+    /// # Errors
+    /// I/O errors and `Corruption` at first use of the table.
+    #[inline]
+    pub fn locate(&self, key: &[u8], hash: u64) -> Result<Option<BlockHandle>> {
+        if self.meta.entries == 0 || key < &*self.meta.smallest || key > &*self.meta.largest {
+            return Ok(None);
+        }
+        let opened = self.opened()?;
+        let excluded = opened
+            .filter
+            .as_ref()
+            .is_some_and(|filter| !filter.may_contain(hash));
+        Ok((!excluded).then(|| opened.fences.handle(opened.fences.find(key))))
+    }
+
+    /// The block, if it is in the cache.
+    #[inline]
+    #[must_use]
+    pub fn cached_block(&self, handle: BlockHandle) -> Option<Block> {
+        let image = self.env.cached(self.meta.id, handle.offset)?;
+        Some(Block { image, handle })
+    }
+
+    /// The read that gives the block, to be submitted with others; its answer is for [`accept_block`](Self::accept_block).
+    ///
+    /// # Errors
+    /// I/O errors and `Corruption` at first use of the table.
+    pub fn read_request(&self, handle: BlockHandle) -> Result<ReadRequest> {
+        let file = Arc::clone(&self.opened()?.file);
+        Ok(ReadRequest::new(
+            file,
+            handle.offset,
+            handle.length as usize,
+        ))
+    }
+
+    /// Verifies what a read gave, decompresses it and puts it into the cache.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub fn accept_block(&self, handle: BlockHandle, stored: Bytes) -> Result<Block> {
+        let block = self.accept_stored(handle, stored)?.block;
+        self.env
+            .keep(self.meta.id, handle.offset, block.image.clone());
+        Ok(block)
+    }
+
+    /// Verifies what a read gave, without putting it into the cache.
+    pub(super) fn accept_stored(&self, handle: BlockHandle, stored: Bytes) -> Result<StoredBlock> {
+        compress::open(self.seed, self.meta.id, handle, stored)
+    }
+
+    #[cold]
+    fn read_block(&self, handle: BlockHandle) -> Result<Block> {
+        let file = &self.opened()?.file;
+        let stored = file.read_at(handle.offset, handle.length as usize)?;
+        self.accept_block(handle, stored)
+    }
+
+    /// The entry of `key` in a block of this table.
+    ///
+    /// # Errors
+    /// `Corruption` where the block's contents make no sense.
+    #[inline]
+    pub fn search(&self, block: &Block, key: &[u8]) -> Result<Option<Entry>> {
+        let search = || {
+            let view = block.view()?;
+            let Some((ordinal, entry)) = view.find(key)? else {
+                return Ok(None);
+            };
+            Ok(Some(Entry {
+                seqno: view.seqno(ordinal)?,
+                value: block.owned_value(&entry)?,
+            }))
+        };
+        search().map_err(|Malformed| self.malformed(block.handle))
+    }
+
+    /// The error for a block whose checksum is right and whose contents are not.
+    #[cold]
+    pub(super) fn malformed(&self, handle: BlockHandle) -> Error {
+        Error::corruption(self.meta.id, handle.offset, "key block malformed")
+    }
+
+    /// A cursor over the entries within the bounds. No I/O before its first `advance` or `seek`.
+    #[must_use]
+    pub fn cursor(
+        self: &Arc<Self>,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+        purpose: Purpose,
+    ) -> TableCursor {
+        TableCursor::new(Arc::clone(self), lower, upper, direction, purpose)
+    }
+
+    /// Every block with the fence before it, in key order; to split work by key ranges.
+    ///
+    /// # Errors
+    /// I/O errors and `Corruption` at first use of the table.
+    pub fn fences(&self) -> Result<impl ExactSizeIterator<Item = Fence> + '_> {
+        let fences = &self.opened()?.fences;
+        Ok((0..fences.len()).map(|index| Fence {
+            handle: fences.handle(index),
+            lower: fences.key(index),
+        }))
+    }
+
+    /// The table's range tombstones, ordered by start, then sequence number. No I/O where `meta().range_tombstones` is 0.
+    ///
+    /// # Errors
+    /// I/O errors and `Corruption` at first use of the table.
+    pub fn range_tombstones(&self) -> Result<&[RangeTombstone]> {
+        if self.meta.range_tombstones == 0 {
+            return Ok(&[]);
+        }
+        Ok(&self.opened()?.tombstones)
+    }
+
+    /// Bytes in memory for fences and filter; 0 before first use.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.opened.get().map_or(0, |opened| {
+            opened.fences.memory_bytes() + opened.filter.as_ref().map_or(0, Filter::memory_bytes)
+        })
+    }
+
+    /// Has the file removed when the last handle of the table goes.
+    pub fn mark_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+
+    /// Reads every byte: checksums, order, counts, fences and filter against the entries. Each thing found wrong goes to `report`, each pointer with its key to
+    /// `pointer`.
+    pub fn verify(
+        &self,
+        report: &mut dyn FnMut(Error),
+        pointer: &mut dyn FnMut(&[u8], ValuePointer),
+    ) {
+        super::verify::verify(self, report, pointer);
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if let Some(opened) = self.opened.get() {
+            let memory = &self.env.memory;
+            let filter_bytes = opened.filter.as_ref().map_or(0, Filter::memory_bytes);
+            memory.sub(MemoryPart::Filters, filter_bytes);
+            memory.sub(MemoryPart::Fences, opened.fences.memory_bytes());
+        }
+        if self.obsolete.load(Ordering::Acquire) {
+            // What cannot be removed now is removed at the next open, as no manifest names it.
+            self.env.volume.delete(self.meta.id).ok();
+        }
+    }
+}
+
+fn decode_footer(id: FileId, seed: FileSeed, offset: u64, bytes: &[u8]) -> Result<Footer> {
+    let (version, footer) =
+        Footer::decode(seed, offset, bytes).map_err(|what| Error::corruption(id, offset, what))?;
+    if version != VERSION {
+        let what = format!("{id}: table format {version}, this build knows {VERSION}");
+        return Err(Error::new(ErrorKind::UnsupportedFormat, what));
+    }
+    Ok(footer)
+}
+
+/// Holds a section's first four bytes against the checksum of the rest.
+fn check_section(
+    id: FileId,
+    seed: FileSeed,
+    offset: u64,
+    section: &[u8],
+    name: &str,
+) -> Result<()> {
+    let Some((found, covered)) = section.split_first_chunk::<4>() else {
+        return Err(Error::corruption(id, offset, format!("{name} too short")));
+    };
+    let (found, computed) = (u32::from_le_bytes(*found), seed.checksum(offset, covered));
+    if found != computed {
+        let what = format!("{name} checksum {found:#010x}, computed {computed:#010x}");
+        return Err(Error::corruption(id, offset, what));
+    }
+    Ok(())
+}
+
+fn decode_properties(id: FileId, seed: FileSeed, offset: u64, section: &[u8]) -> Result<TableMeta> {
+    check_section(id, seed, offset, section, "properties")?;
+    let mut reader = Reader::new(section.get(4..).unwrap_or(&[]));
+    TableMeta::decode(&mut reader)
+        .filter(|_| reader.is_empty())
+        .ok_or_else(|| Error::corruption(id, offset, "properties malformed"))
+}

@@ -1,0 +1,258 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use glintdb_bench::{Config, Durability, Workload, parse_count};
+
+use crate::engines;
+use crate::matrix::Cell;
+
+/// GlintDB measured against its peers with one harness.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub(crate) struct Program {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run workloads on engines, interleaved, and print a table of medians
+    Run(Box<RunArgs>),
+    /// List the engines of this build
+    Engines,
+    /// Run one workload on one engine: what `run` starts, with its order as JSON
+    #[command(hide = true)]
+    One {
+        /// The order
+        order: String,
+    },
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RunArgs {
+    /// Engines, comma-separated (see `engines`)
+    #[arg(long, value_delimiter = ',', default_values_t = engines::default_names(), value_parser = parse_engine)]
+    pub(crate) engines: Vec<String>,
+    /// Workloads, comma-separated, as of `glintdb bench`
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "fillrandom,overwrite,readrandom,multireadrandom,seekrandom"
+    )]
+    pub(crate) workloads: Vec<Workload>,
+    /// Records; k, m and g stand for powers of 1,000
+    #[arg(long, default_value = "1m", value_parser = parse_count)]
+    pub(crate) num: u64,
+    /// Bytes of a key, at least 8
+    #[arg(long, default_value_t = 16)]
+    pub(crate) key_size: usize,
+    /// Bytes of a value, comma-separated
+    #[arg(long, value_delimiter = ',', default_value = "1024")]
+    pub(crate) value_size: Vec<usize>,
+    /// Threads, comma-separated
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    pub(crate) threads: Vec<usize>,
+    /// Records per commit in fills and overwrite, comma-separated
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    pub(crate) batch_size: Vec<usize>,
+    /// What each commit survives: buffered, os or sync, comma-separated
+    #[arg(long, value_delimiter = ',', default_value = "os")]
+    pub(crate) durability: Vec<Durability>,
+    /// Share of reads in readrandomwriterandom, percent
+    #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(0..=100))]
+    pub(crate) read_percent: u64,
+    /// Keys per request in multireadrandom
+    #[arg(long, default_value_t = 64)]
+    pub(crate) multiget_size: usize,
+    /// Records per scan in seekrandom
+    #[arg(long, default_value_t = 50)]
+    pub(crate) scan_length: usize,
+    /// Operations of workloads other than fills
+    #[arg(long, value_parser = parse_count)]
+    pub(crate) ops: Option<u64>,
+    /// Seconds after which such a workload ends
+    #[arg(long, value_parser = parse_seconds)]
+    pub(crate) duration: Option<Duration>,
+    /// Seconds for which such a workload runs before it is measured
+    #[arg(long, value_parser = parse_seconds)]
+    pub(crate) warmup: Option<Duration>,
+    /// Runs of each combination; the table shows the median
+    #[arg(long, default_value_t = 3)]
+    pub(crate) repeat: usize,
+    /// Memory for memtables and caches of each engine, MiB
+    #[arg(long, default_value_t = 512)]
+    pub(crate) memory_mb: u64,
+    /// Memory for an engine and its page cache together, MiB: the rest of the machine's is locked away meanwhile.
+    /// Implies --cold
+    #[arg(long)]
+    pub(crate) limit_mb: Option<u64>,
+    /// Drop the data set from the page cache and read it once with O_DIRECT before each run, instead of reading every
+    /// record once through the engine
+    #[arg(long)]
+    pub(crate) cold: bool,
+    /// Directory of the data sets: on the disk that is to be measured
+    #[arg(long, default_value = "bench-peers-data")]
+    pub(crate) dir: PathBuf,
+    /// Keep the data sets, to go on with them next time
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Seed of keys, values and operations
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print every run as a line of JSON instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print the engines' own statistics too
+    #[arg(long)]
+    pub(crate) verbose: bool,
+}
+
+impl RunArgs {
+    /// Whether these make sense together, in words if not.
+    pub(crate) fn check(&mut self) -> Result<(), String> {
+        self.cold |= self.limit_mb.is_some();
+        if self.num == 0 || self.num > 1 << 48 {
+            return Err("--num must be 1 to 2^48".to_owned());
+        }
+        if self.key_size < glintdb_bench::keys::KEY_SIZE_MIN {
+            return Err("--key-size must be at least 8".to_owned());
+        }
+        let positive = [&self.threads, &self.batch_size]
+            .into_iter()
+            .flatten()
+            .all(|&n| n > 0);
+        if !positive || self.multiget_size == 0 || self.repeat == 0 {
+            return Err(
+                "threads, batch and multi-get sizes and repetitions must be at least 1".to_owned(),
+            );
+        }
+        if self.memory_mb < 16 {
+            return Err("--memory-mb must be at least 16".to_owned());
+        }
+        if self.limit_mb.is_some_and(|limit| limit <= self.memory_mb) {
+            return Err(
+                "--limit-mb must exceed --memory-mb: the engine's own memory is in it".to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Every combination, in the order in which they run. Batch sizes multiply only workloads that have batches,
+    /// durabilities only those that write.
+    pub(crate) fn cells(&self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for &value_size in &self.value_size {
+            for &workload in &self.workloads {
+                let batches = workload.is_fill() || workload == Workload::Overwrite;
+                let batch_sizes = if batches { &self.batch_size[..] } else { &[1] };
+                let levels = if workload.writes() {
+                    &self.durability[..]
+                } else {
+                    &self.durability[..1]
+                };
+                for &durability in levels {
+                    for &batch_size in batch_sizes {
+                        for &threads in &self.threads {
+                            cells.push(Cell {
+                                workload,
+                                config: self.config(value_size, durability, batch_size, threads),
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        cells
+    }
+
+    fn config(
+        &self,
+        value_size: usize,
+        durability: Durability,
+        batch_size: usize,
+        threads: usize,
+    ) -> Config {
+        Config {
+            num: self.num,
+            key_size: self.key_size,
+            value_size,
+            threads,
+            batch_size,
+            read_percent: self.read_percent,
+            multiget_size: self.multiget_size,
+            scan_length: self.scan_length,
+            ops: self.ops,
+            duration: self.duration,
+            warmup: self.warmup,
+            durability,
+            seed: self.seed,
+        }
+    }
+}
+
+fn parse_engine(text: &str) -> Result<String, String> {
+    if engines::NAMES.contains(&text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!(
+            "no engine `{text}` in this build: one of {}",
+            engines::NAMES.join(" ")
+        ))
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .trim_end_matches('s')
+        .parse()
+        .map_err(|_| format!("`{text}` is not a number of seconds"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> RunArgs {
+        let words = ["bench-peers", "run"]
+            .into_iter()
+            .chain(line.split_whitespace());
+        match Program::try_parse_from(words).unwrap().command {
+            Command::Run(args) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn combinations_multiply_only_where_they_mean_something() {
+        let args = parse(
+            "--workloads fillrandom,readrandom,ycsb-a --value-size 100,1024 --threads 1,8 --batch-size 1,100 \
+             --durability os,sync",
+        );
+        let cells = args.cells();
+        // Each value size: 2 x 2 x 2 fills, 2 reads, 2 x 2 YCSB A.
+        assert_eq!(cells.len(), 2 * (8 + 2 + 4));
+        assert!(cells.iter().any(|cell| cell.config.batch_size == 100));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in [
+            "--num 0",
+            "--key-size 4",
+            "--threads 0",
+            "--repeat 0",
+            "--limit-mb 512",
+            "--memory-mb 8",
+        ] {
+            assert!(parse(line).check().is_err(), "{line}");
+        }
+        let mut args = parse("--limit-mb 1200");
+        args.check().unwrap();
+        assert!(args.cold);
+    }
+}

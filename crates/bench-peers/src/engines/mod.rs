@@ -1,0 +1,86 @@
+//! The engines by name, and how each is opened.
+//!
+//! Each adapter's settings stand beside its code with the reason. They are the documented best
+//! practice of each engine for the memory it is given: a peer measured below its best proves nothing.
+
+#[cfg(feature = "fjall")]
+mod fjall;
+#[cfg(feature = "redb")]
+mod redb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+
+use std::path::Path;
+
+use glintdb_bench::{Durability, Result, Store};
+
+/// How a store is to be opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup {
+    /// Memory for memtables and caches together, bytes.
+    pub(crate) memory_bytes: u64,
+    /// What each commit survives.
+    pub(crate) durability: Durability,
+}
+
+/// What is compared unless told otherwise: the engines of this build without their variants.
+pub(crate) fn default_names() -> impl Iterator<Item = String> {
+    NAMES
+        .iter()
+        .filter(|name| !name.contains('-'))
+        .map(|&name| name.to_owned())
+}
+
+/// Names of the engines in this build.
+pub(crate) const NAMES: &[&str] = &[
+    #[cfg(feature = "rocksdb")]
+    "rocksdb",
+    #[cfg(feature = "rocksdb")]
+    "rocksdb-direct",
+    #[cfg(feature = "rocksdb")]
+    "rocksdb-blob",
+    #[cfg(feature = "fjall")]
+    "fjall",
+    #[cfg(feature = "fjall")]
+    "fjall-blob",
+    #[cfg(feature = "redb")]
+    "redb",
+];
+
+/// Opens or creates the store of engine `name` in directory `dir`.
+///
+/// # Errors
+/// If there is no such engine in this build, or it fails.
+pub(crate) fn open(name: &str, dir: &Path, setup: Setup) -> Result<Box<dyn Store>> {
+    match name {
+        #[cfg(feature = "rocksdb")]
+        "rocksdb" => Ok(Box::new(rocksdb::Rocks::open(
+            dir,
+            setup,
+            rocksdb::Variant::Buffered,
+        )?)),
+        #[cfg(feature = "rocksdb")]
+        "rocksdb-direct" => Ok(Box::new(rocksdb::Rocks::open(
+            dir,
+            setup,
+            rocksdb::Variant::Direct,
+        )?)),
+        #[cfg(feature = "rocksdb")]
+        "rocksdb-blob" => Ok(Box::new(rocksdb::Rocks::open(
+            dir,
+            setup,
+            rocksdb::Variant::Blob,
+        )?)),
+        #[cfg(feature = "fjall")]
+        "fjall" => Ok(Box::new(fjall::Fjall::open(dir, setup, false)?)),
+        #[cfg(feature = "fjall")]
+        "fjall-blob" => Ok(Box::new(fjall::Fjall::open(dir, setup, true)?)),
+        #[cfg(feature = "redb")]
+        "redb" => Ok(Box::new(redb::Redb::open(dir, setup)?)),
+        _ => Err(format!(
+            "no engine `{name}` in this build: one of {}",
+            NAMES.join(" ")
+        )
+        .into()),
+    }
+}

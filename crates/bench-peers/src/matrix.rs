@@ -1,0 +1,241 @@
+//! All combinations of what was asked for, the engines interleaved: for each workload, value size and number of
+//! threads every engine runs once, in another order each time, before any runs again.
+//!
+//! Invariants:
+//! 1. A workload other than a fill runs on a data set that `fillrandom` filled and settled.
+//! 2. Each run is a process of its own ([`one`](crate::one)).
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use glintdb_bench::{Config, Contents, Durability, Report, Result, Workload, bytes};
+use serde::{Deserialize, Serialize};
+
+use crate::args::RunArgs;
+use crate::balloon::Balloon;
+use crate::host;
+use crate::one::{Answer, Order};
+use crate::table;
+
+/// Records per commit when a data set is only prepared.
+const PREPARE_BATCH: usize = 100;
+
+/// What is known of a data set, kept beside it.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct DataSet {
+    contents: Contents,
+    random_order: bool,
+}
+
+/// One cell of the matrix: everything but engine and repetition.
+#[derive(Debug, Clone)]
+pub(crate) struct Cell {
+    pub(crate) workload: Workload,
+    pub(crate) config: Config,
+}
+
+/// Runs everything and prints a table per cell, or all reports as JSON lines.
+///
+/// Returns whether every engine answered rightly.
+///
+/// # Errors
+/// If a run fails as a process, or files or memory cannot be had.
+pub(crate) fn run(args: &RunArgs) -> Result<bool> {
+    let mut matrix = Matrix {
+        args,
+        balloon: None,
+    };
+    let mut all_correct = true;
+    for cell in args.cells() {
+        let mut reports = Vec::new();
+        for repetition in 0..args.repeat {
+            for place in 0..args.engines.len() {
+                let engine = &args.engines[(place + repetition) % args.engines.len()];
+                let report = matrix.measure(engine, &cell)?;
+                progress(&format!("{engine} {repetition}: {}", report.row()))?;
+                if args.json {
+                    let mut out = std::io::stdout().lock();
+                    serde_json::to_writer(&mut out, &report)?;
+                    writeln!(out)?;
+                }
+                all_correct &= report.is_correct();
+                reports.push(report);
+            }
+        }
+        if !args.json {
+            writeln!(
+                std::io::stdout(),
+                "{}",
+                table::table(&cell, &args.engines, &reports)
+            )?;
+        }
+    }
+    if !args.keep {
+        for engine in &args.engines {
+            for value_size in &args.value_size {
+                remove(&matrix.dir(engine, *value_size))?;
+            }
+        }
+    }
+    Ok(all_correct)
+}
+
+struct Matrix<'a> {
+    args: &'a RunArgs,
+    balloon: Option<Balloon>,
+}
+
+impl Matrix<'_> {
+    fn dir(&self, engine: &str, value_size: usize) -> PathBuf {
+        let args = self.args;
+        args.dir.join(format!(
+            "{engine}-{}-{}-{value_size}-{}",
+            args.num, args.key_size, args.seed
+        ))
+    }
+
+    /// Prepares what the workload needs, runs it, and keeps the books.
+    fn measure(&mut self, engine: &str, cell: &Cell) -> Result<Report> {
+        let dir = self.dir(engine, cell.config.value_size);
+        let mut set = if cell.workload.is_fill() {
+            remove(&dir)?;
+            DataSet::default()
+        } else {
+            self.prepare(engine, &dir, &cell.config)?
+        };
+        fs::create_dir_all(&dir)?;
+        // A run that is broken off leaves no data set that looks whole.
+        remove(&state_file(&dir))?;
+        self.limit(&dir, cell.workload)?;
+        let order = self.order(engine, &dir, cell, set.contents);
+        let answer = self.spawn(&order)?;
+        if cell.workload == Workload::DeleteRandom {
+            remove(&dir)?;
+            return Ok(answer.report);
+        }
+        set.contents = answer.contents;
+        if cell.workload.is_fill() {
+            set.random_order = cell.workload != Workload::FillSeq;
+        }
+        fs::write(state_file(&dir), serde_json::to_vec(&set)?)?;
+        Ok(answer.report)
+    }
+
+    /// Makes sure that there is a data set filled in random order.
+    fn prepare(&mut self, engine: &str, dir: &Path, config: &Config) -> Result<DataSet> {
+        if let Ok(text) = fs::read(state_file(dir)) {
+            let set: DataSet = serde_json::from_slice(&text)?;
+            if set.random_order {
+                return Ok(set);
+            }
+        }
+        progress(&format!("{engine}: filling {}", dir.display()))?;
+        remove(dir)?;
+        fs::create_dir_all(dir)?;
+        // Never under the limit: loading is prepared here, not measured.
+        self.balloon = None;
+        let cell = Cell {
+            workload: Workload::FillRandom,
+            config: Config {
+                threads: 1,
+                batch_size: PREPARE_BATCH,
+                durability: Durability::Os,
+                ..config.clone()
+            },
+        };
+        let order = self.order(engine, dir, &cell, Contents::default());
+        let answer = self.spawn(&order)?;
+        if !answer.report.is_correct() {
+            return Err(format!(
+                "{engine} lost records while filling: {}",
+                answer.report.row()
+            )
+            .into());
+        }
+        let set = DataSet {
+            contents: answer.contents,
+            random_order: true,
+        };
+        fs::write(state_file(dir), serde_json::to_vec(&set)?)?;
+        Ok(set)
+    }
+
+    /// Puts the memory limit in place, if one is asked for, and the data set out of the page cache.
+    fn limit(&mut self, dir: &Path, workload: Workload) -> Result<()> {
+        if self.args.cold && !workload.is_fill() {
+            let read = host::make_cold(dir)?;
+            progress(&format!(
+                "read {} of {} with O_DIRECT",
+                bytes(read),
+                dir.display()
+            ))?;
+        }
+        if let Some(limit_mb) = self.args.limit_mb {
+            match &self.balloon {
+                Some(balloon) => balloon.wait()?,
+                None => self.balloon = Some(Balloon::inflate(limit_mb << 20)?),
+            }
+        }
+        Ok(())
+    }
+
+    fn order(&self, engine: &str, dir: &Path, cell: &Cell, contents: Contents) -> Order {
+        let reads = !matches!(
+            cell.workload,
+            Workload::Overwrite | Workload::DeleteRandom | Workload::Warmup
+        ) && !cell.workload.is_fill();
+        Order {
+            engine: engine.to_owned(),
+            dir: dir.join("db"),
+            memory_bytes: self.args.memory_mb << 20,
+            config: cell.config.clone(),
+            contents,
+            workload: cell.workload.name().to_owned(),
+            warm: reads && !self.args.cold,
+            verbose: self.args.verbose,
+        }
+    }
+
+    fn spawn(&self, order: &Order) -> Result<Answer> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg("one")
+            .arg(serde_json::to_string(order)?)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let child = command.spawn()?;
+        if let Some(balloon) = &self.balloon {
+            balloon.set_engine(child.id());
+        }
+        let output = child.wait_with_output()?;
+        if let Some(balloon) = &self.balloon {
+            balloon.set_engine(0);
+        }
+        if !output.status.success() {
+            return Err(format!("{} {}: {}", order.engine, order.workload, output.status).into());
+        }
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+}
+
+fn state_file(dir: &Path) -> PathBuf {
+    dir.join("state.json")
+}
+
+fn remove(path: &Path) -> Result<()> {
+    let removed = if path.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn progress(line: &str) -> Result<()> {
+    Ok(writeln!(std::io::stderr(), "{line}")?)
+}

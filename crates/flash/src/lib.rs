@@ -1,9 +1,29 @@
-//! The flash layer: [`Volume`](volume::Volume) and what implements it.
+//! The flash layer: [`Volume`] and what implements it, the cache of what was read, and the clocks.
+//!
+//! - [`DirVolume`]: a directory; direct I/O, io_uring, the log's ring as a mapped file.
+//! - [`MemVolume`]: memory that behaves as badly as `docs/format/media.md` allows; for tests.
+//!
+//! **Architecture invariant:** only this crate opens files, maps memory or talks to a device.
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, reason = "a test that cannot go on fails")
+)]
 #![allow(
     unsafe_code,
     reason = "mapping, aligned memory and io_uring; each block says who guarantees what"
 )]
 
+mod batch;
+mod buffer;
+mod dir;
+mod mem;
+mod ring;
+mod uring;
 pub mod volume;
 
+pub use buffer::{AlignedBuffer, BufferPool, DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
+pub use dir::{DirOptions, DirVolume, DirectIo, ReadEngine};
+pub use mem::{
+    CrashMode, Fault, FaultKind, MemOptions, MemVolume, Operation, OperationKind, SECTOR_BYTES,
+};
 pub use volume::{CreateOptions, ReadRequest, Ring, Stream, Volume, VolumeFile, VolumeStats};

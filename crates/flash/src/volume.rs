@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use glintdb_core::{FileId, Result};
+use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ impl ReadRequest {
 
 /// A medium. See the module's page for what it promises.
 pub trait Volume: Send + Sync {
-    /// Creates a file that must not exist. Its name is durable only after [`sync_directory`](Self::sync_directory).
+    /// Creates a file that must not exist (`InvalidArgument` where it does). Its name is durable only after [`sync_directory`](Self::sync_directory).
     ///
     /// # Errors
     /// `NoSpace`, I/O errors, an existing file.
@@ -95,17 +96,37 @@ pub trait Volume: Send + Sync {
     /// Reads many ranges with as many in flight as the medium can serve; returns when all have a result.
     fn read_batch(&self, requests: &mut [ReadRequest]);
 
-    /// The log's ring: `bytes` (a multiple of 4 KiB) of memory backed by a file that is overwritten for ever, created and fully written if it is not there or has
-    /// another size (its old contents, and then `existing()`, tell recovery what was there). Falls back to plain memory where mapping is refused.
+    /// The log's ring: memory backed by a file that is overwritten for ever. Where the volume holds one already, that one is given with its contents and *its own*
+    /// size ([`Ring::len`] says which), because recovery must read what the last process left in it; else one of `bytes` (a multiple of 4 KiB, at least that) is created,
+    /// zeroed, fully written and made durable. Falls back to plain memory where mapping is refused ([`Ring::survives_kill`] is false then). At most one at a time.
+    ///
+    /// To change the size: recover what the old ring holds, make that durable elsewhere, drop the ring, [`remove_ring`](Self::remove_ring), call this again.
     ///
     /// # Errors
-    /// `NoSpace`, I/O errors.
+    /// `NoSpace`, I/O errors; `Corruption` where the ring's file has a size that no ring has.
     fn ring(&self, bytes: usize) -> Result<Arc<dyn Ring>>;
+
+    /// Size of the ring that [`ring`](Self::ring) would find; `None`: it would create one (always so where rings do not last).
+    ///
+    /// # Errors
+    /// As [`ring`](Self::ring).
+    fn existing_ring_bytes(&self) -> Result<Option<usize>> {
+        Ok(None)
+    }
+
+    /// Removes the ring and what it holds, durably; nothing happens where there is none.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn remove_ring(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Bytes free for new files, where the medium can tell.
     fn free_bytes(&self) -> Option<u64>;
 
-    /// Hard-links `id` into the directory `target` (made before) under the same name; copies where links are refused. Only for files that are never written again.
+    /// Hard-links `id` into the directory `target` (made before) under the same name; copies, and syncs the copy, where links are refused. Only for files that are synced
+    /// and never written again. The new name is durable only when `target` is synced (by a volume opened there).
     ///
     /// # Errors
     /// I/O errors; `InvalidArgument` where the volume has no directories.
@@ -118,8 +139,8 @@ pub trait Volume: Send + Sync {
     fn describe(&self) -> String;
 }
 
-/// An open file. Thread-safe; closed when the last handle goes.
-pub trait VolumeFile: Send + Sync {
+/// An open file. Thread-safe; closed when the last handle goes. (`Any`, so that a volume recognises its own files in a batch.)
+pub trait VolumeFile: Any + Send + Sync {
     /// Its name.
     fn id(&self) -> FileId;
     /// Writes all of `bytes` at `offset`.
@@ -154,10 +175,6 @@ pub trait VolumeFile: Send + Sync {
     /// # Errors
     /// I/O errors.
     fn set_len(&self, length: u64) -> Result<()>;
-    /// The file descriptor, where there is one (for batched reads).
-    fn raw_fd(&self) -> Option<i32> {
-        None
-    }
 }
 
 /// The log's ring: memory of a fixed size, 8-byte words, that survives the process where it is a mapped file.

@@ -1,0 +1,196 @@
+//! Batches of reads: planned (sorted by file and place, neighbours merged), then read by io_uring or one after the other.
+//!
+//! Thread-safe. Invariants: 1. every request has a result when a batch returns, whatever failed. 2. Requests are merged only where that needs not one byte more than
+//! they need apart (no gap), and only to `MERGED_BYTES_MAX`, because a merged buffer lives as long as any answer that views it.
+
+use crate::buffer::AlignedBuffer;
+use crate::dir::{DirFile, Extent, ReadEngine, Shared, slice_of};
+use crate::uring::Rings;
+use crate::volume::ReadRequest;
+use bytes::Bytes;
+use glintdb_core::{Error, ErrorKind, Result};
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Longest read made of several requests, in bytes.
+pub(crate) const MERGED_BYTES_MAX: usize = 256 << 10;
+
+/// How batches are read.
+pub(crate) struct Engine {
+    rings: Option<Rings>,
+    description: String,
+}
+
+/// One read that serves one or more requests.
+pub(crate) struct Span {
+    pub(crate) extent: Extent,
+    /// Range of [`Plan::order`].
+    members: Range<usize>,
+}
+
+/// What a batch comes to.
+pub(crate) struct Plan {
+    /// Indices of requests, by file and place.
+    order: Vec<usize>,
+    pub(crate) spans: Vec<Span>,
+}
+
+impl Engine {
+    pub(crate) fn choose(wanted: ReadEngine) -> Result<Self> {
+        let (rings, description) = match wanted {
+            ReadEngine::Sync => (None, "synchronous reads (asked for)".to_owned()),
+            ReadEngine::Auto | ReadEngine::IoUring => match Rings::probe() {
+                Ok(rings) => {
+                    let description = rings.describe();
+                    (Some(rings), description)
+                }
+                Err(error) if wanted == ReadEngine::IoUring => {
+                    return Err(Error::new(
+                        ErrorKind::InvalidArgument,
+                        format!("io_uring is refused: {error}"),
+                    ));
+                }
+                Err(error) => (
+                    None,
+                    format!("synchronous reads (io_uring refused: {error})"),
+                ),
+            },
+        };
+        Ok(Engine { rings, description })
+    }
+
+    pub(crate) fn describe(&self) -> &str {
+        &self.description
+    }
+
+    pub(crate) fn read_batch(&self, shared: &Arc<Shared>, requests: &mut [ReadRequest]) {
+        let plan = Plan::new(shared, requests);
+        match &self.rings {
+            Some(rings) if plan.spans.len() > 1 => rings.read(shared, requests, &plan),
+            _ => {
+                for span in 0..plan.spans.len() {
+                    let answer = shared
+                        .pool
+                        .take(plan.spans[span].extent.length)
+                        .and_then(|buffer| plan.read_rest(requests, span, buffer, 0));
+                    plan.finish(requests, span, answer);
+                }
+            }
+        }
+    }
+}
+
+impl Plan {
+    fn new(shared: &Arc<Shared>, requests: &mut [ReadRequest]) -> Self {
+        let mut wanted: Vec<(*const DirFile, Extent, usize)> = Vec::with_capacity(requests.len());
+        for (index, request) in requests.iter_mut().enumerate() {
+            request.result = match dir_file(request) {
+                Some(file) if file.belongs_to(shared) => {
+                    match file.extent(request.offset, request.length) {
+                        Ok(Some(extent)) => {
+                            wanted.push((std::ptr::from_ref(file), extent, index));
+                            None
+                        }
+                        Ok(None) => Some(Ok(Bytes::new())),
+                        Err(error) => Some(Err(error)),
+                    }
+                }
+                _ => Some(request.file.read_at(request.offset, request.length)),
+            };
+        }
+        wanted.sort_unstable_by_key(|(file, extent, _)| (*file, extent.direct, extent.start));
+        let mut plan = Plan {
+            order: Vec::with_capacity(wanted.len()),
+            spans: Vec::with_capacity(wanted.len()),
+        };
+        let mut last_file = std::ptr::null();
+        for (file, extent, index) in wanted {
+            let at = plan.order.len();
+            plan.order.push(index);
+            let merged = file == last_file
+                && plan
+                    .spans
+                    .last_mut()
+                    .is_some_and(|span| span.absorb(extent, at));
+            if !merged {
+                plan.spans.push(Span {
+                    extent,
+                    members: at..at + 1,
+                });
+            }
+            last_file = file;
+        }
+        plan
+    }
+
+    /// The file that `span` reads.
+    pub(crate) fn file<'a>(&self, requests: &'a [ReadRequest], span: usize) -> &'a DirFile {
+        let request = self.order[self.spans[span].members.start];
+        dir_file(&requests[request]).expect("only requests of our files are planned")
+    }
+
+    /// Reads what is missing of `span` with blocking calls.
+    pub(crate) fn read_rest(
+        &self,
+        requests: &[ReadRequest],
+        span: usize,
+        mut buffer: AlignedBuffer,
+        filled: usize,
+    ) -> Result<Bytes> {
+        let extent = self.spans[span].extent;
+        let filled =
+            self.file(requests, span)
+                .read_extent_from(extent, buffer.as_mut_slice(), filled)?;
+        buffer.truncate(filled);
+        Ok(buffer.into_bytes())
+    }
+
+    /// Whether `span` was answered.
+    pub(crate) fn is_finished(&self, requests: &[ReadRequest], span: usize) -> bool {
+        let first = self.order[self.spans[span].members.start];
+        requests[first].result.is_some()
+    }
+
+    /// Gives each request of `span` its part of the answer.
+    pub(crate) fn finish(&self, requests: &mut [ReadRequest], span: usize, answer: Result<Bytes>) {
+        let span = &self.spans[span];
+        for &index in &self.order[span.members.clone()] {
+            let request = &mut requests[index];
+            request.result = Some(match &answer {
+                Ok(data) => Ok(slice_of(
+                    data,
+                    span.extent.start,
+                    request.offset,
+                    request.length,
+                )),
+                Err(error) => Err(error.clone()),
+            });
+        }
+    }
+}
+
+impl Span {
+    /// Takes in `next` (which starts at or behind our start, in the same file) where they touch or overlap and the whole stays small; whether it did.
+    fn absorb(&mut self, next: Extent, member: usize) -> bool {
+        let own = self.extent;
+        let end = own.start + own.length as u64;
+        if next.direct != own.direct || next.start > end {
+            return false;
+        }
+        let end = end.max(next.start + next.length as u64);
+        let Ok(length) = usize::try_from(end - own.start) else {
+            return false;
+        };
+        if length > MERGED_BYTES_MAX && length > own.length {
+            return false;
+        }
+        self.extent.length = length;
+        self.members.end = member + 1;
+        true
+    }
+}
+
+fn dir_file(request: &ReadRequest) -> Option<&DirFile> {
+    (request.file.as_ref() as &dyn Any).downcast_ref()
+}

@@ -1,0 +1,449 @@
+//! A file of a directory volume: direct where aligned, buffered where not, coherent either way.
+
+use super::Shared;
+use crate::buffer::{DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
+use crate::volume::{CreateOptions, VolumeFile};
+use bytes::Bytes;
+use glintdb_core::{Error, ErrorKind, FileId, Result};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// See the module's page. Thread-safe.
+pub(crate) struct DirFile {
+    id: FileId,
+    shared: Arc<Shared>,
+    /// With `O_DIRECT` where `shared.direct`.
+    file: File,
+    /// The same file without `O_DIRECT`, opened when first needed.
+    buffered: OnceLock<File>,
+    direct_writes: AtomicBool,
+    /// The page cache may hold what the medium does not: read through it.
+    unsynced: AtomicBool,
+    sync_failed: AtomicBool,
+}
+
+/// What to read for a range: itself, or the aligned superset that direct I/O needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Extent {
+    pub(crate) start: u64,
+    pub(crate) length: usize,
+    pub(crate) direct: bool,
+}
+
+impl DirFile {
+    pub(super) fn create(shared: &Arc<Shared>, id: FileId, options: CreateOptions) -> Result<Self> {
+        let path = shared.file_path(id);
+        let file = Self::open_with(OpenOptions::new().create_new(true), &path, shared.direct)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    Error::invalid(format!("create {id}: it exists already"))
+                }
+                _ => Error::io(format!("create {id}"), error),
+            })?;
+        if options.reserve_bytes > 0
+            && let Err(error) = reserve(&file, options.reserve_bytes, super::free_bytes(&file))
+        {
+            // The name is ours and holds nothing; where removing it fails too, recovery finds an empty file.
+            std::fs::remove_file(&path).ok();
+            return Err(Error::io(
+                format!("reserve {} bytes for {id}", options.reserve_bytes),
+                error,
+            ));
+        }
+        Ok(Self::new(shared, id, file, options.direct))
+    }
+
+    pub(super) fn open(shared: &Arc<Shared>, id: FileId) -> Result<Self> {
+        let file = Self::open_with(
+            &mut OpenOptions::new(),
+            &shared.file_path(id),
+            shared.direct,
+        )
+        .map_err(|error| Error::io(format!("open {id}"), error))?;
+        Ok(Self::new(shared, id, file, true))
+    }
+
+    fn open_with(options: &mut OpenOptions, path: &Path, direct: bool) -> io::Result<File> {
+        let flags = if direct { libc::O_DIRECT } else { 0 };
+        let file = options
+            .read(true)
+            .write(true)
+            .custom_flags(flags)
+            .open(path)?;
+        if !direct {
+            advise_random(&file);
+        }
+        Ok(file)
+    }
+
+    fn new(shared: &Arc<Shared>, id: FileId, file: File, direct_writes: bool) -> Self {
+        DirFile {
+            id,
+            shared: Arc::clone(shared),
+            file,
+            buffered: OnceLock::new(),
+            direct_writes: AtomicBool::new(direct_writes && shared.direct),
+            unsynced: AtomicBool::new(false),
+            sync_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether `shared` is the volume this file belongs to.
+    pub(crate) fn belongs_to(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, shared)
+    }
+
+    /// The descriptor that reads an extent.
+    pub(crate) fn read_fd(&self, extent: Extent) -> Result<RawFd> {
+        Ok(self.handle(extent.direct)?.as_raw_fd())
+    }
+
+    fn handle(&self, direct: bool) -> Result<&File> {
+        if direct || !self.shared.direct {
+            return Ok(&self.file);
+        }
+        if let Some(file) = self.buffered.get() {
+            return Ok(file);
+        }
+        // By way of the descriptor, so that a file whose name is deleted can still be opened; where there is no /proc, by name.
+        let by_descriptor = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let reopen = |path: &Path| Self::open_with(&mut OpenOptions::new(), path, false);
+        let file = reopen(Path::new(&by_descriptor))
+            .or_else(|_| reopen(&self.shared.file_path(self.id)))
+            .map_err(|error| Error::io(format!("open {} for buffered access", self.id), error))?;
+        Ok(self.buffered.get_or_init(|| file))
+    }
+
+    /// What must be read to have `length` bytes at `offset`; `None`: the range holds nothing.
+    pub(crate) fn extent(&self, offset: u64, length: usize) -> Result<Option<Extent>> {
+        let mut end = match offset.checked_add(length as u64) {
+            Some(end) if end <= i64::MAX as u64 - DIRECT_ALIGNMENT as u64 => end,
+            _ => self.len()?,
+        };
+        // A length that came from the medium may be nonsense: never allocate more than there is.
+        if length > POOLED_BYTES_MAX {
+            end = end.min(self.len()?);
+        }
+        if end <= offset {
+            return Ok(None);
+        }
+        let direct = self.shared.direct && !self.unsynced.load(Ordering::Acquire);
+        let (start, end) = if direct {
+            let align = DIRECT_ALIGNMENT as u64;
+            (offset / align * align, end.next_multiple_of(align))
+        } else {
+            (offset, end)
+        };
+        let length = usize::try_from(end - start)
+            .map_err(|_| Error::invalid(format!("read {length} bytes of {}", self.id)))?;
+        Ok(Some(Extent {
+            start,
+            length,
+            direct,
+        }))
+    }
+
+    /// Fills `buffer` from the extent's start with one read after the other; returns how much there was.
+    pub(crate) fn read_extent(&self, extent: Extent, buffer: &mut [u8]) -> Result<usize> {
+        self.read_extent_from(extent, buffer, 0)
+    }
+
+    /// The same, where the first `filled` bytes are there already.
+    pub(crate) fn read_extent_from(
+        &self,
+        extent: Extent,
+        buffer: &mut [u8],
+        mut filled: usize,
+    ) -> Result<usize> {
+        let mut direct = extent.direct;
+        while let Some(rest) = buffer.get_mut(filled..)
+            && !rest.is_empty()
+        {
+            let at = extent.start + filled as u64;
+            match self.handle(direct)?.read_at(rest, at) {
+                Ok(0) => break,
+                Ok(count) => {
+                    self.shared.counters.count_read(count);
+                    filled += count;
+                    // Direct reads stop in the middle of a block only at the end of the file.
+                    if direct && !filled.is_multiple_of(DIRECT_ALIGNMENT) {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Some files (compressed, inlined, on exotic stacks) refuse what the probe was allowed.
+                Err(error) if direct && error.raw_os_error() == Some(libc::EINVAL) => {
+                    direct = false
+                }
+                Err(error) => return Err(self.read_error(at, rest.len(), error)),
+            }
+        }
+        Ok(filled)
+    }
+
+    pub(crate) fn read_error(&self, offset: u64, length: usize, error: io::Error) -> Error {
+        Error::io(
+            format!("read {length} bytes at {offset} of {}", self.id),
+            error,
+        )
+    }
+
+    fn write_error(&self, offset: u64, length: usize, error: io::Error) -> Error {
+        Error::io(
+            format!("write {length} bytes at {offset} of {}", self.id),
+            error,
+        )
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.sync_failed.load(Ordering::Acquire) {
+            return Err(Error::new(
+                ErrorKind::Poisoned,
+                format!("a sync of {} failed before", self.id),
+            ));
+        }
+        Ok(())
+    }
+
+    fn write_buffered(&self, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
+        let file = self.handle(false)?;
+        self.unsynced.store(true, Ordering::Release);
+        while !bytes.is_empty() {
+            match file.write_at(bytes, offset) {
+                Ok(0) => {
+                    return Err(self.write_error(
+                        offset,
+                        bytes.len(),
+                        io::ErrorKind::WriteZero.into(),
+                    ));
+                }
+                Ok(count) => {
+                    self.shared.counters.count_write(count);
+                    bytes = bytes.get(count..).unwrap_or_default();
+                    offset += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.write_error(offset, bytes.len(), error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes aligned bytes directly; returns how many before direct I/O was refused (all of them, as a rule).
+    ///
+    /// # Safety
+    /// `memory` must be valid for reads of `length` bytes during the call. Others may write to it meanwhile (the kernel copies bytes, whatever they are).
+    pub(super) unsafe fn write_direct(
+        &self,
+        offset: u64,
+        memory: *const u8,
+        length: usize,
+    ) -> Result<usize> {
+        let mut done = 0;
+        while done < length && done.is_multiple_of(DIRECT_ALIGNMENT) {
+            let at = offset + done as u64;
+            let Ok(position) = libc::off_t::try_from(at) else {
+                return Err(self.write_error(at, length, io::ErrorKind::FileTooLarge.into()));
+            };
+            // SAFETY: the caller guarantees the memory; `done < length` keeps the pointer inside; the descriptor is open as long as `self`.
+            let count = unsafe {
+                libc::pwrite(
+                    self.file.as_raw_fd(),
+                    memory.add(done).cast(),
+                    length - done,
+                    position,
+                )
+            };
+            match usize::try_from(count) {
+                Ok(0) => {
+                    return Err(self.write_error(
+                        at,
+                        length - done,
+                        io::ErrorKind::WriteZero.into(),
+                    ));
+                }
+                Ok(count) => {
+                    self.shared.counters.count_write(count);
+                    done += count;
+                }
+                Err(_) => {
+                    let error = io::Error::last_os_error();
+                    match error.raw_os_error() {
+                        Some(libc::EINTR) => {}
+                        Some(libc::EINVAL) => {
+                            self.direct_writes.store(false, Ordering::Relaxed);
+                            break;
+                        }
+                        _ => return Err(self.write_error(at, length - done, error)),
+                    }
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Whether aligned writes should go direct now.
+    pub(super) fn writes_direct(&self) -> bool {
+        self.direct_writes.load(Ordering::Relaxed)
+    }
+
+    /// Writes `bytes`, whose offset and length are aligned, directly, by way of aligned memory where theirs is not.
+    fn write_aligned(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let in_place = (bytes.as_ptr() as usize).is_multiple_of(DIRECT_ALIGNMENT);
+        let piece = if in_place {
+            bytes.len()
+        } else {
+            POOLED_BYTES_MAX
+        };
+        let mut at = offset;
+        for part in bytes.chunks(piece.max(1)) {
+            let done = if !self.writes_direct() {
+                0
+            } else if in_place {
+                // SAFETY: the slice is valid for the call.
+                unsafe { self.write_direct(at, part.as_ptr(), part.len())? }
+            } else {
+                let mut copy = self.shared.pool.take(part.len())?;
+                copy.as_mut_slice().copy_from_slice(part);
+                // SAFETY: `copy` lives until after the call and is as long as `part`.
+                unsafe { self.write_direct(at, copy.as_slice().as_ptr(), part.len())? }
+            };
+            if let Some(rest) = part.get(done..).filter(|rest| !rest.is_empty()) {
+                self.write_buffered(at + done as u64, rest)?;
+            }
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// See [`Ring::write_to`](crate::Ring::write_to).
+    ///
+    /// # Safety
+    /// As [`write_direct`](Self::write_direct); `memory` must be aligned.
+    pub(super) unsafe fn write_from_mapping(
+        &self,
+        offset: u64,
+        memory: *const u8,
+        length: usize,
+    ) -> Result<usize> {
+        self.check_writable()?;
+        if !self.writes_direct() || !offset.is_multiple_of(DIRECT_ALIGNMENT as u64) {
+            return Ok(0);
+        }
+        // SAFETY: passed on from the caller.
+        unsafe { self.write_direct(offset, memory, length) }
+    }
+}
+
+impl VolumeFile for DirFile {
+    fn id(&self) -> FileId {
+        self.id
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        let align = DIRECT_ALIGNMENT as u64;
+        let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| {
+            self.write_error(offset, bytes.len(), io::ErrorKind::FileTooLarge.into())
+        })?;
+        let (first, last) = (offset.next_multiple_of(align), end / align * align);
+        if !self.writes_direct() || first >= last {
+            return self.write_buffered(offset, bytes);
+        }
+        // first - offset < 4096 and last - offset <= bytes.len(), so both fit.
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "not greater than the slice's length"
+        )]
+        let (head, tail) = ((first - offset) as usize, (last - offset) as usize);
+        let (body, tail_bytes) = bytes.split_at(tail);
+        let (head_bytes, body) = body.split_at(head);
+        if !head_bytes.is_empty() {
+            self.write_buffered(offset, head_bytes)?;
+        }
+        self.write_aligned(first, body)?;
+        if !tail_bytes.is_empty() {
+            self.write_buffered(last, tail_bytes)?;
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
+        let Some(extent) = self.extent(offset, length)? else {
+            return Ok(Bytes::new());
+        };
+        let mut buffer = self.shared.pool.take(extent.length)?;
+        let filled = self.read_extent(extent, buffer.as_mut_slice())?;
+        buffer.truncate(filled);
+        Ok(slice_of(&buffer.into_bytes(), extent.start, offset, length))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.check_writable()?;
+        self.shared.counters.count_sync();
+        // Cleared before: what is written during the sync sets it again.
+        let unsynced = self.unsynced.swap(false, Ordering::AcqRel);
+        self.file.sync_data().map_err(|error| {
+            self.sync_failed.store(true, Ordering::Release);
+            self.unsynced.fetch_or(unsynced, Ordering::AcqRel);
+            Error::io(format!("sync {}", self.id), error)
+        })
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.file
+            .metadata()
+            .map(|metadata| metadata.len())
+            .map_err(|error| Error::io(format!("length of {}", self.id), error))
+    }
+
+    fn set_len(&self, length: u64) -> Result<()> {
+        self.check_writable()?;
+        self.file
+            .set_len(length)
+            .map_err(|error| Error::io(format!("set length of {} to {length}", self.id), error))
+    }
+}
+
+/// `length` bytes at file offset `offset` out of `data`, which stands at `start <= offset`; fewer where `data` ends.
+pub(crate) fn slice_of(data: &Bytes, start: u64, offset: u64, length: usize) -> Bytes {
+    let from = usize::try_from(offset - start)
+        .unwrap_or(usize::MAX)
+        .min(data.len());
+    let to = from.saturating_add(length).min(data.len());
+    data.slice(from..to)
+}
+
+/// Reserves space without changing the length. Where the file system cannot, checks at least that there is as much.
+fn reserve(file: &File, bytes: u64, free_bytes: Option<u64>) -> io::Result<()> {
+    let length =
+        libc::off_t::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+    loop {
+        // SAFETY: the descriptor is open; `fallocate` touches no memory.
+        if unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, length) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::EPERM) => {
+                return match free_bytes {
+                    Some(free) if free < bytes => Err(io::ErrorKind::StorageFull.into()),
+                    _ => Ok(()),
+                };
+            }
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Switches read-ahead off: the engine batches what it will need itself, and this machine's read-ahead of 8 MiB makes every point read a large one.
+fn advise_random(file: &File) {
+    // SAFETY: the descriptor is open; the call touches no memory. Advice only, so its answer does not matter.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+}

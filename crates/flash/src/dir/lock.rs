@@ -1,0 +1,69 @@
+//! One process, and one volume in it, per directory: a `flock` on the file `LOCK`, which the kernel drops when its holder ends in whatever way.
+
+use glintdb_core::{Error, ErrorKind, Result};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+/// Name of the lock file.
+pub(crate) const LOCK_NAME: &str = "LOCK";
+
+/// Holds the lock as long as it lives (the descriptor is close-on-exec, so a child program does not keep it).
+pub(crate) struct DirLock {
+    _file: File,
+}
+
+impl DirLock {
+    pub(crate) fn take(directory: &Path) -> Result<Self> {
+        let path = directory.join(LOCK_NAME);
+        let failed = |what: &str, error| Error::io(format!("{what} {}", path.display()), error);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|error| failed("open", error))?;
+        loop {
+            // SAFETY: the descriptor is open; `flock` touches no memory.
+            if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+                break;
+            }
+            let error = std::io::Error::last_os_error();
+            match error.kind() {
+                std::io::ErrorKind::Interrupted => {}
+                std::io::ErrorKind::WouldBlock => {
+                    return Err(Error::new(
+                        ErrorKind::Locked,
+                        format!("{} is open {}", directory.display(), holder(&mut file)),
+                    ));
+                }
+                _ => return Err(failed("lock", error)),
+            }
+        }
+        // The number is for people only; a full disk must not keep anyone from opening.
+        let note = || -> std::io::Result<()> {
+            file.set_len(0)?;
+            file.rewind()?;
+            writeln!(file, "{}", std::process::id())
+        };
+        let mut note = note;
+        note().ok();
+        Ok(DirLock { _file: file })
+    }
+}
+
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    let number = file
+        .take(32)
+        .read_to_string(&mut text)
+        .ok()
+        .and_then(|_| text.trim().parse::<u32>().ok());
+    match number {
+        Some(number) if number == std::process::id() => "already in this process".to_owned(),
+        Some(number) => format!("in process {number}"),
+        None => "elsewhere".to_owned(),
+    }
+}

@@ -1,0 +1,374 @@
+//! A volume over one directory of a file system.
+//!
+//! Files are named by [`FileId`]; beside them stand `LOCK` (held by the process that has the directory open), `ring` (the log's ring) and, for a moment while it is
+//! being made, `ring.new`. Every other name is left alone.
+//!
+//! Thread-safe. Invariants: 1. the lock is held as long as the volume, a file or the ring of it lives. 2. A file is read directly only while nothing unsynced of it
+//! stands in the page cache (reading would force it out); both ways see the same bytes at all times, as Linux keeps direct and buffered access of one file coherent.
+//! 3. After a failed sync a file handle writes and syncs nothing more.
+
+mod file;
+mod lock;
+mod probe;
+mod ring;
+
+use crate::batch;
+use crate::buffer::BufferPool;
+use crate::volume::{CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats};
+pub(crate) use file::{DirFile, Extent, slice_of};
+use glintdb_core::{Error, ErrorKind, FileId, Result};
+use lock::DirLock;
+use parking_lot::Mutex;
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Whether to go round the page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DirectIo {
+    /// Where the file system takes it.
+    #[default]
+    Auto,
+    /// Refuse to open where the file system does not take it.
+    On,
+    /// Never.
+    Off,
+}
+
+/// How batches are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReadEngine {
+    /// io_uring where the kernel gives it, else one read after the other.
+    #[default]
+    Auto,
+    /// io_uring, or refuse to open.
+    IoUring,
+    /// One read after the other.
+    Sync,
+}
+
+/// How to open a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirOptions {
+    /// Whether to go round the page cache.
+    pub direct: DirectIo,
+    /// How batches are read.
+    pub read_engine: ReadEngine,
+    /// Make the directory (and its parents) where it is missing.
+    pub create: bool,
+    /// Most memory kept in unused read buffers, in bytes.
+    pub idle_buffer_bytes_max: usize,
+}
+
+impl Default for DirOptions {
+    fn default() -> Self {
+        DirOptions {
+            direct: DirectIo::Auto,
+            read_engine: ReadEngine::Auto,
+            create: false,
+            idle_buffer_bytes_max: 8 << 20,
+        }
+    }
+}
+
+/// What the volume's files and ring share with it.
+pub(crate) struct Shared {
+    path: PathBuf,
+    /// Files are opened with `O_DIRECT`.
+    pub(crate) direct: bool,
+    pub(crate) pool: BufferPool,
+    pub(crate) counters: Counters,
+    _lock: DirLock,
+}
+
+/// Relaxed counters behind [`VolumeStats`].
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) reads: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) read_batches: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn count_read(&self, bytes: usize) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+    pub(crate) fn count_write(&self, bytes: usize) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.written_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+    pub(crate) fn count_sync(&self) {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    pub(crate) fn file_path(&self, id: FileId) -> PathBuf {
+        self.path.join(id.to_string())
+    }
+}
+
+/// A volume over one directory. Thread-safe.
+pub struct DirVolume {
+    shared: Arc<Shared>,
+    /// The directory, for syncing it.
+    directory: fs::File,
+    engine: batch::Engine,
+    direct_reason: String,
+    /// Serialises making and removing the ring.
+    ring: Mutex<()>,
+}
+
+impl DirVolume {
+    /// Opens the directory `path` and locks it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use glintdb_core::{FileId, FileKind};
+    /// use glintdb_flash::{CreateOptions, DirOptions, DirVolume, Stream, Volume};
+    /// let volume = DirVolume::open(dir.path(), DirOptions::default())?;
+    /// let id = FileId::new(FileKind::Table, 1);
+    /// let file = volume.create(id, CreateOptions { stream: Stream::FreshIndex, reserve_bytes: 0, direct: true })?;
+    /// file.write_at(0, b"hello")?;
+    /// file.sync()?;
+    /// volume.sync_directory()?;
+    /// assert_eq!(&volume.open(id)?.read_at(1, 100)?[..], b"ello");
+    /// # Ok::<(), glintdb_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Locked` where the directory is open already, here or in another process; `NotFound` where it is missing and `create` is false; `InvalidArgument` where `path` is
+    /// something else than a directory, or where an engine that was asked for is refused; I/O errors.
+    pub fn open(path: impl AsRef<Path>, options: DirOptions) -> Result<Arc<DirVolume>> {
+        let path = path.as_ref();
+        match fs::metadata(path) {
+            Ok(metadata) if !metadata.is_dir() => {
+                return Err(Error::invalid(format!(
+                    "{} is not a directory",
+                    path.display()
+                )));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && options.create => {
+                create_durably(path)?
+            }
+            Err(error) => {
+                return Err(Error::io(
+                    format!("open directory {}", path.display()),
+                    error,
+                ));
+            }
+        }
+        let path = path
+            .canonicalize()
+            .map_err(|error| Error::io(format!("resolve {}", path.display()), error))?;
+        let lock = DirLock::take(&path)?;
+        let directory = open_directory(&path)?;
+        let (direct, direct_reason) = match options.direct {
+            DirectIo::Off => (false, "buffered (asked for)".to_owned()),
+            wanted => match probe::direct_io(&path) {
+                Ok(()) => (true, "direct".to_owned()),
+                Err(error) if wanted == DirectIo::On => {
+                    return Err(Error::new(
+                        ErrorKind::InvalidArgument,
+                        format!("direct I/O is refused in {}: {error}", path.display()),
+                    ));
+                }
+                Err(error) => (false, format!("buffered (direct I/O refused: {error})")),
+            },
+        };
+        let engine = batch::Engine::choose(options.read_engine)?;
+        Ok(Arc::new(DirVolume {
+            shared: Arc::new(Shared {
+                path,
+                direct,
+                pool: BufferPool::new(options.idle_buffer_bytes_max),
+                counters: Counters::default(),
+                _lock: lock,
+            }),
+            directory,
+            engine,
+            direct_reason,
+            ring: Mutex::new(()),
+        }))
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Where reads get their buffers; tells how much memory they take.
+    #[must_use]
+    pub fn buffers(&self) -> &BufferPool {
+        &self.shared.pool
+    }
+}
+
+impl Volume for DirVolume {
+    fn create(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
+        Ok(Arc::new(DirFile::create(&self.shared, id, options)?))
+    }
+
+    fn open(&self, id: FileId) -> Result<Arc<dyn VolumeFile>> {
+        Ok(Arc::new(DirFile::open(&self.shared, id)?))
+    }
+
+    fn delete(&self, id: FileId) -> Result<()> {
+        fs::remove_file(self.shared.file_path(id))
+            .map_err(|error| Error::io(format!("delete {id}"), error))
+    }
+
+    fn list(&self) -> Result<Vec<FileId>> {
+        let failed = |error| Error::io(format!("list {}", self.shared.path.display()), error);
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(&self.shared.path).map_err(failed)? {
+            ids.extend(
+                entry
+                    .map_err(failed)?
+                    .file_name()
+                    .to_str()
+                    .and_then(FileId::parse),
+            );
+        }
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    fn sync_directory(&self) -> Result<()> {
+        self.shared.counters.count_sync();
+        self.directory.sync_all().map_err(|error| {
+            Error::io(
+                format!("sync directory {}", self.shared.path.display()),
+                error,
+            )
+        })
+    }
+
+    fn read_batch(&self, requests: &mut [ReadRequest]) {
+        self.shared
+            .counters
+            .read_batches
+            .fetch_add(1, Ordering::Relaxed);
+        self.engine.read_batch(&self.shared, requests);
+    }
+
+    fn ring(&self, bytes: usize) -> Result<Arc<dyn Ring>> {
+        let _one = self.ring.lock();
+        ring::open_or_create(&self.shared, &self.directory, bytes)
+    }
+
+    fn existing_ring_bytes(&self) -> Result<Option<usize>> {
+        let _one = self.ring.lock();
+        ring::existing_bytes(&self.shared.path)
+    }
+
+    fn remove_ring(&self) -> Result<()> {
+        let _one = self.ring.lock();
+        if ring::remove(&self.shared.path)? {
+            self.sync_directory()?;
+        }
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        free_bytes(&self.directory)
+    }
+
+    fn link(&self, id: FileId, target: &Path) -> Result<()> {
+        let source = self.shared.file_path(id);
+        let target = target.join(id.to_string());
+        let failed =
+            |what: &str, error| Error::io(format!("{what} {id} to {}", target.display()), error);
+        match fs::hard_link(&source, &target) {
+            Ok(()) => Ok(()),
+            // These say nothing about links: a copy would fail in the same way or hide a mistake.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists
+                ) =>
+            {
+                Err(failed("link", error))
+            }
+            Err(_) => {
+                let copy = || -> io::Result<()> {
+                    let mut from = fs::OpenOptions::new().read(true).open(&source)?;
+                    let mut to = fs::OpenOptions::new()
+                        .write(true)
+                        .create_new(true)
+                        .open(&target)?;
+                    io::copy(&mut from, &mut to)?;
+                    to.sync_all()
+                };
+                copy().map_err(|error| {
+                    // Half a copy must not look like a file; where even this fails, the error below says what happened.
+                    fs::remove_file(&target).ok();
+                    failed("copy", error)
+                })
+            }
+        }
+    }
+
+    fn stats(&self) -> VolumeStats {
+        let counters = &self.shared.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        VolumeStats {
+            reads: get(&counters.reads),
+            read_bytes: get(&counters.read_bytes),
+            read_batches: get(&counters.read_batches),
+            writes: get(&counters.writes),
+            written_bytes: get(&counters.written_bytes),
+            syncs: get(&counters.syncs),
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, {}", self.direct_reason, self.engine.describe())
+    }
+}
+
+fn open_directory(path: &Path) -> Result<fs::File> {
+    fs::OpenOptions::new()
+        .read(true)
+        .open(path)
+        .map_err(|error| Error::io(format!("open directory {}", path.display()), error))
+}
+
+/// Makes `path` and its missing parents and syncs each of them, and the first that was there before, so that the names last.
+fn create_durably(path: &Path) -> Result<()> {
+    let absolute = std::path::absolute(path)
+        .map_err(|error| Error::io(format!("resolve {}", path.display()), error))?;
+    let existing = absolute
+        .ancestors()
+        .find(|ancestor| ancestor.is_dir())
+        .unwrap_or(Path::new("/"));
+    fs::create_dir_all(&absolute)
+        .map_err(|error| Error::io(format!("create directory {}", path.display()), error))?;
+    for directory in absolute.ancestors() {
+        open_directory(directory)?
+            .sync_all()
+            .map_err(|error| Error::io(format!("sync directory {}", directory.display()), error))?;
+        if directory == existing {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn free_bytes(directory: &fs::File) -> Option<u64> {
+    // SAFETY: `statvfs` is a plain struct of integers, for which zeros are a value.
+    let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open as long as `directory` lives, and the kernel writes one `statvfs` to where it is told.
+    let result = unsafe { libc::fstatvfs(directory.as_raw_fd(), &mut answer) };
+    (result == 0).then(|| answer.f_bavail.saturating_mul(answer.f_frsize))
+}

@@ -1,0 +1,232 @@
+//! A volume in memory that models the media assumptions (`docs/format/media.md`) and can be told to fail.
+//!
+//! [`MemVolume::crash`] gives the volume that a *power cut* would leave now, [`MemVolume::kill`] the one that `kill -9` would; both leave this one as it is, so that
+//! one run can be cut in many ways at the same place. [`MemVolume::fail`] plans errors by the number of the operation. The same seed and the same operations give the same
+//! survivors: nothing here depends on time, addresses or hash order.
+//!
+//! Thread-safe (one mutex: it is for tests, and gives the operations of concurrent threads a total order).
+
+mod fault;
+mod file;
+mod image;
+mod random;
+mod ring;
+mod state;
+
+use crate::volume::{CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats};
+pub use fault::{CrashMode, Fault, FaultKind, Operation, OperationKind};
+use file::MemFile;
+use glintdb_core::{Error, FileId, Result};
+use parking_lot::Mutex;
+use state::State;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a power cut tears at, in bytes: a sector is written whole or not at all.
+pub const SECTOR_BYTES: usize = 512;
+
+/// How a simulated volume behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemOptions {
+    /// Bytes that files (their reserves included) and the ring may take; `None`: no limit.
+    pub capacity_bytes: Option<u64>,
+    /// Whether the ring is like a mapped file; else it is plain memory, gone with the process.
+    pub ring_survives_kill: bool,
+    /// Keep a log of every operation (about 64 bytes each) for [`MemVolume::operations`].
+    pub log_operations: bool,
+    /// Decides what a fault leaves of the operation it hits.
+    pub seed: u64,
+}
+
+impl Default for MemOptions {
+    fn default() -> Self {
+        MemOptions {
+            capacity_bytes: None,
+            ring_survives_kill: true,
+            log_operations: false,
+            seed: 0,
+        }
+    }
+}
+
+/// What handles share with the volume.
+struct Shared {
+    options: MemOptions,
+    state: Mutex<State>,
+}
+
+/// A volume in memory. Thread-safe.
+pub struct MemVolume {
+    shared: Arc<Shared>,
+}
+
+impl MemVolume {
+    /// An empty volume without limits or faults.
+    #[must_use]
+    pub fn new() -> Arc<MemVolume> {
+        Self::with_options(MemOptions::default())
+    }
+
+    /// An empty volume.
+    #[must_use]
+    pub fn with_options(options: MemOptions) -> Arc<MemVolume> {
+        Self::of_state(State::new(options))
+    }
+
+    fn of_state(state: State) -> Arc<MemVolume> {
+        Arc::new(MemVolume {
+            shared: Arc::new(Shared {
+                options: state.options,
+                state: Mutex::new(state),
+            }),
+        })
+    }
+
+    /// The volume that a power cut would leave now, without faults. This one stays as it is.
+    ///
+    /// ```
+    /// use glintdb_core::{FileId, FileKind};
+    /// use glintdb_flash::{CrashMode, CreateOptions, MemVolume, Stream, Volume};
+    /// let volume = MemVolume::new();
+    /// let id = FileId::new(FileKind::Log, 1);
+    /// let file = volume.create(id, CreateOptions { stream: Stream::Log, reserve_bytes: 0, direct: false })?;
+    /// volume.sync_directory()?;
+    /// file.write_at(0, b"synced")?;
+    /// file.sync()?;
+    /// file.write_at(6, b"not")?;
+    /// let after = volume.crash(CrashMode::LoseUnsynced);
+    /// assert_eq!(&after.open(id)?.read_at(0, 100)?[..], b"synced");
+    /// # Ok::<(), glintdb_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn crash(&self, mode: CrashMode) -> Arc<MemVolume> {
+        Self::of_state(self.shared.state.lock().after_power_cut(mode))
+    }
+
+    /// The volume that `kill -9` of the process would leave now, without faults: nothing is lost (the ring is, where it is plain memory), and what was not synced
+    /// still is not. This one stays as it is.
+    #[must_use]
+    pub fn kill(&self) -> Arc<MemVolume> {
+        Self::of_state(self.shared.state.lock().after_kill())
+    }
+
+    /// Plans a fault.
+    pub fn fail(&self, fault: Fault) {
+        self.shared.state.lock().faults.planned.push(fault);
+    }
+
+    /// Takes all planned faults back, and switches the power on again.
+    pub fn clear_faults(&self) {
+        let mut state = self.shared.state.lock();
+        state.faults.planned.clear();
+        state.faults.power_is_off = false;
+    }
+
+    /// Number of operations so far: the number the next one gets.
+    #[must_use]
+    pub fn operation_count(&self) -> u64 {
+        self.shared.state.lock().faults.count
+    }
+
+    /// The log of operations, oldest first; empty unless [`MemOptions::log_operations`].
+    #[must_use]
+    pub fn operations(&self) -> Vec<Operation> {
+        self.shared
+            .state
+            .lock()
+            .faults
+            .log
+            .clone()
+            .unwrap_or_default()
+    }
+
+    /// Whether a power cut now would take nothing.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.shared.state.lock().is_synced()
+    }
+
+    /// Changes how much the volume holds; less than it holds now means that nothing more fits.
+    pub fn set_capacity_bytes(&self, capacity_bytes: Option<u64>) {
+        self.shared.state.lock().options.capacity_bytes = capacity_bytes;
+    }
+
+    /// Rot: flips the bits of `mask` in the byte at `offset` of `id`, on the medium and in what is read. Counts as no operation.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn flip_bits(&self, id: FileId, offset: u64, mask: u8) -> Result<()> {
+        let mut state = self.shared.state.lock();
+        let number = state.find(id)?;
+        let place = usize::try_from(offset).unwrap_or(usize::MAX);
+        state.inode_mut(number).image.flip(place, mask);
+        Ok(())
+    }
+}
+
+impl Volume for MemVolume {
+    fn create(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
+        let inode = self.shared.state.lock().create(id, options)?;
+        Ok(Arc::new(MemFile::new(&self.shared, id, inode)))
+    }
+
+    fn open(&self, id: FileId) -> Result<Arc<dyn VolumeFile>> {
+        let inode = self.shared.state.lock().open(id)?;
+        Ok(Arc::new(MemFile::new(&self.shared, id, inode)))
+    }
+
+    fn delete(&self, id: FileId) -> Result<()> {
+        self.shared.state.lock().delete(id)
+    }
+
+    fn list(&self) -> Result<Vec<FileId>> {
+        self.shared.state.lock().list()
+    }
+
+    fn sync_directory(&self) -> Result<()> {
+        self.shared.state.lock().sync_directory()
+    }
+
+    fn read_batch(&self, requests: &mut [ReadRequest]) {
+        self.shared.state.lock().stats.read_batches += 1;
+        for request in requests {
+            request.result = Some(request.file.read_at(request.offset, request.length));
+        }
+    }
+
+    fn ring(&self, bytes: usize) -> Result<Arc<dyn Ring>> {
+        Ok(Arc::new(ring::MemRing::open(&self.shared, bytes)?))
+    }
+
+    fn existing_ring_bytes(&self) -> Result<Option<usize>> {
+        Ok(self
+            .shared
+            .state
+            .lock()
+            .ring
+            .as_ref()
+            .map(image::Image::len))
+    }
+
+    fn remove_ring(&self) -> Result<()> {
+        self.shared.state.lock().remove_ring()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.shared.state.lock().free_bytes()
+    }
+
+    fn link(&self, id: FileId, _target: &Path) -> Result<()> {
+        Err(Error::invalid(format!(
+            "link {id}: a volume in memory has no directories"
+        )))
+    }
+
+    fn stats(&self) -> VolumeStats {
+        self.shared.state.lock().stats
+    }
+
+    fn describe(&self) -> String {
+        "memory (simulated)".to_owned()
+    }
+}

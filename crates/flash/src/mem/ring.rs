@@ -1,0 +1,118 @@
+//! The ring of a simulated volume. Copies go into an [`Image`](super::image::Image) of the volume, so that a power cut can tear it and a kill keeps it.
+
+use super::Shared;
+use super::fault::{FaultKind, OperationKind, io_error, power_is_off};
+use crate::ring::{assert_aligned, check_ring_bytes};
+use crate::volume::{Ring, VolumeFile};
+use glintdb_core::Result;
+use std::sync::Arc;
+
+pub(super) struct MemRing {
+    pub(super) shared: Arc<Shared>,
+    pub(super) bytes: usize,
+}
+
+impl MemRing {
+    pub(super) fn open(shared: &Arc<Shared>, bytes: usize) -> Result<Self> {
+        check_ring_bytes(bytes)?;
+        let mut state = shared.state.lock();
+        let bytes = match &state.ring {
+            Some(image) => image.len(),
+            None => {
+                state.create_ring(bytes)?;
+                bytes
+            }
+        };
+        drop(state);
+        Ok(MemRing {
+            shared: Arc::clone(shared),
+            bytes,
+        })
+    }
+}
+
+impl Ring for MemRing {
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn survives_kill(&self) -> bool {
+        self.shared.options.ring_survives_kill
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(
+            offset.is_multiple_of(8) && bytes.len().is_multiple_of(8),
+            "ring writes are whole words"
+        );
+        assert!(
+            offset
+                .checked_add(bytes.len())
+                .is_some_and(|end| end <= self.bytes),
+            "write past the ring's end"
+        );
+        let mut state = self.shared.state.lock();
+        let length = bytes.len();
+        let fault = state
+            .faults
+            .next(OperationKind::RingWrite { offset, length });
+        let words = match fault {
+            Ok(None) => length / 8,
+            Ok(Some(_)) => state.random.below(length / 8 + 1),
+            // Nobody is there to copy.
+            Err(_) => 0,
+        };
+        if let Some(ring) = &mut state.ring {
+            ring.write(offset, &bytes[..words * 8]);
+        }
+    }
+
+    fn read(&self, offset: usize, out: &mut [u8]) {
+        let state = self.shared.state.lock();
+        match &state.ring {
+            Some(ring) => out.copy_from_slice(ring.read(offset, out.len())),
+            None => out.fill(0),
+        }
+    }
+
+    fn write_to(
+        &self,
+        offset: usize,
+        length: usize,
+        file: &dyn VolumeFile,
+        file_offset: u64,
+    ) -> Result<()> {
+        assert_aligned("ring offset", offset);
+        assert_aligned("length", length);
+        assert!(
+            offset
+                .checked_add(length)
+                .is_some_and(|end| end <= self.bytes),
+            "write_to past the ring's end"
+        );
+        let mut bytes = vec![0; length];
+        self.read(offset, &mut bytes);
+        file.write_at(file_offset, &bytes)
+    }
+
+    fn sync(&self) -> Result<bool> {
+        let mut state = self.shared.state.lock();
+        state.stats.syncs += 1;
+        let fault = state.faults.next(OperationKind::RingSync)?;
+        let Some(ring) = &mut state.ring else {
+            return Ok(false);
+        };
+        match fault {
+            None | Some(FaultKind::NoSpace) => {
+                ring.sync();
+                Ok(self.shared.options.ring_survives_kill)
+            }
+            Some(FaultKind::SyncLosesData) => {
+                ring.sync_fails();
+                Err(io_error("sync of the ring"))
+            }
+            Some(FaultKind::Io) => Err(io_error("sync of the ring")),
+            Some(FaultKind::PowerOff) => Err(power_is_off()),
+        }
+    }
+}

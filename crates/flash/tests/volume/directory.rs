@@ -1,0 +1,267 @@
+//! What only a volume over a directory does.
+
+use crate::conformance::{id, options, pattern};
+use glintdb_core::ErrorKind;
+use glintdb_flash::{CreateOptions, DirOptions, DirVolume, DirectIo, ReadEngine, Volume};
+use std::fs;
+
+const CREATE: DirOptions = DirOptions {
+    direct: DirectIo::Auto,
+    read_engine: ReadEngine::Auto,
+    create: true,
+    idle_buffer_bytes_max: 8 << 20,
+};
+
+#[test]
+fn second_open_is_locked_and_names_path_and_process_until_the_last_handle_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let volume = DirVolume::open(directory.path(), CREATE).unwrap();
+    let refused = DirVolume::open(directory.path(), CREATE)
+        .map(|_| ())
+        .unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Locked);
+    let text = refused.to_string();
+    assert!(
+        text.contains(directory.path().to_str().unwrap()) && text.contains("this process"),
+        "{text}"
+    );
+    let file = volume.create(id(1), options(false)).unwrap();
+    drop(volume);
+    assert!(
+        DirVolume::open(directory.path(), CREATE).is_err(),
+        "a file handle can still write"
+    );
+    drop(file);
+    DirVolume::open(directory.path(), CREATE).unwrap();
+}
+
+/// Not a test by itself: the other process of the next one, which starts this binary again with the directory in its environment.
+#[test]
+fn lock_child() {
+    let Ok(path) = std::env::var("GLINTDB_TEST_LOCK_DIRECTORY") else {
+        return;
+    };
+    let refused = DirVolume::open(path, DirOptions::default())
+        .map(|_| ())
+        .unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Locked);
+    let parent = std::env::var("GLINTDB_TEST_LOCK_PROCESS").unwrap();
+    assert!(
+        refused.to_string().contains(&format!("process {parent}")),
+        "{refused}"
+    );
+}
+
+#[test]
+fn second_process_is_locked_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let _volume = DirVolume::open(directory.path(), CREATE).unwrap();
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "directory::lock_child"])
+        .env("GLINTDB_TEST_LOCK_DIRECTORY", directory.path())
+        .env("GLINTDB_TEST_LOCK_PROCESS", std::process::id().to_string())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&child.stdout);
+    assert!(
+        child.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
+}
+
+#[test]
+fn open_makes_missing_parents_only_when_told_and_refuses_what_is_no_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a/b/c");
+    let missing = DirVolume::open(&path, DirOptions::default())
+        .map(|_| ())
+        .unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    assert!(!directory.path().join("a").exists());
+    assert_eq!(
+        DirVolume::open(&path, CREATE).unwrap().path(),
+        path.canonicalize().unwrap()
+    );
+    fs::write(directory.path().join("file"), "x").unwrap();
+    let refused = DirVolume::open(directory.path().join("file"), CREATE)
+        .map(|_| ())
+        .unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn foreign_files_are_neither_listed_nor_touched() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["notes.txt", "table-xyz.glint", "ring.bak"] {
+        fs::write(directory.path().join(name), name).unwrap();
+    }
+    let volume = DirVolume::open(directory.path(), CREATE).unwrap();
+    volume.create(id(1), options(true)).unwrap();
+    volume.ring(4096).unwrap();
+    assert_eq!(volume.list().unwrap(), [id(1)]);
+    drop(volume);
+    for name in ["notes.txt", "table-xyz.glint", "ring.bak"] {
+        assert_eq!(
+            fs::read_to_string(directory.path().join(name)).unwrap(),
+            name
+        );
+    }
+    let mut names: Vec<String> = fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !["notes.txt", "table-xyz.glint", "ring.bak"].contains(&&**name))
+        .collect();
+    names.sort();
+    assert_eq!(names, ["LOCK", "ring", "table-0000000000000001.glint"]);
+}
+
+#[test]
+fn reserve_takes_space_and_set_len_gives_it_back() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = tempfile::tempdir().unwrap();
+    let volume = DirVolume::open(directory.path(), CREATE).unwrap();
+    let path = directory.path().join(id(1).to_string());
+    let file = volume
+        .create(
+            id(1),
+            CreateOptions {
+                reserve_bytes: 8 << 20,
+                ..options(true)
+            },
+        )
+        .unwrap();
+    file.write_at(0, &[1; 4096]).unwrap();
+    file.sync().unwrap();
+    let metadata = fs::metadata(&path).unwrap();
+    assert_eq!(metadata.len(), 4096);
+    assert!(metadata.blocks() * 512 >= 8 << 20);
+    file.set_len(4096).unwrap();
+    assert!(fs::metadata(&path).unwrap().blocks() * 512 < 1 << 20);
+    assert!(volume.free_bytes().unwrap() > 0);
+}
+
+#[test]
+fn reserving_more_than_there_is_says_no_space_and_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let volume = DirVolume::open(directory.path(), CREATE).unwrap();
+    let reserve_bytes = volume.free_bytes().unwrap().saturating_mul(4);
+    let refused = volume.create(
+        id(1),
+        CreateOptions {
+            reserve_bytes,
+            ..options(true)
+        },
+    );
+    assert_eq!(refused.map(|_| ()).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(volume.list().unwrap(), []);
+}
+
+#[test]
+fn link_gives_the_file_a_second_name_or_a_copy() {
+    let directory = tempfile::tempdir().unwrap();
+    let volume = DirVolume::open(directory.path(), CREATE).unwrap();
+    let bytes = pattern(1, 10_000);
+    let file = volume.create(id(1), options(true)).unwrap();
+    file.write_at(0, &bytes).unwrap();
+    file.sync().unwrap();
+    let target = tempfile::tempdir().unwrap();
+    volume.link(id(1), target.path()).unwrap();
+    assert!(
+        volume.link(id(1), target.path()).is_err(),
+        "never over something"
+    );
+    assert_eq!(
+        volume.link(id(2), target.path()).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    // Another file system: a copy.
+    let mut copies = vec![target];
+    copies.extend(tempfile::tempdir_in("/dev/shm"));
+    if let Some(other) = copies.get(1) {
+        volume.link(id(1), other.path()).unwrap();
+    }
+    volume.delete(id(1)).unwrap();
+    for copy in copies {
+        let linked = DirVolume::open(copy.path(), CREATE).unwrap();
+        assert_eq!(
+            linked.open(id(1)).unwrap().read_at(0, 20_000).unwrap(),
+            bytes
+        );
+    }
+}
+
+#[test]
+fn read_buffers_are_bounded_and_recycled() {
+    let directory = tempfile::tempdir().unwrap();
+    let options_small = DirOptions {
+        idle_buffer_bytes_max: 64 << 10,
+        ..CREATE
+    };
+    let volume = DirVolume::open(directory.path(), options_small).unwrap();
+    let file = volume.create(id(1), options(true)).unwrap();
+    file.write_at(0, &pattern(1, 1 << 20)).unwrap();
+    file.sync().unwrap();
+    let reads: Vec<_> = (0..100)
+        .map(|block| file.read_at(block * 4096, 4096).unwrap())
+        .collect();
+    assert_eq!(volume.buffers().used_bytes(), 100 * 4096);
+    drop(reads);
+    assert_eq!(
+        (volume.buffers().used_bytes(), volume.buffers().idle_bytes()),
+        (0, 64 << 10)
+    );
+}
+
+#[test]
+fn a_ring_of_impossible_size_is_corruption_and_an_unfinished_one_is_not_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let volume = DirVolume::open(directory.path(), CREATE).unwrap();
+    fs::write(directory.path().join("ring.new"), [1; 5000]).unwrap();
+    assert_eq!(volume.existing_ring_bytes().unwrap(), None);
+    drop(volume.ring(8192).unwrap());
+    assert!(!directory.path().join("ring.new").exists());
+    fs::write(directory.path().join("ring"), [1; 5000]).unwrap();
+    assert_eq!(
+        volume.existing_ring_bytes().unwrap_err().kind(),
+        ErrorKind::Corruption
+    );
+    assert_eq!(
+        volume.ring(8192).map(|_| ()).unwrap_err().kind(),
+        ErrorKind::Corruption
+    );
+}
+
+#[test]
+fn asked_for_engines_are_used_or_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let buffered = DirOptions {
+        direct: DirectIo::Off,
+        read_engine: ReadEngine::Sync,
+        ..CREATE
+    };
+    let text = DirVolume::open(directory.path(), buffered)
+        .unwrap()
+        .describe();
+    assert!(
+        text.contains("buffered") && text.contains("synchronous"),
+        "{text}"
+    );
+    // Where this machine refuses one of them, the error says which.
+    for asked in [
+        DirOptions {
+            direct: DirectIo::On,
+            ..CREATE
+        },
+        DirOptions {
+            read_engine: ReadEngine::IoUring,
+            ..CREATE
+        },
+    ] {
+        match DirVolume::open(directory.path(), asked) {
+            Ok(volume) => assert!(
+                volume.describe().contains("direct") || volume.describe().contains("io_uring")
+            ),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}"),
+        }
+    }
+}

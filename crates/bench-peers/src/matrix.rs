@@ -50,6 +50,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool> {
     let mut all_correct = true;
     for cell in args.cells() {
         let mut reports = Vec::new();
+        if !cell.workload.is_fill() {
+            // All before the first run, so that the memory limit is put up once.
+            for engine in &args.engines {
+                let dir = matrix.dir(engine, cell.config.value_size);
+                matrix.prepare(engine, &dir, &cell.config)?;
+            }
+        }
         for repetition in 0..args.repeat {
             for place in 0..args.engines.len() {
                 let engine = &args.engines[(place + repetition) % args.engines.len()];

@@ -86,3 +86,76 @@ fn median<'a>(reports: impl Iterator<Item = &'a Report>) -> Option<&'a Report> {
     sorted.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
     sorted.get(sorted.len().checked_sub(1)? / 2).copied()
 }
+
+#[cfg(test)]
+mod tests {
+    use glintdb_bench::{Config, Latency, Workload};
+
+    use super::*;
+
+    fn report(engine: &str, ops_per_s: f64) -> Report {
+        Report {
+            engine: engine.to_owned(),
+            workload: "fillrandom".to_owned(),
+            num: 1000,
+            key_size: 16,
+            value_size: 100,
+            threads: 1,
+            batch_size: 1,
+            durability: glintdb_bench::Durability::Os,
+            ops: 1000,
+            elapsed_s: 1000.0 / ops_per_s,
+            ops_per_s,
+            mb_per_s: 1.0,
+            latency: Latency::default(),
+            write_latency: None,
+            writes_per_s: None,
+            cpu_s: 0.1,
+            cpu_us_per_op: 1.0,
+            rss_peak_bytes: 1 << 20,
+            disk_written_bytes: 1 << 20,
+            disk_read_bytes: 0,
+            settle_s: 0.0,
+            write_amp_host: Some(2.0),
+            disk_use_bytes: 1 << 20,
+            space_amp: None,
+            longest_stall_ms: 1.0,
+            others_cpu_share: 0.0,
+            values_checked: 10,
+            records_missing: 0,
+            records_wrong: 0,
+        }
+    }
+
+    #[test]
+    fn rows_are_medians_with_ratios_to_rocksdb() {
+        let cell = Cell {
+            workload: Workload::FillRandom,
+            config: Config::default(),
+        };
+        let engines = ["fjall".to_owned(), "rocksdb".to_owned()];
+        let mut wrong = report("fjall", 900.0);
+        wrong.records_missing = 1;
+        let reports = [
+            report("fjall", 100.0),
+            report("rocksdb", 300.0),
+            wrong,
+            report("rocksdb", 500.0),
+            report("fjall", 2000.0),
+            report("rocksdb", 450.0),
+        ];
+        let text = table(&cell, &engines, &reports);
+        let rows: Vec<_> = text
+            .lines()
+            .filter(|line| line.starts_with("| fjall") || line.starts_with("| rocksdb"))
+            .collect();
+        assert_eq!(rows.len(), 2, "{text}");
+        assert!(
+            rows[0].contains("900 **WRONG ANSWERS** | 2.00 |"),
+            "{}",
+            rows[0]
+        );
+        assert!(rows[0].ends_with("100 to 2,000 |"), "{}", rows[0]);
+        assert!(rows[1].contains("| 450 | 1.00 |"), "{}", rows[1]);
+    }
+}

@@ -1,0 +1,61 @@
+//! Memory: what is counted, what is recycled, what stays small.
+
+use super::*;
+
+#[test]
+fn a_small_memtable_takes_little_memory() {
+    let arena = Arena::new(ChunkPool::new(0));
+    assert_eq!(arena.allocated_bytes(), 0);
+    let tables: Vec<_> = (0..8).map(|_| Memtable::new(Arc::clone(&arena))).collect();
+    tables
+        .iter()
+        .for_each(|table| table.insert(b"key", SeqNum(1), EntryRef::Inline(b"value")));
+    assert!(
+        arena.allocated_bytes() <= 128 << 10,
+        "{}",
+        arena.allocated_bytes()
+    );
+}
+
+#[test]
+fn dropping_the_last_user_returns_chunks_to_the_pool_up_to_its_bound() {
+    for bound in [0, 1 << 20, 64 << 20] {
+        let pool = ChunkPool::new(bound);
+        for _ in 0..2 {
+            let arena = Arena::new(Arc::clone(&pool));
+            let memtable = Memtable::new(Arc::clone(&arena));
+            for i in 0..if cfg!(miri) { 300_u32 } else { 20_000 } {
+                memtable.insert(&i.to_be_bytes(), SeqNum(1), EntryRef::Inline(&[1; 300]));
+            }
+            let held = arena.allocated_bytes();
+            drop(arena);
+            drop(memtable);
+            assert!(pool.pooled_bytes() <= bound);
+            assert!(
+                bound < held || pool.pooled_bytes() == held,
+                "all chunks fit the pool, so all must be there"
+            );
+        }
+    }
+}
+
+#[test]
+fn oversized_records_get_chunks_of_their_own_and_are_counted() {
+    let arena = Arena::new(ChunkPool::new(0));
+    let memtable = Memtable::new(Arc::clone(&arena));
+    let key = vec![b'k'; 65_536];
+    let value = vec![3; if cfg!(miri) { 1 << 16 } else { 9 << 20 }];
+    memtable.insert(b"small", SeqNum(1), EntryRef::Inline(b"v"));
+    memtable.insert(&key, SeqNum(2), EntryRef::Inline(&value));
+    memtable.insert(b"small", SeqNum(3), EntryRef::Inline(b"w"));
+    assert!(arena.allocated_bytes() >= key.len() + value.len());
+    assert!(arena.allocated_bytes() <= key.len() + value.len() + (256 << 10));
+    assert_eq!(
+        memtable.get(&key, SeqNum::MAX),
+        Some((SeqNum(2), EntryRef::Inline(&value)))
+    );
+    assert_eq!(
+        memtable.get(b"small", SeqNum(2)),
+        Some((SeqNum(1), EntryRef::Inline(b"v")))
+    );
+}

@@ -419,24 +419,25 @@ pub(crate) fn slice_of(data: &Bytes, start: u64, offset: u64, length: usize) -> 
     data.slice(from..to)
 }
 
-/// Reserves space without changing the length. Where the file system cannot, checks at least that there is as much.
+/// Reserves space without changing the length. Where the file system cannot, the check of free space is all there is.
 fn reserve(file: &File, bytes: u64, free_bytes: Option<u64>) -> io::Result<()> {
+    // Asked first: ext4 takes all there is before it finds that it does not suffice, and everyone else on the disk would see it full meanwhile.
+    if free_bytes.is_some_and(|free| free < bytes) {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
     let length =
         libc::off_t::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
     loop {
         // SAFETY: the descriptor is open; `fallocate` touches no memory.
-        if unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, length) } == 0 {
+        let result =
+            unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, length) };
+        if result == 0 {
             return Ok(());
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
-            Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::EPERM) => {
-                return match free_bytes {
-                    Some(free) if free < bytes => Err(io::ErrorKind::StorageFull.into()),
-                    _ => Ok(()),
-                };
-            }
+            Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::EPERM) => return Ok(()),
             _ => return Err(error),
         }
     }

@@ -1,5 +1,9 @@
 //! The LSM index: immutable tables of key blocks, levels of tables, merging and compaction.
 //!
+//! Bird's-eye view: a flush ([`Lsm::write_run`](glintdb_core::index::Index::write_run)) adds a run to level 0; the picker chooses what to compact; a compaction is a
+//! task cut into pieces, each merged by a resumable job; every change is an edit that the manifest records before [`Lsm::apply`](glintdb_core::index::Index::apply)
+//! makes it visible in a new view. Shape and its reasons: `docs/decisions/004-lsm-shape.md`.
+//!
 //! **Architecture invariants** (absences): nothing here opens a file by path (it knows a [`Volume`](glintdb_flash::Volume)), reads a clock, starts a thread, or
 //! is `unsafe`.
 
@@ -12,4 +16,33 @@
     )
 )]
 
+mod common;
+mod compaction;
+mod concat;
+mod cursor;
+mod edit;
+mod flush;
+mod index;
+mod levels;
+mod liveness;
+mod lookup;
+mod merge;
+mod merging;
+mod options;
+mod outputs;
+mod picker;
+mod pieces;
+mod range;
+mod shared;
 pub mod table;
+mod tombstones;
+mod verify;
+mod view;
+
+pub use common::LsmEnv;
+pub use index::Lsm;
+pub use options::LsmOptions;
+pub use table::Compression;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! Compactions as jobs: one *task* for a plan, one job for each of its pieces, one change for all of them together.
+//!
+//! Thread-safe: the jobs of a task may run on several threads; what they share is behind the task's mutex.
+//!
+//! Invariants:
+//! 1. Inputs are reserved from the pick until the change is applied or abandoned, or, where there is none, until the task is dropped.
+//! 2. The job that finishes the last piece hands back the change; the others hand back an empty one. So a table cut by the pieces goes only with all of them.
+//! 3. A piece that fails, or whose job is dropped, ends the task: the other jobs hand back empty changes, and every output is removed.
+
+use crate::common::count;
+use crate::edit::{Edit, EditOp, Place};
+use crate::levels::Levels;
+use crate::liveness::Liveness;
+use crate::merging::{MergeInputs, Merging, carried};
+use crate::outputs::{OutputConfig, Outputs, Written};
+use crate::picker::{self, Plan};
+use crate::pieces::{self, Pieces};
+use crate::shared::Shared;
+use crate::view::View;
+use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep};
+use glintdb_core::{Result, SeqNum};
+use glintdb_flash::Stream;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A table may overlap this many times its own fair share of the level below before it is cut.
+const OVERLAP_SHARES: u64 = 2;
+
+/// See the module's page.
+pub(crate) struct Task {
+    shared: Arc<Shared>,
+    view: Arc<View>,
+    plan: Plan,
+    pieces: Pieces,
+    floor: SeqNum,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// Next piece to be given to a job.
+    next: usize,
+    written: Vec<Written>,
+    liveness: Liveness,
+    ended: bool,
+    committed: bool,
+}
+
+impl Task {
+    /// Cuts a plan whose inputs are reserved.
+    pub(crate) fn new(shared: &Arc<Shared>, view: Arc<View>, plan: Plan) -> Arc<Task> {
+        let options = &shared.common.options;
+        let floor = shared.common.tombstone_floor();
+        let table_bytes = picker::table_bytes(&view.levels, options, plan.output);
+        let pieces = pieces::cut(
+            &plan,
+            &view.levels,
+            floor,
+            table_bytes / 4,
+            options.table_bytes_target,
+        );
+        Arc::new(Task {
+            shared: Arc::clone(shared),
+            view,
+            plan,
+            pieces,
+            floor,
+            progress: Mutex::default(),
+        })
+    }
+
+    /// A job for the next piece; `None`: all are given out, or the task has ended.
+    pub(crate) fn job(self: &Arc<Self>) -> Option<Box<dyn IndexJob>> {
+        let mut progress = self.progress.lock();
+        // A task that only moves tables has one job without a piece.
+        if progress.ended || progress.next >= self.pieces.ranges.len().max(1) {
+            return None;
+        }
+        let piece = progress.next;
+        progress.next += 1;
+        Some(Box::new(CompactionJob {
+            task: Arc::clone(self),
+            piece,
+            merging: None,
+            finished: false,
+        }))
+    }
+
+    /// Whether jobs are left to be given out.
+    pub(crate) fn has_more(&self) -> bool {
+        let progress = self.progress.lock();
+        !progress.ended && progress.next < self.pieces.ranges.len().max(1)
+    }
+
+    fn levels(&self) -> &Levels {
+        &self.view.levels
+    }
+
+    fn merging(&self, piece: usize) -> Result<Merging> {
+        let common = &self.shared.common;
+        let range = &self.pieces.ranges[piece];
+        let places = self.plan.inputs.iter().map(|input| input.place);
+        let inputs = MergeInputs {
+            sources: places
+                .map(|place| {
+                    let merged = self.pieces.merged.iter();
+                    let mut slots: Vec<_> = merged
+                        .filter(|(at, slot)| *at == place && slot.range.overlaps(range))
+                        .map(|(_, slot)| Arc::clone(slot))
+                        .collect();
+                    slots.sort_by(|a, b| a.range.start.cmp(&b.range.start));
+                    slots
+                })
+                .collect(),
+            range,
+            levels: self.levels(),
+            output: self.plan.output,
+            floor: self.floor,
+        };
+        let table_bytes = picker::table_bytes(self.levels(), &common.options, self.plan.output);
+        let grandparents = if usize::from(self.plan.output) + 1 < crate::edit::LEVELS {
+            self.levels().level(self.plan.output + 1).meeting(range)
+        } else {
+            &[]
+        };
+        let entries: u64 = inputs
+            .sources
+            .iter()
+            .flatten()
+            .map(|slot| slot.meta().entries)
+            .sum();
+        let config = OutputConfig {
+            stream: Stream::DeepIndex,
+            table_bytes,
+            grandparents: grandparents.to_vec(),
+            overlap_bytes_max: table_bytes
+                .saturating_mul(u64::from(common.options.size_ratio) * OVERLAP_SHARES),
+            entries_hint: usize::try_from(entries).unwrap_or(usize::MAX),
+        };
+        let carry = carried(&inputs)?;
+        let outputs = Outputs::new(common, config, carry, range.start.clone());
+        Merging::new(inputs, outputs)
+    }
+
+    /// Takes a finished piece; the last one gives the change.
+    fn finish(&self, piece: Option<(Written, Liveness)>) -> Result<IndexChange> {
+        let mut progress = self.progress.lock();
+        if progress.ended {
+            return Ok(IndexChange::default());
+        }
+        if let Some((written, liveness)) = piece {
+            progress.written.push(written);
+            progress.liveness.merge(liveness);
+        }
+        if progress.written.len() < self.pieces.ranges.len() {
+            return Ok(IndexChange::default());
+        }
+        if !progress
+            .written
+            .iter()
+            .all(|written| written.tables.is_empty())
+        {
+            self.shared.common.env.volume.sync_directory()?;
+        }
+        let written = std::mem::take(&mut progress.written);
+        let tables: Vec<_> = written.into_iter().flat_map(Written::commit).collect();
+        let (mut edit, output) = (Edit::default(), Place::level(self.plan.output));
+        let counters = &self.shared.common.counters;
+        for (place, slot) in self.pieces.merged.iter().chain(&self.pieces.moved) {
+            edit.ops.push(EditOp::Remove(*place, slot.number()));
+        }
+        for (_, slot) in &self.pieces.moved {
+            count(&counters.moved_bytes, slot.meta().bytes);
+            edit.ops.push(EditOp::Add(output, slot.meta().clone()));
+        }
+        for (_, slot) in &self.pieces.merged {
+            count(&counters.read_bytes, slot.meta().bytes);
+        }
+        let mut seqno_max = SeqNum::ZERO;
+        for meta in tables {
+            count(&counters.written_bytes, meta.bytes);
+            seqno_max = seqno_max.max(meta.seqno_max);
+            edit.ops.push(EditOp::Add(output, meta));
+        }
+        count(&counters.compactions, 1);
+        // Inputs that only stay where they are are free again; the others until the change is applied or abandoned.
+        let in_edit: HashSet<u64> = edit.removed().collect();
+        let stays = self
+            .plan
+            .numbers()
+            .filter(|number| !in_edit.contains(number));
+        self.shared.release(stays);
+        progress.committed = true;
+        progress.ended = true;
+        Ok(IndexChange {
+            edit: edit.encode(),
+            liveness: std::mem::take(&mut progress.liveness).deltas(),
+            seqno_max,
+        })
+    }
+
+    /// Gives the task up.
+    fn end(self: &Arc<Self>) {
+        self.progress.lock().ended = true;
+        self.shared.forget_task(self);
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if !self.progress.get_mut().committed {
+            self.shared.release(self.plan.numbers());
+        }
+    }
+}
+
+/// One piece of a task.
+struct CompactionJob {
+    task: Arc<Task>,
+    piece: usize,
+    merging: Option<Merging>,
+    finished: bool,
+}
+
+impl CompactionJob {
+    fn run(&mut self) -> Result<JobStep> {
+        let ended = self.task.progress.lock().ended;
+        if ended {
+            self.merging = None;
+            return Ok(JobStep::Done(IndexChange::default()));
+        }
+        if self.task.pieces.ranges.is_empty() {
+            return self.task.finish(None).map(JobStep::Done);
+        }
+        let merging = match &mut self.merging {
+            Some(merging) => merging,
+            None => self.merging.insert(self.task.merging(self.piece)?),
+        };
+        if merging.step()? {
+            return Ok(JobStep::More);
+        }
+        let finished = self.merging.take().map(Merging::finish).transpose()?;
+        self.task.finish(finished).map(JobStep::Done)
+    }
+}
+
+impl IndexJob for CompactionJob {
+    fn step(&mut self) -> Result<JobStep> {
+        let step = self.run();
+        match &step {
+            Ok(JobStep::More) => {}
+            Ok(JobStep::Done(_)) => self.finished = true,
+            Err(_) => {
+                self.merging = None;
+                self.task.end();
+            }
+        }
+        step
+    }
+
+    fn name(&self) -> String {
+        self.task.plan.name()
+    }
+
+    fn priority(&self) -> JobPriority {
+        self.task.plan.priority
+    }
+}
+
+impl Drop for CompactionJob {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.merging = None;
+            self.task.end();
+        }
+    }
+}

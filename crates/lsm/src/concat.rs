@@ -1,0 +1,151 @@
+//! One cursor over tables that ascend and do not overlap: a run, a level, or a part of one.
+//!
+//! Not thread-safe: belongs to one reader or merge. Does no I/O before the first `advance` or `seek`.
+
+use crate::levels::Slot;
+use crate::merge::MergeSource;
+use crate::range::KeyRange;
+use crate::table::{Purpose, TableCursor};
+use bytes::Bytes;
+use glintdb_core::{Direction, Result};
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// See the module's page.
+pub(crate) struct Concat {
+    /// Tables not begun yet; the next one is at the front (forwards) or at the back.
+    rest: VecDeque<Arc<Slot>>,
+    cursor: Option<TableCursor>,
+    lower: Bound<Bytes>,
+    upper: Bound<Bytes>,
+    direction: Direction,
+    purpose: Purpose,
+}
+
+impl Concat {
+    /// A cursor over those of `slots` that hold entries within the bounds.
+    pub(crate) fn new<'a>(
+        slots: impl IntoIterator<Item = &'a Arc<Slot>>,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+        purpose: Purpose,
+    ) -> Concat {
+        let range = KeyRange::from_bounds(lower, upper);
+        Concat {
+            rest: slots
+                .into_iter()
+                .filter(|slot| slot.meta().entries > 0 && slot.range.overlaps(&range))
+                .cloned()
+                .collect(),
+            cursor: None,
+            lower: lower.map(Bytes::copy_from_slice),
+            upper: upper.map(Bytes::copy_from_slice),
+            direction,
+            purpose,
+        }
+    }
+
+    /// Whether no table can give an entry.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty() && self.cursor.is_none()
+    }
+
+    /// Goes to the next entry.
+    #[inline]
+    pub(crate) fn advance(&mut self) -> Result<bool> {
+        if let Some(cursor) = &mut self.cursor
+            && cursor.advance()?
+        {
+            return Ok(true);
+        }
+        self.next_table()
+    }
+
+    #[cold]
+    fn next_table(&mut self) -> Result<bool> {
+        while self.begin_table() {
+            if let Some(cursor) = &mut self.cursor
+                && cursor.advance()?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Goes to the first entry at or behind `key`, from where it is.
+    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        if let Some(cursor) = &mut self.cursor
+            && cursor.seek(key)?
+        {
+            return Ok(true);
+        }
+        // Not in the table begun: pass the tables that end before the key.
+        self.cursor = None;
+        while let Some(slot) = self.peek() {
+            let passed = match self.direction {
+                Direction::Forward => slot.meta().largest.as_ref() < key,
+                Direction::Reverse => slot.meta().smallest.as_ref() > key,
+            };
+            if passed {
+                self.pop();
+                continue;
+            }
+            self.begin_table();
+            if let Some(cursor) = &mut self.cursor
+                && cursor.seek(key)?
+            {
+                return Ok(true);
+            }
+        }
+        self.cursor = None;
+        Ok(false)
+    }
+
+    /// The table's cursor, where it stands on an entry.
+    #[inline]
+    pub(crate) fn cursor(&self) -> Option<&TableCursor> {
+        self.cursor.as_ref()
+    }
+
+    /// See [`cursor`](Self::cursor).
+    pub(crate) fn cursor_mut(&mut self) -> Option<&mut TableCursor> {
+        self.cursor.as_mut()
+    }
+
+    fn peek(&self) -> Option<&Arc<Slot>> {
+        match self.direction {
+            Direction::Forward => self.rest.front(),
+            Direction::Reverse => self.rest.back(),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Arc<Slot>> {
+        match self.direction {
+            Direction::Forward => self.rest.pop_front(),
+            Direction::Reverse => self.rest.pop_back(),
+        }
+    }
+
+    /// Opens the next table's cursor; `false`: there is none, and the cursor is gone.
+    fn begin_table(&mut self) -> bool {
+        self.cursor = self.pop().map(|slot| {
+            slot.table.cursor(
+                self.lower.as_ref().map(Bytes::as_ref),
+                self.upper.as_ref().map(Bytes::as_ref),
+                self.direction,
+                self.purpose,
+            )
+        });
+        self.cursor.is_some()
+    }
+}
+
+impl MergeSource for Concat {
+    #[inline]
+    fn current(&self) -> Option<&[u8]> {
+        self.cursor.as_ref().map(TableCursor::key)
+    }
+}

@@ -1,0 +1,164 @@
+//! Walks a whole view in one direction: runs and levels merged, the newest entry of each key, what range tombstones hide left out.
+//!
+//! Not thread-safe: belongs to one reader; keeps the tables it reads.
+
+use crate::concat::Concat;
+use crate::levels::Levels;
+use crate::merge::{MergeSource, Tournament};
+use crate::table::Purpose;
+use crate::tombstones::TombstoneSet;
+use glintdb_core::index::Cursor;
+use glintdb_core::{Direction, EntryRef, Result, SeqNum};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// See the module's page.
+pub(crate) struct MergeCursor {
+    sources: Vec<Concat>,
+    /// `None` before the first `advance` or `seek`, and after an error.
+    tournament: Option<Tournament>,
+    tombstones: Arc<TombstoneSet>,
+    direction: Direction,
+    /// Source it stands on.
+    at: Option<usize>,
+    begun: bool,
+    last_key: Vec<u8>,
+}
+
+impl MergeCursor {
+    pub(crate) fn new(
+        levels: &Levels,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+        purpose: Purpose,
+    ) -> Result<MergeCursor> {
+        let sources = levels.sources().map(|(_, tables)| {
+            let range = crate::range::KeyRange::from_bounds(lower, upper);
+            Concat::new(tables.meeting(&range), lower, upper, direction, purpose)
+        });
+        Ok(MergeCursor {
+            sources: sources.filter(|source| !source.is_empty()).collect(),
+            tournament: None,
+            tombstones: Arc::clone(levels.tombstones()?),
+            direction,
+            at: None,
+            begun: false,
+            last_key: Vec::new(),
+        })
+    }
+
+    /// Takes the winner, unless a range tombstone hides it.
+    fn settle(&mut self) -> Result<bool> {
+        loop {
+            let Some(tournament) = &self.tournament else {
+                return Ok(false);
+            };
+            self.at = tournament.winner(&self.sources);
+            let Some(cursor) = self.at.and_then(|at| self.sources[at].cursor()) else {
+                return Ok(false);
+            };
+            if self.tombstones.is_empty()
+                || self.tombstones.seqno_at(cursor.key()) <= cursor.seqno()
+            {
+                return Ok(true);
+            }
+            self.pass_key()?;
+        }
+    }
+
+    /// Moves every source that stands on the current key behind it.
+    fn pass_key(&mut self) -> Result<()> {
+        let Some(at) = self.at.take() else {
+            return Ok(());
+        };
+        let Some(tournament) = &mut self.tournament else {
+            return Ok(());
+        };
+        self.last_key.clear();
+        self.last_key
+            .extend_from_slice(self.sources[at].current().unwrap_or_default());
+        let mut at = at;
+        loop {
+            self.sources[at].advance()?;
+            tournament.replay(&self.sources);
+            match tournament.winner(&self.sources) {
+                Some(next) if self.sources[next].current() == Some(self.last_key.as_slice()) => {
+                    at = next;
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn move_on(&mut self) -> Result<bool> {
+        if !self.begun {
+            self.begun = true;
+            for source in &mut self.sources {
+                source.advance()?;
+            }
+            self.tournament = Some(Tournament::new(&self.sources, 0, self.direction));
+        } else {
+            self.pass_key()?;
+        }
+        self.settle()
+    }
+
+    fn move_to(&mut self, key: &[u8]) -> Result<bool> {
+        let forward = self.direction == Direction::Forward;
+        for source in &mut self.sources {
+            let there = self.begun
+                && source
+                    .current()
+                    .is_none_or(|at| if forward { at >= key } else { at <= key });
+            if !there {
+                source.seek(key)?;
+            }
+        }
+        self.begun = true;
+        self.tournament = Some(Tournament::new(&self.sources, 0, self.direction));
+        self.settle()
+    }
+
+    /// After an error the cursor is over.
+    fn end_on_error(&mut self, result: Result<bool>) -> Result<bool> {
+        if result.is_err() {
+            self.sources.clear();
+            self.tournament = None;
+            self.at = None;
+        }
+        result
+    }
+
+    fn current(&self) -> &crate::table::TableCursor {
+        let cursor = self.at.and_then(|at| self.sources[at].cursor());
+        match cursor {
+            Some(cursor) => cursor,
+            None => panic!("a cursor was asked for its entry before advance or seek said true"),
+        }
+    }
+}
+
+impl Cursor for MergeCursor {
+    fn advance(&mut self) -> Result<bool> {
+        let moved = self.move_on();
+        self.end_on_error(moved)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        let moved = self.move_to(key);
+        self.end_on_error(moved)
+    }
+
+    fn key(&self) -> &[u8] {
+        self.current().key()
+    }
+
+    fn seqno(&self) -> SeqNum {
+        self.current().seqno()
+    }
+
+    fn value(&self) -> EntryRef<'_> {
+        self.current().value()
+    }
+}

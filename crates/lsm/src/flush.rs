@@ -1,0 +1,53 @@
+//! A flush: one sorted run becomes one run of level 0, in tables cut by size.
+//!
+//! Thread-safe; one flush of an index at a time (the engine sees to it).
+
+use crate::common::Common;
+use crate::edit::{Edit, EditOp, Place};
+use crate::liveness::Liveness;
+use crate::outputs::{OutputConfig, Outputs};
+use crate::tombstones::TombstoneSet;
+use bytes::Bytes;
+use glintdb_core::index::{IndexChange, SortedRun};
+use glintdb_core::{EntryRef, Result, SeqNum};
+use glintdb_flash::Stream;
+use std::sync::Arc;
+
+/// Writes `run` as run `id` of level 0; synced when it returns, directory included.
+pub(crate) fn write_run(
+    common: &Arc<Common>,
+    run: &mut dyn SortedRun,
+    id: u64,
+) -> Result<IndexChange> {
+    let carry = TombstoneSet::new(run.range_tombstones().iter().cloned());
+    let config = OutputConfig {
+        stream: Stream::FreshIndex,
+        table_bytes: common.options.table_bytes_target,
+        grandparents: Vec::new(),
+        overlap_bytes_max: u64::MAX,
+        entries_hint: run.entries_hint(),
+    };
+    let mut outputs = Outputs::new(common, config, carry, Bytes::new());
+    let mut liveness = Liveness::default();
+    while let Some((key, seqno, value)) = run.next()? {
+        if let EntryRef::Pointer(pointer) = value {
+            liveness.live(pointer);
+        }
+        outputs.add(key, seqno, value)?;
+    }
+    let written = outputs.finish(None)?;
+    if written.tables.is_empty() {
+        return Ok(IndexChange::default());
+    }
+    common.env.volume.sync_directory()?;
+    let tables = written.commit();
+    let seqno_max = tables.iter().map(|meta| meta.seqno_max).max();
+    let ops = tables
+        .into_iter()
+        .map(|meta| EditOp::Add(Place::run(id), meta));
+    Ok(IndexChange {
+        edit: Edit { ops: ops.collect() }.encode(),
+        liveness: liveness.deltas(),
+        seqno_max: seqno_max.unwrap_or(SeqNum::ZERO),
+    })
+}

@@ -1,0 +1,203 @@
+//! [`Lsm`]: the index itself.
+//!
+//! Thread-safe; one `write_run` and one `apply` at a time (the engine sees to it), any number of jobs and views.
+
+use crate::common::{Common, LsmEnv};
+use crate::edit::Edit;
+use crate::levels::Levels;
+use crate::options::LsmOptions;
+use crate::range::KeyRange;
+use crate::shared::Shared;
+use crate::view::View;
+use crate::{flush, picker};
+use glintdb_core::index::{Debt, Index, IndexChange, IndexJob, IndexView, SortedRun};
+use glintdb_core::{Error, FileId, Result};
+use std::collections::HashSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// The LSM index of one keyspace. See the crate's page.
+pub struct Lsm {
+    shared: Arc<Shared>,
+}
+
+impl Lsm {
+    /// An empty index.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where an option is out of its limits.
+    pub fn create(env: LsmEnv, options: LsmOptions) -> Result<Arc<Lsm>> {
+        options.validate()?;
+        let common = Common::new(env, options);
+        Ok(Lsm::with_levels(common, Levels::default()))
+    }
+
+    /// The index that `edits`, in the order of the manifest, come to. Reads no table, but checks that each one is there with the size it should have.
+    ///
+    /// # Errors
+    /// `InvalidArgument` (options), `Corruption` where edits do not fit each other or a table is missing or of another size (names it), I/O errors.
+    pub fn open(env: LsmEnv, options: LsmOptions, edits: &[Vec<u8>]) -> Result<Arc<Lsm>> {
+        options.validate()?;
+        let common = Common::new(env, options);
+        let mut levels = Levels::default();
+        for edit in edits {
+            // Tables that went before were removed when they went, or are orphans that the engine removes.
+            levels.replay(&Edit::decode(edit)?, &common.table_env)?;
+        }
+        check_files(&common, &levels)?;
+        Ok(Lsm::with_levels(common, levels))
+    }
+
+    /// An edit in words, a line for each table added or removed.
+    ///
+    /// # Errors
+    /// `Corruption` and `UnsupportedFormat` where it is not one.
+    pub fn describe_edit(edit: &[u8]) -> Result<String> {
+        Ok(Edit::decode(edit)?.describe())
+    }
+
+    fn with_levels(common: Arc<Common>, levels: Levels) -> Arc<Lsm> {
+        let view = Arc::new(View {
+            levels,
+            common: Arc::clone(&common),
+        });
+        Arc::new(Lsm {
+            shared: Shared::new(common, view),
+        })
+    }
+}
+
+/// Each table must be there with the size the manifest gives.
+fn check_files(common: &Common, levels: &Levels) -> Result<()> {
+    let there: HashSet<FileId> = common.env.volume.list()?.into_iter().collect();
+    for (place, slot) in levels.slots() {
+        let meta = slot.meta();
+        if !there.contains(&meta.id) {
+            return Err(Error::corruption(
+                meta.id,
+                0,
+                format!(
+                    "expected a table of {} bytes at {place:?}, found no such file",
+                    meta.bytes
+                ),
+            ));
+        }
+        let length = common.env.volume.open(meta.id)?.len()?;
+        if length != meta.bytes {
+            return Err(Error::corruption(
+                meta.id,
+                length.min(meta.bytes),
+                format!("expected a table of {} bytes, found {length}", meta.bytes),
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Index for Lsm {
+    fn view(&self) -> Arc<dyn IndexView> {
+        self.shared.view()
+    }
+
+    fn write_run(&self, run: &mut dyn SortedRun) -> Result<IndexChange> {
+        flush::write_run(&self.shared.common, run, self.shared.next_run())
+    }
+
+    fn pick_job(&self) -> Option<Box<dyn IndexJob>> {
+        self.shared.pick(|picker| picker.pick())
+    }
+
+    fn pick_full_compaction(
+        &self,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Option<Box<dyn IndexJob>> {
+        let range = KeyRange::from_bounds(lower, upper);
+        if range.is_empty() {
+            return None;
+        }
+        self.shared.pick(|picker| picker.pick_full(&range))
+    }
+
+    fn busy(&self) -> bool {
+        self.shared.busy()
+    }
+
+    fn apply(&self, change: &IndexChange) -> Result<()> {
+        let edit = Edit::decode(&change.edit)?;
+        if edit.ops.is_empty() {
+            return Ok(());
+        }
+        let common = &self.shared.common;
+        let edited = self.shared.view().levels.edited(&edit, &common.table_env)?;
+        let view = Arc::new(View {
+            levels: edited.levels,
+            common: Arc::clone(common),
+        });
+        for slot in &edited.gone {
+            slot.table.mark_obsolete();
+        }
+        self.shared.install(view, edit.removed());
+        Ok(())
+    }
+
+    fn abandon(&self, change: IndexChange) {
+        // A change that cannot be read was not made here; its files, if any, are orphans that the next open removes.
+        let Ok(edit) = Edit::decode(&change.edit) else {
+            return;
+        };
+        for file in edit.new_files() {
+            self.shared.common.remove_file(file);
+        }
+        self.shared.release(edit.removed());
+    }
+
+    fn snapshot_edit(&self) -> Vec<u8> {
+        self.shared.view().levels.as_edit().encode()
+    }
+
+    fn files(&self) -> Vec<FileId> {
+        self.shared.view().files()
+    }
+
+    fn debt(&self) -> Debt {
+        picker::debt(&self.shared.view().levels, &self.shared.common.options)
+    }
+
+    fn discard(&self) {
+        self.shared.stop();
+        let view = self.shared.view();
+        for (_, slot) in view.levels.slots() {
+            slot.table.mark_obsolete();
+        }
+        let empty = Arc::new(View {
+            levels: Levels::default(),
+            common: Arc::clone(&self.shared.common),
+        });
+        self.shared.install(empty, std::iter::empty());
+    }
+}
+
+impl Drop for Lsm {
+    fn drop(&mut self) {
+        // Tasks hold what is shared, and what is shared holds tasks: without this neither would ever go.
+        self.shared.stop();
+    }
+}
+
+impl std::fmt::Debug for Lsm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lsm")
+            .field("stats", &self.shared.view().stats())
+            .field("busy", &self.busy())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+impl Lsm {
+    /// The view with its insides.
+    pub(crate) fn view_for_tests(&self) -> Arc<View> {
+        self.shared.view()
+    }
+}

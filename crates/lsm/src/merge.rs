@@ -1,0 +1,220 @@
+//! A tournament of sources: gives the source that stands on the smallest key (greatest, going backwards); of equal keys the newest source first.
+//!
+//! Each source's key is kept as a *head*: 8 bytes of it, big-endian, behind the prefix that all keys share, so that nearly every match of the tournament is one
+//! comparison of two integers in one cache line; the keys themselves are compared only where heads are equal.
+//!
+//! Not thread-safe: belongs to one merge.
+//!
+//! Invariants:
+//! 1. `tree[0]` is the winner, `tree[1..]` hold the losers of the inner matches; a source's head is up to date whenever [`replay`](Tournament::replay) is not running.
+//! 2. Sources are given newest first; equal keys come out in that order.
+
+use glintdb_core::Direction;
+
+/// What a tournament merges.
+pub(crate) trait MergeSource {
+    /// The key it stands on; `None` at the end.
+    fn current(&self) -> Option<&[u8]>;
+}
+
+/// See the module's page.
+pub(crate) struct Tournament {
+    tree: Vec<u32>,
+    heads: Vec<u64>,
+    /// Length of the prefix that heads leave out.
+    prefix_bytes: usize,
+    reverse: bool,
+}
+
+impl Tournament {
+    /// A tournament among `sources`, each already standing on its first key. All keys to come must share their first `prefix_bytes` bytes (0 is always right).
+    pub(crate) fn new<S: MergeSource>(
+        sources: &[S],
+        prefix_bytes: usize,
+        direction: Direction,
+    ) -> Tournament {
+        let mut this = Tournament {
+            tree: Vec::new(),
+            heads: Vec::new(),
+            prefix_bytes,
+            reverse: direction == Direction::Reverse,
+        };
+        this.rebuild(sources);
+        this
+    }
+
+    /// Starts again after the sources were moved.
+    pub(crate) fn rebuild<S: MergeSource>(&mut self, sources: &[S]) {
+        let count = sources.len();
+        self.heads = sources.iter().map(|s| self.head(s.current())).collect();
+        // Leaf i stands at count + i; play from the leaves up.
+        let mut winners = vec![0u32; 2 * count];
+        for at in 0..count {
+            winners[count + at] = to_u32(at);
+        }
+        self.tree = vec![0; count.max(1)];
+        for node in (1..count).rev() {
+            let (a, b) = (winners[2 * node], winners[2 * node + 1]);
+            let (winner, loser) = if self.first(sources, b, a) {
+                (b, a)
+            } else {
+                (a, b)
+            };
+            winners[node] = winner;
+            self.tree[node] = loser;
+        }
+        self.tree[0] = if count > 1 { winners[1] } else { 0 };
+    }
+
+    /// The source whose turn it is, or `None` when all are at their end.
+    #[inline]
+    pub(crate) fn winner<S: MergeSource>(&self, sources: &[S]) -> Option<usize> {
+        let at = self.tree[0] as usize;
+        if self.heads.get(at).copied()? == u64::MAX && sources.get(at)?.current().is_none() {
+            return None;
+        }
+        Some(at)
+    }
+
+    /// The winner was moved: finds the next one.
+    #[inline]
+    pub(crate) fn replay<S: MergeSource>(&mut self, sources: &[S]) {
+        let count = self.heads.len();
+        let mut winner = self.tree[0];
+        self.heads[winner as usize] = self.head(sources[winner as usize].current());
+        let mut node = (winner as usize + count) / 2;
+        while node > 0 {
+            let rival = self.tree[node];
+            if self.first(sources, rival, winner) {
+                self.tree[node] = winner;
+                winner = rival;
+            }
+            node /= 2;
+        }
+        self.tree[0] = winner;
+    }
+
+    /// The source that would win if the winner were not there: the best among those it beat.
+    pub(crate) fn runner_up<S: MergeSource>(&self, sources: &[S]) -> Option<usize> {
+        let count = self.heads.len();
+        let mut node = (self.tree[0] as usize + count) / 2;
+        let mut best: Option<u32> = None;
+        while node > 0 {
+            let rival = self.tree[node];
+            if best.is_none_or(|best| self.first(sources, rival, best)) {
+                best = Some(rival);
+            }
+            node /= 2;
+        }
+        best.map(|at| at as usize)
+            .filter(|&at| sources[at].current().is_some())
+    }
+
+    /// Whether `a` comes before `b`.
+    #[inline]
+    fn first<S: MergeSource>(&self, sources: &[S], a: u32, b: u32) -> bool {
+        let (head_a, head_b) = (self.heads[a as usize], self.heads[b as usize]);
+        if head_a != head_b {
+            return head_a < head_b;
+        }
+        self.first_by_key(sources, a, b)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first_by_key<S: MergeSource>(&self, sources: &[S], a: u32, b: u32) -> bool {
+        match (sources[a as usize].current(), sources[b as usize].current()) {
+            (Some(key_a), Some(key_b)) => {
+                let order = if self.reverse {
+                    key_b.cmp(key_a)
+                } else {
+                    key_a.cmp(key_b)
+                };
+                order.then(a.cmp(&b)).is_lt()
+            }
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (None, None) => a < b,
+        }
+    }
+
+    #[inline]
+    fn head(&self, key: Option<&[u8]>) -> u64 {
+        let Some(key) = key else { return u64::MAX };
+        let head = key_head(key, self.prefix_bytes);
+        if self.reverse { !head } else { head }
+    }
+}
+
+/// 8 bytes of `key` from `prefix_bytes` on, big-endian, short keys filled with zeros: orders like the key, except that different keys may have equal heads.
+#[inline]
+pub(crate) fn key_head(key: &[u8], prefix_bytes: usize) -> u64 {
+    let rest = key.get(prefix_bytes..).unwrap_or_default();
+    if let Some(head) = rest.first_chunk::<8>() {
+        return u64::from_be_bytes(*head);
+    }
+    let mut head = [0; 8];
+    head[..rest.len()].copy_from_slice(rest);
+    u64::from_be_bytes(head)
+}
+
+/// Length of the prefix that every key between `a` and `b` shares.
+pub(crate) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+fn to_u32(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    struct List {
+        keys: Vec<Vec<u8>>,
+        at: usize,
+    }
+
+    impl MergeSource for List {
+        fn current(&self) -> Option<&[u8]> {
+            self.keys.get(self.at).map(Vec::as_slice)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn prop_keys_come_out_in_order_newest_source_first(
+            lists in proptest::collection::vec(proptest::collection::btree_set(
+                prop_oneof![proptest::collection::vec(prop_oneof![Just(0u8), Just(255u8), any::<u8>()], 0..11), Just(vec![255; 8]), Just(vec![255; 9])], 0..20), 0..9),
+            reverse: bool,
+        ) {
+            let direction = if reverse { Direction::Reverse } else { Direction::Forward };
+            let mut expected: Vec<(Vec<u8>, usize)> = lists.iter().enumerate()
+                .flat_map(|(at, list)| list.iter().map(move |key| (key.clone(), at))).collect();
+            expected.sort_by(|a, b| {
+                let order = a.0.cmp(&b.0);
+                (if reverse { order.reverse() } else { order }).then(a.1.cmp(&b.1))
+            });
+            let mut sources: Vec<List> = lists.into_iter().map(|list| {
+                let mut keys: Vec<_> = list.into_iter().collect();
+                if reverse { keys.reverse(); }
+                List { keys, at: 0 }
+            }).collect();
+            let mut tournament = Tournament::new(&sources, 0, direction);
+            for (at, (key, source)) in expected.iter().enumerate() {
+                let winner = tournament.winner(&sources);
+                prop_assert_eq!(winner, Some(*source));
+                prop_assert_eq!(sources[*source].current(), Some(key.as_slice()));
+                let following = expected[at + 1..].iter().find(|(_, other)| other != source).map(|(_, other)| *other);
+                prop_assert_eq!(tournament.runner_up(&sources), following);
+                sources[*source].at += 1;
+                tournament.replay(&sources);
+            }
+            if !sources.is_empty() {
+                prop_assert_eq!(tournament.winner(&sources), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Merges one key range of a compaction: the newest entry of each key, without what range tombstones hide and without tombstones that nothing needs.
+//!
+//! Not thread-safe: belongs to one job.
+//!
+//! Invariants:
+//! 1. An entry is dropped only if a newer one of its key is written, or a range tombstone of the index hides it, or it is a tombstone older than the floor with nothing
+//!    beneath it.
+//! 2. `liveness` loses the length of every pointer dropped, once.
+
+use crate::concat::Concat;
+use crate::levels::{Levels, Slot};
+use crate::liveness::Liveness;
+use crate::merge::{Tournament, shared_prefix};
+use crate::outputs::{Outputs, Written};
+use crate::range::{KeyRange, before_end};
+use crate::table::Purpose;
+use crate::tombstones::{TombstoneSet, TombstoneWalk};
+use bytes::Bytes;
+use glintdb_core::{Direction, EntryRef, Error, ErrorKind, Result, SeqNum};
+use std::cmp::Ordering;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Entries merged in one step: about a millisecond.
+const STEP_ENTRIES: u32 = 8192;
+/// What a block counts in entries.
+const BLOCK_ENTRIES: u32 = 32;
+/// Whole-block moves are tried at every block first, and ever more seldom (up to about every 2^5th block) where they keep failing.
+const TRY_SHIFT_MAX: u32 = 5;
+
+/// See the module's page.
+pub(crate) struct Merging {
+    sources: Vec<Concat>,
+    tournament: Tournament,
+    outputs: Outputs,
+    end: Option<Bytes>,
+    /// Every range tombstone of the index, for what it hides.
+    hiding: Arc<TombstoneSet>,
+    walk: TombstoneWalk,
+    beneath: Beneath,
+    floor: SeqNum,
+    /// Key written or dropped last; older entries of it follow.
+    last_key: Vec<u8>,
+    has_last_key: bool,
+    /// For each source, whether it may hold tombstones that go: its blocks are not moved whole.
+    holds_droppable: Vec<bool>,
+    block_failures: u32,
+    entries_to_skip: u32,
+    pub(crate) liveness: Liveness,
+}
+
+/// What a merge is given.
+pub(crate) struct MergeInputs<'a> {
+    /// Newest data first.
+    pub(crate) sources: Vec<Vec<Arc<Slot>>>,
+    pub(crate) range: &'a KeyRange,
+    pub(crate) levels: &'a Levels,
+    /// Level that is written.
+    pub(crate) output: u8,
+    pub(crate) floor: SeqNum,
+}
+
+/// Range tombstones of the inputs within the range that must be written again.
+pub(crate) fn carried(inputs: &MergeInputs<'_>) -> Result<TombstoneSet> {
+    let mut all = Vec::new();
+    for slot in inputs.sources.iter().flatten() {
+        if slot.meta().range_tombstones > 0 {
+            all.extend_from_slice(slot.table.range_tombstones()?);
+        }
+    }
+    let set = TombstoneSet::new(all);
+    if set.is_empty() {
+        return Ok(set);
+    }
+    let kept = set.clipped(inputs.range).filter(|tombstone| {
+        let range = crate::tombstones::range_of(tombstone);
+        tombstone.seqno >= inputs.floor
+            || crate::pieces::anything_beneath(inputs.levels, inputs.output, &range)
+    });
+    Ok(TombstoneSet::new(kept))
+}
+
+impl Merging {
+    /// Opens the sources (which reads their first blocks).
+    pub(crate) fn new(inputs: MergeInputs<'_>, outputs: Outputs) -> Result<Merging> {
+        let lower = Bound::Included(inputs.range.start.as_ref());
+        let upper = match &inputs.range.end {
+            Some(end) => Bound::Excluded(end.as_ref()),
+            None => Bound::Unbounded,
+        };
+        let slots = || {
+            inputs
+                .sources
+                .iter()
+                .flatten()
+                .filter(|slot| slot.meta().entries > 0)
+        };
+        let first = slots().map(|slot| &slot.meta().smallest).min();
+        let last = slots().map(|slot| &slot.meta().largest).max();
+        let prefix_bytes = match (first, last) {
+            (Some(first), Some(last)) => shared_prefix(first, last),
+            _ => 0,
+        };
+        let (mut sources, mut holds_droppable) = (Vec::new(), Vec::new());
+        for slots in &inputs.sources {
+            let mut source =
+                Concat::new(slots, lower, upper, Direction::Forward, Purpose::Compaction);
+            if source.advance()? {
+                sources.push(source);
+                holds_droppable.push(slots.iter().any(|slot| {
+                    slot.meta().tombstones > 0 && slot.meta().seqno_min < inputs.floor
+                }));
+            }
+        }
+        Ok(Merging {
+            tournament: Tournament::new(&sources, prefix_bytes, Direction::Forward),
+            sources,
+            outputs,
+            end: inputs.range.end.clone(),
+            hiding: Arc::clone(inputs.levels.tombstones()?),
+            walk: TombstoneWalk::default(),
+            beneath: Beneath::new(inputs.levels, inputs.output, inputs.range),
+            floor: inputs.floor,
+            last_key: Vec::new(),
+            has_last_key: false,
+            holds_droppable,
+            block_failures: 0,
+            entries_to_skip: 0,
+            liveness: Liveness::default(),
+        })
+    }
+
+    /// Does a bounded piece of work; `false`: everything is merged.
+    pub(crate) fn step(&mut self) -> Result<bool> {
+        let mut budget = STEP_ENTRIES;
+        while budget > 0 {
+            let Some(at) = self.tournament.winner(&self.sources) else {
+                return Ok(false);
+            };
+            if self.move_block(at)? {
+                budget = budget.saturating_sub(BLOCK_ENTRIES);
+            } else {
+                self.merge_entry(at)?;
+                budget -= 1;
+            }
+            self.sources[at].advance()?;
+            self.tournament.replay(&self.sources);
+        }
+        Ok(true)
+    }
+
+    /// Finishes the last table.
+    pub(crate) fn finish(self) -> Result<(Written, Liveness)> {
+        let written = self.outputs.finish(self.end.as_ref())?;
+        Ok((written, self.liveness))
+    }
+
+    /// Writes or drops the entry that source `at` stands on.
+    #[inline]
+    fn merge_entry(&mut self, at: usize) -> Result<()> {
+        let Some(cursor) = self.sources[at].cursor() else {
+            return Ok(());
+        };
+        let (key, seqno, value) = (cursor.key(), cursor.seqno(), cursor.value());
+        let order = if self.has_last_key {
+            key.cmp(&self.last_key)
+        } else {
+            Ordering::Greater
+        };
+        if order == Ordering::Less {
+            return Err(disordered(key));
+        }
+        let shadowed = order == Ordering::Equal;
+        let hidden =
+            shadowed || (!self.hiding.is_empty() && self.walk.seqno_at(&self.hiding, key) > seqno);
+        if hidden {
+            if let EntryRef::Pointer(pointer) = value {
+                self.liveness.dead(pointer);
+            }
+        } else if value != EntryRef::Tombstone || seqno >= self.floor || self.beneath.may_hold(key)
+        {
+            self.outputs.add(key, seqno, value)?;
+        }
+        if !shadowed {
+            self.last_key.clear();
+            self.last_key.extend_from_slice(key);
+            self.has_last_key = true;
+        }
+        Ok(())
+    }
+
+    /// Where source `at` stands on the first entry of a block that no other source and no range tombstone reaches into, writes the block as it is.
+    #[inline]
+    fn move_block(&mut self, at: usize) -> Result<bool> {
+        if self.entries_to_skip > 0 {
+            self.entries_to_skip -= 1;
+            return Ok(false);
+        }
+        if self.holds_droppable[at] {
+            return Ok(false);
+        }
+        let Some(cursor) = self.sources[at].cursor_mut() else {
+            return Ok(false);
+        };
+        let Some(last) = cursor.whole_block()? else {
+            return Ok(false);
+        };
+        let last = last.to_vec();
+        if !self.is_free(at, &last) {
+            self.block_failures = (self.block_failures + 1).min(TRY_SHIFT_MAX);
+            self.entries_to_skip = BLOCK_ENTRIES << self.block_failures;
+            return Ok(false);
+        }
+        self.block_failures = 0;
+        let Some(cursor) = self.sources[at].cursor_mut() else {
+            return Ok(false);
+        };
+        let first = cursor.key().to_vec();
+        let block = cursor.take_block();
+        self.outputs.add_block(&first, &block)?;
+        self.last_key = last;
+        self.has_last_key = true;
+        Ok(true)
+    }
+
+    /// Whether nothing but source `at` has a say about the keys from where it stands up to `last`.
+    fn is_free(&self, at: usize, last: &[u8]) -> bool {
+        let Some(cursor) = self.sources[at].cursor() else {
+            return false;
+        };
+        let first = cursor.key();
+        if self.has_last_key && first <= self.last_key.as_slice() {
+            return false;
+        }
+        let rival = self.tournament.runner_up(&self.sources);
+        let rival = rival.and_then(|rival| self.sources[rival].cursor());
+        if rival.is_some_and(|rival| rival.key() <= last) {
+            return false;
+        }
+        if self.hiding.is_empty() {
+            return true;
+        }
+        let block = KeyRange::inclusive(first, last);
+        self.hiding.meeting(&block).is_empty()
+    }
+}
+
+/// A table gave its keys in disorder: what the cursors hand out was checksummed, but not compared.
+#[cold]
+fn disordered(key: &[u8]) -> Error {
+    Error::new(
+        ErrorKind::Corruption,
+        format!(
+            "an input of a compaction gives its keys in disorder at {}",
+            key.escape_ascii()
+        ),
+    )
+}
+
+/// The tables beneath the level that is written, walked beside ascending keys.
+struct Beneath {
+    /// For each level beneath, its tables within the range and the next one.
+    levels: Vec<(Vec<Arc<Slot>>, usize)>,
+}
+
+impl Beneath {
+    fn new(levels: &Levels, output: u8, range: &KeyRange) -> Beneath {
+        let beneath = levels.below0().filter(|(level, _)| *level > output);
+        Beneath {
+            levels: beneath
+                .map(|(_, tables)| (tables.meeting(range).to_vec(), 0))
+                .filter(|(tables, _)| !tables.is_empty())
+                .collect(),
+        }
+    }
+
+    /// Whether a table beneath answers for `key`, which is not smaller than those asked before.
+    fn may_hold(&mut self, key: &[u8]) -> bool {
+        self.levels.iter_mut().any(|(tables, at)| {
+            while tables
+                .get(*at)
+                .is_some_and(|slot| !before_end(key, &slot.range.end))
+            {
+                *at += 1;
+            }
+            tables
+                .get(*at)
+                .is_some_and(|slot| slot.range.start.as_ref() <= key)
+        })
+    }
+}

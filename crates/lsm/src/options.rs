@@ -1,0 +1,243 @@
+//! Options of an LSM index, their limits and their encoded form (kept by the manifest with the keyspace).
+//!
+//! Thread-safe: plain values.
+
+use crate::table::{Compression, TableConfig};
+use glintdb_core::codec::{Reader, put_varint};
+use glintdb_core::{Error, Result};
+
+/// How an LSM index is shaped. The reasons for the defaults: `docs/decisions/004-lsm-shape.md`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LsmOptions {
+    /// How many times larger each level is than the one above it (2 to 100). Default 10.
+    pub size_ratio: u32,
+    /// Runs at level 0 that start a compaction (1 to 1000). Default 4.
+    pub level0_runs_compact: u32,
+    /// Runs at level 0 at which writers begin to be slowed (more than `level0_runs_compact`). Default 8.
+    pub level0_runs_slow: u32,
+    /// Runs at level 0 at which writers wait (more than `level0_runs_slow`). Default 20.
+    pub level0_runs_stop: u32,
+    /// Size at which tables are cut, in bytes (4 KiB to 4 GiB); those of the level below level 0 at a quarter of it. Default 64 MiB.
+    pub table_bytes_target: u64,
+    /// Size of key blocks before compression, in bytes (4096 to 65536; without compression a multiple of 4096). Default 4096, one flash page.
+    pub block_bytes: u32,
+    /// Bits of a table's filter for each key (0 to 64; 0: no filters). Default 10.
+    pub filter_bits_per_key: u32,
+    /// How key blocks are stored. Default: as they are.
+    pub compression: Compression,
+    /// Size to which the first level below level 0 grows before a new one is put above it, in bytes (4 KiB to 1 TiB). Default 256 MiB.
+    pub base_level_bytes: u64,
+}
+
+impl Default for LsmOptions {
+    fn default() -> Self {
+        LsmOptions {
+            size_ratio: 10,
+            level0_runs_compact: 4,
+            level0_runs_slow: 8,
+            level0_runs_stop: 20,
+            table_bytes_target: 64 << 20,
+            block_bytes: 4096,
+            filter_bits_per_key: 10,
+            compression: Compression::None,
+            base_level_bytes: 256 << 20,
+        }
+    }
+}
+
+impl LsmOptions {
+    /// Checks every limit.
+    ///
+    /// # Errors
+    /// `InvalidArgument` that names the field, its limits and what was given.
+    pub fn validate(&self) -> Result<()> {
+        within("size_ratio", self.size_ratio.into(), 2, 100)?;
+        within(
+            "level0_runs_compact",
+            self.level0_runs_compact.into(),
+            1,
+            1000,
+        )?;
+        within(
+            "level0_runs_slow",
+            self.level0_runs_slow.into(),
+            u64::from(self.level0_runs_compact) + 1,
+            10_000,
+        )?;
+        within(
+            "level0_runs_stop",
+            self.level0_runs_stop.into(),
+            u64::from(self.level0_runs_slow) + 1,
+            10_000,
+        )?;
+        within(
+            "table_bytes_target",
+            self.table_bytes_target,
+            4 << 10,
+            4 << 30,
+        )?;
+        within("block_bytes", self.block_bytes.into(), 4 << 10, 64 << 10)?;
+        if self.compression == Compression::None && !self.block_bytes.is_multiple_of(4 << 10) {
+            return Err(Error::invalid(format!(
+                "block_bytes: {} is not a multiple of 4096, as it must be without compression",
+                self.block_bytes
+            )));
+        }
+        within(
+            "filter_bits_per_key",
+            self.filter_bits_per_key.into(),
+            0,
+            64,
+        )?;
+        within("base_level_bytes", self.base_level_bytes, 4 << 10, 1 << 40)?;
+        if self.compression == Compression::Zstd && !cfg!(feature = "zstd") {
+            return Err(Error::invalid(
+                "compression: this build has no zstd (feature `zstd`)",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Appends the encoded form: a version byte (1), then each field as a varint in the order of the struct (compression as 0 none, 1 LZ4, 2 zstd).
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        let compression = match self.compression {
+            Compression::None => 0,
+            Compression::Lz4 => 1,
+            Compression::Zstd => 2,
+        };
+        for field in [
+            self.size_ratio.into(),
+            self.level0_runs_compact.into(),
+            self.level0_runs_slow.into(),
+            self.level0_runs_stop.into(),
+            self.table_bytes_target,
+            self.block_bytes.into(),
+            self.filter_bits_per_key.into(),
+            compression,
+            self.base_level_bytes,
+        ] {
+            put_varint(out, field);
+        }
+    }
+
+    /// Reads the encoded form from the front of `reader` and checks its limits; `None` where it is not one.
+    #[must_use]
+    pub fn decode(reader: &mut Reader<'_>) -> Option<LsmOptions> {
+        if reader.u8()? != VERSION {
+            return None;
+        }
+        let options = LsmOptions {
+            size_ratio: reader.varint32()?,
+            level0_runs_compact: reader.varint32()?,
+            level0_runs_slow: reader.varint32()?,
+            level0_runs_stop: reader.varint32()?,
+            table_bytes_target: reader.varint()?,
+            block_bytes: reader.varint32()?,
+            filter_bits_per_key: reader.varint32()?,
+            compression: match reader.varint()? {
+                0 => Compression::None,
+                1 => Compression::Lz4,
+                2 => Compression::Zstd,
+                _ => return None,
+            },
+            base_level_bytes: reader.varint()?,
+        };
+        options.validate().is_ok().then_some(options)
+    }
+
+    /// How tables of this index are written.
+    pub(crate) fn table_config(&self) -> TableConfig {
+        TableConfig {
+            block_bytes: self.block_bytes as usize,
+            // At most 64, so exact.
+            filter_bits_per_key: f32::from(u8::try_from(self.filter_bits_per_key).unwrap_or(64)),
+            compression: self.compression,
+            ..TableConfig::default()
+        }
+    }
+}
+
+const VERSION: u8 = 1;
+
+fn within(field: &str, value: u64, min: u64, max: u64) -> Result<()> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{field}: {value} is not within {min} to {max}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use glintdb_core::ErrorKind;
+
+    #[test]
+    fn defaults_are_valid_and_as_documented() {
+        let options = LsmOptions::default();
+        options.validate().unwrap();
+        assert_eq!(
+            (
+                options.size_ratio,
+                options.level0_runs_compact,
+                options.level0_runs_slow,
+                options.level0_runs_stop
+            ),
+            (10, 4, 8, 20)
+        );
+        assert_eq!(
+            (options.table_bytes_target, options.base_level_bytes),
+            (64 << 20, 256 << 20)
+        );
+        assert_eq!(
+            (options.block_bytes, options.filter_bits_per_key),
+            (4096, 10)
+        );
+        assert_eq!(options.compression, Compression::None);
+    }
+
+    #[test]
+    fn every_limit_names_its_field() {
+        type Spoil = fn(&mut LsmOptions);
+        let bad: [(&str, Spoil); 8] = [
+            ("size_ratio", |o| o.size_ratio = 1),
+            ("level0_runs_compact", |o| o.level0_runs_compact = 0),
+            ("level0_runs_slow", |o| o.level0_runs_slow = 4),
+            ("level0_runs_stop", |o| o.level0_runs_stop = 8),
+            ("table_bytes_target", |o| o.table_bytes_target = 100),
+            ("block_bytes", |o| o.block_bytes = 5000),
+            ("filter_bits_per_key", |o| o.filter_bits_per_key = 65),
+            ("base_level_bytes", |o| o.base_level_bytes = 0),
+        ];
+        for (field, spoil) in bad {
+            let mut options = LsmOptions::default();
+            spoil(&mut options);
+            let error = options.validate().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains(field), "{error}");
+            let mut encoded = Vec::new();
+            options.encode(&mut encoded);
+            assert_eq!(LsmOptions::decode(&mut Reader::new(&encoded)), None);
+        }
+    }
+
+    #[test]
+    fn options_round_trip_and_cut_ones_are_refused() {
+        let options = LsmOptions {
+            size_ratio: 4,
+            compression: Compression::Lz4,
+            ..LsmOptions::default()
+        };
+        let mut encoded = Vec::new();
+        options.encode(&mut encoded);
+        assert_eq!(
+            LsmOptions::decode(&mut Reader::new(&encoded)),
+            Some(options)
+        );
+        for cut in 0..encoded.len() {
+            assert_eq!(LsmOptions::decode(&mut Reader::new(&encoded[..cut])), None);
+        }
+    }
+}

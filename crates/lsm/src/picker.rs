@@ -1,0 +1,374 @@
+//! Chooses what to compact: level targets, scores, inputs. Pure: looks at levels and at what is reserved, touches nothing.
+//!
+//! The shape (`docs/decisions/004-lsm-shape.md`): the deepest level holds most of the data; targets are computed upwards from it by the size ratio; the *base*
+//! level is where level 0 is compacted to, and moves up as the tree grows. A small index is level 0 and one level.
+//!
+//! Invariants of every plan:
+//! 1. Inputs of level 0 are all its runs, so at most one plan at a time has any.
+//! 2. For each input at level *i* that goes to level *o*, every table of levels *i*+1 to *o* that meets it is an input, or else stands at *o* and meets no other input.
+//! 3. No input is reserved by another plan.
+
+use crate::edit::{LEVELS, Place};
+use crate::levels::{Levels, Slot};
+use crate::options::LsmOptions;
+use crate::range::{KeyRange, hull_of};
+use glintdb_core::SeqNum;
+use glintdb_core::index::{Debt, JobPriority};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Compaction debt, in base levels, at which writers begin to be slowed.
+const DEBT_SLOW_BASE_LEVELS: u64 = 16;
+/// Share of tombstones that makes a table at the bottom worth rewriting for them alone.
+const TOMBSTONES_DENSE: u64 = 4;
+
+const BOTTOM: u8 = {
+    assert!(LEVELS == 7);
+    6
+};
+
+/// Sizes that levels should have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Targets {
+    /// The level that level 0 is compacted to.
+    pub(crate) base: u8,
+    /// Bytes a level may hold; 0 for levels above the base, level 0 and the bottom.
+    pub(crate) bytes: [u64; LEVELS],
+}
+
+/// Tables of one place that take part in a compaction, ascending.
+#[derive(Clone)]
+pub(crate) struct Input {
+    pub(crate) place: Place,
+    pub(crate) slots: Vec<Arc<Slot>>,
+}
+
+/// What a compaction shall do.
+#[derive(Clone)]
+pub(crate) struct Plan {
+    /// Newest data first.
+    pub(crate) inputs: Vec<Input>,
+    /// Level the outputs go to.
+    pub(crate) output: u8,
+    /// Tables of the output level that belong to other plans: no output may reach over them.
+    pub(crate) barriers: Vec<KeyRange>,
+    pub(crate) priority: JobPriority,
+    /// Rewrite also tables that could be moved, where that drops what is hidden in them.
+    pub(crate) rewrite: bool,
+}
+
+impl Plan {
+    /// Numbers of the input tables.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.inputs
+            .iter()
+            .flat_map(|input| input.slots.iter().map(|slot| slot.number()))
+    }
+
+    /// E.g. `compaction L0->L6`.
+    pub(crate) fn name(&self) -> String {
+        let from = self.inputs.first().map_or(0, |input| input.place.level);
+        format!("compaction L{from}->L{}", self.output)
+    }
+}
+
+/// Computes the targets.
+pub(crate) fn targets(levels: &Levels, options: &LsmOptions) -> Targets {
+    let ratio = u64::from(options.size_ratio);
+    let mut targets = Targets {
+        base: BOTTOM,
+        bytes: [0; LEVELS],
+    };
+    let Some(first) = levels.first_level() else {
+        return targets;
+    };
+    let largest = levels.below0().map(|(_, tables)| tables.bytes()).max();
+    let mut size = largest.unwrap_or(0);
+    for _ in first..BOTTOM {
+        size /= ratio;
+    }
+    targets.base = first;
+    while targets.base > 1 && size > options.base_level_bytes {
+        targets.base -= 1;
+        size /= ratio;
+    }
+    let mut size = size.max(options.base_level_bytes / ratio);
+    for level in targets.base..BOTTOM {
+        targets.bytes[usize::from(level)] = size;
+        size = size.saturating_mul(ratio);
+    }
+    targets
+}
+
+/// What compactions still have to do.
+pub(crate) fn debt(levels: &Levels, options: &LsmOptions) -> Debt {
+    let targets = targets(levels, options);
+    let ratio = u64::from(options.size_ratio);
+    let runs = u32::try_from(levels.runs.len()).unwrap_or(u32::MAX);
+    let mut bytes = 0u64;
+    // Bytes that the level above would push into this one.
+    let mut pushed = 0u64;
+    if runs >= options.level0_runs_compact {
+        pushed = levels.runs.iter().map(|run| run.tables.bytes()).sum();
+        bytes = pushed + levels.level(targets.base).bytes();
+    }
+    for (level, tables) in levels.below0().filter(|(level, _)| *level < BOTTOM) {
+        let held = tables.bytes() + if level >= targets.base { pushed } else { 0 };
+        let excess = held.saturating_sub(targets.bytes[usize::from(level)]);
+        if excess > 0 {
+            bytes = bytes.saturating_add(excess.saturating_mul(ratio + 1));
+        }
+        if level >= targets.base {
+            pushed = excess;
+        }
+    }
+    Debt {
+        level0_runs: runs,
+        level0_runs_slow: options.level0_runs_slow,
+        level0_runs_stop: options.level0_runs_stop,
+        compaction_bytes: bytes,
+        compaction_bytes_slow: options
+            .base_level_bytes
+            .saturating_mul(DEBT_SLOW_BASE_LEVELS),
+    }
+}
+
+/// A table that could be moved down, with the tables it meets there.
+struct Candidate<'a> {
+    /// Bytes to be rewritten below for each byte moved.
+    cost: f64,
+    slot: &'a Arc<Slot>,
+    below: &'a [Arc<Slot>],
+}
+
+/// One look at the levels, with what other plans have reserved.
+pub(crate) struct Picker<'a> {
+    pub(crate) levels: &'a Levels,
+    pub(crate) options: &'a LsmOptions,
+    pub(crate) reserved: &'a HashSet<u64>,
+    pub(crate) tombstone_floor: SeqNum,
+}
+
+impl Picker<'_> {
+    /// The compaction that helps most now.
+    pub(crate) fn pick(&self) -> Option<Plan> {
+        let targets = targets(self.levels, self.options);
+        let mut scored: Vec<(f64, u8)> = Vec::new();
+        let runs = self.levels.runs.len();
+        if runs >= self.options.level0_runs_compact as usize {
+            // Counts double: what stands at level 0 costs every lookup, and writers wait for it.
+            let score = runs as f64 / f64::from(self.options.level0_runs_compact);
+            scored.push((2.0 * score, 0));
+        }
+        for (level, tables) in self.levels.below0().filter(|(level, _)| *level < BOTTOM) {
+            let target = targets.bytes[usize::from(level)];
+            let bytes = self.free_bytes(&tables.slots);
+            if bytes > target {
+                scored.push((bytes as f64 / target.max(1) as f64, level));
+            }
+        }
+        scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let mut level0_waits = false;
+        for (_, level) in scored {
+            if level == 0 {
+                match self.level0(JobPriority::Level0) {
+                    Some(plan) => return Some(plan),
+                    None => level0_waits = true,
+                }
+            } else if level0_waits && level == targets.base {
+                // Level 0 waits for compactions out of the base level: another one would make it wait longer.
+            } else if let Some(plan) = self.one_table(level, None) {
+                return Some(plan);
+            }
+        }
+        self.movable_run(&targets)
+            .or_else(|| self.dense_tombstones())
+    }
+
+    /// A step towards everything within `range` standing at the bottom, with nothing left to drop.
+    pub(crate) fn pick_full(&self, range: &KeyRange) -> Option<Plan> {
+        let runs = &self.levels.runs;
+        if runs.iter().any(|run| !run.tables.meeting(range).is_empty()) {
+            return self.level0(JobPriority::Background);
+        }
+        for level in 1..BOTTOM {
+            if !self.levels.level(level).meeting(range).is_empty() {
+                // Upper levels first: a deeper one would get what they hold anyway.
+                return self.one_table(level, Some(range)).map(|plan| Plan {
+                    rewrite: true,
+                    ..plan
+                });
+            }
+        }
+        let slots = self.levels.level(BOTTOM).meeting(range);
+        slots
+            .iter()
+            .find(|slot| self.droppable(slot) && !self.is_reserved(slot))
+            .map(|slot| self.rewrite(slot))
+    }
+
+    /// All of level 0 into the base level.
+    fn level0(&self, priority: JobPriority) -> Option<Plan> {
+        let runs = &self.levels.runs;
+        let mut inputs: Vec<Input> = runs
+            .iter()
+            .map(|run| Input {
+                place: Place::run(run.id),
+                slots: run.tables.slots.clone(),
+            })
+            .collect();
+        let slots = || inputs.iter().flat_map(|input| &input.slots);
+        if slots().any(|slot| self.is_reserved(slot)) {
+            return None;
+        }
+        let hull = hull_of(slots().map(|slot| &slot.range))?;
+        let base = targets(self.levels, self.options).base;
+        // Base tables in a gap between the tables of level 0 stay where they are; they stand in the plan only as long as nobody else has them, because small ones
+        // are joined with their neighbours.
+        let (mut below, mut barriers) = (Vec::new(), Vec::new());
+        for slot in self.levels.level(base).meeting(&hull) {
+            let meets = slots().any(|upper| upper.range.overlaps(&slot.range));
+            if !self.is_reserved(slot) {
+                below.push(Arc::clone(slot));
+            } else if meets {
+                return None;
+            } else {
+                barriers.push(slot.range.clone());
+            }
+        }
+        inputs.push(Input {
+            place: Place::level(base),
+            slots: below,
+        });
+        Some(Plan {
+            inputs,
+            output: base,
+            barriers,
+            priority,
+            rewrite: false,
+        })
+    }
+
+    /// The oldest run of level 0 where it can be moved down as it is (sequential loads).
+    fn movable_run(&self, targets: &Targets) -> Option<Plan> {
+        let runs = &self.levels.runs;
+        let run = runs.last()?;
+        let any_reserved = runs
+            .iter()
+            .flat_map(|run| &run.tables.slots)
+            .any(|slot| self.is_reserved(slot));
+        let base = self.levels.level(targets.base);
+        let movable = run.tables.slots.iter().all(|slot| {
+            slot.meta().bytes >= self.movable_bytes(targets.base)
+                && base.meeting(&slot.range).is_empty()
+        });
+        (movable && !any_reserved).then(|| Plan {
+            inputs: vec![Input {
+                place: Place::run(run.id),
+                slots: run.tables.slots.clone(),
+            }],
+            output: targets.base,
+            barriers: Vec::new(),
+            priority: JobPriority::Level0,
+            rewrite: false,
+        })
+    }
+
+    /// The table of `level` (of those within `range`) that is cheapest to move one level down.
+    fn one_table(&self, level: u8, range: Option<&KeyRange>) -> Option<Plan> {
+        let upper = self.levels.level(level);
+        let lower = self.levels.level(level + 1);
+        let candidates = match range {
+            Some(range) => upper.meeting(range),
+            None => &upper.slots,
+        };
+        let mut best: Option<Candidate<'_>> = None;
+        for slot in candidates.iter().filter(|slot| !self.is_reserved(slot)) {
+            let below = lower.meeting(&slot.range);
+            if below.iter().any(|slot| self.is_reserved(slot)) {
+                continue;
+            }
+            let meta = slot.meta();
+            let overlap: u64 = below.iter().map(|slot| slot.meta().bytes).sum();
+            // A table full of tombstones gives back space below.
+            let tombstones = (meta.tombstones + meta.range_tombstones) as f64;
+            let worth = meta.bytes as f64 * (1.0 + 4.0 * tombstones / (meta.entries.max(1) as f64));
+            let cost = overlap as f64 / worth.max(1.0);
+            if best.as_ref().is_none_or(|best| cost < best.cost) {
+                best = Some(Candidate { cost, slot, below });
+            }
+        }
+        let Candidate { slot, below, .. } = best?;
+        Some(Plan {
+            inputs: vec![
+                Input {
+                    place: Place::level(level),
+                    slots: vec![Arc::clone(slot)],
+                },
+                Input {
+                    place: Place::level(level + 1),
+                    slots: below.to_vec(),
+                },
+            ],
+            output: level + 1,
+            barriers: Vec::new(),
+            priority: JobPriority::Background,
+            rewrite: false,
+        })
+    }
+
+    /// A table at the bottom that consists in good part of tombstones which nobody needs any more.
+    fn dense_tombstones(&self) -> Option<Plan> {
+        let slots = &self.levels.level(BOTTOM).slots;
+        let slot = slots.iter().find(|slot| {
+            let meta = slot.meta();
+            (meta.tombstones + meta.range_tombstones) * TOMBSTONES_DENSE > meta.entries
+                && self.droppable(slot)
+                && !self.is_reserved(slot)
+        })?;
+        Some(self.rewrite(slot))
+    }
+
+    fn rewrite(&self, slot: &Arc<Slot>) -> Plan {
+        Plan {
+            inputs: vec![Input {
+                place: Place::level(BOTTOM),
+                slots: vec![Arc::clone(slot)],
+            }],
+            output: BOTTOM,
+            barriers: Vec::new(),
+            priority: JobPriority::Background,
+            rewrite: true,
+        }
+    }
+
+    /// Whether rewriting a table at the bottom drops every tombstone in it.
+    fn droppable(&self, slot: &Slot) -> bool {
+        let meta = slot.meta();
+        meta.tombstones + meta.range_tombstones > 0 && meta.seqno_max < self.tombstone_floor
+    }
+
+    /// Tables smaller than this are joined with others rather than moved.
+    pub(crate) fn movable_bytes(&self, level: u8) -> u64 {
+        table_bytes(self.levels, self.options, level) / 4
+    }
+
+    fn is_reserved(&self, slot: &Slot) -> bool {
+        self.reserved.contains(&slot.number())
+    }
+
+    fn free_bytes(&self, slots: &[Arc<Slot>]) -> u64 {
+        let free = slots.iter().filter(|slot| !self.is_reserved(slot));
+        free.map(|slot| slot.meta().bytes).sum()
+    }
+}
+
+/// Size at which tables of a level are cut: smaller at the base, so that a compaction out of it, which level 0 must wait for, is short.
+pub(crate) fn table_bytes(levels: &Levels, options: &LsmOptions, level: u8) -> u64 {
+    let base = targets(levels, options).base;
+    if level > 0 && level <= base {
+        (options.table_bytes_target / 4).max(4 << 10)
+    } else {
+        options.table_bytes_target
+    }
+}

@@ -1,0 +1,217 @@
+//! Cuts a plan into what is moved as it is, and *pieces*: key ranges that are merged, each by a job of its own.
+//!
+//! Tables of a plan whose ranges overlap, directly or through others, form a group. A group of one table moves whole, unless it is small or holds what can be
+//! dropped. Groups next to each other with nothing moved between them are merged together, which joins small tables. Large pieces are split at fences, so that several
+//! threads can share one compaction.
+
+use crate::edit::Place;
+use crate::levels::{Levels, Slot};
+use crate::picker::Plan;
+use crate::range::{KeyRange, compare_ends};
+use bytes::Bytes;
+use glintdb_core::SeqNum;
+use std::sync::Arc;
+
+/// Most pieces one group of tables is split into.
+const SPLITS_MAX: u64 = 4;
+
+/// What a plan comes to.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    /// Tables that change their place only.
+    pub(crate) moved: Vec<(Place, Arc<Slot>)>,
+    /// Tables that are merged.
+    pub(crate) merged: Vec<(Place, Arc<Slot>)>,
+    /// Key ranges to be merged, ascending, disjoint; together they hold all of `merged`.
+    pub(crate) ranges: Vec<KeyRange>,
+}
+
+/// Tables that overlap, and the range they cover.
+struct Group {
+    range: KeyRange,
+    slots: Vec<(Place, Arc<Slot>)>,
+    barrier: bool,
+}
+
+/// Cuts `plan`. `movable_bytes`: tables at least this large may be moved from level 0; `split_bytes`: pieces of twice this size are split.
+pub(crate) fn cut(
+    plan: &Plan,
+    levels: &Levels,
+    floor: SeqNum,
+    movable_bytes: u64,
+    split_bytes: u64,
+) -> Pieces {
+    let mut pieces = Pieces::default();
+    // The run of groups being joined.
+    let mut open: Option<Group> = None;
+    for group in groups(plan) {
+        let alone = match group.slots.as_slice() {
+            [] => group.barrier,
+            [(place, slot)] => stays_whole(plan, levels, floor, movable_bytes, *place, slot),
+            _ => false,
+        };
+        if alone {
+            pieces.close(open.take(), plan, split_bytes);
+            let elsewhere = |place: &Place| place.level != plan.output;
+            pieces.moved.extend(
+                group
+                    .slots
+                    .into_iter()
+                    .filter(|(place, _)| elsewhere(place)),
+            );
+        } else if let Some(open) = &mut open {
+            open.range = open.range.hull(&group.range);
+            open.slots.extend(group.slots);
+        } else {
+            open = Some(group);
+        }
+    }
+    pieces.close(open, plan, split_bytes);
+    pieces
+}
+
+/// Whether a table that meets no other input can be left unwritten.
+fn stays_whole(
+    plan: &Plan,
+    levels: &Levels,
+    floor: SeqNum,
+    movable_bytes: u64,
+    place: Place,
+    slot: &Slot,
+) -> bool {
+    let meta = slot.meta();
+    let only_input = plan
+        .inputs
+        .iter()
+        .map(|input| input.slots.len())
+        .sum::<usize>()
+        == 1;
+    if meta.bytes < movable_bytes && !only_input {
+        return false;
+    }
+    if plan.rewrite && place.level == plan.output {
+        return false;
+    }
+    // Tombstones that nothing beneath needs go when the table is rewritten.
+    let droppable = meta.tombstones + meta.range_tombstones > 0
+        && meta.seqno_min < floor
+        && (place.level != plan.output || plan.rewrite)
+        && !anything_beneath(levels, plan.output, &slot.range);
+    let hidden = plan.rewrite
+        && levels.tombstones().is_ok_and(|set| {
+            set.newest_meeting(&slot.range)
+                .is_some_and(|newest| newest > meta.seqno_min)
+        });
+    !droppable && !hidden
+}
+
+/// Whether a level below `level` holds a table that meets `range`.
+pub(crate) fn anything_beneath(levels: &Levels, level: u8, range: &KeyRange) -> bool {
+    levels
+        .below0()
+        .filter(|(below, _)| *below > level)
+        .any(|(_, tables)| !tables.meeting(range).is_empty())
+}
+
+/// The groups of overlapping tables and the barriers, ascending.
+fn groups(plan: &Plan) -> Vec<Group> {
+    let mut all: Vec<Group> = plan
+        .inputs
+        .iter()
+        .flat_map(|input| {
+            input.slots.iter().map(|slot| Group {
+                range: slot.range.clone(),
+                slots: vec![(input.place, Arc::clone(slot))],
+                barrier: false,
+            })
+        })
+        .collect();
+    all.extend(plan.barriers.iter().map(|range| Group {
+        range: range.clone(),
+        slots: Vec::new(),
+        barrier: true,
+    }));
+    all.sort_by(|a, b| {
+        let order = a.range.start.cmp(&b.range.start);
+        order.then_with(|| compare_ends(&a.range.end, &b.range.end))
+    });
+    let mut groups: Vec<Group> = Vec::new();
+    for next in all {
+        match groups.last_mut() {
+            Some(last) if last.range.overlaps(&next.range) => {
+                last.range = last.range.hull(&next.range);
+                last.slots.extend(next.slots);
+            }
+            _ => groups.push(next),
+        }
+    }
+    groups
+}
+
+impl Pieces {
+    fn close(&mut self, group: Option<Group>, plan: &Plan, split_bytes: u64) {
+        let Some(group) = group else { return };
+        self.ranges.extend(split(&group, plan, split_bytes));
+        self.merged.extend(group.slots);
+    }
+}
+
+/// Splits the range of a group that goes from level 0 downwards into parts of about equal size.
+fn split(group: &Group, plan: &Plan, split_bytes: u64) -> Vec<KeyRange> {
+    let bytes: u64 = group.slots.iter().map(|(_, slot)| slot.meta().bytes).sum();
+    let parts = (bytes / split_bytes.max(1)).min(SPLITS_MAX);
+    let from_level0 = plan
+        .inputs
+        .first()
+        .is_some_and(|input| input.place.level == 0);
+    if parts < 2 || !from_level0 {
+        return vec![group.range.clone()];
+    }
+    // Weigh by the blocks of the largest table, or by whole tables where there are several at one place.
+    let mut points = split_points(group);
+    points.retain(|point| group.range.contains(point) && *point > group.range.start);
+    points.sort();
+    points.dedup();
+    let mut cuts: Vec<Bytes> = (1..parts)
+        .filter_map(|part| {
+            let at = points.len() as u64 * part / parts;
+            points.get(usize::try_from(at).ok()?).cloned()
+        })
+        .collect();
+    cuts.dedup();
+    let mut ranges = Vec::new();
+    let mut start = group.range.start.clone();
+    for cut in cuts {
+        ranges.push(KeyRange {
+            start: std::mem::replace(&mut start, cut.clone()),
+            end: Some(cut),
+        });
+    }
+    ranges.push(KeyRange {
+        start,
+        end: group.range.end.clone(),
+    });
+    ranges
+}
+
+/// Keys spread evenly over the bytes of a group: where many tables are, their first keys; else fences of the largest.
+fn split_points(group: &Group) -> Vec<Bytes> {
+    let starts: Vec<Bytes> = group
+        .slots
+        .iter()
+        .map(|(_, slot)| slot.range.start.clone())
+        .collect();
+    if starts.len() as u64 >= 8 * SPLITS_MAX {
+        return starts;
+    }
+    let largest = group.slots.iter().max_by_key(|(_, slot)| slot.meta().bytes);
+    // A table whose fences cannot be read is no reason not to begin: the merge will say what is wrong with it.
+    let fences = largest.and_then(|(_, slot)| slot.table.fences().ok());
+    match fences {
+        Some(fences) => fences
+            .into_iter()
+            .map(|fence| Bytes::from(fence.lower))
+            .collect(),
+        None => starts,
+    }
+}

@@ -1,0 +1,138 @@
+//! What an index and its running jobs share: the current view, the tables that are reserved, and the tasks with jobs to be given out.
+//!
+//! Thread-safe. Locks, in this order: a task's progress, then `state`, then `current`; nothing is read or written on the volume under `state` or `current`.
+
+use crate::common::Common;
+use crate::compaction::Task;
+use crate::picker::{Picker, Plan};
+use crate::view::View;
+use glintdb_core::index::IndexJob;
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// See the module's page.
+pub(crate) struct Shared {
+    pub(crate) common: Arc<Common>,
+    current: RwLock<Arc<View>>,
+    state: Mutex<State>,
+    next_run: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// Numbers of tables that a task, or a change not yet applied, takes as input.
+    reserved: HashSet<u64>,
+    /// Tasks with jobs to be given out.
+    tasks: Vec<Arc<Task>>,
+    discarded: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(common: Arc<Common>, view: Arc<View>) -> Arc<Shared> {
+        let newest_run = view.levels.runs.first().map_or(0, |run| run.id);
+        Arc::new(Shared {
+            common,
+            current: RwLock::new(view),
+            state: Mutex::default(),
+            next_run: AtomicU64::new(newest_run + 1),
+        })
+    }
+
+    /// What is visible now.
+    pub(crate) fn view(&self) -> Arc<View> {
+        Arc::clone(&self.current.read())
+    }
+
+    /// The number of a new run: greater than those before.
+    pub(crate) fn next_run(&self) -> u64 {
+        self.next_run.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A job of a task already begun, or of the one that `pick` chooses.
+    pub(crate) fn pick(
+        self: &Arc<Self>,
+        pick: impl FnOnce(&Picker<'_>) -> Option<Plan>,
+    ) -> Option<Box<dyn IndexJob>> {
+        let (view, plan) = {
+            let mut state = self.state.lock();
+            if state.discarded {
+                return None;
+            }
+            let begun: Vec<Arc<Task>> = state.tasks.clone();
+            drop(state);
+            if let Some(job) = begun.iter().find_map(|task| self.give_out(task)) {
+                return Some(job);
+            }
+            state = self.state.lock();
+            let view = self.view();
+            let plan = pick(&Picker {
+                levels: &view.levels,
+                options: &self.common.options,
+                reserved: &state.reserved,
+                tombstone_floor: self.common.tombstone_floor(),
+            })?;
+            state.reserved.extend(plan.numbers());
+            (view, plan)
+        };
+        // May read fences, so not under the lock; the inputs are reserved by now.
+        let task = Task::new(self, view, plan);
+        let job = task.job();
+        if task.has_more() {
+            self.state.lock().tasks.push(task);
+        }
+        job
+    }
+
+    /// A job of a begun task; forgets the task when it was the last one.
+    fn give_out(&self, task: &Arc<Task>) -> Option<Box<dyn IndexJob>> {
+        let job = task.job();
+        if !task.has_more() {
+            self.forget_task(task);
+        }
+        job
+    }
+
+    /// Gives out no more jobs of a task.
+    pub(crate) fn forget_task(&self, task: &Arc<Task>) {
+        let mut state = self.state.lock();
+        // The caller holds the task too, so none is dropped under the lock.
+        state.tasks.retain(|other| !Arc::ptr_eq(other, task));
+    }
+
+    /// Inputs are free again.
+    pub(crate) fn release(&self, numbers: impl Iterator<Item = u64>) {
+        let mut state = self.state.lock();
+        for number in numbers {
+            state.reserved.remove(&number);
+        }
+    }
+
+    /// Whether inputs are reserved.
+    pub(crate) fn busy(&self) -> bool {
+        !self.state.lock().reserved.is_empty()
+    }
+
+    /// Makes `view` the current one, and frees the inputs that went with the change.
+    pub(crate) fn install(&self, view: Arc<View>, freed: impl Iterator<Item = u64>) {
+        let mut state = self.state.lock();
+        for number in freed {
+            state.reserved.remove(&number);
+        }
+        let old = std::mem::replace(&mut *self.current.write(), view);
+        drop(state);
+        // The last handle of tables that are gone may go here, and their files with it: not under the locks.
+        drop(old);
+    }
+
+    /// Gives out no more jobs at all, and lets go of the tasks.
+    pub(crate) fn stop(&self) {
+        let tasks = {
+            let mut state = self.state.lock();
+            state.discarded = true;
+            std::mem::take(&mut state.tasks)
+        };
+        drop(tasks);
+    }
+}

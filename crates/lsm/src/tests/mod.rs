@@ -1,0 +1,9 @@
+//! The whole index against a model: random runs, jobs, views, reopenings, crashes and threads.
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "random numbers are cut to what is needed"
+)]
+
+mod harness;
+mod model;
+mod prop;

@@ -1,0 +1,63 @@
+//! Checks a whole view: every table by itself, then what tables promise each other, then the pointers of what is live.
+
+use crate::cursor::MergeCursor;
+use crate::table::Purpose;
+use crate::view::View;
+use glintdb_core::index::Cursor;
+use glintdb_core::{Direction, EntryRef, Error, Result, ValuePointer};
+use std::ops::Bound;
+
+/// See [`IndexView::verify`](glintdb_core::index::IndexView::verify).
+pub(crate) fn verify(
+    view: &View,
+    report: &mut dyn FnMut(Error),
+    pointer: &mut dyn FnMut(&[u8], ValuePointer),
+) {
+    let mut sound = true;
+    for (place, tables) in view.levels.sources() {
+        for slot in &tables.slots {
+            slot.table.verify(
+                &mut |error| {
+                    sound = false;
+                    report(error);
+                },
+                // Shadowed pointers may lead to values that are gone; the live ones come below.
+                &mut |_, _| {},
+            );
+        }
+        for pair in tables.slots.windows(2) {
+            if let [a, b] = pair
+                && a.range.overlaps(&b.range)
+            {
+                sound = false;
+                report(Error::corruption(
+                    b.meta().id,
+                    0,
+                    format!("overlaps {} at {place:?}", a.meta().id),
+                ));
+            }
+        }
+    }
+    if let Err(error) = live_pointers(view, pointer) {
+        // What is wrong with a table was said above, once.
+        if sound {
+            report(error);
+        }
+    }
+}
+
+fn live_pointers(view: &View, pointer: &mut dyn FnMut(&[u8], ValuePointer)) -> Result<()> {
+    let mut cursor = MergeCursor::new(
+        &view.levels,
+        Bound::Unbounded,
+        Bound::Unbounded,
+        Direction::Forward,
+        Purpose::Compaction,
+    )?;
+    while cursor.advance()? {
+        if let EntryRef::Pointer(found) = cursor.value() {
+            pointer(cursor.key(), found);
+        }
+    }
+    Ok(())
+}

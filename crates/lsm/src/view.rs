@@ -1,0 +1,129 @@
+//! An immutable picture of an index: levels, and how they are read.
+//!
+//! Thread-safe; reads take no lock and write no shared counter.
+
+use crate::common::Common;
+use crate::cursor::MergeCursor;
+use crate::levels::Levels;
+use crate::picker;
+use crate::range::KeyRange;
+use crate::table::{Purpose, key_hash};
+use crate::{lookup, verify};
+use glintdb_core::index::{Cursor, IndexStats, IndexView, LevelStats};
+use glintdb_core::{Direction, Entry, EntryValue, FileId, Result, SeqNum, ValuePointer};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// See the module's page.
+pub(crate) struct View {
+    pub(crate) levels: Levels,
+    pub(crate) common: Arc<Common>,
+}
+
+/// An entry as a reader must see it who knows that `deleted` is the newest range tombstone over its key.
+#[inline]
+pub(crate) fn resolve(entry: Option<Entry>, deleted: SeqNum) -> Option<Entry> {
+    match entry {
+        Some(entry) if entry.seqno >= deleted => Some(entry),
+        _ if deleted > SeqNum::ZERO => Some(Entry {
+            seqno: deleted,
+            value: EntryValue::Tombstone,
+        }),
+        entry => entry,
+    }
+}
+
+impl IndexView for View {
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        let deleted = self.levels.tombstones()?.seqno_at(key);
+        let hash = key_hash(key);
+        for (_, tables) in self.levels.sources() {
+            let Some(slot) = tables.find(key) else {
+                continue;
+            };
+            // Nothing in the table is newer than the deletion: spare the read.
+            if slot.meta().seqno_max < deleted {
+                continue;
+            }
+            if let Some(entry) = slot.table.get(key, hash)? {
+                return Ok(resolve(Some(entry), deleted));
+            }
+        }
+        Ok(resolve(None, deleted))
+    }
+
+    fn get_batch(&self, keys: &[&[u8]]) -> Vec<Result<Option<Entry>>> {
+        lookup::get_batch(self, keys)
+    }
+
+    fn cursor(
+        &self,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Result<Box<dyn Cursor>> {
+        let cursor = MergeCursor::new(&self.levels, lower, upper, direction, Purpose::Read)?;
+        Ok(Box::new(cursor))
+    }
+
+    fn range_tombstone_seqno(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Option<SeqNum> {
+        let range = KeyRange::from_bounds(lower, upper);
+        if range.is_empty() {
+            return None;
+        }
+        match self.levels.tombstones() {
+            Ok(set) => set.newest_meeting(&range),
+            // Which ones there are cannot be read: whoever asks must expect the newest of all.
+            Err(_) => {
+                let slots = self.levels.slots().map(|(_, slot)| slot);
+                let meeting = slots
+                    .filter(|slot| slot.meta().range_tombstones > 0 && slot.range.overlaps(&range));
+                meeting.map(|slot| slot.meta().seqno_max).max()
+            }
+        }
+    }
+
+    fn verify(
+        &self,
+        report: &mut dyn FnMut(glintdb_core::Error),
+        pointer: &mut dyn FnMut(&[u8], ValuePointer),
+    ) {
+        verify::verify(self, report, pointer);
+    }
+
+    fn files(&self) -> Vec<FileId> {
+        self.levels
+            .slots()
+            .map(|(_, slot)| slot.meta().id)
+            .collect()
+    }
+
+    fn stats(&self) -> IndexStats {
+        let targets = picker::targets(&self.levels, &self.common.options);
+        let counters = &self.common.counters;
+        let mut stats = IndexStats {
+            levels: vec![LevelStats::default(); crate::edit::LEVELS],
+            lookup_reads_max: u32::try_from(self.levels.sources().count()).unwrap_or(u32::MAX),
+            compactions: counters.compactions.load(Ordering::Relaxed),
+            compaction_read_bytes: counters.read_bytes.load(Ordering::Relaxed),
+            compaction_written_bytes: counters.written_bytes.load(Ordering::Relaxed),
+            moved_bytes: counters.moved_bytes.load(Ordering::Relaxed),
+            ..IndexStats::default()
+        };
+        for (level, target) in stats.levels.iter_mut().zip(targets.bytes) {
+            level.target_bytes = target;
+        }
+        for (place, slot) in self.levels.slots() {
+            let meta = slot.meta();
+            let level = &mut stats.levels[usize::from(place.level)];
+            level.tables += 1;
+            level.bytes += meta.bytes;
+            level.entries += meta.entries;
+            stats.bytes += meta.bytes;
+            stats.entries += meta.entries;
+            stats.tombstones += meta.tombstones + meta.range_tombstones;
+        }
+        stats
+    }
+}

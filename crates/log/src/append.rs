@@ -1,0 +1,371 @@
+//! Taking a place in the log, copying into it, publishing it.
+//!
+//! [`Log::reserve`] is made to be called under the engine's sequencer lock: it takes one uncontended mutex, allocates nothing and never blocks.
+//! [`Log::copy`] runs in parallel on many threads, each in its own bytes of the ring.
+
+use crate::builder::FrameBuilder;
+use crate::format::frame::{
+    FrameHeader, FrameKind, MARK_FRAME_BYTES, SEAL_FRAME_BYTES, TRAILER_BYTES,
+};
+use crate::format::{FIRST_FRAME_OFFSET, block_up};
+use crate::log::Log;
+use crate::lsn::Lsn;
+use crate::segment::{Segment, Stream};
+use glintdb_core::checksum::{FileSeed, crc32c};
+use glintdb_core::{SegmentId, SeqNum};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+/// Why [`Log::reserve`] gave no place. Leave the sequencer lock, call [`Log::wait`], try again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitReason {
+    /// The ring is full of bytes that are not in their segments yet.
+    Ring,
+    /// The segment is full and the next is not ready, or only the reserve for a full disk is left.
+    Segment,
+}
+
+impl WaitReason {
+    /// Name in stats.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            WaitReason::Ring => "log_ring_full",
+            WaitReason::Segment => "log_segment_prepare",
+        }
+    }
+}
+
+/// What a frame may use on a full disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Space {
+    /// Everything but the reserve.
+    Normal,
+    /// The reserve too: recovery, deletes, flush, value GC.
+    Reserve,
+}
+
+/// A place in the log, given once. It must be filled with [`Log::copy`] and published with [`Log::complete`], in the order of reservations; the log cannot go on past a
+/// hole, so a thread that cannot do so leaves the process to be recovered.
+#[derive(Clone)]
+#[must_use]
+pub struct Reservation {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) offset: u32,
+    pub(crate) bytes: u32,
+    /// The segment that ends before this one begins, the offset of its seal, and what the seal names.
+    pub(crate) seal: Option<(Arc<Segment>, u32, SegmentId)>,
+    pub(crate) end_position: u64,
+}
+
+impl Reservation {
+    /// Where the frame begins.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        Lsn::new(self.segment.id, self.offset)
+    }
+
+    /// Where the frame ends: what [`Log::sync`] wants to make it durable, and what a flush point behind it is.
+    #[must_use]
+    pub fn end(&self) -> Lsn {
+        Lsn::new(self.segment.id, self.offset + self.bytes)
+    }
+}
+
+impl std::fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reservation({}..{})", self.lsn(), self.end())
+    }
+}
+
+/// What is appended where; guarded by its mutex.
+pub(crate) struct Sequencer {
+    /// Segment and next offset; `None` between two segments, when the ring must run empty first.
+    pub(crate) active: Option<(Arc<Segment>, u32)>,
+    /// Where the ring's use ends while there is no active segment (a whole block).
+    pub(crate) sealed_end: u64,
+    pub(crate) prepared: VecDeque<Arc<Segment>>,
+    /// Segments begun and not yet known to the spill.
+    pub(crate) begun: VecDeque<Arc<Segment>>,
+}
+
+impl Sequencer {
+    pub(crate) fn new(first: Arc<Segment>) -> Self {
+        Sequencer {
+            active: Some((first, FIRST_FRAME_OFFSET)),
+            sealed_end: 0,
+            prepared: VecDeque::new(),
+            begun: VecDeque::new(),
+        }
+    }
+
+    /// Ends the active segment with a seal that names `next`.
+    pub(crate) fn seal_active(
+        &mut self,
+        next: SegmentId,
+    ) -> Option<(Arc<Segment>, u32, SegmentId)> {
+        let (segment, offset) = self.active.take()?;
+        let end = offset + SEAL_FRAME_BYTES as u32;
+        segment.stream().seal(end);
+        self.sealed_end = block_up(segment.stream().position(end));
+        Some((segment, offset, next))
+    }
+}
+
+impl Log {
+    /// Takes the next `frame_bytes` of the log. To be called under the lock that orders commits.
+    ///
+    /// # Errors
+    /// Why there is no place now; see [`wait`](Self::wait), which also tells errors.
+    pub fn reserve(&self, frame_bytes: u64, space: Space) -> Result<Reservation, WaitReason> {
+        assert!(
+            !self.is_large(frame_bytes),
+            "a frame of {frame_bytes} bytes goes round the ring: prepare_large"
+        );
+        let mut sequencer = self.sequencer.lock();
+        if self.poisoned() {
+            return Err(WaitReason::Ring);
+        }
+        self.reserve_in(
+            &mut sequencer,
+            frame_bytes as u32,
+            TRAILER_BYTES as u32,
+            space,
+        )
+    }
+
+    fn reserve_in(
+        &self,
+        sequencer: &mut Sequencer,
+        bytes: u32,
+        trailer: u32,
+        space: Space,
+    ) -> Result<Reservation, WaitReason> {
+        let limit = self.reclaimed.load(Ordering::Acquire) + self.ring_bytes;
+        if let Some((segment, offset)) = &mut sequencer.active {
+            let stream = segment.stream();
+            if refused(stream, space) {
+                return Err(WaitReason::Segment);
+            }
+            if u64::from(*offset) + u64::from(bytes) + u64::from(trailer)
+                <= u64::from(stream.capacity)
+            {
+                let end_position = stream.position(*offset) + u64::from(bytes);
+                // Behind the frame there must be room for the seal's block, so that sealing never waits.
+                if block_up(end_position + TRAILER_BYTES as u64) > limit {
+                    return Err(WaitReason::Ring);
+                }
+                let reservation = Reservation {
+                    segment: Arc::clone(segment),
+                    offset: *offset,
+                    bytes,
+                    seal: None,
+                    end_position,
+                };
+                *offset += bytes;
+                return Ok(reservation);
+            }
+        }
+        self.reserve_in_next(sequencer, bytes, space, limit)
+    }
+
+    fn reserve_in_next(
+        &self,
+        sequencer: &mut Sequencer,
+        bytes: u32,
+        space: Space,
+        mut limit: u64,
+    ) -> Result<Reservation, WaitReason> {
+        let Some(next) = sequencer.prepared.front().map(Arc::clone) else {
+            return Err(WaitReason::Segment);
+        };
+        let stream = next.stream();
+        if refused(stream, space) {
+            return Err(WaitReason::Segment);
+        }
+        if sequencer.active.is_none() {
+            self.skip_to(sequencer, &next)?;
+            limit = limit.max(stream.first_position() + self.ring_bytes);
+        }
+        let end_position = stream.first_position() + u64::from(bytes);
+        if block_up(end_position + TRAILER_BYTES as u64) > limit {
+            return Err(WaitReason::Ring);
+        }
+        sequencer.prepared.pop_front();
+        self.prepare_wanted.store(true, Ordering::Release);
+        let seal = sequencer.seal_active(next.id);
+        sequencer.active = Some((Arc::clone(&next), FIRST_FRAME_OFFSET + bytes));
+        sequencer.begun.push_back(Arc::clone(&next));
+        Ok(Reservation {
+            segment: next,
+            offset: FIRST_FRAME_OFFSET,
+            bytes,
+            seal,
+            end_position,
+        })
+    }
+
+    /// Between two segments: lets the ring go on at the beginning of `next`. Everything before is in its segments, so the ring is empty and the gap does not matter.
+    fn skip_to(&self, sequencer: &Sequencer, next: &Segment) -> Result<(), WaitReason> {
+        if self.reclaimed.load(Ordering::Acquire) < sequencer.sealed_end {
+            return Err(WaitReason::Ring);
+        }
+        self.reclaimed
+            .fetch_max(next.stream().first_position(), Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Makes the prepared segment that the last seal names the active one, empty.
+    pub(crate) fn begin_prepared(&self, sequencer: &mut Sequencer) -> Result<(), WaitReason> {
+        let Some(next) = sequencer.prepared.front().map(Arc::clone) else {
+            unreachable!("a seal names a segment that is prepared")
+        };
+        self.skip_to(sequencer, &next)?;
+        sequencer.prepared.pop_front();
+        sequencer.active = Some((Arc::clone(&next), FIRST_FRAME_OFFSET));
+        sequencer.begun.push_back(next);
+        Ok(())
+    }
+
+    /// Ends the active segment early, so that it can be linked or, later, deleted; `None`: it is empty. To be called, copied with [`copy_control`](Self::copy_control) and
+    /// completed like a commit. The next commit waits until the ring has run empty.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    pub fn reserve_seal(&self) -> Result<Option<Reservation>, WaitReason> {
+        let mut sequencer = self.sequencer.lock();
+        if self.poisoned() {
+            return Err(WaitReason::Ring);
+        }
+        match &sequencer.active {
+            None => return Ok(None),
+            Some((_, offset)) if *offset == FIRST_FRAME_OFFSET => return Ok(None),
+            Some(_) => {}
+        }
+        let Some(next) = sequencer.prepared.front().map(|next| next.id) else {
+            return Err(WaitReason::Segment);
+        };
+        Ok(sequencer.seal_active(next).map(|seal| Reservation {
+            segment: Arc::clone(&seal.0),
+            offset: seal.1,
+            bytes: SEAL_FRAME_BYTES as u32,
+            end_position: seal.0.stream().position(seal.1) + SEAL_FRAME_BYTES as u64,
+            seal: Some(seal),
+        }))
+    }
+
+    /// Writes the frame into its place: the bytes are then safe from a kill where the ring is ([`write_out`](Self::write_out) for where it is not). Many threads at once.
+    pub fn copy(&self, reservation: &Reservation, frame: &mut FrameBuilder, seqno: SeqNum) {
+        assert_eq!(
+            frame.frame_bytes(),
+            u64::from(reservation.bytes),
+            "the frame that was reserved for"
+        );
+        let durable = self.durable.load(Ordering::Acquire);
+        self.copy_seal(reservation, durable);
+        let stream = reservation.segment.stream();
+        frame.seal_header(stream.seed, reservation.offset, seqno, durable);
+        let position = stream.position(reservation.offset);
+        // Pairs with the fence in `read`: who reads one of these words knows that `reclaimed` has passed what stood here.
+        fence(Ordering::Release);
+        self.ring_write(position, &frame.meta);
+        self.ring_write(position + frame.meta.len() as u64, &frame.values);
+        self.counters
+            .appended_bytes
+            .fetch_add(u64::from(reservation.bytes), Ordering::Relaxed);
+    }
+
+    /// Writes a reservation that holds no batch: [`reserve_seal`](Self::reserve_seal)'s.
+    pub fn copy_control(&self, reservation: &Reservation) {
+        self.copy_seal(reservation, self.durable.load(Ordering::Acquire));
+    }
+
+    fn copy_seal(&self, reservation: &Reservation, durable: u64) {
+        let Some((segment, offset, next)) = &reservation.seal else {
+            return;
+        };
+        let stream = segment.stream();
+        let position = stream.position(*offset);
+        let mut bytes = seal_frame(stream.seed, *offset, durable, *next).to_vec();
+        // To the end of the block: what stood there before must not get into the segment.
+        let end = block_up(position + SEAL_FRAME_BYTES as u64);
+        bytes.resize((end - position) as usize, 0);
+        fence(Ordering::Release);
+        self.ring_write(position, &bytes);
+    }
+
+    /// Writes `bytes` at `position`, round the ring's end.
+    pub(crate) fn ring_write(&self, position: u64, bytes: &[u8]) {
+        let at = (position % self.ring_bytes) as usize;
+        let (first, rest) = bytes.split_at(bytes.len().min(self.ring_bytes as usize - at));
+        self.ring.write(at, first);
+        if !rest.is_empty() {
+            self.ring.write(0, rest);
+        }
+    }
+
+    /// Says that every frame up to and including this one is copied. To be called in the order of reservations.
+    pub fn complete(&self, reservation: &Reservation) {
+        self.completed
+            .fetch_max(reservation.end_position, Ordering::AcqRel);
+        if self.progress_waiters.load(Ordering::Relaxed) > 0 {
+            self.notify_progress();
+        }
+    }
+
+    /// Appends a mark: a frame that says that all before it is durable. Only while nobody else appends.
+    pub(crate) fn append_mark(&self) -> Result<Reservation, WaitReason> {
+        let bytes = MARK_FRAME_BYTES as u32;
+        let reservation = {
+            let mut sequencer = self.sequencer.lock();
+            self.reserve_in(
+                &mut sequencer,
+                bytes,
+                SEAL_FRAME_BYTES as u32,
+                Space::Reserve,
+            )?
+        };
+        let durable = self.durable.load(Ordering::Acquire);
+        self.copy_seal(&reservation, durable);
+        let stream = reservation.segment.stream();
+        let mark = control_frame(FrameKind::Mark, durable, &[]);
+        let mark = mark.encode(stream.seed, reservation.offset);
+        fence(Ordering::Release);
+        self.ring_write(stream.position(reservation.offset), &mark);
+        self.complete(&reservation);
+        Ok(reservation)
+    }
+}
+
+fn refused(stream: &Stream, space: Space) -> bool {
+    space == Space::Normal && stream.from_reserve.load(Ordering::Acquire)
+}
+
+fn control_frame(kind: FrameKind, durable_position: u64, meta: &[u8]) -> FrameHeader {
+    FrameHeader {
+        kind,
+        seqno: SeqNum::ZERO,
+        durable_position,
+        meta_bytes: meta.len() as u32,
+        values_bytes: 0,
+        entry_count: 0,
+        meta_checksum: crc32c(meta),
+    }
+}
+
+/// The frame that ends a segment.
+pub(crate) fn seal_frame(
+    seed: FileSeed,
+    offset: u32,
+    durable_position: u64,
+    next: SegmentId,
+) -> [u8; SEAL_FRAME_BYTES] {
+    let mut out = [0; SEAL_FRAME_BYTES];
+    let meta = next.0.to_le_bytes();
+    let header = control_frame(FrameKind::Seal, durable_position, &meta);
+    let (head, tail) = out.split_at_mut(SEAL_FRAME_BYTES - meta.len());
+    head.copy_from_slice(&header.encode(seed, offset));
+    tail.copy_from_slice(&meta);
+    out
+}

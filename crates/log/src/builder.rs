@@ -1,0 +1,209 @@
+//! Encodes one frame outside any lock.
+
+use crate::append::Reservation;
+use crate::format::entry::{
+    EntryReader, LogEntry, LogOp, LogValue, encode_delete, encode_delete_range, encode_put_inline,
+    encode_put_separated,
+};
+use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
+use crate::format::{ALIGN, pad8};
+use glintdb_core::checksum::{FileSeed, crc32c};
+use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer};
+
+/// Encodes the entries of one batch. Reusable: [`clear`](Self::clear) keeps the memory (up to 1 MiB a section). Order of calls: puts and deletes, [`finish`](Self::finish),
+/// [`Log::reserve`](crate::Log::reserve) of [`frame_bytes`](Self::frame_bytes), [`pointers`](Self::pointers), [`Log::copy`](crate::Log::copy).
+///
+/// Keys and values must be within the limits of `glintdb_core::key`; the engine checks them.
+#[derive(Debug)]
+pub struct FrameBuilder {
+    /// Room for the header, then the metadata section, padded by `finish`.
+    pub(crate) meta: Vec<u8>,
+    /// The values section, padded by `finish`.
+    pub(crate) values: Vec<u8>,
+    separated: Vec<(u64, u32, u32)>,
+    entry_count: u32,
+    meta_bytes: usize,
+    values_bytes: usize,
+    meta_checksum: u32,
+    finished: bool,
+}
+
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+impl Default for FrameBuilder {
+    fn default() -> Self {
+        FrameBuilder::new()
+    }
+}
+
+impl FrameBuilder {
+    /// An empty frame.
+    #[must_use]
+    pub fn new() -> Self {
+        FrameBuilder {
+            meta: vec![0; FRAME_HEADER_BYTES],
+            values: Vec::new(),
+            separated: Vec::new(),
+            entry_count: 0,
+            meta_bytes: 0,
+            values_bytes: 0,
+            meta_checksum: 0,
+            finished: false,
+        }
+    }
+
+    /// Makes it an empty frame again.
+    pub fn clear(&mut self) {
+        for section in [&mut self.meta, &mut self.values] {
+            section.clear();
+            section.shrink_to(KEPT_BYTES_MAX);
+        }
+        self.meta.resize(FRAME_HEADER_BYTES, 0);
+        self.separated.clear();
+        self.separated.shrink_to(KEPT_BYTES_MAX / 16);
+        self.entry_count = 0;
+        self.finished = false;
+    }
+
+    /// Sets `key`, its value beside it.
+    pub fn put(&mut self, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
+        self.add();
+        encode_put_inline(&mut self.meta, keyspace, key, value);
+    }
+
+    /// Sets `key`, its value separated: [`pointers`](Self::pointers) tells where it is.
+    pub fn put_separated(&mut self, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
+        self.add();
+        let checksum = crc32c(value);
+        let length = value.len() as u32;
+        encode_put_separated(&mut self.meta, keyspace, key, length, checksum);
+        self.separated
+            .push((self.values.len() as u64, length, checksum));
+        self.values.extend_from_slice(value);
+    }
+
+    /// Deletes `key`.
+    pub fn delete(&mut self, keyspace: KeyspaceId, key: &[u8]) {
+        self.add();
+        encode_delete(&mut self.meta, keyspace, key);
+    }
+
+    /// Deletes every key in `[start, end)`; `None`: to the end of the keyspace.
+    pub fn delete_range(&mut self, keyspace: KeyspaceId, start: &[u8], end: Option<&[u8]>) {
+        self.add();
+        encode_delete_range(&mut self.meta, keyspace, start, end);
+    }
+
+    fn add(&mut self) {
+        assert!(
+            !self.finished,
+            "a finished frame takes no entries; clear it"
+        );
+        self.entry_count += 1;
+    }
+
+    /// Operations so far.
+    #[must_use]
+    pub fn entry_count(&self) -> u32 {
+        self.entry_count
+    }
+
+    /// Whether there is no operation.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entry_count == 0
+    }
+
+    /// Computes checksums and padding. To be called once, outside any lock.
+    pub fn finish(&mut self) {
+        assert!(!self.finished, "finish is called once");
+        self.meta_bytes = self.meta.len() - FRAME_HEADER_BYTES;
+        self.values_bytes = self.values.len();
+        self.meta_checksum = crc32c(&self.meta[FRAME_HEADER_BYTES..]);
+        for section in [&mut self.meta, &mut self.values] {
+            let padded = pad8(section.len());
+            section.resize(padded, 0);
+        }
+        const { assert!(FRAME_HEADER_BYTES.is_multiple_of(ALIGN)) };
+        self.finished = true;
+    }
+
+    /// Bytes the finished frame takes in the log.
+    #[must_use]
+    pub fn frame_bytes(&self) -> u64 {
+        assert!(self.finished, "finish first");
+        (self.meta.len() + self.values.len()) as u64
+    }
+
+    /// Where each separated value lies, in the order of the [`put_separated`](Self::put_separated) calls, once its place is known.
+    pub fn pointers(
+        &self,
+        reservation: &Reservation,
+    ) -> impl ExactSizeIterator<Item = ValuePointer> + '_ {
+        assert!(self.finished, "finish first");
+        let segment = reservation.lsn().segment;
+        let base = u64::from(reservation.lsn().offset) + self.meta.len() as u64;
+        self.separated
+            .iter()
+            .map(move |&(offset, length, checksum)| ValuePointer {
+                segment,
+                offset: (base + offset) as u32,
+                length,
+                checksum,
+            })
+    }
+
+    /// The operations encoded, in order; separated values with pointers relative to nothing: use [`pointers`](Self::pointers).
+    pub fn entries(&self) -> impl Iterator<Item = LogEntry<'_>> {
+        let end = if self.finished {
+            FRAME_HEADER_BYTES + self.meta_bytes
+        } else {
+            self.meta.len()
+        };
+        let nowhere = ValuePointer {
+            segment: SegmentId(0),
+            offset: 0,
+            length: 0,
+            checksum: 0,
+        };
+        EntryReader::new(&self.meta[FRAME_HEADER_BYTES..end], nowhere)
+    }
+
+    /// The values section's bytes of the entry whose pointer, as [`entries`](Self::entries) gives it, is `pointer`.
+    #[must_use]
+    pub fn value_of(&self, pointer: ValuePointer) -> &[u8] {
+        let start = pointer.offset as usize;
+        &self.values[start..start + pointer.length as usize]
+    }
+
+    /// Writes the header into its room; the frame's position is known now.
+    pub(crate) fn seal_header(
+        &mut self,
+        seed: FileSeed,
+        offset: u32,
+        seqno: SeqNum,
+        durable_position: u64,
+    ) {
+        let header = FrameHeader {
+            kind: FrameKind::Commit,
+            seqno,
+            durable_position,
+            meta_bytes: self.meta_bytes as u32,
+            values_bytes: self.values_bytes as u32,
+            entry_count: self.entry_count,
+            meta_checksum: self.meta_checksum,
+        };
+        self.meta[..FRAME_HEADER_BYTES].copy_from_slice(&header.encode(seed, offset));
+    }
+}
+
+/// Whether an entry holds a separated value, and which.
+pub(crate) fn pointer_of(entry: &LogEntry<'_>) -> Option<ValuePointer> {
+    match entry.op {
+        LogOp::Put {
+            value: LogValue::Pointer(pointer),
+            ..
+        } => Some(pointer),
+        _ => None,
+    }
+}

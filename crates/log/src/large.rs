@@ -1,0 +1,214 @@
+//! Frames that go round the ring: a segment of exactly the needed size, written directly by the thread that commits.
+//!
+//! Everything but the block with the frame header is written before the frame gets its place, so that running out of space harms nothing and others commit meanwhile. As
+//! segment ids must grow along the stream, no other segment can be prepared until the frame has its place; commits that fill the active segment and the prepared one wait.
+
+use crate::aligned::AlignedBuffer;
+use crate::append::{Reservation, Space, WaitReason, seal_frame};
+use crate::builder::FrameBuilder;
+use crate::format::frame::{FRAME_HEADER_BYTES, TRAILER_BYTES};
+use crate::format::segment::SegmentKind;
+use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET, block_up};
+use crate::log::Log;
+use crate::prepare::PrepareState;
+use crate::segment::Segment;
+use glintdb_core::{Error, Result, SeqNum};
+use parking_lot::MutexGuard;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const CHUNK_BYTES: usize = 1 << 20;
+/// The block that holds the frame header, and the first one behind it.
+const HEADER_BLOCK_END: u64 = FIRST_FRAME_OFFSET as u64 + BLOCK_BYTES;
+
+/// A large frame that is written but for its header. Dropping it gives its space back.
+pub struct LargeFrame<'a> {
+    log: &'a Log,
+    prepare: MutexGuard<'a, PrepareState>,
+    segment: Arc<Segment>,
+    next: Arc<Segment>,
+    header_block: AlignedBuffer,
+    bytes: u32,
+    end: u32,
+    placed: bool,
+}
+
+impl std::fmt::Debug for LargeFrame<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "LargeFrame({} bytes in segment {})",
+            self.bytes, self.segment.id
+        )
+    }
+}
+
+impl Log {
+    /// Writes the finished `frame` to a segment of its own, but for its header. Outside the sequencer lock; then [`reserve_large`](Self::reserve_large) under it, then
+    /// [`copy_large`](Self::copy_large), then [`complete`](Self::complete) in order.
+    ///
+    /// # Errors
+    /// `NoSpace`, `InvalidArgument` where the frame does not fit 4 GiB, I/O errors: nothing has happened then. `Poisoned`.
+    pub fn prepare_large(&self, frame: &FrameBuilder, space: Space) -> Result<LargeFrame<'_>> {
+        let end = u64::from(FIRST_FRAME_OFFSET) + frame.frame_bytes();
+        let capacity = block_up(end + TRAILER_BYTES as u64);
+        let (Ok(bytes), Ok(_)) = (u32::try_from(frame.frame_bytes()), u32::try_from(capacity))
+        else {
+            return Err(Error::invalid(format!(
+                "a batch of {} bytes: the limit is 4 GiB - 12 KiB",
+                frame.frame_bytes()
+            )));
+        };
+        let mut prepare = self.prepare.lock();
+        self.check()?;
+        let base_before = prepare.base_next;
+        let segment = prepare.create_anyhow(&self.setup, SegmentKind::Large, capacity, space)?;
+        let next_capacity = self.setup.options.segment_bytes;
+        let next = prepare.create_anyhow(&self.setup, SegmentKind::Stream, next_capacity, space);
+        let next = next.inspect_err(|_| self.discard(&segment))?;
+        debug_assert!(base_before < prepare.base_next);
+        let mut large = LargeFrame {
+            log: self,
+            prepare,
+            segment: Arc::new(segment),
+            next: Arc::new(next),
+            header_block: AlignedBuffer::new(BLOCK_BYTES as usize),
+            bytes,
+            end: FIRST_FRAME_OFFSET + bytes,
+            placed: false,
+        };
+        // From here on, dropping gives the files back.
+        large.write_body(frame)?;
+        Ok(large)
+    }
+
+    /// Gives the frame its place. Under the lock that orders commits; does not block.
+    ///
+    /// # Errors
+    /// Why there is no place now; see [`wait`](Self::wait). Only [`WaitReason::Ring`] can come.
+    pub fn reserve_large(&self, large: &mut LargeFrame<'_>) -> Result<Reservation, WaitReason> {
+        assert!(!large.placed, "a large frame is placed once");
+        let mut sequencer = self.sequencer.lock();
+        if self.poisoned() {
+            return Err(WaitReason::Ring);
+        }
+        if sequencer.active.is_none() {
+            // The last seal names the prepared segment: it must come next, empty.
+            self.begin_prepared(&mut sequencer)?;
+        }
+        let seal = sequencer.seal_active(large.segment.id);
+        let unused: Vec<_> = sequencer.prepared.drain(..).collect();
+        let mut table = self.table.load().with(Arc::clone(&large.segment));
+        for segment in &unused {
+            table = table.without(segment.id);
+        }
+        table = table.with(Arc::clone(&large.next));
+        self.table.store(Arc::new(table));
+        let stream = large.segment.stream();
+        let end = large.end + crate::format::frame::SEAL_FRAME_BYTES as u32;
+        stream.seal(end);
+        sequencer.sealed_end = block_up(stream.position(end));
+        sequencer.begun.push_back(Arc::clone(&large.segment));
+        sequencer.prepared.push_back(Arc::clone(&large.next));
+        large.placed = true;
+        drop(sequencer);
+        self.doomed.lock().extend(unused);
+        self.counters.large_frames.fetch_add(1, Ordering::Relaxed);
+        Ok(Reservation {
+            segment: Arc::clone(&large.segment),
+            offset: FIRST_FRAME_OFFSET,
+            bytes: large.bytes,
+            seal,
+            end_position: stream.position(end),
+        })
+    }
+
+    /// Writes the header block, and with it the frame is whole.
+    ///
+    /// # Errors
+    /// I/O errors, which poison the log (the place is taken): do not complete the reservation then.
+    pub fn copy_large(
+        &self,
+        mut large: LargeFrame<'_>,
+        reservation: &Reservation,
+        frame: &mut FrameBuilder,
+        seqno: SeqNum,
+    ) -> Result<()> {
+        assert!(large.placed, "reserve_large first");
+        let durable = self.durable.load(Ordering::Acquire);
+        self.copy_control(reservation);
+        let seed = large.segment.stream().seed;
+        frame.seal_header(seed, reservation.offset, seqno, durable);
+        large.header_block.bytes_mut()[..FRAME_HEADER_BYTES]
+            .copy_from_slice(&frame.meta[..FRAME_HEADER_BYTES]);
+        large
+            .segment
+            .written_file()
+            .write_at(u64::from(reservation.offset), large.header_block.bytes())
+            .map_err(|error| self.poison(error.context("write the log")))?;
+        self.counters
+            .appended_bytes
+            .fetch_add(u64::from(large.bytes), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn discard(&self, segment: &Segment) {
+        // Where this fails, recovery finds a file that no seal names and removes it.
+        drop(self.setup.volume.delete(segment.id.file()));
+    }
+}
+
+impl LargeFrame<'_> {
+    fn write_body(&mut self, frame: &FrameBuilder) -> Result<()> {
+        let durable = self.log.durable.load(Ordering::Acquire);
+        let seal = seal_frame(self.segment.stream().seed, self.end, durable, self.next.id);
+        let sections = [&frame.meta[..], &frame.values[..], &seal[..]];
+        let mut source = sections.into_iter().flat_map(|s| s.chunks(CHUNK_BYTES));
+        let mut rest: &[u8] = &[];
+        let mut fill = |out: &mut [u8]| {
+            let mut filled = 0;
+            while filled < out.len() {
+                if rest.is_empty() {
+                    match source.next() {
+                        Some(next) => rest = next,
+                        None => break,
+                    }
+                }
+                let n = rest.len().min(out.len() - filled);
+                let (now, later) = rest.split_at(n);
+                out[filled..filled + n].copy_from_slice(now);
+                (rest, filled) = (later, filled + n);
+            }
+            out[filled..].fill(0);
+            filled
+        };
+        fill(self.header_block.bytes_mut());
+        let file = self.segment.written_file();
+        let mut chunk = AlignedBuffer::new(CHUNK_BYTES);
+        let mut offset = HEADER_BLOCK_END;
+        loop {
+            let filled = fill(chunk.bytes_mut());
+            if filled == 0 {
+                return Ok(());
+            }
+            let whole = block_up(filled as u64);
+            file.write_at(offset, &chunk.bytes()[..whole as usize])?;
+            self.log
+                .counters
+                .written_bytes
+                .fetch_add(whole, Ordering::Relaxed);
+            offset += whole;
+        }
+    }
+}
+
+impl Drop for LargeFrame<'_> {
+    fn drop(&mut self) {
+        if !self.placed {
+            self.log.discard(&self.segment);
+            self.log.discard(&self.next);
+        }
+        self.log.prepare_wanted.store(true, Ordering::Release);
+        debug_assert!(self.prepare.base_next > 0);
+    }
+}

@@ -1,0 +1,50 @@
+//! The data log: write-ahead log and value store in one (`docs/format/log.md` is the format, `docs/decisions/001-log-write-path.md` why it is written like this).
+//!
+//! One stream of *frames*, one frame a committed batch, in *segments* (files). A commit encodes its frame with a [`FrameBuilder`] outside any lock, takes its place
+//! with [`Log::reserve`] under the engine's sequencer lock, copies with [`Log::copy`] in parallel with others, and is published in order with [`Log::complete`].
+//! The copy goes to a *ring* that survives the process; [`Log::spill_step`] moves whole blocks from there to the segments; [`Log::sync`] makes them durable against power
+//! loss; [`Log::recover`] finds everything again.
+//!
+//! **Coordinates.** A [`Lsn`] is a segment and an offset in its file. A *stream position* is one ever-growing `u64`: a segment's base (in its header) plus the offset; its
+//! remainder by the ring's length is where the byte stands in the ring. Both have the same order.
+//!
+//! **Architecture invariants.** Files are only known through `flash::Volume`; nothing here reads a clock or starts a thread; nothing here knows an index. Whatever
+//! waits, waits for a lock with work being done under it, or in [`Log::wait`].
+//!
+//! **Lock order.** `prepare`, then `spill`, then `sequencer`; `sync` is held only around its own flags. Segment table and positions are read without a lock.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::cast_possible_truncation,
+        reason = "tests"
+    )
+)]
+
+mod aligned;
+mod append;
+mod builder;
+mod dump;
+pub mod format;
+mod large;
+mod log;
+mod lsn;
+mod prepare;
+mod read;
+mod recover;
+mod scan;
+mod segment;
+mod spill;
+mod sync;
+
+pub use append::{Reservation, Space, WaitReason};
+pub use builder::FrameBuilder;
+pub use dump::{Dump, DumpFrame, DumpItem, SegmentReport, dump};
+pub use format::entry::{LogEntry, LogOp, LogValue};
+pub use large::LargeFrame;
+pub use log::{Log, LogOptions, LogSetup, LogStats};
+pub use lsn::Lsn;
+pub use recover::{FrameView, Recovered, RecoveryProgress};
+pub use segment::{LogView, SegmentInfo};

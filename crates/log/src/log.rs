@@ -1,0 +1,404 @@
+//! The log as a whole: what it is made of, options, counters, poisoning, segments.
+//!
+//! **Invariants** (positions of the stream; each only grows):
+//! 1. `reclaimed <= spilled <= completed <= head`, and `head <= reclaimed + ring length`: a ring byte is overwritten only when its frame lies wholly in its segment.
+//! 2. `reclaimed` is a frame boundary: each frame is at every moment wholly in the ring or wholly in its segment.
+//! 3. Bytes before `durable` survive power loss.
+
+use crate::append::{Sequencer, WaitReason};
+use crate::format::FIRST_FRAME_OFFSET;
+use crate::format::frame::TRAILER_BYTES;
+use crate::lsn::Lsn;
+use crate::prepare::PrepareState;
+use crate::segment::{LogView, Segment, SegmentInfo, SegmentTable};
+use crate::spill::SpillState;
+use crate::sync::SyncState;
+use arc_swap::ArcSwap;
+use glintdb_core::{DbId, Error, ErrorKind, FileNumbers, Result, SegmentId};
+use glintdb_flash::{Ring, Volume};
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Sizes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogOptions {
+    /// Size of a segment file, in bytes. Rounded up to 4 KiB; 16 KiB to 1 GiB.
+    pub segment_bytes: u64,
+    /// Size of the ring, in bytes; it counts in the memory budget. Rounded up to 4 KiB, at least 64 KiB.
+    pub ring_bytes: usize,
+    /// Segments preallocated for a full disk.
+    pub reserve_segments: usize,
+}
+
+impl LogOptions {
+    /// Default of [`segment_bytes`](Self::segment_bytes).
+    pub const SEGMENT_BYTES: u64 = 64 << 20;
+    /// Default of [`ring_bytes`](Self::ring_bytes) (`docs/decisions/001-log-write-path.md`).
+    pub const RING_BYTES: usize = 64 << 20;
+    /// Default of [`reserve_segments`](Self::reserve_segments).
+    pub const RESERVE_SEGMENTS: usize = 2;
+
+    pub(crate) fn rounded(self) -> LogOptions {
+        LogOptions {
+            segment_bytes: self
+                .segment_bytes
+                .clamp(16 << 10, 1 << 30)
+                .next_multiple_of(4096),
+            ring_bytes: self.ring_bytes.max(64 << 10).next_multiple_of(4096),
+            ..self
+        }
+    }
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        LogOptions {
+            segment_bytes: Self::SEGMENT_BYTES,
+            ring_bytes: Self::RING_BYTES,
+            reserve_segments: Self::RESERVE_SEGMENTS,
+        }
+    }
+}
+
+/// What a log works on.
+#[derive(Clone)]
+pub struct LogSetup {
+    /// Where segments and the ring are.
+    pub volume: Arc<dyn Volume>,
+    /// Seeds every checksum.
+    pub db: DbId,
+    /// Gives segment ids, never one twice.
+    pub numbers: Arc<dyn FileNumbers>,
+    /// Sizes.
+    pub options: LogOptions,
+}
+
+/// Counters since open, and what is where now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct LogStats {
+    /// Bytes of frames put into the log.
+    pub appended_bytes: u64,
+    /// Bytes written to segments (whole blocks).
+    pub written_bytes: u64,
+    /// Syncs of segments.
+    pub segment_syncs: u64,
+    /// Calls of [`Log::sync`] that had to wait for another's sync or do one.
+    pub sync_waits: u64,
+    /// Groups synced by a leader.
+    pub sync_groups: u64,
+    /// Times a commit found the ring full.
+    pub ring_waits: u64,
+    /// Times a commit found no segment prepared.
+    pub segment_waits: u64,
+    /// Frames that went round the ring.
+    pub large_frames: u64,
+    /// Bytes in the ring that are not in a segment yet.
+    pub unspilled_bytes: u64,
+    /// Size of the ring.
+    pub ring_bytes: u64,
+    /// Whether the ring survives the process (else `Os` commits write through the page cache).
+    pub ring_survives_kill: bool,
+    /// Segments, the prepared one included.
+    pub segments: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) appended_bytes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) segment_syncs: AtomicU64,
+    pub(crate) sync_waits: AtomicU64,
+    pub(crate) sync_groups: AtomicU64,
+    pub(crate) ring_waits: AtomicU64,
+    pub(crate) segment_waits: AtomicU64,
+    pub(crate) large_frames: AtomicU64,
+}
+
+/// The data log. Thread-safe; every method may be called from any thread.
+pub struct Log {
+    pub(crate) setup: LogSetup,
+    pub(crate) ring: Arc<dyn Ring>,
+    pub(crate) ring_bytes: u64,
+    pub(crate) survives_kill: bool,
+    pub(crate) table: ArcSwap<SegmentTable>,
+    pub(crate) sequencer: Mutex<Sequencer>,
+    pub(crate) prepare: Mutex<PrepareState>,
+    pub(crate) prepare_wanted: AtomicBool,
+    pub(crate) spill: Mutex<SpillState>,
+    pub(crate) sync: SyncState,
+    pub(crate) doomed: Mutex<Vec<Arc<Segment>>>,
+    /// Every frame before it is whole in the ring or its segment.
+    pub(crate) completed: AtomicU64,
+    /// Every byte before it is in its segment's file.
+    pub(crate) spilled: AtomicU64,
+    /// Ring bytes before it may be overwritten.
+    pub(crate) reclaimed: AtomicU64,
+    pub(crate) durable: AtomicU64,
+    poison: OnceLock<Error>,
+    pub(crate) progress: Mutex<()>,
+    pub(crate) progressed: Condvar,
+    pub(crate) progress_waiters: AtomicUsize,
+    pub(crate) counters: Counters,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log")
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// Makes the log of a new database: its first segment, durable and empty. [`end`](Self::end) is then where replay begins.
+    ///
+    /// # Errors
+    /// `NoSpace`, I/O errors.
+    pub fn create(setup: LogSetup) -> Result<Log> {
+        let options = setup.options.rounded();
+        if setup
+            .volume
+            .existing_ring_bytes()?
+            .is_some_and(|bytes| bytes != options.ring_bytes)
+        {
+            setup.volume.remove_ring()?;
+        }
+        let ring = setup.volume.ring(options.ring_bytes)?;
+        let mut prepare = PrepareState::new(0);
+        let setup = LogSetup { options, ..setup };
+        let first = prepare.create_stream_segment(&setup)?;
+        Ok(Log::start(
+            setup,
+            ring,
+            prepare,
+            first,
+            SegmentTable::default(),
+        ))
+    }
+
+    /// A running log that goes on in the empty segment `first`.
+    pub(crate) fn start(
+        setup: LogSetup,
+        ring: Arc<dyn Ring>,
+        prepare: PrepareState,
+        first: Arc<Segment>,
+        older: SegmentTable,
+    ) -> Log {
+        let start = first.stream().first_position();
+        Log {
+            ring_bytes: ring.len() as u64,
+            survives_kill: ring.survives_kill(),
+            ring,
+            table: ArcSwap::from_pointee(older.with(Arc::clone(&first))),
+            sequencer: Mutex::new(Sequencer::new(Arc::clone(&first))),
+            prepare: Mutex::new(prepare),
+            prepare_wanted: AtomicBool::new(true),
+            spill: Mutex::new(SpillState::new(first)),
+            sync: SyncState::default(),
+            doomed: Mutex::new(Vec::new()),
+            completed: AtomicU64::new(start),
+            spilled: AtomicU64::new(start),
+            reclaimed: AtomicU64::new(start),
+            durable: AtomicU64::new(start),
+            poison: OnceLock::new(),
+            progress: Mutex::new(()),
+            progressed: Condvar::new(),
+            progress_waiters: AtomicUsize::new(0),
+            counters: Counters::default(),
+            setup,
+        }
+    }
+
+    /// Whether a frame of `frame_bytes` must go round the ring: [`prepare_large`](Self::prepare_large) then, not [`reserve`](Self::reserve).
+    #[must_use]
+    pub fn is_large(&self, frame_bytes: u64) -> bool {
+        let room =
+            self.setup.options.segment_bytes - u64::from(FIRST_FRAME_OFFSET) - TRAILER_BYTES as u64;
+        frame_bytes > room.min(self.ring_bytes / 4)
+    }
+
+    /// Does what `reason` asks for, so that [`reserve`](Self::reserve) can be tried again: moves bytes out of the ring, or prepares a segment (of the reserve, where
+    /// `space` allows it), or waits a moment for others that do. The caller must hold no reservation that is not completed, unless others complete theirs before it.
+    ///
+    /// # Errors
+    /// `NoSpace`; `Poisoned`; I/O errors.
+    pub fn wait(&self, reason: WaitReason, space: crate::Space) -> Result<()> {
+        self.check()?;
+        match reason {
+            WaitReason::Ring => {
+                self.counters.ring_waits.fetch_add(1, Ordering::Relaxed);
+                let seen = self.completed.load(Ordering::Acquire);
+                if !self.spill_step()? {
+                    self.wait_progress(seen);
+                }
+                Ok(())
+            }
+            WaitReason::Segment => {
+                self.counters.segment_waits.fetch_add(1, Ordering::Relaxed);
+                self.prepare_step(space).map(drop)
+            }
+        }
+    }
+
+    /// The error that all writes get since one failed.
+    ///
+    /// # Errors
+    /// `Poisoned`.
+    pub fn check(&self) -> Result<()> {
+        match self.poison.get() {
+            None => Ok(()),
+            Some(error) => Err(Error::new(
+                ErrorKind::Poisoned,
+                format!(
+                    "the log takes no more writes until the database is opened again, because: {error}"
+                ),
+            )),
+        }
+    }
+
+    pub(crate) fn poisoned(&self) -> bool {
+        self.poison.get().is_some()
+    }
+
+    /// Remembers the first failed write or sync; passes its error on.
+    pub(crate) fn poison(&self, error: Error) -> Error {
+        self.poison.get_or_init(|| error.clone());
+        self.notify_progress();
+        error
+    }
+
+    /// Place behind the last completed frame.
+    #[must_use]
+    pub fn end(&self) -> Lsn {
+        self.lsn_of(self.completed.load(Ordering::Acquire))
+    }
+
+    /// Everything before it survives power loss.
+    #[must_use]
+    pub fn durable(&self) -> Lsn {
+        self.lsn_of(self.durable.load(Ordering::Acquire))
+    }
+
+    /// The place of a stream position of this process: in the last segment that begins before it.
+    pub(crate) fn lsn_of(&self, position: u64) -> Lsn {
+        let table = self.table.load();
+        let found = table.iter().rev().find_map(|segment| {
+            let stream = segment.stream.as_ref()?;
+            (stream.first_position() <= position).then(|| {
+                let offset = (position - stream.base).min(u64::from(stream.capacity));
+                Lsn::new(segment.id, offset as u32)
+            })
+        });
+        found.unwrap_or(Lsn::ZERO)
+    }
+
+    /// The stream position of a place; 0 for segments of earlier processes, which are durable.
+    pub(crate) fn position_of(&self, lsn: Lsn) -> u64 {
+        let table = self.table.load();
+        table
+            .get(lsn.segment)
+            .and_then(|segment| segment.stream.as_ref())
+            .map_or(0, |stream| stream.position(lsn.offset))
+    }
+
+    /// Keeps every segment of now readable as long as the view lives.
+    #[must_use]
+    pub fn view(&self) -> LogView {
+        LogView(self.table.load_full())
+    }
+
+    /// Every segment, in order.
+    ///
+    /// # Errors
+    /// I/O errors; `Corruption` of a segment's header.
+    pub fn segments(&self) -> Result<Vec<SegmentInfo>> {
+        let table = self.table.load_full();
+        table
+            .iter()
+            .map(|segment| {
+                let file = segment.file(&*self.setup.volume, self.setup.db)?;
+                let growing = |stream: &crate::segment::Stream| stream.end_offset().is_none();
+                Ok(SegmentInfo {
+                    id: segment.id,
+                    file_bytes: file.len()?,
+                    active: segment.stream.as_ref().is_some_and(growing),
+                })
+            })
+            .collect()
+    }
+
+    /// Removes a segment that is below every flush point of the *synced* manifest and holds no live value: at once where nobody uses it, else at the first
+    /// [`remove_doomed`](Self::remove_doomed) after the last [`LogView`] with it is gone. The caller makes the removal durable with `Volume::sync_directory` if it must be.
+    ///
+    /// # Errors
+    /// `NotFound`; `InvalidArgument` for a segment that can still grow or is still in the ring; I/O errors.
+    pub fn delete(&self, id: SegmentId) -> Result<()> {
+        {
+            let _prepare = self.prepare.lock();
+            let table = self.table.load_full();
+            let Some(segment) = table.get(id) else {
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    format!("log segment {id} is not there"),
+                ));
+            };
+            if let Some(stream) = &segment.stream {
+                let reclaimed = self.reclaimed.load(Ordering::Acquire);
+                if stream.end_position().is_none_or(|end| end > reclaimed) {
+                    return Err(Error::invalid(format!(
+                        "log segment {id} is still being written"
+                    )));
+                }
+            }
+            self.spill.lock().forget(id);
+            self.table.store(Arc::new(table.without(id)));
+            self.doomed.lock().push(Arc::clone(segment));
+        }
+        self.remove_doomed().map(drop)
+    }
+
+    /// Removes the files of deleted segments that nobody uses any more; answers how many wait still.
+    ///
+    /// # Errors
+    /// I/O errors; what could not be removed waits for the next call.
+    pub fn remove_doomed(&self) -> Result<usize> {
+        let mut doomed = self.doomed.lock();
+        let mut at = 0;
+        while let Some(segment) = doomed.get(at) {
+            if Arc::strong_count(segment) == 1 {
+                self.setup.volume.delete(segment.id.file())?;
+                doomed.swap_remove(at);
+                self.prepare_wanted.store(true, Ordering::Release);
+            } else {
+                at += 1;
+            }
+        }
+        Ok(doomed.len())
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> LogStats {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let spilled = self.spilled.load(Ordering::Acquire);
+        LogStats {
+            appended_bytes: count(&self.counters.appended_bytes),
+            written_bytes: count(&self.counters.written_bytes),
+            segment_syncs: count(&self.counters.segment_syncs),
+            sync_waits: count(&self.counters.sync_waits),
+            sync_groups: count(&self.counters.sync_groups),
+            ring_waits: count(&self.counters.ring_waits),
+            segment_waits: count(&self.counters.segment_waits),
+            large_frames: count(&self.counters.large_frames),
+            unspilled_bytes: self
+                .completed
+                .load(Ordering::Acquire)
+                .saturating_sub(spilled),
+            ring_bytes: self.ring_bytes,
+            ring_survives_kill: self.survives_kill,
+            segments: self.table.load().iter().count() as u64,
+        }
+    }
+}

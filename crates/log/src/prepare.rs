@@ -1,0 +1,164 @@
+//! Segments made ready before anybody needs them, and the reserve for a full disk.
+//!
+//! A segment's header is written, synced and its name made durable before the segment can take a frame, so a seal never names a file that a power cut can take away.
+//! The reserve is a number of empty, preallocated files; one is removed to make room for a segment when nothing else gives any.
+
+use crate::append::Space;
+use crate::format::segment::{SegmentHeader, SegmentKind};
+use crate::log::{Log, LogSetup};
+use crate::segment::Segment;
+use glintdb_core::{ErrorKind, FileId, Result, SegmentId};
+use glintdb_flash::{CreateOptions, Stream, VolumeFile};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Guarded by its mutex, which is held while files are made.
+pub(crate) struct PrepareState {
+    /// Stream position where the next segment's file begins.
+    pub(crate) base_next: u64,
+    reserve: Vec<FileId>,
+}
+
+impl PrepareState {
+    pub(crate) fn new(base_next: u64) -> Self {
+        PrepareState {
+            base_next,
+            reserve: Vec::new(),
+        }
+    }
+
+    pub(crate) fn create_stream_segment(&mut self, setup: &LogSetup) -> Result<Arc<Segment>> {
+        let capacity = setup.options.segment_bytes;
+        self.create_segment(setup, SegmentKind::Stream, capacity, false)
+            .map(Arc::new)
+    }
+
+    /// Makes a segment that is durable and empty.
+    pub(crate) fn create_segment(
+        &mut self,
+        setup: &LogSetup,
+        kind: SegmentKind,
+        capacity: u64,
+        from_reserve: bool,
+    ) -> Result<Segment> {
+        let header = SegmentHeader {
+            kind,
+            db: setup.db,
+            id: SegmentId(setup.numbers.next()?),
+            base: self.base_next,
+            capacity,
+        };
+        let file = create_file(setup, header.id.file(), capacity)?;
+        let written = file
+            .write_at(0, &header.encode())
+            .and_then(|()| file.sync())
+            .and_then(|()| setup.volume.sync_directory());
+        if let Err(error) = written {
+            // Where the removal fails too, recovery finds a file that no seal names and removes it.
+            drop(setup.volume.delete(header.id.file()));
+            return Err(error.context(format!("prepare log segment {}", header.id)));
+        }
+        self.base_next += capacity;
+        Ok(Segment::written(&header, file, from_reserve))
+    }
+
+    /// Gives up one file of the reserve; `false`: there is none.
+    fn open_reserve(&mut self, setup: &LogSetup) -> Result<bool> {
+        let Some(file) = self.reserve.pop() else {
+            return Ok(false);
+        };
+        setup.volume.delete(file)?;
+        setup.volume.sync_directory()?;
+        Ok(true)
+    }
+
+    /// [`create_segment`](Self::create_segment), of the reserve where there is no other room.
+    pub(crate) fn create_anyhow(
+        &mut self,
+        setup: &LogSetup,
+        kind: SegmentKind,
+        capacity: u64,
+        space: Space,
+    ) -> Result<Segment> {
+        match self.create_segment(setup, kind, capacity, false) {
+            Err(error) if error.kind() == ErrorKind::NoSpace && space == Space::Reserve => {
+                let mut last = error;
+                while self.open_reserve(setup)? {
+                    match self.create_segment(setup, kind, capacity, true) {
+                        Err(error) if error.kind() == ErrorKind::NoSpace => last = error,
+                        other => return other,
+                    }
+                }
+                Err(last)
+            }
+            other => other,
+        }
+    }
+
+    /// Fills the reserve again.
+    fn refill(&mut self, setup: &LogSetup) -> Result<()> {
+        while self.reserve.len() < setup.options.reserve_segments {
+            let id = SegmentId(setup.numbers.next()?).file();
+            create_file(setup, id, setup.options.segment_bytes)?;
+            self.reserve.push(id);
+        }
+        Ok(())
+    }
+}
+
+fn create_file(setup: &LogSetup, id: FileId, bytes: u64) -> Result<Arc<dyn VolumeFile>> {
+    let options = CreateOptions {
+        stream: Stream::Log,
+        reserve_bytes: bytes,
+        direct: true,
+    };
+    setup.volume.create(id, options)
+}
+
+impl Log {
+    /// Whether [`prepare_step`](Self::prepare_step) has something to do: for the job queue.
+    #[must_use]
+    pub fn prepare_due(&self) -> bool {
+        self.prepare_wanted.load(Ordering::Acquire) && !self.poisoned()
+    }
+
+    /// Prepares the next segment if none is, and, with [`Space::Normal`], fills the reserve for a full disk. Answers whether a segment is prepared now. On a full
+    /// disk [`prepare_due`](Self::prepare_due) keeps quiet until a segment is deleted or begun.
+    ///
+    /// # Errors
+    /// `NoSpace` (nothing is lost by it: try again when there is room); `Poisoned`; I/O errors.
+    pub fn prepare_step(&self, space: Space) -> Result<bool> {
+        let mut prepare = self.prepare.lock();
+        self.check()?;
+        self.prepare_wanted.store(false, Ordering::Release);
+        if self.sequencer.lock().prepared.is_empty() {
+            let capacity = self.setup.options.segment_bytes;
+            let segment =
+                prepare.create_anyhow(&self.setup, SegmentKind::Stream, capacity, space)?;
+            let segment = Arc::new(segment);
+            self.add_to_table(&segment);
+            self.sequencer.lock().prepared.push_back(segment);
+        }
+        if space == Space::Normal {
+            let filled = prepare.refill(&self.setup);
+            let table = self.table.load();
+            let streams = || table.iter().filter_map(|segment| segment.stream.as_ref());
+            match filled {
+                Ok(()) => streams().for_each(|s| s.from_reserve.store(false, Ordering::Release)),
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    if streams().any(|s| s.from_reserve.load(Ordering::Acquire)) {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Only under the `prepare` lock.
+    pub(crate) fn add_to_table(&self, segment: &Arc<Segment>) {
+        let table = self.table.load().with(Arc::clone(segment));
+        self.table.store(Arc::new(table));
+    }
+}

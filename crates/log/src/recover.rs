@@ -1,0 +1,429 @@
+//! Opening the log after any end of the process or the machine.
+//!
+//! The walk follows frames and seals from a given place. Where no valid frame stands, neither in the segment nor in the ring, is a *hole*. A hole is the tail, unless a
+//! frame further on (in this segment, in later ones, in the ring) says by its durable position that what is missing here was durable: then it is corruption, and nothing is changed.
+//!
+//! After the walk, in this order, each step harmless if the next one never comes: files that no seal names are removed; frames that only the ring has are copied to their
+//! segments; the last segment is cut behind its last frame; every segment of the walk is synced; a new segment is made durable; a seal that names it is written and synced.
+
+use crate::append::seal_frame;
+use crate::format::entry::EntryReader;
+use crate::format::frame::{FRAME_HEADER_BYTES, FRAME_MAGIC, FrameKind, SEAL_FRAME_BYTES};
+use crate::format::{ALIGN, FIRST_FRAME_OFFSET};
+use crate::log::{Log, LogSetup};
+use crate::lsn::Lsn;
+use crate::prepare::PrepareState;
+use crate::scan::{Frame, Probe, SegmentScan, read_ring};
+use crate::segment::{Segment, SegmentTable, open_segment};
+use glintdb_core::checksum::FileSeed;
+use glintdb_core::{Error, ErrorKind, FileKind, Result, SegmentId, SeqNum};
+use glintdb_flash::{Ring, VolumeFile};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// One committed batch, as recovery shows it; every byte of it is verified.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameView<'a> {
+    frame: &'a Frame,
+    segment: SegmentId,
+}
+
+impl<'a> FrameView<'a> {
+    /// Sequence number of the batch.
+    #[must_use]
+    pub fn seqno(&self) -> SeqNum {
+        self.frame.header.seqno
+    }
+
+    /// Where the frame begins.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        Lsn::new(self.segment, self.frame.offset)
+    }
+
+    /// Where it ends: the flush point behind it.
+    #[must_use]
+    pub fn end(&self) -> Lsn {
+        Lsn::new(self.segment, self.frame.end())
+    }
+
+    /// Number of operations.
+    #[must_use]
+    pub fn entry_count(&self) -> u32 {
+        self.frame.header.entry_count
+    }
+
+    /// Its operations, in order; separated values as pointers.
+    #[must_use]
+    pub fn entries(&self) -> EntryReader<'a> {
+        self.frame.entries(self.segment)
+    }
+}
+
+/// How far recovery is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecoveryProgress {
+    /// Bytes of segments read.
+    pub replayed_bytes: u64,
+    /// Bytes of segments that may have to be read: an upper bound.
+    pub total_bytes: u64,
+}
+
+/// What recovery found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recovered {
+    /// Where the log ended: behind the last frame that is kept.
+    pub end: Lsn,
+    /// Where it goes on: the first frame of a new segment.
+    pub next: Lsn,
+    /// Commit frames shown.
+    pub frames: u64,
+    /// Newest sequence number shown; 0: none.
+    pub seqno_max: SeqNum,
+    /// Bytes of the frames that were only in the ring.
+    pub ring_bytes: u64,
+    /// Files of the log that nothing names, removed.
+    pub files_removed: u64,
+}
+
+/// What the walk over the stream found.
+struct Walk {
+    /// Segments of the stream from the starting place on.
+    segments: Vec<(Arc<dyn VolumeFile>, crate::format::segment::SegmentHeader)>,
+    /// Ranges (index of the segment, offset, end) that only the ring holds.
+    only_in_ring: Vec<(usize, u32, u32)>,
+    /// Where the last segment ends.
+    end: u32,
+    frames: u64,
+    seqno_max: SeqNum,
+}
+
+impl Log {
+    /// Opens the log, showing every commit from `from` on to `visit`, in order. `live` are the segments before `from` that still hold live values; every other one is removed.
+    ///
+    /// # Errors
+    /// `Corruption` (a durable frame is damaged, a segment is missing or foreign: nothing was changed then), `UnsupportedFormat`, `NoSpace`, I/O errors, and what
+    /// `visit` answers. After an error nothing is lost: recovery can be tried again.
+    pub fn recover(
+        setup: LogSetup,
+        from: Lsn,
+        live: &[SegmentId],
+        visit: &mut dyn FnMut(FrameView<'_>) -> Result<()>,
+        progress: &mut dyn FnMut(RecoveryProgress),
+    ) -> Result<(Log, Recovered)> {
+        let options = setup.options.rounded();
+        let setup = LogSetup { options, ..setup };
+        let files: BTreeSet<SegmentId> = setup
+            .volume
+            .list()?
+            .into_iter()
+            .filter(|file| file.kind == FileKind::Log)
+            .map(|file| SegmentId(file.number))
+            .collect();
+        if let Some(missing) = live.iter().find(|id| !files.contains(id)) {
+            return Err(Error::corruption(
+                missing.file(),
+                0,
+                "expected a segment with live values, found no such file",
+            ));
+        }
+        let ring = setup.volume.ring(options.ring_bytes)?;
+        let readable = ring.survives_kill().then_some(&*ring);
+        let walk = walk(&setup, from, readable, &files, visit, progress)?;
+        let (log, recovered) = finish(setup, ring, &walk, live, &files)?;
+        Ok((log, recovered))
+    }
+}
+
+fn walk(
+    setup: &LogSetup,
+    from: Lsn,
+    ring: Option<&dyn Ring>,
+    files: &BTreeSet<SegmentId>,
+    visit: &mut dyn FnMut(FrameView<'_>) -> Result<()>,
+    progress: &mut dyn FnMut(RecoveryProgress),
+) -> Result<Walk> {
+    let mut walk = Walk {
+        segments: Vec::new(),
+        only_in_ring: Vec::new(),
+        end: 0,
+        frames: 0,
+        seqno_max: SeqNum::ZERO,
+    };
+    let mut at = Lsn::new(from.segment, from.offset.max(FIRST_FRAME_OFFSET));
+    let later = files.range(from.segment..).count() as u64;
+    let mut total_bytes = later * setup.options.segment_bytes;
+    let mut replayed_bytes = 0;
+    loop {
+        let (file, header) = open_segment(&*setup.volume, setup.db, at.segment)?;
+        let mut scan = SegmentScan::new(header, Arc::clone(&file), ring)?;
+        walk.segments.push((file, header));
+        total_bytes = total_bytes.max(replayed_bytes + scan.file_bytes());
+        let next = walk.segment(&mut scan, at.offset, visit, &mut |offset| {
+            progress(RecoveryProgress {
+                replayed_bytes: replayed_bytes + u64::from(offset),
+                total_bytes: total_bytes.max(replayed_bytes + u64::from(offset)),
+            });
+        })?;
+        replayed_bytes += u64::from(walk.end);
+        match next {
+            Some(next) if next <= at.segment => {
+                return Err(Error::corruption(
+                    at.segment.file(),
+                    u64::from(walk.end),
+                    format!(
+                        "next segment: expected an id above {}, found {next}",
+                        at.segment
+                    ),
+                ));
+            }
+            Some(next) => at = Lsn::new(next, FIRST_FRAME_OFFSET),
+            None => {
+                check_tail(setup, &mut scan, walk.end, ring, files)?;
+                progress(RecoveryProgress {
+                    replayed_bytes,
+                    total_bytes: replayed_bytes,
+                });
+                return Ok(walk);
+            }
+        }
+    }
+}
+
+impl Walk {
+    /// Walks one segment from `offset` to its seal (answers what it names) or to a hole.
+    fn segment(
+        &mut self,
+        scan: &mut SegmentScan<'_>,
+        offset: u32,
+        visit: &mut dyn FnMut(FrameView<'_>) -> Result<()>,
+        progress: &mut dyn FnMut(u32),
+    ) -> Result<Option<SegmentId>> {
+        const PROGRESS_BYTES: u32 = 4 << 20;
+        self.end = offset;
+        let mut reported = 0;
+        loop {
+            let Probe::Frame(frame) = scan.probe(self.end)? else {
+                return Ok(None);
+            };
+            match frame.header.kind {
+                FrameKind::Commit => {
+                    visit(FrameView {
+                        frame: &frame,
+                        segment: scan.header.id,
+                    })?;
+                    self.frames += 1;
+                    self.seqno_max = self.seqno_max.max(frame.header.seqno);
+                }
+                FrameKind::Mark | FrameKind::Seal => {}
+                FrameKind::Relocation => {
+                    return Err(Error::new(
+                        ErrorKind::UnsupportedFormat,
+                        format!(
+                            "{} at offset {}: a relocation frame, which this build does not know",
+                            scan.header.id.file(),
+                            frame.offset
+                        ),
+                    ));
+                }
+            }
+            if frame.in_ring {
+                self.note_only_in_ring(&frame);
+            }
+            self.end = frame.end();
+            if let Some(next) = frame.next_segment() {
+                return Ok(Some(next));
+            }
+            if self.end - reported >= PROGRESS_BYTES {
+                reported = self.end;
+                progress(self.end);
+            }
+        }
+    }
+
+    fn note_only_in_ring(&mut self, frame: &Frame) {
+        let index = self.segments.len() - 1;
+        match self.only_in_ring.last_mut() {
+            Some((last, _, end)) if *last == index && *end == frame.offset => *end = frame.end(),
+            _ => self.only_in_ring.push((index, frame.offset, frame.end())),
+        }
+    }
+}
+
+/// Decides whether the hole at `hole` is the tail; an error if it is corruption.
+fn check_tail(
+    setup: &LogSetup,
+    scan: &mut SegmentScan<'_>,
+    hole: u32,
+    ring: Option<&dyn Ring>,
+    files: &BTreeSet<SegmentId>,
+) -> Result<()> {
+    let hole_position = scan.position(hole);
+    let hole_segment = scan.header.id;
+    let reason = match scan.probe(hole)? {
+        Probe::Hole(reason) => reason,
+        Probe::Frame(_) => unreachable!("a hole holds no frame"),
+    };
+    let corruption = |claimant: Lsn, durable: u64| {
+        Err(Error::corruption(
+            hole_segment.file(),
+            u64::from(hole),
+            format!(
+                "expected a frame, found {reason}; the frame at {claimant} says that the log was durable up to position {durable}, and this is position {hole_position}"
+            ),
+        ))
+    };
+    let mut offset = u64::from(hole) + ALIGN as u64;
+    while let Some((found, header)) = scan.next_header(offset)? {
+        if header.durable_position > hole_position {
+            return corruption(Lsn::new(hole_segment, found), header.durable_position);
+        }
+        offset = u64::from(found) + ALIGN as u64;
+    }
+    let mut later = Vec::new();
+    for &id in files.range(SegmentId(hole_segment.0 + 1)..) {
+        // A file without a header never took a frame: reserve, or made and not finished.
+        let Ok((file, header)) = open_segment(&*setup.volume, setup.db, id) else {
+            continue;
+        };
+        let mut scan = SegmentScan::new(header, file, None)?;
+        let mut offset = u64::from(FIRST_FRAME_OFFSET);
+        while let Some((found, header)) = scan.next_header(offset)? {
+            if header.durable_position > hole_position {
+                return corruption(Lsn::new(id, found), header.durable_position);
+            }
+            offset = u64::from(found) + ALIGN as u64;
+        }
+        later.push(scan);
+    }
+    let Some(ring) = ring else { return Ok(()) };
+    let claim = ring_claim(ring, hole_position, |at, bytes| {
+        let here = scan
+            .header_in_ring(at, ring.len() as u64, bytes, hole)
+            .map(|(offset, header)| (Lsn::new(hole_segment, offset), header));
+        here.or_else(|| {
+            later.iter().find_map(|scan| {
+                let (offset, header) =
+                    scan.header_in_ring(at, ring.len() as u64, bytes, FIRST_FRAME_OFFSET)?;
+                Some((Lsn::new(scan.header.id, offset), header))
+            })
+        })
+    });
+    match claim {
+        Some((claimant, durable)) => corruption(claimant, durable),
+        None => Ok(()),
+    }
+}
+
+/// Looks at every place of the ring where a frame could begin for one that says `hole_position` was durable.
+fn ring_claim(
+    ring: &dyn Ring,
+    hole_position: u64,
+    mut decode: impl FnMut(u64, &[u8]) -> Option<(Lsn, crate::format::frame::FrameHeader)>,
+) -> Option<(Lsn, u64)> {
+    const CHUNK: usize = 256 << 10;
+    let mut window = vec![0; CHUNK + FRAME_HEADER_BYTES];
+    for start in (0..ring.len()).step_by(CHUNK) {
+        let places = CHUNK.min(ring.len() - start);
+        let bytes = window.get_mut(..places + FRAME_HEADER_BYTES)?;
+        read_ring(ring, start as u64, bytes);
+        for at in (0..places).step_by(ALIGN) {
+            let bytes = bytes.get(at..).unwrap_or_default();
+            if !bytes.starts_with(&FRAME_MAGIC) {
+                continue;
+            }
+            if let Some((lsn, header)) = decode((start + at) as u64, bytes)
+                && header.durable_position > hole_position
+            {
+                return Some((lsn, header.durable_position));
+            }
+        }
+    }
+    None
+}
+
+/// Makes the walk's frames whole and durable, ends the stream behind them, begins a new segment.
+fn finish(
+    setup: LogSetup,
+    ring: Arc<dyn Ring>,
+    walk: &Walk,
+    live: &[SegmentId],
+    files: &BTreeSet<SegmentId>,
+) -> Result<(Log, Recovered)> {
+    let Some((last_file, last)) = walk.segments.last() else {
+        unreachable!("the walk begins in a segment")
+    };
+    let kept: BTreeSet<SegmentId> = walk
+        .segments
+        .iter()
+        .map(|(_, header)| header.id)
+        .chain(live.iter().copied())
+        .collect();
+    let mut files_removed = 0;
+    for id in files.difference(&kept) {
+        setup.volume.delete(id.file())?;
+        files_removed += 1;
+    }
+    let ring_bytes = copy_survivors(&*ring, walk)?;
+    if u64::from(walk.end) + SEAL_FRAME_BYTES as u64 > last.capacity {
+        return Err(Error::corruption(
+            last.id.file(),
+            u64::from(walk.end),
+            "expected room for a seal, found the end of the segment",
+        ));
+    }
+    last_file.set_len(u64::from(walk.end))?;
+    for (file, header) in &walk.segments {
+        file.sync()
+            .map_err(|error| error.context(format!("sync log segment {}", header.id)))?;
+    }
+    let mut prepare = PrepareState::new(last.base + last.capacity);
+    let first = prepare.create_stream_segment(&setup)?;
+    let seed = FileSeed::new(setup.db, last.id.file());
+    let end_position = last.base + u64::from(walk.end);
+    let seal = seal_frame(seed, walk.end, end_position, first.id);
+    last_file.write_at(u64::from(walk.end), &seal)?;
+    last_file.sync()?;
+
+    let ring = if ring.len() == setup.options.ring_bytes {
+        ring
+    } else {
+        drop(ring);
+        setup.volume.remove_ring()?;
+        setup.volume.ring(setup.options.ring_bytes)?
+    };
+    let recovered = Recovered {
+        end: Lsn::new(last.id, walk.end),
+        next: Lsn::new(first.id, FIRST_FRAME_OFFSET),
+        frames: walk.frames,
+        seqno_max: walk.seqno_max,
+        ring_bytes,
+        files_removed,
+    };
+    let older = kept
+        .into_iter()
+        .map(|id| Arc::new(Segment::found(id)))
+        .collect();
+    let log = Log::start(setup, ring, prepare, first, SegmentTable::new(older));
+    Ok((log, recovered))
+}
+
+/// Copies frames that only the ring holds to their segments' files.
+fn copy_survivors(ring: &dyn Ring, walk: &Walk) -> Result<u64> {
+    const CHUNK: u32 = 1 << 20;
+    let mut copied = 0;
+    for &(index, start, end) in &walk.only_in_ring {
+        let Some((file, header)) = walk.segments.get(index) else {
+            unreachable!("ranges name segments of the walk")
+        };
+        let mut at = start;
+        while at < end {
+            let mut bytes = vec![0; (end - at).min(CHUNK) as usize];
+            read_ring(ring, header.base + u64::from(at), &mut bytes);
+            file.write_at(u64::from(at), &bytes)?;
+            at += bytes.len() as u32;
+        }
+        copied += u64::from(end - start);
+    }
+    Ok(copied)
+}

@@ -1,0 +1,344 @@
+//! Finds frames in a segment's file and in the ring, trusting nothing.
+//!
+//! Memory: a window of the file (1 MiB, or one frame's metadata where that is longer and the file really holds it), a window of the ring. Separated values are verified
+//! in passing and never kept.
+
+use crate::format::entry::EntryReader;
+use crate::format::frame::{FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, FrameKind};
+use crate::format::segment::SegmentHeader;
+use crate::format::{ALIGN, FIRST_FRAME_OFFSET};
+use bytes::Bytes;
+use glintdb_core::checksum::{FileSeed, crc32c, crc32c_append};
+use glintdb_core::codec::Reader;
+use glintdb_core::{Result, SegmentId, ValuePointer};
+use glintdb_flash::{Ring, VolumeFile};
+use std::sync::Arc;
+
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// A frame whose every byte was verified.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    pub(crate) header: FrameHeader,
+    pub(crate) offset: u32,
+    pub(crate) meta: Bytes,
+    pub(crate) in_ring: bool,
+}
+
+impl Frame {
+    pub(crate) fn end(&self) -> u32 {
+        (u64::from(self.offset) + self.header.frame_bytes()) as u32
+    }
+
+    pub(crate) fn entries(&self, segment: SegmentId) -> EntryReader<'_> {
+        entry_reader(&self.header, self.offset, &self.meta, segment)
+    }
+
+    /// The segment that a seal names.
+    pub(crate) fn next_segment(&self) -> Option<SegmentId> {
+        (self.header.kind == FrameKind::Seal)
+            .then(|| Reader::new(&self.meta).u64())
+            .flatten()
+            .map(SegmentId)
+    }
+}
+
+fn entry_reader<'a>(
+    header: &FrameHeader,
+    offset: u32,
+    meta: &'a [u8],
+    segment: SegmentId,
+) -> EntryReader<'a> {
+    let values = ValuePointer {
+        segment,
+        offset: (u64::from(offset) + header.values_offset()) as u32,
+        length: 0,
+        checksum: 0,
+    };
+    EntryReader::new(meta, values)
+}
+
+/// What stands at a place.
+pub(crate) enum Probe {
+    Frame(Frame),
+    /// No valid frame, and what is wrong with it.
+    Hole(&'static str),
+}
+
+/// Bytes of one segment, wherever they are.
+trait Source {
+    /// `length` bytes at `offset` of the segment, fewer where there are no more.
+    fn read(&mut self, offset: u64, length: usize) -> Result<Bytes>;
+    /// First offset that cannot be read.
+    fn end(&self) -> u64;
+}
+
+struct FileSource {
+    file: Arc<dyn VolumeFile>,
+    file_bytes: u64,
+    window: Bytes,
+    window_offset: u64,
+}
+
+impl Source for FileSource {
+    fn read(&mut self, offset: u64, length: usize) -> Result<Bytes> {
+        let within = |source: &Self| {
+            let start = usize::try_from(offset.checked_sub(source.window_offset)?).ok()?;
+            let end = start.checked_add(length)?;
+            (end <= source.window.len()).then(|| source.window.slice(start..end))
+        };
+        if let Some(bytes) = within(self) {
+            return Ok(bytes);
+        }
+        let wanted = length.max(WINDOW_BYTES) as u64;
+        let wanted = wanted.min(self.file_bytes.saturating_sub(offset));
+        self.window = self.file.read_at(offset, wanted as usize)?;
+        self.window_offset = offset;
+        Ok(within(self).unwrap_or_else(|| self.window.clone()))
+    }
+
+    fn end(&self) -> u64 {
+        self.file_bytes
+    }
+}
+
+/// The bytes of one segment that may be in the ring.
+struct RingSource<'a> {
+    ring: &'a dyn Ring,
+    base: u64,
+    capacity: u64,
+}
+
+impl Source for RingSource<'_> {
+    fn read(&mut self, offset: u64, length: usize) -> Result<Bytes> {
+        let length = length.min(self.ring.len());
+        let mut out = vec![0; length];
+        read_ring(self.ring, self.base + offset, &mut out);
+        Ok(out.into())
+    }
+
+    fn end(&self) -> u64 {
+        self.capacity
+    }
+}
+
+/// Copies from the ring at a stream position, round its end.
+pub(crate) fn read_ring(ring: &dyn Ring, position: u64, out: &mut [u8]) {
+    let at = (position % ring.len() as u64) as usize;
+    let (first, rest) = out.split_at_mut(out.len().min(ring.len() - at));
+    ring.read(at, first);
+    if !rest.is_empty() {
+        ring.read(0, rest);
+    }
+}
+
+/// Reads the frames of one segment, from its file or else from the ring.
+pub(crate) struct SegmentScan<'a> {
+    pub(crate) header: SegmentHeader,
+    seed: FileSeed,
+    file: FileSource,
+    ring: Option<RingSource<'a>>,
+}
+
+impl<'a> SegmentScan<'a> {
+    pub(crate) fn new(
+        header: SegmentHeader,
+        file: Arc<dyn VolumeFile>,
+        ring: Option<&'a dyn Ring>,
+    ) -> Result<Self> {
+        let file_bytes = file.len()?.min(header.capacity);
+        Ok(SegmentScan {
+            header,
+            seed: FileSeed::new(header.db, header.id.file()),
+            file: FileSource {
+                file,
+                file_bytes,
+                window: Bytes::new(),
+                window_offset: 0,
+            },
+            ring: ring.map(|ring| RingSource {
+                ring,
+                base: header.base,
+                capacity: header.capacity,
+            }),
+        })
+    }
+
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file.file_bytes
+    }
+
+    pub(crate) fn position(&self, offset: u32) -> u64 {
+        self.header.base + u64::from(offset)
+    }
+
+    /// The frame at `offset`.
+    pub(crate) fn probe(&mut self, offset: u32) -> Result<Probe> {
+        let in_file = probe(&mut self.file, self.seed, self.header.id, offset, false)?;
+        match (&in_file, &mut self.ring) {
+            (Probe::Hole(_), Some(ring)) => {
+                let in_ring = probe(ring, self.seed, self.header.id, offset, true)?;
+                Ok(match in_ring {
+                    Probe::Frame(_) => in_ring,
+                    Probe::Hole(_) => in_file,
+                })
+            }
+            _ => Ok(in_file),
+        }
+    }
+
+    /// The first valid frame header in the file at or behind `offset`.
+    pub(crate) fn next_header(&mut self, offset: u64) -> Result<Option<(u32, FrameHeader)>> {
+        let mut offset = offset.next_multiple_of(ALIGN as u64);
+        while offset + FRAME_HEADER_BYTES as u64 <= self.file.file_bytes {
+            let left = (self.file.file_bytes - offset).min(WINDOW_BYTES as u64);
+            let window = self.file.read(offset, left as usize)?;
+            if window.len() < FRAME_HEADER_BYTES {
+                return Ok(None);
+            }
+            for at in (0..=window.len() - FRAME_HEADER_BYTES).step_by(ALIGN) {
+                let bytes = window.get(at..).unwrap_or_default();
+                if !bytes.starts_with(&FRAME_MAGIC) {
+                    continue;
+                }
+                let found = (offset + at as u64) as u32;
+                if let Some(header) = FrameHeader::decode(self.seed, found, bytes) {
+                    return Ok(Some((found, header)));
+                }
+            }
+            let step = window.len() - FRAME_HEADER_BYTES + ALIGN;
+            offset += (step / ALIGN * ALIGN) as u64;
+        }
+        Ok(None)
+    }
+
+    /// Whether the file's bytes from `start` to `end` are all zero.
+    pub(crate) fn is_zero(&mut self, start: u64, end: u64) -> Result<bool> {
+        let mut at = start;
+        while at < end {
+            let bytes = self
+                .file
+                .read(at, (end - at).min(WINDOW_BYTES as u64) as usize)?;
+            if bytes.iter().any(|&byte| byte != 0) {
+                return Ok(false);
+            }
+            if bytes.is_empty() {
+                break;
+            }
+            at += bytes.len() as u64;
+        }
+        Ok(true)
+    }
+
+    /// Valid header of this segment in the ring at ring offset `at`, if `bytes` stand there: the place it claims lies behind `offset_min`.
+    pub(crate) fn header_in_ring(
+        &self,
+        at: u64,
+        ring_bytes: u64,
+        bytes: &[u8],
+        offset_min: u32,
+    ) -> Option<(u32, FrameHeader)> {
+        let first = self.position(offset_min);
+        let end = self.header.base + self.header.capacity;
+        let mut position = first - first % ring_bytes + at;
+        if position < first {
+            position += ring_bytes;
+        }
+        while position < end {
+            let offset = (position - self.header.base) as u32;
+            if let Some(header) = FrameHeader::decode(self.seed, offset, bytes) {
+                return Some((offset, header));
+            }
+            position += ring_bytes;
+        }
+        None
+    }
+}
+
+fn probe(
+    source: &mut dyn Source,
+    seed: FileSeed,
+    segment: SegmentId,
+    offset: u32,
+    in_ring: bool,
+) -> Result<Probe> {
+    if offset < FIRST_FRAME_OFFSET || !(offset as usize).is_multiple_of(ALIGN) {
+        return Ok(Probe::Hole("a place where no frame can begin"));
+    }
+    let start = u64::from(offset);
+    if start + FRAME_HEADER_BYTES as u64 > source.end() {
+        return Ok(Probe::Hole("the end"));
+    }
+    let bytes = source.read(start, FRAME_HEADER_BYTES)?;
+    let Some(header) = FrameHeader::decode(seed, offset, &bytes) else {
+        return Ok(Probe::Hole("no valid frame header"));
+    };
+    if start + header.frame_bytes() > source.end() {
+        return Ok(Probe::Hole("a frame that is longer than what is there"));
+    }
+    let meta = source.read(
+        start + FRAME_HEADER_BYTES as u64,
+        header.meta_bytes as usize,
+    )?;
+    if meta.len() != header.meta_bytes as usize || crc32c(&meta) != header.meta_checksum {
+        return Ok(Probe::Hole("a frame with another metadata checksum"));
+    }
+    let (entries, values_end, sound) = count(entry_reader(&header, offset, &meta, segment));
+    let values_start = start + header.values_offset();
+    let sound = match header.kind {
+        FrameKind::Seal => header.meta_bytes == 8 && header.values_bytes == 0,
+        FrameKind::Mark => header.meta_bytes == 0 && header.values_bytes == 0,
+        FrameKind::Commit => {
+            sound
+                && entries == header.entry_count
+                && u64::from(values_end) == values_start + u64::from(header.values_bytes)
+        }
+        FrameKind::Relocation => true,
+    };
+    if !sound {
+        return Ok(Probe::Hole(
+            "a frame with other entries than its header says",
+        ));
+    }
+    if header.kind == FrameKind::Commit && header.values_bytes > 0 {
+        for entry in entry_reader(&header, offset, &meta, segment) {
+            let Some(pointer) = crate::builder::pointer_of(&entry) else {
+                continue;
+            };
+            if value_checksum(source, &pointer)? != Some(pointer.checksum) {
+                return Ok(Probe::Hole("a frame with another value checksum"));
+            }
+        }
+    }
+    Ok(Probe::Frame(Frame {
+        header,
+        offset,
+        meta,
+        in_ring,
+    }))
+}
+
+/// Entries, end of their values, and whether the metadata was nothing but entries.
+fn count(mut entries: EntryReader<'_>) -> (u32, u32, bool) {
+    let mut number = 0u32;
+    for _entry in entries.by_ref() {
+        number = number.saturating_add(1);
+    }
+    (number, entries.values_end(), !entries.failed())
+}
+
+/// Checksum of a value, read piece by piece; `None` where it is not all there.
+fn value_checksum(source: &mut dyn Source, pointer: &ValuePointer) -> Result<Option<u32>> {
+    let mut checksum = 0;
+    let mut done = 0;
+    while done < pointer.length as usize {
+        let piece = (pointer.length as usize - done).min(WINDOW_BYTES);
+        let bytes = source.read(u64::from(pointer.offset) + done as u64, piece)?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        checksum = crc32c_append(checksum, &bytes);
+        done += bytes.len();
+    }
+    Ok(Some(checksum))
+}

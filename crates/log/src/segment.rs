@@ -1,0 +1,200 @@
+//! Segments in memory, and the table of them. Thread-safe; tables are immutable once published.
+
+use crate::format::segment::{SegmentHeader, SegmentKind};
+use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET};
+use glintdb_core::checksum::FileSeed;
+use glintdb_core::{DbId, Error, ErrorKind, Result, SegmentId};
+use glintdb_flash::{Volume, VolumeFile};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// A segment that this process writes, or wrote, through the stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) base: u64,
+    pub(crate) capacity: u32,
+    pub(crate) kind: SegmentKind,
+    pub(crate) seed: FileSeed,
+    /// Offset behind the seal frame; 0 while the segment may still grow.
+    end: AtomicU32,
+    /// Whether it was made of the reserve for a full disk, which is not filled again yet.
+    pub(crate) from_reserve: AtomicBool,
+}
+
+impl Stream {
+    pub(crate) fn new(header: &SegmentHeader, from_reserve: bool) -> Self {
+        Stream {
+            base: header.base,
+            capacity: header.capacity as u32,
+            kind: header.kind,
+            seed: FileSeed::new(header.db, header.id.file()),
+            end: AtomicU32::new(0),
+            from_reserve: AtomicBool::new(from_reserve),
+        }
+    }
+
+    pub(crate) fn position(&self, offset: u32) -> u64 {
+        self.base + u64::from(offset)
+    }
+
+    pub(crate) fn first_position(&self) -> u64 {
+        self.position(FIRST_FRAME_OFFSET)
+    }
+
+    /// Position behind the seal, once there is one.
+    pub(crate) fn end_position(&self) -> Option<u64> {
+        match self.end.load(Ordering::Acquire) {
+            0 => None,
+            end => Some(self.position(end)),
+        }
+    }
+
+    pub(crate) fn end_offset(&self) -> Option<u32> {
+        Some(self.end.load(Ordering::Acquire)).filter(|&end| end != 0)
+    }
+
+    pub(crate) fn seal(&self, end: u32) {
+        let before = self.end.swap(end, Ordering::AcqRel);
+        assert_eq!(before, 0, "a segment is sealed once");
+    }
+}
+
+/// One segment file.
+pub(crate) struct Segment {
+    pub(crate) id: SegmentId,
+    file: OnceLock<Arc<dyn VolumeFile>>,
+    pub(crate) stream: Option<Stream>,
+}
+
+impl Segment {
+    /// A segment that this process writes.
+    pub(crate) fn written(
+        header: &SegmentHeader,
+        file: Arc<dyn VolumeFile>,
+        from_reserve: bool,
+    ) -> Self {
+        Segment {
+            id: header.id,
+            file: OnceLock::from(file),
+            stream: Some(Stream::new(header, from_reserve)),
+        }
+    }
+
+    /// A segment that was there before; opened when it is first read.
+    pub(crate) fn found(id: SegmentId) -> Self {
+        Segment {
+            id,
+            file: OnceLock::new(),
+            stream: None,
+        }
+    }
+
+    /// What [`written`](Self::written) was given. Only for segments of the stream.
+    pub(crate) fn stream(&self) -> &Stream {
+        match &self.stream {
+            Some(stream) => stream,
+            None => unreachable!("only written segments enter the stream"),
+        }
+    }
+
+    pub(crate) fn file(&self, volume: &dyn Volume, db: DbId) -> Result<Arc<dyn VolumeFile>> {
+        if let Some(file) = self.file.get() {
+            return Ok(Arc::clone(file));
+        }
+        let (file, _) = open_segment(volume, db, self.id)?;
+        Ok(Arc::clone(self.file.get_or_init(|| file)))
+    }
+
+    /// The file of a segment that this process created.
+    pub(crate) fn written_file(&self) -> &Arc<dyn VolumeFile> {
+        match self.file.get() {
+            Some(file) => file,
+            None => unreachable!("written segments hold their file"),
+        }
+    }
+}
+
+/// Opens a segment and checks that its header belongs to `db`.
+pub(crate) fn open_segment(
+    volume: &dyn Volume,
+    db: DbId,
+    id: SegmentId,
+) -> Result<(Arc<dyn VolumeFile>, SegmentHeader)> {
+    let file = volume.open(id.file()).map_err(|error| {
+        if error.kind() == ErrorKind::NotFound {
+            Error::corruption(id.file(), 0, "expected a segment, found no such file")
+        } else {
+            error
+        }
+    })?;
+    let header = SegmentHeader::decode(id, &file.read_at(0, BLOCK_BYTES as usize)?)?;
+    if header.db != db {
+        return Err(Error::corruption(
+            id.file(),
+            16,
+            format!("database id: expected {db}, found {}", header.db),
+        ));
+    }
+    Ok((file, header))
+}
+
+/// Every segment, in order of ids.
+#[derive(Default)]
+pub(crate) struct SegmentTable {
+    segments: Vec<Arc<Segment>>,
+}
+
+impl SegmentTable {
+    pub(crate) fn new(mut segments: Vec<Arc<Segment>>) -> Self {
+        segments.sort_by_key(|segment| segment.id);
+        SegmentTable { segments }
+    }
+
+    pub(crate) fn get(&self, id: SegmentId) -> Option<&Arc<Segment>> {
+        let at = self
+            .segments
+            .binary_search_by_key(&id, |segment| segment.id)
+            .ok()?;
+        self.segments.get(at)
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Segment>> {
+        self.segments.iter()
+    }
+
+    pub(crate) fn with(&self, added: Arc<Segment>) -> Self {
+        let mut segments = self.segments.clone();
+        segments.push(added);
+        SegmentTable::new(segments)
+    }
+
+    pub(crate) fn without(&self, id: SegmentId) -> Self {
+        let mut segments = self.segments.clone();
+        segments.retain(|segment| segment.id != id);
+        SegmentTable { segments }
+    }
+}
+
+/// The segments as they were at some moment; as long as it lives, none of them is removed. Cheap to clone.
+#[derive(Clone)]
+pub struct LogView(pub(crate) Arc<SegmentTable>);
+
+impl std::fmt::Debug for LogView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list()
+            .entries(self.0.iter().map(|segment| segment.id))
+            .finish()
+    }
+}
+
+/// A segment, for lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SegmentInfo {
+    /// Its id.
+    pub id: SegmentId,
+    /// Bytes in its file now; more may still be in the ring.
+    pub file_bytes: u64,
+    /// Whether it can still grow (the active one, and the one prepared after it).
+    pub active: bool,
+}

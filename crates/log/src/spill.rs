@@ -1,0 +1,274 @@
+//! From the ring to the segments.
+//!
+//! Whole blocks go once, straight from the ring's memory. A block that is not full yet is only written when somebody needs it in the segment now (`sync`, a ring that does
+//! not survive a kill), from a copy whose rest is zero, and again when it is full; what it held before is the same in both, so tearing the second write harms nothing.
+
+use crate::aligned::AlignedBuffer;
+use crate::format::frame::FRAME_HEADER_BYTES;
+use crate::format::segment::SegmentKind;
+use crate::format::{BLOCK_BYTES, block_down, block_up};
+use crate::log::Log;
+use crate::segment::Segment;
+use glintdb_core::{Result, SegmentId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Most bytes of one step.
+const STEP_BYTES_MAX: u64 = 1 << 20;
+/// A step is worthwhile from here on, or from a quarter of the ring.
+const STEP_BYTES_MIN: u64 = 512 << 10;
+
+/// Guarded by its mutex, which is held while blocks are written.
+pub(crate) struct SpillState {
+    /// The segment being written; `None` before the next is begun.
+    current: Option<Arc<Segment>>,
+    /// Every whole block before it is written. Ring bytes from here on are still needed.
+    position: u64,
+    /// Every byte before it is written, the last block's included.
+    written: u64,
+    /// Segments from the one that holds `reclaim_position` to `current`.
+    unreclaimed: VecDeque<Arc<Segment>>,
+    reclaim_position: u64,
+    /// Segments wholly written and not synced since.
+    unsynced: Vec<Arc<Segment>>,
+    scratch: AlignedBuffer,
+}
+
+impl SpillState {
+    pub(crate) fn new(first: Arc<Segment>) -> Self {
+        let start = first.stream().first_position();
+        SpillState {
+            position: start,
+            written: start,
+            reclaim_position: start,
+            unreclaimed: VecDeque::from([Arc::clone(&first)]),
+            current: Some(first),
+            unsynced: Vec::new(),
+            scratch: AlignedBuffer::new(BLOCK_BYTES as usize),
+        }
+    }
+
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Forgets a segment that is being deleted: nobody needs it synced.
+    pub(crate) fn forget(&mut self, id: SegmentId) {
+        self.unsynced.retain(|segment| segment.id != id);
+    }
+
+    /// What a sync must sync: segments written since the last one.
+    pub(crate) fn take_unsynced(&mut self) -> Vec<Arc<Segment>> {
+        let mut segments = std::mem::take(&mut self.unsynced);
+        segments.extend(self.current.clone());
+        segments
+    }
+}
+
+impl Log {
+    /// Whether [`spill_step`](Self::spill_step) is worthwhile: for the job queue, first of all jobs.
+    #[must_use]
+    pub fn spill_due(&self) -> bool {
+        let waiting = self
+            .completed
+            .load(Ordering::Acquire)
+            .saturating_sub(self.spilled.load(Ordering::Acquire));
+        waiting >= STEP_BYTES_MIN.min(self.ring_bytes / 4) && !self.poisoned()
+    }
+
+    /// Moves up to 1 MiB of whole blocks from the ring to their segment, and gives back the ring space of frames that are wholly there. Answers whether it moved something.
+    ///
+    /// # Errors
+    /// I/O errors, which poison the log; `Poisoned`.
+    pub fn spill_step(&self) -> Result<bool> {
+        let mut state = self.spill.lock();
+        self.check()?;
+        self.spill_some(&mut state, false)
+    }
+
+    /// For a ring that does not survive a kill: returns when every completed byte up to `reservation`'s end has reached the operating system. Elsewhere, at once.
+    ///
+    /// # Errors
+    /// I/O errors, which poison the log; `Poisoned`.
+    pub fn write_out(&self, reservation: &crate::Reservation) -> Result<()> {
+        if self.survives_kill {
+            return Ok(());
+        }
+        self.write_out_to(reservation.end_position)
+    }
+
+    pub(crate) fn write_out_to(&self, target: u64) -> Result<()> {
+        let mut state = self.spill.lock();
+        // Whoever had the lock before may have written this one's bytes too.
+        while state.written < target {
+            self.check()?;
+            assert!(
+                self.completed.load(Ordering::Acquire) >= target,
+                "complete before write_out"
+            );
+            self.spill_some(&mut state, true)?;
+        }
+        Ok(())
+    }
+
+    /// Writes one piece: whole blocks, or with `partial` the block that is not full.
+    pub(crate) fn spill_some(&self, state: &mut SpillState, partial: bool) -> Result<bool> {
+        let Some(segment) = self.current_segment(state) else {
+            return Ok(false);
+        };
+        let stream = segment.stream();
+        let completed = self.completed.load(Ordering::Acquire);
+        let end = stream.end_position().filter(|&end| end <= completed);
+        if stream.kind == SegmentKind::Large {
+            return Ok(match end {
+                Some(end) => {
+                    self.finish_segment(state, &segment, end);
+                    true
+                }
+                None => false,
+            });
+        }
+        // Every byte before `exact` is whole and belongs to this segment; blocks before `whole` hold no other bytes.
+        let exact = end.unwrap_or(completed);
+        let whole = end.map_or(block_down(completed), block_up);
+        let result = if state.position < whole {
+            self.write_blocks(state, &segment, whole)
+        } else if partial && state.written < exact {
+            self.write_partial(state, &segment, exact)
+        } else {
+            return Ok(false);
+        };
+        result.map_err(|error| self.poison(error.context("write the log")))?;
+        state.written = state.written.max(state.position.min(exact));
+        if let Some(end) = end
+            && state.position == whole
+        {
+            self.finish_segment(state, &segment, end);
+        } else {
+            self.publish_spilled(state);
+        }
+        Ok(true)
+    }
+
+    fn current_segment(&self, state: &mut SpillState) -> Option<Arc<Segment>> {
+        if state.current.is_none() {
+            let next = self.sequencer.lock().begun.pop_front()?;
+            let start = next.stream().first_position();
+            state.position = start;
+            state.written = start;
+            state.unreclaimed.push_back(Arc::clone(&next));
+            state.current = Some(next);
+        }
+        state.current.clone()
+    }
+
+    fn write_blocks(&self, state: &mut SpillState, segment: &Segment, whole: u64) -> Result<()> {
+        let at = state.position % self.ring_bytes;
+        let bytes = (whole - state.position)
+            .min(STEP_BYTES_MAX)
+            .min(self.ring_bytes - at);
+        let offset = state.position - segment.stream().base;
+        let file = segment.written_file();
+        self.ring
+            .write_to(at as usize, bytes as usize, &**file, offset)?;
+        state.position += bytes;
+        self.counters
+            .written_bytes
+            .fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn write_partial(&self, state: &mut SpillState, segment: &Segment, exact: u64) -> Result<()> {
+        let at = (state.position % self.ring_bytes) as usize;
+        let filled = (exact - state.position) as usize;
+        let block = state.scratch.bytes_mut();
+        block.fill(0);
+        let Some(front) = block.get_mut(..filled) else {
+            unreachable!("whole blocks were written before")
+        };
+        self.ring.read(at, front);
+        let offset = state.position - segment.stream().base;
+        segment
+            .written_file()
+            .write_at(offset, state.scratch.bytes())?;
+        state.written = exact;
+        self.counters
+            .written_bytes
+            .fetch_add(BLOCK_BYTES, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn finish_segment(&self, state: &mut SpillState, segment: &Arc<Segment>, end: u64) {
+        state.position = block_up(end);
+        state.written = end;
+        state.unsynced.push(Arc::clone(segment));
+        state.current = None;
+        self.publish_spilled(state);
+    }
+
+    fn publish_spilled(&self, state: &mut SpillState) {
+        self.spilled.fetch_max(state.position, Ordering::AcqRel);
+        self.walk_reclaimable(state);
+        let before = self
+            .reclaimed
+            .fetch_max(state.reclaim_position, Ordering::AcqRel);
+        if before < state.reclaim_position {
+            self.notify_progress();
+        }
+    }
+
+    /// Moves `reclaim_position` over every frame that lies wholly in blocks that are written.
+    fn walk_reclaimable(&self, state: &mut SpillState) {
+        while let Some(segment) = state.unreclaimed.front() {
+            let stream = segment.stream();
+            state.reclaim_position = state.reclaim_position.max(stream.first_position());
+            let finished = stream
+                .end_position()
+                .filter(|&end| block_up(end) <= state.position);
+            if let Some(end) = finished {
+                state.reclaim_position = block_up(end);
+                state.unreclaimed.pop_front();
+                continue;
+            }
+            while state.reclaim_position + FRAME_HEADER_BYTES as u64 <= state.position {
+                let next = state.reclaim_position + self.frame_bytes_at(state.reclaim_position);
+                if next > state.position {
+                    return;
+                }
+                state.reclaim_position = next;
+            }
+            return;
+        }
+    }
+
+    /// Length of the frame at `position`, which the ring holds and this process wrote.
+    fn frame_bytes_at(&self, position: u64) -> u64 {
+        let mut lengths = [0; 8];
+        // Frames begin at multiples of 8, so these eight bytes are not split by the ring's end.
+        let at = (position + 24) % self.ring_bytes;
+        self.ring.read(at as usize, &mut lengths);
+        let lengths = u64::from_le_bytes(lengths);
+        let pad = |bytes: u64| bytes.div_ceil(8) * 8;
+        FRAME_HEADER_BYTES as u64 + pad(lengths & 0xffff_ffff) + pad(lengths >> 32)
+    }
+
+    /// Waits a moment for a commit to complete or ring space to come free.
+    pub(crate) fn wait_progress(&self, seen: u64) {
+        self.progress_waiters.fetch_add(1, Ordering::SeqCst);
+        let mut guard = self.progress.lock();
+        if self.completed.load(Ordering::SeqCst) == seen {
+            // The bound covers the moment between a completion and its look at the waiters.
+            self.progressed
+                .wait_for(&mut guard, Duration::from_millis(1));
+        }
+        drop(guard);
+        self.progress_waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn notify_progress(&self) {
+        let _guard = self.progress.lock();
+        self.progressed.notify_all();
+    }
+}

@@ -1,0 +1,209 @@
+//! Writing and reading back while the log is open.
+
+use crate::support::*;
+use glintdb_core::ErrorKind;
+use glintdb_flash::{MemOptions, MemVolume};
+use glintdb_log::Space;
+use std::sync::Arc;
+
+#[test]
+fn committed_batches_come_back_in_order_after_a_kill() {
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = glintdb_log::Log::create(setup(&volume, &numbers, small())).unwrap();
+    let from = log.end();
+    let batches: Vec<_> = (1..=400)
+        .map(|n| match n % 3 {
+            0 => Batch::put(n, (n * 7 % 500) as usize),
+            1 => Batch::separated(n, (n * 31 % 3000) as usize),
+            _ => Batch {
+                seqno: n,
+                ops: vec![
+                    Op::Delete(b"a".to_vec()),
+                    Op::DeleteRange(b"b".to_vec(), Some(b"c".to_vec())),
+                    Op::DeleteRange(b"x".to_vec(), None),
+                ],
+            },
+        })
+        .collect();
+    for batch in &batches {
+        commit(&log, batch);
+    }
+    assert!(
+        log.stats().segments > 2 && log.stats().ring_waits > 0,
+        "the test goes round the ring: {:?}",
+        log.stats()
+    );
+    let killed = volume.kill();
+    let replay = recover(setup(&killed, &numbers, small()), from);
+    assert_eq!(replay.batches, batches);
+    assert_eq!(replay.recovered.frames, 400);
+    assert_eq!(replay.recovered.seqno_max.0, 400);
+
+    // The same again, nothing lost by recovering twice, and the log goes on.
+    commit(&replay.log, &Batch::put(401, 10));
+    let again = recover(setup(&killed.kill(), &numbers, small()), from);
+    assert_eq!(again.batches.len(), 401);
+    assert_eq!(again.batches[..400], batches);
+}
+
+#[test]
+fn values_are_read_from_the_ring_and_from_segments_one_by_one_and_in_batches() {
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = glintdb_log::Log::create(setup(&volume, &numbers, small())).unwrap();
+    let mut pointers = Vec::new();
+    for n in 1..=200 {
+        pointers.extend(commit(&log, &Batch::separated(n, n as usize * 11)).pointers);
+    }
+    let values: Vec<_> = (1..=200).map(|n| pattern(n, n as usize * 11)).collect();
+    for (pointer, value) in pointers.iter().zip(&values) {
+        assert_eq!(log.read(pointer).unwrap(), value);
+    }
+    let batch = log.read_batch(&pointers);
+    for (found, value) in batch.into_iter().zip(&values) {
+        assert_eq!(found.unwrap(), value);
+    }
+}
+
+#[test]
+fn a_batch_larger_than_the_ring_gets_a_segment_of_its_own() {
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = glintdb_log::Log::create(setup(&volume, &numbers, small())).unwrap();
+    let from = log.end();
+    let mut batches = Vec::new();
+    let mut pointers = Vec::new();
+    for n in 1..=30 {
+        let batch = match n % 5 {
+            0 => Batch::separated(n, 3_000_000 + n as usize),
+            2 => Batch::put(n, 70_000),
+            _ => Batch::separated(n, 1000),
+        };
+        pointers.push((n, commit(&log, &batch).pointers));
+        batches.push(batch);
+    }
+    assert_eq!(log.stats().large_frames, 12);
+    for (n, pointers) in &pointers {
+        for pointer in pointers {
+            let value = pattern(*n, pointer.length as usize);
+            assert_eq!(log.read(pointer).unwrap(), value);
+        }
+    }
+    let replay = recover(setup(&volume.kill(), &numbers, small()), from);
+    assert_eq!(replay.batches, batches);
+    for segment in replay.log.segments().unwrap() {
+        let report = replay.log.verify(segment.id).unwrap();
+        assert!(report.errors.is_empty(), "{:?}", report.errors);
+    }
+}
+
+#[test]
+fn a_ring_that_does_not_survive_writes_out_before_os_is_promised() {
+    let options = MemOptions {
+        ring_survives_kill: false,
+        ..MemOptions::default()
+    };
+    let (volume, numbers) = (MemVolume::with_options(options), numbers());
+    let log = glintdb_log::Log::create(setup(&volume, &numbers, small())).unwrap();
+    let from = log.end();
+    let batches: Vec<_> = (1..=300).map(|n| Batch::separated(n, 777)).collect();
+    for (n, batch) in batches.iter().enumerate() {
+        commit(&log, batch);
+        if n % 37 == 0 {
+            let replay = recover(setup(&volume.kill(), &numbers, small()), from);
+            assert_eq!(replay.batches, batches[..=n]);
+        }
+    }
+}
+
+#[test]
+fn sealing_begins_a_new_segment_and_old_ones_go_when_no_view_holds_them() {
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = glintdb_log::Log::create(setup(&volume, &numbers, small())).unwrap();
+    let first = commit(&log, &Batch::separated(1, 100));
+    let error = log.delete(first.lsn.segment).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    seal(&log);
+    let second = commit(&log, &Batch::separated(2, 100));
+    assert!(second.lsn.segment > first.lsn.segment);
+    let view = log.view();
+    log.delete(first.lsn.segment).unwrap();
+    assert_eq!(
+        log.delete(first.lsn.segment).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    assert!(log.read(&first.pointers[0]).is_err());
+    assert_eq!(
+        log.read_in(&view, &first.pointers[0]).unwrap(),
+        pattern(1, 100)
+    );
+    assert_eq!(
+        log.read_batch_in(&view, &[second.pointers[0], first.pointers[0]])
+            .into_iter()
+            .map(|value| value.unwrap().to_vec())
+            .collect::<Vec<_>>(),
+        [pattern(2, 100), pattern(1, 100)]
+    );
+    assert_eq!(log.remove_doomed().unwrap(), 1);
+    drop(view);
+    assert_eq!(log.remove_doomed().unwrap(), 0);
+    let replay = recover(setup(&volume.kill(), &numbers, small()), second.lsn);
+    assert_eq!(replay.batches, [Batch::separated(2, 100)]);
+}
+
+#[test]
+fn many_threads_append_at_once_and_none_is_lost() {
+    use parking_lot::Mutex;
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = Arc::new(glintdb_log::Log::create(setup(&volume, &numbers, small())).unwrap());
+    let from = log.end();
+    // As the engine: one lock gives sequence number and place, another publishes in order.
+    let sequencer = Mutex::new(0u64);
+    let published = (Mutex::new(0u64), parking_lot::Condvar::new());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut frame = glintdb_log::FrameBuilder::new();
+                for n in 0..300u64 {
+                    let length = (n * 13 % 2000) as usize;
+                    Batch::separated(n, length).build(&mut frame);
+                    let (reservation, seqno) = loop {
+                        let mut next = sequencer.lock();
+                        match log.reserve(frame.frame_bytes(), Space::Normal) {
+                            Ok(reservation) => {
+                                *next += 1;
+                                break (reservation, *next);
+                            }
+                            Err(reason) => {
+                                drop(next);
+                                log.wait(reason, Space::Normal).unwrap();
+                            }
+                        }
+                    };
+                    log.copy(&reservation, &mut frame, glintdb_core::SeqNum(seqno));
+                    let mut turn = published.0.lock();
+                    while *turn + 1 != seqno {
+                        published.1.wait(&mut turn);
+                    }
+                    log.complete(&reservation);
+                    *turn = seqno;
+                    drop(turn);
+                    published.1.notify_all();
+                    let pointer = frame.pointers(&reservation).next().unwrap();
+                    if n % 50 == 0 {
+                        log.sync(reservation.end()).unwrap();
+                        assert!(log.durable() >= reservation.end());
+                    }
+                    assert_eq!(log.read(&pointer).unwrap(), pattern(n, length));
+                }
+            });
+        }
+        scope.spawn(|| {
+            while *published.0.lock() < 1200 {
+                log.spill_step().unwrap();
+                std::thread::yield_now();
+            }
+        });
+    });
+    let replay = recover(setup(&volume.kill(), &numbers, small()), from);
+    let seqnos: Vec<_> = replay.batches.iter().map(|batch| batch.seqno).collect();
+    assert_eq!(seqnos, (1..=1200).collect::<Vec<_>>());
+}

@@ -1,0 +1,349 @@
+//! Kills and power cuts at every operation of a life of the log, recovery's own operations included; errors at every operation.
+
+use crate::support::*;
+use glintdb_core::{ErrorKind, Result};
+use glintdb_flash::{CrashMode, Fault, FaultKind, MemOptions, MemVolume, Volume};
+use glintdb_log::{Log, LogOptions, Lsn, Space};
+use std::sync::Arc;
+
+/// What a life of the log promised before it ended.
+#[derive(Default)]
+struct Promises {
+    from: Option<Lsn>,
+    committed: Vec<Batch>,
+    /// The first so many survive a kill.
+    os: usize,
+    /// The first so many survive a power cut.
+    synced: usize,
+}
+
+fn options() -> LogOptions {
+    LogOptions {
+        segment_bytes: 32 << 10,
+        ring_bytes: 64 << 10,
+        reserve_segments: 1,
+    }
+}
+
+/// A life with everything in it: small and large batches, separated values, syncs, spills, seals, a close.
+fn live(volume: &Arc<MemVolume>, numbers: &Arc<Numbers>, promises: &mut Promises) -> Result<()> {
+    let log = Log::create(setup(volume, numbers, options()))?;
+    promises.from = Some(log.end());
+    go_on(volume, &log, promises, 1, 46)?;
+    log.close()
+}
+
+fn go_on(
+    volume: &MemVolume,
+    log: &Log,
+    promises: &mut Promises,
+    first: u64,
+    last: u64,
+) -> Result<()> {
+    for n in first..=last {
+        let batch = match n % 23 {
+            5 => Batch::separated(n, 20_000),
+            7 | 12 => Batch::put(n, 2500),
+            n if n % 2 == 0 => Batch::separated(n, 1500),
+            _ => Batch::put(n, 300),
+        };
+        // Whether a commit that fails is there is unknown.
+        promises.committed.push(batch.clone());
+        let committed = try_commit(log, &batch, Space::Normal)?;
+        // A copy into memory cannot fail: ask whether the power was still there, or this acknowledges what nobody did.
+        volume.list()?;
+        promises.os = promises.committed.len();
+        if n % 6 == 0 {
+            log.sync(committed.end)?;
+            promises.synced = promises.os;
+        }
+        if n % 4 == 0 {
+            log.spill_step()?;
+        }
+        if n % 9 == 0 && log.prepare_due() {
+            log.prepare_step(Space::Normal)?;
+        }
+    }
+    Ok(())
+}
+
+fn check(batches: &[Batch], promises: &Promises, promised: usize, context: &str) {
+    assert!(
+        batches.len() >= promised,
+        "{context}: {promised} batches promised, {} there",
+        batches.len()
+    );
+    assert_eq!(
+        batches,
+        &promises.committed[..batches.len()],
+        "{context}: a prefix of what was committed"
+    );
+}
+
+fn fail_at(volume: &MemVolume, at_operation: u64, kind: FaultKind, sticky: bool) {
+    volume.fail(Fault {
+        at_operation,
+        kind,
+        sticky,
+    });
+}
+
+fn operations_of_a_life() -> u64 {
+    let (volume, mut promises) = (MemVolume::new(), Promises::default());
+    live(&volume, &numbers(), &mut promises).unwrap();
+    assert_eq!(promises.os, 46);
+    volume.operation_count()
+}
+
+#[test]
+fn a_kill_at_any_operation_loses_nothing_acknowledged() {
+    for ring_survives_kill in [true, false] {
+        for at in 0..operations_of_a_life() {
+            let options_mem = MemOptions {
+                ring_survives_kill,
+                seed: at,
+                ..MemOptions::default()
+            };
+            let (volume, numbers) = (MemVolume::with_options(options_mem), numbers());
+            fail_at(&volume, at, FaultKind::PowerOff, false);
+            let mut promises = Promises::default();
+            drop(live(&volume, &numbers, &mut promises));
+            let Some(from) = promises.from else { continue };
+            let killed = volume.kill();
+            let replay = try_recover(setup(&killed, &numbers, options()), from, &[])
+                .unwrap_or_else(|error| panic!("kill at {at}: {error}"));
+            check(
+                &replay.batches,
+                &promises,
+                promises.os,
+                &format!("kill at {at}"),
+            );
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_operation_keeps_what_was_synced_and_leaves_no_hole() {
+    for at in 0..operations_of_a_life() {
+        let (volume, numbers) = (MemVolume::new(), numbers());
+        fail_at(&volume, at, FaultKind::PowerOff, false);
+        let mut promises = Promises::default();
+        drop(live(&volume, &numbers, &mut promises));
+        let Some(from) = promises.from else { continue };
+        let modes = [
+            CrashMode::LoseUnsynced,
+            CrashMode::KeepUnsynced,
+            CrashMode::Random { seed: at },
+            CrashMode::Random { seed: at + 10_000 },
+            CrashMode::Random { seed: at + 20_000 },
+        ];
+        for mode in modes {
+            let context = format!("power cut at {at}, {mode:?}");
+            let cut = volume.crash(mode);
+            let replay = try_recover(setup(&cut, &numbers, options()), from, &[])
+                .unwrap_or_else(|error| panic!("{context}: {error}"));
+            check(&replay.batches, &promises, promises.synced, &context);
+            // Opened once, it is durable, and a second cut changes nothing.
+            let again = cut.crash(CrashMode::LoseUnsynced);
+            let again = try_recover(setup(&again, &numbers, options()), from, &[])
+                .unwrap_or_else(|error| panic!("{context}, again: {error}"));
+            assert_eq!(again.batches, replay.batches, "{context}, again");
+        }
+    }
+}
+
+#[test]
+fn a_crash_in_the_middle_of_recovery_loses_nothing() {
+    for at in (0..operations_of_a_life()).step_by(13) {
+        let (volume, numbers) = (MemVolume::new(), numbers());
+        fail_at(&volume, at, FaultKind::PowerOff, false);
+        let mut promises = Promises::default();
+        drop(live(&volume, &numbers, &mut promises));
+        let Some(from) = promises.from else { continue };
+        let (killed, cut) = (volume.kill(), volume.crash(CrashMode::Random { seed: at }));
+        for (first, promised) in [(killed, promises.os), (cut, promises.synced)] {
+            let whole = first.kill();
+            let expected = recover(setup(&whole, &numbers, options()), from).batches;
+            assert!(expected.len() >= promised);
+            for step in 0..whole.operation_count() {
+                let torn = first.kill();
+                fail_at(&torn, step, FaultKind::PowerOff, false);
+                drop(try_recover(setup(&torn, &numbers, options()), from, &[]));
+                let context = format!("crash at {at}, then at {step} of recovery");
+                // A power cut after a kill takes what nobody synced, until recovery has.
+                for (second, promised) in [
+                    (torn.kill(), promised),
+                    (torn.crash(CrashMode::LoseUnsynced), promises.synced),
+                    (
+                        torn.crash(CrashMode::Random { seed: step }),
+                        promises.synced,
+                    ),
+                ] {
+                    let replay = try_recover(setup(&second, &numbers, options()), from, &[])
+                        .unwrap_or_else(|error| panic!("{context}: {error}"));
+                    check(&replay.batches, &promises, promised, &context);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn many_lives_one_after_the_other_keep_every_promise() {
+    for seed in 0..60u64 {
+        let numbers = numbers();
+        let mut volume = MemVolume::new();
+        let log = Log::create(setup(&volume, &numbers, options())).unwrap();
+        let mut promises = Promises {
+            from: Some(log.end()),
+            ..Promises::default()
+        };
+        let from = log.end();
+        go_on(&volume, &log, &mut promises, 1, 10).unwrap();
+        drop(log);
+        for life in 0..8u64 {
+            let dice = seed * 1000 + life;
+            let replay = recover(setup(&volume, &numbers, options()), from);
+            promises.committed.truncate(replay.batches.len());
+            promises.synced = replay.batches.len();
+            promises.os = replay.batches.len();
+            let next = promises.committed.len() as u64 + 1;
+            let operations = volume.operation_count();
+            fail_at(
+                &volume,
+                operations + dice * 7919 % 120,
+                FaultKind::PowerOff,
+                false,
+            );
+            drop(go_on(&volume, &replay.log, &mut promises, next, next + 30));
+            let (after, promised) = if dice % 3 == 0 {
+                (volume.kill(), promises.os)
+            } else {
+                (
+                    volume.crash(CrashMode::Random { seed: dice }),
+                    promises.synced,
+                )
+            };
+            drop(replay);
+            volume = after;
+            let context = format!("seed {seed}, life {life}");
+            let replay = try_recover(setup(&volume.kill(), &numbers, options()), from, &[])
+                .unwrap_or_else(|error| panic!("{context}: {error}"));
+            check(&replay.batches, &promises, promised, &context);
+        }
+    }
+}
+
+#[test]
+fn a_failed_operation_gives_an_error_poisons_at_most_and_loses_nothing() {
+    for kind in [FaultKind::Io, FaultKind::SyncLosesData] {
+        for at in 0..operations_of_a_life() {
+            let (volume, numbers) = (MemVolume::new(), numbers());
+            fail_at(&volume, at, kind, false);
+            let context = format!("{kind:?} at {at}");
+            let log = match Log::create(setup(&volume, &numbers, options())) {
+                Ok(log) => log,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Io, "{context}");
+                    continue;
+                }
+            };
+            let mut promises = Promises {
+                from: Some(log.end()),
+                ..Promises::default()
+            };
+            let from = log.end();
+            if let Err(error) = go_on(&volume, &log, &mut promises, 1, 46) {
+                assert!(
+                    matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned),
+                    "{context}: {error}"
+                );
+                if log.check().is_err() {
+                    let batch = Batch::put(1000, 1);
+                    let error = try_commit(&log, &batch, Space::Normal).unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::Poisoned, "{context}");
+                    assert_eq!(log.sync_all().unwrap_err().kind(), ErrorKind::Poisoned);
+                }
+            }
+            volume.clear_faults();
+            drop(log);
+            let killed = volume.kill();
+            let replay = try_recover(setup(&killed, &numbers, options()), from, &[])
+                .unwrap_or_else(|error| panic!("{context}: {error}"));
+            check(&replay.batches, &promises, promises.os, &context);
+            let cut = volume.crash(CrashMode::LoseUnsynced);
+            let replay = try_recover(setup(&cut, &numbers, options()), from, &[])
+                .unwrap_or_else(|error| panic!("{context}, cut: {error}"));
+            check(&replay.batches, &promises, promises.synced, &context);
+        }
+    }
+}
+
+#[test]
+fn reads_go_on_after_a_failed_write() {
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = Log::create(setup(&volume, &numbers, options())).unwrap();
+    let pointers: Vec<_> = (1..=30)
+        .map(|n| commit(&log, &Batch::separated(n, 1000)).pointers[0])
+        .collect();
+    fail_at(
+        &volume,
+        volume.operation_count(),
+        FaultKind::SyncLosesData,
+        false,
+    );
+    assert_eq!(log.sync_all().unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(log.sync_all().unwrap_err().kind(), ErrorKind::Poisoned);
+    for (n, pointer) in (1..=30).zip(&pointers) {
+        assert_eq!(log.read(pointer).unwrap(), pattern(n, 1000));
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_commits_takes_deletes_and_recovers_when_there_is_room() {
+    let mem = MemOptions {
+        capacity_bytes: Some(300 << 10),
+        ..MemOptions::default()
+    };
+    let (volume, numbers) = (MemVolume::with_options(mem), numbers());
+    let log = Log::create(setup(&volume, &numbers, options())).unwrap();
+    log.prepare_step(Space::Normal).unwrap();
+    let from = log.end();
+    let mut kept = Vec::new();
+    let full = loop {
+        let batch = Batch::separated(kept.len() as u64 + 1, 1000);
+        match try_commit(&log, &batch, Space::Normal) {
+            Ok(_) => kept.push(batch),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::NoSpace, "{full}");
+    assert!(kept.len() > 100);
+    // Deletes get a segment of the reserve; commits still do not.
+    for _ in 0..5 {
+        let batch = Batch {
+            seqno: kept.len() as u64 + 1,
+            ops: vec![Op::Delete(b"key".to_vec())],
+        };
+        try_commit(&log, &batch, Space::Reserve).unwrap();
+        kept.push(batch);
+        let put = Batch::put(9999, 1000);
+        let error = try_commit(&log, &put, Space::Normal).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+    }
+    log.sync_all().unwrap();
+    // A large batch needs a segment and the one after: nothing happens to the log when there is none.
+    let large = Batch::separated(9999, 200_000);
+    let error = try_commit(&log, &large, Space::Normal).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    log.check().unwrap();
+    let replay = recover(setup(&volume.kill(), &numbers, options()), from);
+    assert_eq!(replay.batches, kept);
+    // Room again: an old segment goes.
+    volume.set_capacity_bytes(Some(1 << 20));
+    let batch = Batch::put(kept.len() as u64 + 1, 1000);
+    try_commit(&log, &batch, Space::Normal).unwrap();
+    kept.push(batch);
+    let replay = recover(setup(&volume.kill(), &numbers, options()), from);
+    assert_eq!(replay.batches, kept);
+}

@@ -1,0 +1,12 @@
+//! Tests of the data log over a simulated volume.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+mod append;
+mod crash;
+mod recovery;
+mod support;

@@ -1,0 +1,333 @@
+//! What is there after a kill, a power cut, rot and a cut file.
+
+use crate::support::*;
+use glintdb_core::{ErrorKind, FileId, FileKind, SegmentId, SeqNum};
+use glintdb_flash::{CrashMode, MemVolume, Volume};
+use glintdb_log::{FrameBuilder, Log, LogOptions, Lsn, Space};
+use std::sync::Arc;
+
+fn log_file(id: SegmentId) -> FileId {
+    FileId::new(FileKind::Log, id.0)
+}
+
+/// A log of one segment with `count` batches, and where each ends.
+fn one_segment(
+    count: u64,
+) -> (
+    Arc<MemVolume>,
+    Arc<Numbers>,
+    Log,
+    Lsn,
+    Vec<(Batch, Committed)>,
+) {
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = Log::create(setup(&volume, &numbers, small())).unwrap();
+    let from = log.end();
+    let committed = (1..=count)
+        .map(|n| {
+            let batch = match n % 3 {
+                0 => Batch::put(n, 20 + n as usize),
+                1 => Batch::separated(n, 60 + n as usize),
+                _ => Batch {
+                    seqno: n,
+                    ops: vec![Op::Delete(pattern(n, 10))],
+                },
+            };
+            let committed = commit(&log, &batch);
+            (batch, committed)
+        })
+        .collect();
+    (volume, numbers, log, from, committed)
+}
+
+fn batches(committed: &[(Batch, Committed)]) -> Vec<Batch> {
+    committed.iter().map(|(batch, _)| batch.clone()).collect()
+}
+
+#[test]
+fn a_frame_never_copied_is_the_tail_and_what_follows_it_goes_for_good() {
+    let (volume, numbers, log, from, committed) = one_segment(20);
+    let mut frame = FrameBuilder::new();
+    Batch::put(21, 50).build(&mut frame);
+    let hole = log.reserve(frame.frame_bytes(), Space::Normal).unwrap();
+    Batch::put(22, 60).build(&mut frame);
+    let behind = log.reserve(frame.frame_bytes(), Space::Normal).unwrap();
+    log.copy(&behind, &mut frame, SeqNum(22));
+    drop(hole);
+    let killed = volume.kill();
+    let replay = recover(setup(&killed, &numbers, small()), from);
+    assert_eq!(replay.batches, batches(&committed));
+    // The log goes on; what stood behind the hole does not come back, however often it is opened.
+    commit(&replay.log, &Batch::put(21, 70));
+    let killed = killed.kill();
+    let again = recover(setup(&killed, &numbers, small()), from);
+    assert_eq!(again.batches.len(), 21);
+    assert_eq!(again.batches[20], Batch::put(21, 70));
+}
+
+#[test]
+fn damage_before_a_durable_claim_is_corruption_and_changes_nothing() {
+    let (volume, numbers, log, from, committed) = one_segment(20);
+    log.sync_all().unwrap();
+    let claim = commit(&log, &Batch::put(21, 10));
+    let damaged = volume.kill();
+    // The ring still heals it; without the ring it is seen.
+    let place = committed[7].1.lsn;
+    damaged
+        .flip_bits(log_file(place.segment), u64::from(place.offset) + 45, 4)
+        .unwrap();
+    let healed = recover(setup(&damaged.kill(), &numbers, small()), from);
+    assert_eq!(healed.batches.len(), 21);
+
+    log.spill_step().unwrap();
+    let next = commit(&log, &Batch::put(22, 9000));
+    log.sync_all().unwrap();
+    let damaged = volume.kill();
+    damaged.remove_ring().unwrap();
+    damaged
+        .flip_bits(log_file(place.segment), u64::from(place.offset) + 45, 4)
+        .unwrap();
+    for _ in 0..2 {
+        let error = try_recover(setup(&damaged, &numbers, small()), from, &[])
+            .err()
+            .unwrap();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        let file = log_file(place.segment).to_string();
+        assert_eq!(error.place(), Some((&*file, u64::from(place.offset))));
+        assert!(
+            error.to_string().contains(&claim.lsn.to_string()),
+            "{error}"
+        );
+    }
+    damaged
+        .flip_bits(log_file(place.segment), u64::from(place.offset) + 45, 4)
+        .unwrap();
+    let replay = recover(setup(&damaged, &numbers, small()), from);
+    assert_eq!(replay.batches.len(), 22);
+    assert_eq!(replay.ends[21], next.end);
+}
+
+#[test]
+fn damage_behind_the_last_durable_claim_is_the_tail() {
+    let (volume, numbers, log, from, committed) = one_segment(20);
+    log.sync_all().unwrap();
+    let damaged = volume.kill();
+    damaged.remove_ring().unwrap();
+    let place = committed[7].1.lsn;
+    damaged
+        .flip_bits(log_file(place.segment), u64::from(place.offset) + 45, 4)
+        .unwrap();
+    // No frame was written after the sync: nothing says that this one was durable.
+    let replay = recover(setup(&damaged, &numbers, small()), from);
+    assert_eq!(replay.batches, batches(&committed[..7]));
+}
+
+#[test]
+fn a_claim_in_the_ring_or_in_a_later_segment_is_found_too() {
+    for later_segment in [false, true] {
+        let (volume, numbers, log, from, committed) = one_segment(20);
+        log.sync_all().unwrap();
+        seal(&log);
+        if later_segment {
+            commit(&log, &Batch::put(21, 100));
+            log.sync_all().unwrap();
+        } else {
+            while log.spill_step().unwrap() {}
+            commit(&log, &Batch::put(21, 100));
+        }
+        let damaged = volume.kill();
+        let place = committed[3].1.lsn;
+        let file = damaged.open(log_file(place.segment)).unwrap();
+        file.write_at(u64::from(place.offset), &[0; 8]).unwrap();
+        // Rot in the ring's copy as well.
+        let ring = damaged.ring(64 << 10).unwrap();
+        ring.write(place.offset as usize, &[0; 8]);
+        drop(ring);
+        let error = try_recover(setup(&damaged, &numbers, small()), from, &[])
+            .err()
+            .unwrap();
+        assert_eq!(
+            error.kind(),
+            ErrorKind::Corruption,
+            "{later_segment}: {error}"
+        );
+    }
+}
+
+#[test]
+fn after_a_clean_close_every_flipped_bit_is_found_or_harmless() {
+    let (volume, numbers, log, from, committed) = one_segment(9);
+    log.close().unwrap();
+    let closed = volume.crash(CrashMode::LoseUnsynced);
+    closed.remove_ring().unwrap();
+    let (file, end) = (log_file(from.segment), log.end().offset);
+    let expected = batches(&committed);
+    let mut harmless = 0;
+    for byte in 0..u64::from(end) {
+        if (64..4096).contains(&byte) {
+            continue;
+        }
+        for bit in 0..8 {
+            let damaged = closed.kill();
+            damaged.flip_bits(file, byte, 1 << bit).unwrap();
+            match try_recover(setup(&damaged, &numbers, small()), from, &[]) {
+                Err(error) => assert!(
+                    matches!(
+                        error.kind(),
+                        ErrorKind::Corruption | ErrorKind::UnsupportedFormat
+                    ),
+                    "byte {byte}: {error}"
+                ),
+                Ok(replay) => {
+                    // The mark itself, and padding.
+                    assert_eq!(replay.batches, expected, "byte {byte} bit {bit}");
+                    harmless += 1;
+                }
+            }
+        }
+    }
+    let mark_and_padding = 40 + 9 * 14;
+    assert!(harmless <= mark_and_padding * 8, "{harmless}");
+}
+
+#[test]
+fn a_log_cut_at_any_byte_gives_the_frames_that_are_whole() {
+    let (volume, numbers, log, from, committed) = one_segment(12);
+    // Written but never synced: no claims.
+    log.verify(from.segment).unwrap();
+    let end = log.end();
+    let file = log_file(from.segment);
+    for cut in u64::from(from.offset)..=u64::from(end.offset) {
+        let torn = volume.kill();
+        torn.remove_ring().unwrap();
+        torn.open(file).unwrap().set_len(cut).unwrap();
+        let whole = committed
+            .iter()
+            .filter(|(_, c)| u64::from(c.end.offset) <= cut)
+            .count();
+        let replay = recover(setup(&torn, &numbers, small()), from);
+        assert_eq!(replay.batches, batches(&committed[..whole]), "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_log_cut_before_a_durable_claim_is_corruption_where_the_claim_is_still_there() {
+    let (volume, numbers, log, from, committed) = one_segment(12);
+    seal(&log);
+    log.sync_all().unwrap();
+    commit(&log, &Batch::put(13, 10));
+    log.sync_all().unwrap();
+    let file = log_file(from.segment);
+    for (_, place) in &committed {
+        let torn = volume.kill();
+        torn.remove_ring().unwrap();
+        let cut = u64::from(place.lsn.offset);
+        torn.open(file).unwrap().set_len(cut).unwrap();
+        let error = try_recover(setup(&torn, &numbers, small()), from, &[])
+            .err()
+            .unwrap();
+        assert_eq!(error.place(), Some((&*file.to_string(), cut)), "{error}");
+    }
+}
+
+#[test]
+fn a_missing_or_foreign_segment_is_named() {
+    let (volume, numbers, log, from, _) = one_segment(3);
+    seal(&log);
+    let second = commit(&log, &Batch::put(4, 10));
+    let missing = volume.kill();
+    missing.delete(log_file(second.lsn.segment)).unwrap();
+    let error = try_recover(setup(&missing, &numbers, small()), from, &[])
+        .err()
+        .unwrap();
+    assert_eq!(
+        error.place(),
+        Some((&*log_file(second.lsn.segment).to_string(), 0))
+    );
+    let mut foreign = setup(&volume.kill(), &numbers, small());
+    foreign.db = glintdb_core::DbId([9; 16]);
+    let error = try_recover(foreign, from, &[]).err().unwrap();
+    assert!(error.to_string().contains("database id"), "{error}");
+    let error = try_recover(
+        setup(&volume.kill(), &numbers, small()),
+        from,
+        &[SegmentId(999)],
+    )
+    .err()
+    .unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+}
+
+#[test]
+fn replay_begins_where_it_is_told_and_removes_what_nobody_names() {
+    let (volume, numbers, log, from, committed) = one_segment(10);
+    seal(&log);
+    let later: Vec<_> = (11..=14).map(|n| Batch::separated(n, 99)).collect();
+    let places: Vec<_> = later.iter().map(|batch| commit(&log, batch)).collect();
+    log.sync_all().unwrap();
+
+    let middle = committed[4].1.end;
+    let replay = recover(setup(&volume.kill(), &numbers, small()), middle);
+    assert_eq!(replay.batches[..5], batches(&committed)[5..]);
+    assert_eq!(replay.batches[5..], later);
+    assert_eq!(replay.recovered.end, places[3].end);
+
+    // From the second segment on, the first is not needed unless it holds live values.
+    let pointer = committed[0].1.pointers[0];
+    for live in [false, true] {
+        let volume = volume.kill();
+        let live: Vec<_> = live.then_some(from.segment).into_iter().collect();
+        let replay = try_recover(setup(&volume, &numbers, small()), places[1].end, &live).unwrap();
+        assert_eq!(replay.batches, later[2..]);
+        let kept = volume.list().unwrap().contains(&log_file(from.segment));
+        assert_eq!(kept, !live.is_empty());
+        assert_eq!(replay.log.read(&pointer).is_ok(), !live.is_empty());
+    }
+}
+
+#[test]
+fn the_ring_changes_its_size_only_after_it_was_emptied() {
+    let (volume, numbers, log, from, committed) = one_segment(30);
+    drop(log);
+    let options = LogOptions {
+        ring_bytes: 256 << 10,
+        ..small()
+    };
+    let killed = volume.kill();
+    let replay = recover(setup(&killed, &numbers, options), from);
+    assert_eq!(replay.batches, batches(&committed));
+    assert!(replay.recovered.ring_bytes > 0);
+    assert_eq!(killed.existing_ring_bytes().unwrap(), Some(256 << 10));
+    commit(&replay.log, &Batch::put(31, 100));
+    drop(replay);
+    let again = recover(setup(&killed.kill(), &numbers, small()), from);
+    assert_eq!(again.batches.len(), 31);
+}
+
+#[test]
+fn synced_commits_survive_a_power_cut_that_takes_everything_else() {
+    let (volume, numbers, log, from, committed) = one_segment(15);
+    log.sync(committed[9].1.end).unwrap();
+    assert!(log.durable() >= committed[9].1.end);
+    for n in 16..=120 {
+        commit(&log, &Batch::separated(n, 800));
+    }
+    let lost = volume.crash(CrashMode::LoseUnsynced);
+    let replay = recover(setup(&lost, &numbers, small()), from);
+    assert!(replay.batches.len() >= 15);
+    assert_eq!(replay.batches[..15], batches(&committed));
+    let synced = log.end();
+    log.sync(synced).unwrap();
+    let lost = volume.crash(CrashMode::LoseUnsynced);
+    let replay = recover(setup(&lost, &numbers, small()), from);
+    assert_eq!(replay.batches.len(), 120);
+    // What recovery found is durable when it returns, also what the killed process never synced.
+    let (volume, numbers, log, from, committed) = one_segment(40);
+    drop(log);
+    let killed = volume.kill();
+    let replay = recover(setup(&killed, &numbers, small()), from);
+    drop(replay);
+    let lost = killed.crash(CrashMode::LoseUnsynced);
+    let replay = recover(setup(&lost, &numbers, small()), from);
+    assert_eq!(replay.batches, batches(&committed));
+}

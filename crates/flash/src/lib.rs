@@ -15,6 +15,7 @@
 
 mod batch;
 mod buffer;
+mod clock;
 mod dir;
 mod mem;
 mod ring;
@@ -22,6 +23,7 @@ mod uring;
 pub mod volume;
 
 pub use buffer::{AlignedBuffer, BufferPool, DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
+pub use clock::{ManualClock, SystemClock};
 pub use dir::{DirOptions, DirVolume, DirectIo, ReadEngine};
 pub use mem::{
     CrashMode, Fault, FaultKind, MemOptions, MemVolume, Operation, OperationKind, SECTOR_BYTES,

@@ -1,11 +1,11 @@
 //! A key block in memory: an image that is searched where it lies, without being unpacked.
 //!
-//! Immutable, shared by reference count. Invariants: 1. the checksum of what was read was checked before a [`Block`] was made of it; 2. the arrays behind the
-//! entries lie inside the image ([`Layout::parse`]); everything else in an image may still be hostile, so reading it is checked and gives
+//! Immutable, shared by reference count. Invariants: 1. the checksum of what was read was checked before a [`Block`] was made of it; 2. the arrays lie
+//! inside the image ([`Layout::parse`]); everything else in an image may still be hostile, so reading it is checked and gives
 //! [`Malformed`], never a panic.
 //!
-//! Image: header (24 bytes), entries, then at the end of the used part three arrays: sequence numbers (`seqno_width` bytes each, what is to be added to the
-//! block's smallest), heads (u32) and offsets (u16) of the restart points. See `docs/format/table.md`.
+//! Image: header (28 bytes), heads (u32) and offsets (u16) of the restart points, entries. What a search touches first lies together at the front, and a sequence
+//! number lies in its entry, because in a cache of many blocks each cache line costs 100 ns or more. See `docs/format/table.md`.
 
 use super::format::{BLOCK_HEADER_BYTES, RESTART_BYTES};
 use bytes::Bytes;
@@ -55,7 +55,7 @@ impl StoredBlock {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Malformed;
 
-/// The fixed part of an image, and where its arrays are.
+/// The fixed part of an image, and where its parts are.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Layout {
     pub(super) entries: usize,
@@ -64,11 +64,11 @@ pub(super) struct Layout {
     pub(super) prefix_bytes: usize,
     pub(super) seqno_base: u64,
     pub(super) seqno_width: usize,
-    /// End of the entries, start of the sequence numbers.
-    pub(super) entries_end: usize,
-    pub(super) heads_at: usize,
+    /// End of the restart points' heads, start of their offsets.
     pub(super) offsets_at: usize,
-    /// End of the arrays.
+    /// End of the arrays, start of the entries.
+    pub(super) entries_at: usize,
+    /// End of the entries.
     pub(super) used: usize,
 }
 
@@ -76,34 +76,35 @@ impl Layout {
     #[inline]
     pub(super) fn parse(image: &[u8]) -> Option<Layout> {
         let header: &[u8; BLOCK_HEADER_BYTES] = image.first_chunk()?;
-        let seqno_width = usize::from(header[5]);
-        let entries = usize::from(u16::from_le_bytes([header[6], header[7]]));
-        let interval = usize::from(header[8]);
-        let prefix_bytes = usize::from(u16::from_le_bytes([header[10], header[11]]));
-        let used = u32::from_le_bytes([header[12], header[13], header[14], header[15]]) as usize;
+        let u16_at = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
+        let restarts = u16_at(10);
+        let used = u32::from_le_bytes([header[16], header[17], header[18], header[19]]) as usize;
         let (_, base) = header.split_last_chunk::<8>()?;
-        if entries == 0 || interval == 0 || seqno_width > 8 || used > image.len() {
-            return None;
-        }
-        let restarts = entries.div_ceil(interval);
-        let offsets_at = used.checked_sub(restarts * 2)?;
-        let heads_at = offsets_at.checked_sub(restarts * 4)?;
-        let entries_end = heads_at.checked_sub(entries * seqno_width)?;
-        (entries_end > BLOCK_HEADER_BYTES).then_some(Layout {
-            entries,
-            interval,
+        let offsets_at = BLOCK_HEADER_BYTES + restarts * 4;
+        let layout = Layout {
+            entries: u16_at(8),
+            interval: usize::from(header[6]),
             restarts,
-            prefix_bytes,
+            prefix_bytes: u16_at(12),
             seqno_base: u64::from_le_bytes(*base),
-            seqno_width,
-            entries_end,
-            heads_at,
+            seqno_width: usize::from(header[5]),
             offsets_at,
+            entries_at: offsets_at + restarts * 2,
             used,
-        })
+        };
+        let sound = restarts > 0
+            && layout.entries_at < used
+            && used <= image.len()
+            && layout.seqno_width <= 8;
+        sound.then_some(layout)
     }
 
-    /// Bytes of an image of that shape, padding not counted.
+    /// Whether the counts fit each other; checked once, when a block enters memory.
+    fn is_consistent(&self) -> bool {
+        self.interval > 0 && self.restarts == self.entries.div_ceil(self.interval)
+    }
+
+    /// Bytes of an image of that shape, padding not counted; `entry_bytes` are those of the entries without their sequence numbers.
     #[inline]
     pub(super) fn used_bytes(
         entry_bytes: usize,
@@ -121,6 +122,8 @@ impl Layout {
 /// One entry as it lies in an image: positions are offsets in the image.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawEntry {
+    /// Where it begins: with its sequence number.
+    pub(super) at: usize,
     pub(super) kind: u8,
     pub(super) shared: usize,
     pub(super) suffix_at: usize,
@@ -151,11 +154,11 @@ fn varint32(bytes: &[u8], at: &mut usize) -> Option<usize> {
 }
 
 impl RawEntry {
-    /// Reads the entry at `at`; `entries` ends where the entries end.
+    /// Reads the entry at `at`, which begins with a sequence number of `seqno_width` bytes; `entries` ends where the entries end.
     #[inline]
-    pub(super) fn parse(entries: &[u8], at: usize) -> Option<RawEntry> {
-        let mut position = at;
-        let (tag, suffix, value) = match entries.get(at..at.checked_add(3)?) {
+    pub(super) fn parse(entries: &[u8], at: usize, seqno_width: usize) -> Option<RawEntry> {
+        let mut position = at + seqno_width;
+        let (tag, suffix, value) = match entries.get(position..position + 3) {
             // Nearly always all three lengths take one byte.
             Some(&[tag, suffix, value]) if (tag | suffix | value) < 0x80 => {
                 position += if tag & 3 == KIND_INLINE { 3 } else { 2 };
@@ -182,6 +185,7 @@ impl RawEntry {
         let value_at = position + suffix;
         let end = value_at + value_bytes;
         (end <= entries.len()).then_some(RawEntry {
+            at,
             kind,
             shared: tag >> 2,
             suffix_at: position,
@@ -246,7 +250,7 @@ impl<'a> View<'a> {
     /// With the layout parsed before.
     #[inline]
     pub(super) fn of(image: &'a [u8], layout: Layout) -> Result<View<'a>, Malformed> {
-        let entries = image.get(..layout.entries_end).ok_or(Malformed)?;
+        let entries = image.get(..layout.used).ok_or(Malformed)?;
         Ok(View {
             image,
             layout,
@@ -256,7 +260,7 @@ impl<'a> View<'a> {
 
     #[inline]
     pub(super) fn entry(&self, at: usize) -> Result<RawEntry, Malformed> {
-        RawEntry::parse(self.entries, at).ok_or(Malformed)
+        RawEntry::parse(self.entries, at, self.layout.seqno_width).ok_or(Malformed)
     }
 
     #[inline]
@@ -267,7 +271,7 @@ impl<'a> View<'a> {
     /// The block's first key.
     #[inline]
     pub(super) fn first_key(&self) -> Result<&'a [u8], Malformed> {
-        let first = self.entry(BLOCK_HEADER_BYTES)?;
+        let first = self.entry(self.layout.entries_at)?;
         if first.shared != 0 {
             return Err(Malformed);
         }
@@ -283,20 +287,15 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Sequence number of the entry that stands at `ordinal`.
+    /// Sequence number of an entry.
     #[inline]
-    pub(super) fn seqno(&self, ordinal: usize) -> Result<SeqNum, Malformed> {
-        let width = self.layout.seqno_width;
-        let at = self.layout.entries_end + ordinal * width;
-        let bytes = self.image.get(at..at + width).ok_or(Malformed)?;
-        let mut delta = [0; 8];
-        for (to, from) in delta.iter_mut().zip(bytes) {
-            *to = *from;
+    pub(super) fn seqno(&self, entry: &RawEntry) -> Result<SeqNum, Malformed> {
+        let bytes = self.bytes(entry.at, entry.at + self.layout.seqno_width)?;
+        let mut delta = 0;
+        for &byte in bytes.iter().rev() {
+            delta = delta << 8 | u64::from(byte);
         }
-        let seqno = self
-            .layout
-            .seqno_base
-            .wrapping_add(u64::from_le_bytes(delta));
+        let seqno = self.layout.seqno_base.wrapping_add(delta);
         (seqno <= SeqNum::MAX.0)
             .then_some(SeqNum(seqno))
             .ok_or(Malformed)
@@ -324,7 +323,6 @@ impl<'a> View<'a> {
         let Layout {
             prefix_bytes,
             restarts,
-            heads_at,
             offsets_at,
             ..
         } = self.layout;
@@ -341,7 +339,10 @@ impl<'a> View<'a> {
             });
         };
         let wanted = head_of(rest);
-        let heads = self.image.get(heads_at..offsets_at).ok_or(Malformed)?;
+        let heads = self
+            .image
+            .get(BLOCK_HEADER_BYTES..offsets_at)
+            .ok_or(Malformed)?;
         let (mut below, mut up_to) = (0usize, 0usize);
         for head in heads.as_chunks::<4>().0 {
             let head = u32::from_le_bytes(*head);
@@ -374,9 +375,9 @@ impl<'a> View<'a> {
         Ok(shared.cmp(head).then_with(|| suffix.cmp(rest)))
     }
 
-    /// The entry of `key`, with its ordinal.
+    /// The entry of `key`.
     #[inline]
-    pub(super) fn find(&self, key: &[u8]) -> Result<Option<(usize, RawEntry)>, Malformed> {
+    pub(super) fn find(&self, key: &[u8]) -> Result<Option<RawEntry>, Malformed> {
         let first_key = self.first_key()?;
         let Place::At(restart) = self.restart_at_or_before(key, first_key)? else {
             return Ok(None);
@@ -389,9 +390,12 @@ impl<'a> View<'a> {
             common_prefix(key, first_key)
         };
         let mut at = self.restart_offset(restart)?;
-        let start = restart * self.layout.interval;
-        let end = (start + self.layout.interval).min(self.layout.entries);
-        for ordinal in start..end {
+        let end = if restart + 1 < self.layout.restarts {
+            self.restart_offset(restart + 1)?
+        } else {
+            self.layout.used
+        };
+        while at < end {
             let entry = self.entry(at)?;
             at = entry.end;
             match entry.shared.cmp(&matched) {
@@ -403,7 +407,7 @@ impl<'a> View<'a> {
             let rest = key.get(matched..).ok_or(Malformed)?;
             let common = common_prefix(suffix, rest);
             match (suffix.get(common), rest.get(common)) {
-                (None, None) => return Ok(Some((ordinal, entry))),
+                (None, None) => return Ok(Some(entry)),
                 (Some(_), None) => return Ok(None),
                 (Some(found), Some(wanted)) if found > wanted => return Ok(None),
                 _ => matched += common,
@@ -417,7 +421,7 @@ impl Block {
     /// Takes an image whose checksum was verified.
     pub(super) fn new(image: Bytes, handle: BlockHandle) -> Result<Block, Malformed> {
         let view = View::new(&image)?;
-        if view.restart_offset(0)? != BLOCK_HEADER_BYTES {
+        if !view.layout.is_consistent() || view.restart_offset(0)? != view.layout.entries_at {
             return Err(Malformed);
         }
         Ok(Block { image, handle })

@@ -2,23 +2,26 @@
 //!
 //! Invariant: `used_bytes` is exactly the size the image would have if it were finished now, so that a block can be cut to fill its page.
 
-use super::block::{KIND_INLINE, KIND_POINTER, KIND_TOMBSTONE, Layout, common_prefix, head_of};
-use super::format::BLOCK_HEADER_BYTES;
+use super::block::{KIND_INLINE, KIND_POINTER, KIND_TOMBSTONE, Layout, RawEntry, common_prefix};
+use super::format::{BLOCK_HEADER_BYTES, RESTART_BYTES};
 use glintdb_core::codec::put_varint;
 use glintdb_core::{EntryRef, SeqNum};
 
 /// A block being built. Reused from block to block, so it allocates nothing once warm.
 pub(super) struct BlockBuilder {
     interval: usize,
-    /// Header (filled in by `finish`) and entries.
-    image: Vec<u8>,
-    seqnos: Vec<u64>,
+    /// Entries without their sequence numbers, whose width is known only at the end.
+    entries: Vec<u8>,
+    /// Each entry's sequence number and end in `entries`.
+    seqnos: Vec<(u64, usize)>,
     seqno_min: u64,
     seqno_max: u64,
-    /// Offset of each restart point, and how much it shares with the first key.
-    restarts: Vec<(u16, usize)>,
+    /// Offset of each restart point in `entries`, and how much it shares with the first key.
+    restarts: Vec<(usize, usize)>,
     first_key: Vec<u8>,
     last_key: Vec<u8>,
+    /// What `finish` made.
+    image: Vec<u8>,
 }
 
 fn varint_bytes(value: usize) -> usize {
@@ -42,13 +45,14 @@ impl BlockBuilder {
     pub(super) fn new(interval: usize) -> Self {
         BlockBuilder {
             interval,
-            image: vec![0; BLOCK_HEADER_BYTES],
+            entries: Vec::new(),
             seqnos: Vec::new(),
             seqno_min: 0,
             seqno_max: 0,
             restarts: Vec::new(),
             first_key: Vec::new(),
             last_key: Vec::new(),
+            image: Vec::new(),
         }
     }
 
@@ -67,7 +71,7 @@ impl BlockBuilder {
             return 0;
         }
         Layout::used_bytes(
-            self.image.len() - BLOCK_HEADER_BYTES,
+            self.entries.len(),
             self.seqnos.len(),
             self.interval,
             seqno_width(self.seqno_min, self.seqno_max),
@@ -109,7 +113,7 @@ impl BlockBuilder {
                 + suffix.len()
                 + value_bytes;
             let used = Layout::used_bytes(
-                self.image.len() - BLOCK_HEADER_BYTES + entry_bytes,
+                self.entries.len() + entry_bytes,
                 ordinal + 1,
                 self.interval,
                 seqno_width(min, max),
@@ -123,24 +127,21 @@ impl BlockBuilder {
             self.first_key.extend_from_slice(key);
         }
         if restart {
-            // Blocks of more than one entry are at most 64 KiB, and restart points lie before their arrays.
-            let offset = u16::try_from(self.image.len());
-            self.restarts
-                .push((offset.expect("a block is cut at 64 KiB"), shared));
+            self.restarts.push((self.entries.len(), shared));
         }
         (self.seqno_min, self.seqno_max) = (min, max);
-        self.seqnos.push(seqno.0);
-        put_varint(&mut self.image, tag as u64);
-        put_varint(&mut self.image, suffix.len() as u64);
+        put_varint(&mut self.entries, tag as u64);
+        put_varint(&mut self.entries, suffix.len() as u64);
         if let EntryRef::Inline(value) = value {
-            put_varint(&mut self.image, value.len() as u64);
+            put_varint(&mut self.entries, value.len() as u64);
         }
-        self.image.extend_from_slice(suffix);
+        self.entries.extend_from_slice(suffix);
         match value {
-            EntryRef::Inline(value) => self.image.extend_from_slice(value),
-            EntryRef::Pointer(pointer) => self.image.extend_from_slice(&pointer.encode()),
+            EntryRef::Inline(value) => self.entries.extend_from_slice(value),
+            EntryRef::Pointer(pointer) => self.entries.extend_from_slice(&pointer.encode()),
             EntryRef::Tombstone => {}
         }
+        self.seqnos.push((seqno.0, self.entries.len()));
         self.last_key.truncate(shared.min(self.last_key.len()));
         if restart {
             self.last_key.clear();
@@ -158,49 +159,56 @@ impl BlockBuilder {
     pub(super) fn finish(&mut self) -> (&[u8], &[u8], &mut Vec<u8>) {
         assert!(!self.is_empty(), "a key block holds an entry");
         let width = seqno_width(self.seqno_min, self.seqno_max);
-        for seqno in &self.seqnos {
-            let delta = (seqno - self.seqno_min).to_le_bytes();
-            self.image.extend_from_slice(&delta[..width]);
-        }
         let prefix = common_prefix(&self.first_key, &self.last_key).min(usize::from(u16::MAX));
-        for &(offset, shared) in &self.restarts {
-            let head = self.restart_head(usize::from(offset), shared, prefix);
-            self.image.extend_from_slice(&head.to_le_bytes());
-        }
-        for &(offset, _) in &self.restarts {
-            self.image.extend_from_slice(&offset.to_le_bytes());
-        }
-        let used = u32::try_from(self.image.len()).expect("keys and values are below 2 GiB");
-        let entries = u16::try_from(self.seqnos.len()).expect("held by try_add");
+        let used = u32::try_from(self.used_bytes()).expect("keys and values are below 2 GiB");
+        let narrow = |count: usize| u16::try_from(count).expect("a block is cut at 64 KiB");
         let interval = u8::try_from(self.interval).expect("held by TableConfig::check");
-        let prefix = u16::try_from(prefix).expect("capped above");
-        self.image[5] = u8::try_from(width).expect("at most 8");
-        self.image[6..8].copy_from_slice(&entries.to_le_bytes());
-        self.image[8] = interval;
-        self.image[10..12].copy_from_slice(&prefix.to_le_bytes());
-        self.image[12..16].copy_from_slice(&used.to_le_bytes());
-        self.image[16..24].copy_from_slice(&self.seqno_min.to_le_bytes());
+        let mut image = std::mem::take(&mut self.image);
+        image.clear();
+        image.extend_from_slice(&[0; 5]);
+        image.push(u8::try_from(width).expect("at most 8"));
+        image.extend_from_slice(&[interval, 0]);
+        image.extend_from_slice(&narrow(self.seqnos.len()).to_le_bytes());
+        image.extend_from_slice(&narrow(self.restarts.len()).to_le_bytes());
+        image.extend_from_slice(&narrow(prefix).to_le_bytes());
+        image.extend_from_slice(&[0; 2]);
+        image.extend_from_slice(&used.to_le_bytes());
+        image.extend_from_slice(&self.seqno_min.to_le_bytes());
+        for &(offset, shared) in &self.restarts {
+            let head = self.restart_head(offset, shared, prefix);
+            image.extend_from_slice(&head.to_le_bytes());
+        }
+        let entries_at = BLOCK_HEADER_BYTES + self.restarts.len() * RESTART_BYTES;
+        for (restart, &(offset, _)) in self.restarts.iter().enumerate() {
+            let offset = entries_at + offset + restart * self.interval * width;
+            image.extend_from_slice(&narrow(offset).to_le_bytes());
+        }
+        let mut start = 0;
+        for &(seqno, end) in &self.seqnos {
+            let delta = (seqno - self.seqno_min).to_le_bytes();
+            image.extend_from_slice(&delta[..width]);
+            image.extend_from_slice(&self.entries[start..end]);
+            start = end;
+        }
+        self.image = image;
         (&self.first_key, &self.last_key, &mut self.image)
     }
 
     /// Head of a restart point: four bytes of its key behind the block's common prefix, some of which it may share with the first key.
     fn restart_head(&self, offset: usize, shared: usize, prefix: usize) -> u32 {
-        let entry = super::block::RawEntry::parse(&self.image, offset).expect("written above");
-        let suffix = &self.image[entry.suffix_at..entry.value_at];
+        let entry = RawEntry::parse(&self.entries, offset, 0).expect("written above");
+        let suffix = &self.entries[entry.suffix_at..entry.value_at];
         let mut bytes = [0; 4];
         let from_first = self.first_key[prefix..shared.max(prefix)].iter();
         let from_suffix = suffix[prefix.saturating_sub(shared)..].iter();
-        let mut length = 0;
         for (to, from) in bytes.iter_mut().zip(from_first.chain(from_suffix)) {
             *to = *from;
-            length += 1;
         }
-        head_of(&bytes[..length])
+        u32::from_be_bytes(bytes)
     }
 
     pub(super) fn clear(&mut self) {
-        self.image.clear();
-        self.image.resize(BLOCK_HEADER_BYTES, 0);
+        self.entries.clear();
         self.seqnos.clear();
         self.restarts.clear();
     }

@@ -3,8 +3,8 @@
 //! Backwards, a restart interval is decoded once and then walked from its end.
 
 use super::block::{Block, Layout, Malformed, Place, RawEntry, View};
-use super::format::BLOCK_HEADER_BYTES;
 use bytes::Bytes;
+use glintdb_core::key::KEY_BYTES_MAX;
 use glintdb_core::{Direction, EntryRef, SeqNum};
 
 /// A position in a block. `key`, `seqno` and `raw` mean something only after a step said `true`.
@@ -16,7 +16,8 @@ pub(super) struct BlockIter {
     next_at: usize,
     /// Forward: ordinal of the next entry. Reverse: ordinal of the entry stood on.
     ordinal: usize,
-    /// Forward: whether `key` is that of the entry before `next_at`.
+    /// Forward: whether `key` is not the key of the entry before `next_at`, but only what the next key shares with the first.
+    fresh: bool,
     key: Vec<u8>,
     raw: RawEntry,
     seqno: SeqNum,
@@ -26,6 +27,7 @@ pub(super) struct BlockIter {
 }
 
 const NOWHERE: RawEntry = RawEntry {
+    at: 0,
     kind: super::block::KIND_TOMBSTONE,
     shared: 0,
     suffix_at: 0,
@@ -50,6 +52,7 @@ impl BlockIter {
             direction,
             next_at: 0,
             ordinal: 0,
+            fresh: true,
             key: Vec::new(),
             raw: NOWHERE,
             seqno: SeqNum::ZERO,
@@ -63,8 +66,9 @@ impl BlockIter {
         self.layout = block.view()?.layout;
         self.block = block;
         self.key.clear();
+        self.fresh = true;
         self.interval.clear();
-        self.next_at = BLOCK_HEADER_BYTES;
+        self.next_at = self.layout.entries_at;
         self.ordinal = match self.direction {
             Direction::Forward => 0,
             Direction::Reverse => self.layout.entries,
@@ -114,6 +118,11 @@ impl BlockIter {
         self.ordinal == usize::MAX
     }
 
+    /// Whether it stands on no entry yet.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
     /// Next entry in its direction.
     #[inline]
     pub(super) fn step(&mut self) -> Result<bool, Malformed> {
@@ -130,15 +139,19 @@ impl BlockIter {
         }
         let view = View::of(&self.block.image, self.layout)?;
         let entry = view.entry(self.next_at)?;
-        // A restart point shares with the block's first key, and so at least as much with the key before it.
-        if entry.shared > self.key.len() {
+        let suffix = view.bytes(entry.suffix_at, entry.value_at)?;
+        // A restart point shares with the block's first key, and so at least as much with the key before it. Keys must ascend: what compactions write next
+        // depends on it.
+        let before = self.key.get(entry.shared..).ok_or(Malformed)?;
+        let ascends = suffix > before || self.fresh;
+        if !ascends || entry.shared + suffix.len() > KEY_BYTES_MAX {
             return Err(Malformed);
         }
         self.key.truncate(entry.shared);
-        self.key
-            .extend_from_slice(view.bytes(entry.suffix_at, entry.value_at)?);
-        self.seqno = view.seqno(self.ordinal)?;
+        self.key.extend_from_slice(suffix);
+        self.seqno = view.seqno(&entry)?;
         self.raw = entry;
+        self.fresh = false;
         self.next_at = entry.end;
         self.ordinal += 1;
         Ok(true)
@@ -162,9 +175,10 @@ impl BlockIter {
         let key = self.arena.get(start..end).ok_or(Malformed)?;
         self.key.clear();
         self.key.extend_from_slice(key);
+        self.fresh = false;
         self.raw = entry;
         self.ordinal = self.ordinal.checked_sub(1).ok_or(Malformed)?;
-        self.seqno = self.view()?.seqno(self.ordinal)?;
+        self.seqno = self.view()?.seqno(&entry)?;
         Ok(true)
     }
 
@@ -219,6 +233,7 @@ impl BlockIter {
         self.next_at = view.restart_offset(restart)?;
         self.ordinal = restart * view.layout.interval;
         self.key.clear();
+        self.fresh = true;
         if restart > 0 {
             let entry = view.entry(self.next_at)?;
             self.key

@@ -105,7 +105,7 @@ fn expand(stored: &[u8]) -> Result<Option<Bytes>, Expand> {
     if codec == 0 {
         return Ok(None);
     }
-    let used = u32::from_le_bytes([header[12], header[13], header[14], header[15]]) as usize;
+    let used = u32::from_le_bytes([header[16], header[17], header[18], header[19]]) as usize;
     let compressed = stored.get(BLOCK_HEADER_BYTES..).ok_or(Expand::Malformed)?;
     if used < BLOCK_HEADER_BYTES || used > stored.len().saturating_mul(EXPANSION_MAX) {
         return Err(Expand::Malformed);

@@ -221,6 +221,11 @@ impl TableCursor {
         let block = self.iter.block();
         self.last_key = BlockIter::last_key_of(block)
             .map_err(|Malformed| self.table.malformed(block.handle))?;
+        let fences = &self.table.opened()?.fences;
+        let next = block.handle.index as usize + 1;
+        if next < fences.len() && fences.is_at_or_below(next, &self.last_key) {
+            return Err(self.table.malformed(block.handle));
+        }
         let within = !self.check_end || key::at_or_before(&self.last_key, borrowed(&self.upper));
         Ok(within.then_some(&self.last_key))
     }
@@ -379,9 +384,26 @@ impl TableCursor {
             Direction::Reverse => self.blocks.end -= 1,
         }
         self.check_end = self.blocks.is_empty();
+        let in_order = self.is_in_order(index, &block)?;
+        let handle = block.handle();
         let reset = self.iter.reset(block);
         self.wrap(reset)?;
-        Ok(true)
+        if in_order {
+            Ok(true)
+        } else {
+            Err(self.table.malformed(handle))
+        }
+    }
+
+    /// Whether the fence `index` lies between the key it stands on and the first one of `block`: together with the order within blocks, which is checked step by
+    /// step, forward cursors so never give keys that do not ascend, whatever the file holds.
+    fn is_in_order(&self, index: usize, block: &Block) -> Result<bool> {
+        let fences = &self.table.opened()?.fences;
+        let first_key = block.view().and_then(|view| view.first_key());
+        let ascends = self.direction == Direction::Reverse
+            || self.iter.is_fresh()
+            || !fences.is_at_or_below(index, self.iter.key());
+        Ok(ascends && first_key.is_ok_and(|first| fences.is_at_or_below(index, first)))
     }
 
     /// The block `index`, the next one of `blocks`: read ahead already, cached, or read now together with those behind it.

@@ -96,6 +96,18 @@ impl Fences {
         found.saturating_sub(1)
     }
 
+    /// Whether a fence is at or below `key`.
+    pub(super) fn is_at_or_below(&self, index: usize, key: &[u8]) -> bool {
+        let Some((_, rest)) = key
+            .split_at_checked(self.prefix.len())
+            .filter(|(head, _)| *head == &*self.prefix)
+        else {
+            return key > &*self.prefix;
+        };
+        let order = self.heads[index].cmp(&head_of(rest));
+        order.then_with(|| self.compare_tie(index, rest)) != Ordering::Greater
+    }
+
     /// Number of fences in `from..to` (all with the head of `rest`) at or below `rest`.
     fn partition_ties(&self, from: usize, to: usize, rest: &[u8]) -> usize {
         let (mut low, mut high) = (from, to);

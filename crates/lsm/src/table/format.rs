@@ -16,8 +16,8 @@ pub(super) const VERSION: u32 = 1;
 /// Flash page: the unit of alignment of blocks and sections.
 pub(super) const PAGE_BYTES: usize = 4 << 10;
 /// Header of a key block.
-pub(super) const BLOCK_HEADER_BYTES: usize = 24;
-/// Bytes a restart point takes at the end of a key block: head (u32) and offset (u16).
+pub(super) const BLOCK_HEADER_BYTES: usize = 28;
+/// Bytes a restart point takes behind a key block's header: head (u32) and offset (u16).
 pub(super) const RESTART_BYTES: usize = 6;
 /// Header at the front of the file, in a page of its own.
 pub(super) const HEADER_BYTES: usize = 48;
@@ -134,5 +134,21 @@ impl Footer {
                 properties,
             },
         ))
+    }
+
+    /// Whether the sections that are there stand one behind the other from `start` on, so that no byte is left out.
+    pub(super) fn is_gapless(&self, start: u64) -> bool {
+        let mut position = start;
+        for span in [self.filter, self.fences, self.tombstones, self.properties] {
+            if span.bytes > 0 {
+                if span.offset != position {
+                    return false;
+                }
+                position = position.saturating_add(span.bytes);
+            } else if span.offset != 0 {
+                return false;
+            }
+        }
+        true
     }
 }

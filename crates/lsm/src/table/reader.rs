@@ -42,6 +42,7 @@ pub(super) struct Opened {
     pub(super) filter: Option<Filter>,
     pub(super) fences: Fences,
     pub(super) tombstones: Vec<RangeTombstone>,
+    pub(super) footer: Footer,
 }
 
 impl Table {
@@ -171,6 +172,10 @@ impl Table {
             let what = "properties differ from what the manifest says".into();
             return Err(corrupt(footer.properties.offset, what));
         }
+        if !footer.is_gapless(tail_offset) {
+            let what = "sections do not stand one behind the other".into();
+            return Err(corrupt(footer_at, what));
+        }
         let filter = if footer.filter.bytes > 0 {
             let bytes = section(footer.filter, "filter")?;
             let filter = Filter::decode(&bytes)
@@ -198,6 +203,7 @@ impl Table {
             filter,
             fences,
             tombstones,
+            footer,
         })
     }
 
@@ -285,11 +291,11 @@ impl Table {
     pub fn search(&self, block: &Block, key: &[u8]) -> Result<Option<Entry>> {
         let search = || {
             let view = block.view()?;
-            let Some((ordinal, entry)) = view.find(key)? else {
+            let Some(entry) = view.find(key)? else {
                 return Ok(None);
             };
             Ok(Some(Entry {
-                seqno: view.seqno(ordinal)?,
+                seqno: view.seqno(&entry)?,
                 value: block.owned_value(&entry)?,
             }))
         };

@@ -3,7 +3,7 @@
 use super::block::Block;
 use super::block_iter::BlockIter;
 use super::filter::key_hash;
-use super::format::{HEADER_BYTES, PAGE_BYTES, encode_header};
+use super::format::{FOOTER_BYTES, HEADER_BYTES, PAGE_BYTES, encode_header};
 use super::reader::{Opened, Table};
 use bytes::Bytes;
 use glintdb_core::{Direction, EntryRef, Error, Result, SeqNum, ValuePointer};
@@ -57,6 +57,16 @@ pub(super) fn verify(
     if let Err(error) = gap(table, opened, position, table.meta().tail_offset) {
         report(error);
     }
+    let properties = opened.footer.properties;
+    let footer_at = table.meta().bytes - FOOTER_BYTES as u64;
+    if let Err(error) = gap(
+        table,
+        opened,
+        properties.offset + properties.bytes,
+        footer_at,
+    ) {
+        report(error);
+    }
     if !counts.incomplete
         && let Err(error) = totals(table, opened, &counts)
     {
@@ -83,20 +93,24 @@ fn header(table: &Table, opened: &Opened) -> Result<()> {
     Ok(())
 }
 
-/// Between blocks there are zeros.
+/// What lies between parts is zero, and less than a page.
 fn gap(table: &Table, opened: &Opened, from: u64, to: u64) -> Result<()> {
     let Ok(length) = usize::try_from(to.saturating_sub(from)) else {
-        return Err(corrupt(table, from, "gap between blocks"));
+        return Err(corrupt(table, from, "gap too long"));
     };
     if length == 0 {
         return Ok(());
     }
     if length >= PAGE_BYTES {
-        return Err(corrupt(table, from, format!("gap of {length} bytes")));
+        return Err(corrupt(
+            table,
+            from,
+            format!("gap of {length} bytes that belong to nothing"),
+        ));
     }
     let found: Bytes = opened.file.read_at(from, length)?;
     if found.iter().any(|&byte| byte != 0) {
-        return Err(corrupt(table, from, "gap between blocks is not zero"));
+        return Err(corrupt(table, from, "bytes between parts are not zero"));
     }
     Ok(())
 }

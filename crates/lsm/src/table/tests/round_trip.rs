@@ -208,10 +208,10 @@ fn huge_empty_and_oversized_entries_read_back() {
     put(vec![b'k'; 4000], inline(&[7; 50]));
     put([&vec![b'k'; 4000][..], b"z"].concat(), inline(&[7; 50]));
     put(b"big".to_vec(), inline(&vec![1; 1_500_000]));
-    put(b"exact".to_vec(), inline(&vec![2; 4096 - 24 - 6 - 5 - 4]));
+    put(b"exact".to_vec(), inline(&vec![2; 4096 - 28 - 6 - 5 - 4]));
     put(
         b"exact2".to_vec(),
-        inline(&vec![2; 4096 - 24 - 6 - 6 - 4 + 1]),
+        inline(&vec![2; 4096 - 28 - 6 - 6 - 4 + 1]),
     );
     for n in 0..300u32 {
         put(format!("n{n:03}").into_bytes(), inline(&[3; 100]));

@@ -124,16 +124,16 @@ impl Layout {
 pub(super) struct RawEntry {
     /// Where it begins: with its sequence number.
     pub(super) at: usize,
-    pub(super) kind: u8,
+    pub(super) kind: usize,
     pub(super) shared: usize,
     pub(super) suffix_at: usize,
     pub(super) value_at: usize,
     pub(super) end: usize,
 }
 
-pub(super) const KIND_INLINE: u8 = 0;
-pub(super) const KIND_POINTER: u8 = 1;
-pub(super) const KIND_TOMBSTONE: u8 = 2;
+pub(super) const KIND_INLINE: usize = 0;
+pub(super) const KIND_POINTER: usize = 1;
+pub(super) const KIND_TOMBSTONE: usize = 2;
 
 #[inline]
 fn varint32(bytes: &[u8], at: &mut usize) -> Option<usize> {
@@ -161,13 +161,17 @@ impl RawEntry {
         let (tag, suffix, value) = match entries.get(position..position + 3) {
             // Nearly always all three lengths take one byte.
             Some(&[tag, suffix, value]) if (tag | suffix | value) < 0x80 => {
-                position += if tag & 3 == KIND_INLINE { 3 } else { 2 };
+                position += if usize::from(tag & 3) == KIND_INLINE {
+                    3
+                } else {
+                    2
+                };
                 (usize::from(tag), usize::from(suffix), usize::from(value))
             }
             _ => {
                 let tag = varint32(entries, &mut position)?;
                 let suffix = varint32(entries, &mut position)?;
-                let value = if tag & 3 == usize::from(KIND_INLINE) {
+                let value = if tag & 3 == KIND_INLINE {
                     varint32(entries, &mut position)?
                 } else {
                     0
@@ -175,7 +179,7 @@ impl RawEntry {
                 (tag, suffix, value)
             }
         };
-        let kind = (tag & 3) as u8;
+        let kind = tag & 3;
         let value_bytes = match kind {
             KIND_INLINE => value,
             KIND_POINTER => ValuePointer::ENCODED_BYTES,

@@ -100,7 +100,7 @@ impl BlockBuilder {
             EntryRef::Pointer(_) => (KIND_POINTER, 0),
             EntryRef::Tombstone => (KIND_TOMBSTONE, 0),
         };
-        let tag = shared << 2 | usize::from(kind);
+        let tag = shared << 2 | kind;
         let (min, max) = if ordinal == 0 {
             (seqno.0, seqno.0)
         } else {

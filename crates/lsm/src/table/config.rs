@@ -56,7 +56,7 @@ impl TableConfig {
             "block_bytes is 4096 to 65536"
         );
         assert!(
-            self.compression != Compression::None || self.block_bytes % (4 << 10) == 0,
+            self.compression != Compression::None || self.block_bytes.is_multiple_of(4 << 10),
             "block_bytes of uncompressed tables is a multiple of 4096"
         );
         assert!(

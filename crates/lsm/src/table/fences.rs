@@ -232,13 +232,13 @@ fn in_pages(exact: &[(u64, u32)], first: u64) -> Option<Vec<u32>> {
     let mut position = first;
     let mut pages = Vec::with_capacity(exact.len() + 1);
     for &(offset, length) in exact {
-        if offset != position || offset % page != 0 {
+        if offset != position || !offset.is_multiple_of(page) {
             return None;
         }
         pages.push(u32::try_from(offset / page).ok()?);
         position = offset + u64::from(length);
     }
-    (position % page == 0).then_some(())?;
+    position.is_multiple_of(page).then_some(())?;
     pages.push(u32::try_from(position / page).ok()?);
     Some(pages)
 }

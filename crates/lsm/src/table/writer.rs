@@ -253,10 +253,10 @@ impl TableWriter {
             if *start < self.meta.range.0 {
                 self.meta.range.0 = start.clone();
             }
-            if let (Some(old), new) = (&self.meta.range.1, end) {
-                if new.as_ref().is_none_or(|new| new > old) {
-                    self.meta.range.1 = new.clone();
-                }
+            if let Some(old) = &self.meta.range.1
+                && end.as_ref().is_none_or(|end| end > old)
+            {
+                self.meta.range.1 = end.clone();
             }
         }
         self.meta.range_tombstones += 1;

@@ -1,4 +1,9 @@
 //! Tests of the whole table: writer against reader, damage, the golden file.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "small numbers"
+)]
 
 mod damage;
 mod golden;

@@ -132,3 +132,54 @@ fn golden_tables_read_the_same_from_the_format_page_alone() {
         );
     }
 }
+
+#[test]
+fn the_format_pages_example_is_what_is_written() {
+    let model: Model = [
+        (b"apple".to_vec(), (SeqNum(7), inline(b"red"))),
+        (b"apricot".to_vec(), (SeqNum(9), EntryValue::Tombstone)),
+        (
+            b"banana".to_vec(),
+            (
+                SeqNum(300),
+                EntryValue::Pointer(ValuePointer {
+                    segment: SegmentId(1),
+                    offset: 4096,
+                    length: 1024,
+                    checksum: 0xdead_beef,
+                }),
+            ),
+        ),
+    ]
+    .into();
+    let config = TableConfig {
+        restart_interval: 2,
+        ..TableConfig::default()
+    };
+    let (volume, env) = env();
+    let meta = write(
+        &env,
+        NUMBER,
+        &config,
+        &model,
+        &[tombstone(b"c", Some(b"d"), 5)],
+    );
+    let bytes = volume.bytes(meta.id);
+    let page = std::fs::read_to_string(path("../../../docs/format/table.md")).unwrap();
+    let mut lines = 0;
+    for line in page.lines() {
+        let Some((offset, hex)) = line
+            .split_once(": ")
+            .filter(|(offset, _)| offset.len() == 8)
+        else {
+            continue;
+        };
+        let Ok(offset) = usize::from_str_radix(offset, 16) else {
+            continue;
+        };
+        let expected = unhex(&hex.replace(' ', ""));
+        assert_eq!(&bytes[offset..offset + expected.len()], expected, "{line}");
+        lines += 1;
+    }
+    assert!(lines > 20);
+}

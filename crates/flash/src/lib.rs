@@ -15,6 +15,7 @@
 
 mod batch;
 mod buffer;
+mod cache;
 mod clock;
 mod dir;
 mod mem;
@@ -23,6 +24,7 @@ mod uring;
 pub mod volume;
 
 pub use buffer::{AlignedBuffer, BufferPool, DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
+pub use cache::{Cache, CacheKey, CacheStats, ENTRY_OVERHEAD_BYTES};
 pub use clock::{ManualClock, SystemClock};
 pub use dir::{DirOptions, DirVolume, DirectIo, ReadEngine};
 pub use mem::{

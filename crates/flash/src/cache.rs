@@ -1,0 +1,288 @@
+//! The one cache of a database: key blocks of tables and values of the log, by where they stand.
+//!
+//! Thread-safe. Invariants: 1. what is cached was verified before it was put here, so a hit needs no checksum. 2. Each entry owns exactly its bytes: a slice of a larger
+//! buffer is copied, else a 100-byte value would keep a 4 KiB read buffer alive and `used_bytes` would lie. 3. Files and segments are never rewritten and their numbers
+//! never reused, so an entry is never stale; entries of deleted files are simply never asked for again and leave by age.
+
+use bytes::Bytes;
+use glintdb_core::{FileId, SegmentId};
+use quick_cache::{OptionsBuilder, Weighter, sync};
+use std::cell::Cell;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// What an entry costs beside its bytes: measured 126 with half a million entries of 100 bytes (`examples/cache_hit.rs`): slot, share of the hash table, the reference
+/// count that a `Bytes` allocates when it is first shared, and two allocator headers.
+pub const ENTRY_OVERHEAD_BYTES: usize = 128;
+/// Guess of an entry's size, by which the cache sizes its tables; they grow where it is wrong.
+const ENTRY_BYTES_TYPICAL: usize = 2048;
+/// Stripes of the counters; a power of two.
+const STRIPES: usize = 16;
+
+/// Where the cached bytes stand.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CacheKey {
+    /// A block of a file, by its offset in bytes.
+    Block(FileId, u64),
+    /// A separated value, by its offset in its log segment.
+    Value(SegmentId, u32),
+}
+
+/// The cache. See the module's page.
+pub struct Cache {
+    entries: sync::Cache<CacheKey, Bytes, ByteWeight, Mixer>,
+    counters: [Stripe; STRIPES],
+}
+
+/// Counters since the cache was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheStats {
+    /// Lookups that found something.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Entries now.
+    pub entries: u64,
+    /// Bytes now, overhead included.
+    pub used_bytes: u64,
+    /// Bytes it may take.
+    pub capacity_bytes: u64,
+}
+
+/// Counters of the threads that share a stripe, on cache lines of their own (two, because processors fetch lines in pairs).
+#[repr(align(128))]
+#[derive(Default)]
+struct Stripe {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Cache {
+    /// A cache of at most `capacity_bytes` (entries' overhead included). 0: nothing is kept.
+    #[must_use]
+    pub fn new(capacity_bytes: usize) -> Self {
+        let options = OptionsBuilder::new()
+            .estimated_items_capacity((capacity_bytes / ENTRY_BYTES_TYPICAL).max(16))
+            .weight_capacity(capacity_bytes as u64)
+            .build()
+            .expect("both capacities are set");
+        Cache {
+            entries: sync::Cache::with_options(
+                options,
+                ByteWeight,
+                Mixer,
+                sync::DefaultLifecycle::default(),
+            ),
+            counters: Default::default(),
+        }
+    }
+
+    /// What is cached for `key`; shares the entry's memory.
+    #[must_use]
+    pub fn get(&self, key: &CacheKey) -> Option<Bytes> {
+        let found = self.entries.get(key);
+        let stripe = &self.counters[stripe_of_thread()];
+        let counter = if found.is_some() {
+            &stripe.hits
+        } else {
+            &stripe.misses
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    /// Whether `key` is cached; counts nothing and makes nothing more recent.
+    #[must_use]
+    pub fn contains(&self, key: &CacheKey) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Keeps `bytes`, copied where they may be part of something larger, and gives back what it keeps (so that the caller need not hold a read buffer either).
+    /// Something too large for the cache is just given back.
+    pub fn insert(&self, key: CacheKey, bytes: &[u8]) -> Bytes {
+        let owned = Bytes::copy_from_slice(bytes);
+        self.entries.insert(key, owned.clone());
+        owned
+    }
+
+    /// Keeps `bytes`, which must own exactly their memory (made from a `Vec` without spare capacity, or given out by this cache).
+    pub fn insert_owned(&self, key: CacheKey, bytes: Bytes) {
+        self.entries.insert(key, bytes);
+    }
+
+    /// Forgets `key`.
+    pub fn remove(&self, key: &CacheKey) {
+        self.entries.remove(key);
+    }
+
+    /// Bytes in use, overhead included.
+    #[must_use]
+    pub fn used_bytes(&self) -> usize {
+        usize::try_from(self.entries.weight()).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes it may take.
+    #[must_use]
+    pub fn capacity_bytes(&self) -> usize {
+        usize::try_from(self.entries.capacity()).unwrap_or(usize::MAX)
+    }
+
+    /// Changes the capacity; when it shrinks, entries go now.
+    pub fn set_capacity_bytes(&self, capacity_bytes: usize) {
+        self.entries.set_capacity(capacity_bytes as u64);
+    }
+
+    /// Counters and gauges.
+    #[must_use]
+    pub fn stats(&self) -> CacheStats {
+        let sum = |counter: fn(&Stripe) -> &AtomicU64| {
+            self.counters
+                .iter()
+                .map(|stripe| counter(stripe).load(Ordering::Relaxed))
+                .sum()
+        };
+        CacheStats {
+            hits: sum(|stripe| &stripe.hits),
+            misses: sum(|stripe| &stripe.misses),
+            entries: self.entries.len() as u64,
+            used_bytes: self.entries.weight(),
+            capacity_bytes: self.entries.capacity(),
+        }
+    }
+}
+
+/// The stripe of the calling thread: threads take them in turn.
+fn stripe_of_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    STRIPE.with(|stripe| {
+        if stripe.get() == usize::MAX {
+            stripe.set(NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES);
+        }
+        stripe.get()
+    })
+}
+
+#[derive(Clone)]
+struct ByteWeight;
+
+impl Weighter<CacheKey, Bytes> for ByteWeight {
+    fn weight(&self, _: &CacheKey, value: &Bytes) -> u64 {
+        (value.len() + ENTRY_OVERHEAD_BYTES) as u64
+    }
+}
+
+/// Hash of three small numbers by folded multiplication. Keys are our own file numbers and offsets, never a stranger's choice.
+#[derive(Clone)]
+struct Mixer;
+
+struct MixState(u64);
+
+impl BuildHasher for Mixer {
+    type Hasher = MixState;
+    fn build_hasher(&self) -> MixState {
+        MixState(0x243f_6a88_85a3_08d3)
+    }
+}
+
+impl MixState {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the two halves of a product are what is folded"
+    )]
+    fn mix(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = (product as u64) ^ (product >> 64) as u64;
+    }
+}
+
+impl Hasher for MixState {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.mix(u64::from(byte)));
+    }
+    fn write_u32(&mut self, word: u32) {
+        self.mix(u64::from(word));
+    }
+    fn write_u64(&mut self, word: u64) {
+        self.mix(word);
+    }
+    fn write_usize(&mut self, word: usize) {
+        self.mix(word as u64);
+    }
+    fn write_isize(&mut self, word: isize) {
+        self.mix(word.cast_unsigned() as u64);
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use glintdb_core::FileKind;
+
+    fn block(number: u64, offset: u64) -> CacheKey {
+        CacheKey::Block(FileId::new(FileKind::Table, number), offset)
+    }
+
+    #[test]
+    fn hit_gives_the_bytes_and_is_counted_miss_too() {
+        let cache = Cache::new(1 << 20);
+        let value = CacheKey::Value(SegmentId(1), 4096);
+        assert_eq!(cache.get(&value), None);
+        let kept = cache.insert(value, b"value");
+        assert_eq!(cache.get(&value).unwrap().as_ptr(), kept.as_ptr());
+        assert_eq!(cache.get(&block(1, 4096)), None, "another kind of place");
+        let stats = cache.stats();
+        assert_eq!((stats.hits, stats.misses, stats.entries), (1, 2, 1));
+        assert_eq!(cache.used_bytes(), 5 + ENTRY_OVERHEAD_BYTES);
+        cache.remove(&value);
+        assert!(!cache.contains(&value) && cache.used_bytes() == 0);
+    }
+
+    #[test]
+    fn what_is_kept_does_not_hold_the_buffer_it_came_from() {
+        let pool = crate::BufferPool::new(0);
+        let read = pool.take(4096).unwrap().into_bytes();
+        let cache = Cache::new(1 << 20);
+        let kept = cache.insert(block(1, 0), &read.slice(100..200));
+        drop(read);
+        assert_eq!((pool.used_bytes(), kept.len()), (0, 100));
+    }
+
+    #[test]
+    fn capacity_holds_and_can_change() {
+        let cache = Cache::new(4 << 20);
+        for offset in 0..4096 {
+            cache.insert(block(1, offset * 4096), &[0; 4096]);
+            assert!(cache.used_bytes() <= 4 << 20);
+        }
+        assert!(cache.used_bytes() > 3 << 20);
+        cache.set_capacity_bytes(1 << 20);
+        assert!(cache.used_bytes() <= 1 << 20 && cache.capacity_bytes() <= (1 << 20) + 64);
+        cache.set_capacity_bytes(0);
+        cache.insert(block(2, 0), b"x");
+        assert_eq!(cache.stats().entries, 0);
+    }
+
+    #[test]
+    fn hashes_of_neighbouring_blocks_spread() {
+        // 64 shards and 64 tags' worth of buckets, from the top and the bottom of the hash: none may stay empty or take four times its share.
+        for shift in [0, 26, 58] {
+            let mut buckets = [0_u32; 64];
+            for number in 0..16 {
+                for index in 0..256 {
+                    let hash = Mixer.hash_one(block(number, index * 4096));
+                    buckets[usize::try_from((hash >> shift) % 64).unwrap()] += 1;
+                }
+            }
+            assert!(
+                buckets.iter().all(|&count| (16..256).contains(&count)),
+                "{buckets:?}"
+            );
+        }
+    }
+}

@@ -64,9 +64,14 @@ impl Memtable {
     /// # Panics
     /// If the key has 16 MiB or more, or the inline value 4 GiB or more: the engine refuses both long before.
     pub fn insert(&self, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) {
-        let record = Record::create(&self.arena, key, seqno, value);
-        let mut spare = Spare::default();
-        while self.try_insert(key, record, &mut spare).is_none() {
+        let mut new = New {
+            key,
+            seqno,
+            value,
+            record: None,
+            spare: Vec::new(),
+        };
+        while self.try_insert(&mut new).is_none() {
             std::hint::spin_loop();
         }
     }
@@ -168,28 +173,34 @@ impl Memtable {
     }
 
     /// One attempt; `None` if another writer was in the way or a node on the path had to be split first.
-    fn try_insert(&self, key: &[u8], record: Record, spare: &mut Spare) -> Option<()> {
+    fn try_insert(&self, new: &mut New<'_>) -> Option<()> {
         let mut parent: Option<(Seen, usize)> = None;
         let mut seen = self.seen_root()?;
         while !seen.node.is_leaf() {
             if seen.node.count() == SLOTS {
                 // Split on the way down, so that a parent always has room for one more child.
-                self.split(parent, seen, spare, |node, right| node.split_inner(right));
+                self.split(parent, seen, new, |node, right| node.split_inner(right));
                 return None;
             }
-            let index = child_index(&seen.node.search(key)?);
+            let index = child_index(&seen.node.search(new.key)?);
             parent = Some((seen, index));
             seen = step(seen, index)?;
         }
-        let position = seen.node.search(key)?;
+        let position = seen.node.search(new.key)?;
+        let record = new.record(&self.arena, position.found.is_some());
         if let Some(newest) = position.found {
             let leaf = seen.node.lock(seen.version)?;
             leaf.raise_max_seqno(record.seqno());
-            chain(&leaf, position.index, newest, record);
+            if newest.seqno() <= record.seqno() {
+                record.put_in_front_of(newest);
+                leaf.replace_record(position.index, record);
+            } else {
+                record.put_behind(newest);
+            }
             return Some(());
         }
         if seen.node.count() == SLOTS {
-            let split = self.split(parent, seen, spare, |leaf, right| {
+            let split = self.split(parent, seen, new, |leaf, right| {
                 leaf.raise_max_seqno(record.seqno());
                 leaf.split_leaf(right, position.index, record)
             });
@@ -213,23 +224,23 @@ impl Memtable {
         &self,
         parent: Option<(Seen, usize)>,
         seen: Seen,
-        spare: &mut Spare,
+        new: &mut New<'_>,
         split: impl FnOnce(&Locked, NodeRef) -> Record,
     ) -> bool {
         let level = seen.node.level();
         // Memory first: the locks below are held for as short as can be.
-        let right = spare.node(&self.arena, level);
-        let new_root = parent.is_none().then(|| spare.node(&self.arena, level + 1));
+        let right = new.node(&self.arena, level);
+        let new_root = parent.is_none().then(|| new.node(&self.arena, level + 1));
         // Parents before children everywhere, and never waiting: no deadlock.
         let parent = match parent {
             None => None,
             Some((parent, index)) => match parent.node.lock(parent.version) {
-                None => return spare.keep(right, new_root),
+                None => return new.keep(right, new_root),
                 Some(locked) => Some((locked, index)),
             },
         };
         let Some(locked) = seen.node.lock(seen.version) else {
-            return spare.keep(right, new_root);
+            return new.keep(right, new_root);
         };
         let separator = split(&locked, right);
         match (parent, new_root) {
@@ -249,21 +260,33 @@ impl Memtable {
     }
 }
 
-/// Nodes allocated for a split that did not come about.
-#[derive(Default)]
-struct Spare(Vec<NodeRef>);
+/// An insert under way: what to insert, and what earlier attempts have allocated already.
+struct New<'a> {
+    key: &'a [u8],
+    seqno: SeqNum,
+    value: EntryRef<'a>,
+    record: Option<Record>,
+    spare: Vec<NodeRef>,
+}
 
-impl Spare {
+impl New<'_> {
+    fn record(&mut self, arena: &Arena, has_history: bool) -> Record {
+        *self.record.get_or_insert_with(|| {
+            Record::create(arena, self.key, self.seqno, self.value, has_history)
+        })
+    }
+
     fn node(&mut self, arena: &Arena, level: u32) -> NodeRef {
-        match self.0.iter().position(|node| node.level() == level) {
-            Some(at) => self.0.swap_remove(at),
+        match self.spare.iter().position(|node| node.level() == level) {
+            Some(at) => self.spare.swap_remove(at),
             None => NodeRef::create(arena, level),
         }
     }
 
+    /// Keeps nodes for the next attempt; false, as nothing was inserted.
     fn keep(&mut self, right: NodeRef, new_root: Option<NodeRef>) -> bool {
-        self.0.push(right);
-        self.0.extend(new_root);
+        self.spare.push(right);
+        self.spare.extend(new_root);
         false
     }
 }
@@ -277,31 +300,11 @@ fn child_index(position: &Position) -> usize {
 #[inline]
 fn step(parent: Seen, index: usize) -> Option<Seen> {
     let node = parent.node.child(index)?;
-    node.prefetch();
+    node.prefetch(parent.node.level() - 1);
     let version = node.stable_version();
     // The child cannot have been split before its version was read, as that would have changed the parent.
     parent
         .node
         .validate(parent.version)
         .then_some(Seen { node, version })
-}
-
-/// Hangs `record` into the chain that starts with `newest`, in front of the first record that is not newer.
-fn chain(leaf: &Locked, index: usize, newest: Record, record: Record) {
-    if newest.seqno() <= record.seqno() {
-        record.set_older(Some(newest));
-        leaf.replace_record(index, record);
-        return;
-    }
-    let mut newer = newest;
-    loop {
-        match newer.older() {
-            Some(older) if older.seqno() > record.seqno() => newer = older,
-            older => {
-                record.set_older(older);
-                newer.set_older(Some(record));
-                return;
-            }
-        }
-    }
 }

@@ -19,7 +19,7 @@
 //! 5. In an inner node, `children[i]` holds the keys from `key(i - 1)` (included) to `key(i)` (excluded), `0 <= i <= count`.
 
 use std::cmp::Ordering as Order;
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -119,14 +119,24 @@ impl NodeRef {
         self.node().level
     }
 
-    /// Asks for all cache lines that a search and an insert will touch at once, instead of one after the other.
+    /// Asks at once for all cache lines that a search and an insert will touch, instead of for one after the other. A descent knows
+    /// the level before it has seen the node.
     #[inline]
-    pub(crate) fn prefetch(self) {
+    pub(crate) fn prefetch(self, level: u32) {
         let base = self.0.as_ptr().cast::<u8>().cast_const();
-        let mut at = 0;
-        while at < size_of::<Node>() {
-            prefetch_line(base.wrapping_add(at));
-            at += 64;
+        let lines = |from: usize, to: usize| {
+            let mut at = from;
+            while at < to {
+                prefetch_line(base.wrapping_add(at));
+                at += 64;
+            }
+        };
+        lines(0, offset_of!(Node, records));
+        if level == 0 {
+            lines(offset_of!(Node, records), size_of::<Node>());
+        } else {
+            // Its records are touched only where prefixes tie.
+            lines(offset_of!(InnerNode, children), size_of::<InnerNode>());
         }
     }
 

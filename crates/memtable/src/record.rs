@@ -4,20 +4,26 @@
 //! OFFSET SIZE      FIELD
 //! 0      8         older: next record of the same key, with a seqno not greater; null at the end
 //! 8      8         seqno
-//! 16     4         key length (low 24 bits), kind (high 8 bits)
+//! 16     4         key length (low 24 bits), kind (2 bits), whether there is a history (highest bit)
 //! 20     4         value length
-//! 24     key len   key
-//! ..     value len value: the inline bytes, or a pointer as segment u64, offset u32, length u32, checksum u32
+//! 24     0 or 16   history: jump (an older record, or null), depth, padding
+//! ..     key len   key
+//! ..     value len value: the inline bytes, or an encoded `ValuePointer`
 //! ```
+//!
+//! The records of a key form a chain, newest first. So that an old snapshot finds its version of a much overwritten key in
+//! logarithmic time, records that were put in front of another one carry a history: every [`JUMP_EVERY`]th is a *jumper*; a jumper points
+//! to another jumper far behind it (a skew-binary list: E. W. Myers, An applicative random-access stack, 1983), all others to the
+//! nearest jumper behind them.
 //!
 //! Invariants:
 //! 1. Everything but `older` is immutable from before the record is published (a Release store of its address) until the arena is
 //!    dropped. Whoever got the address by an Acquire load may read it without locks.
-//! 2. Along `older`, seqnos never increase.
+//! 2. Along `older`, seqnos never increase. A jump leads to a record that lies behind in the same chain.
 
 use std::mem::size_of;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::arena::Arena;
 use crate::prefetch_line;
@@ -27,17 +33,28 @@ use glintdb_core::{EntryRef, SeqNum, ValuePointer};
 struct Header {
     older: AtomicPtr<Header>,
     seqno: SeqNum,
-    key_len_and_kind: u32,
+    lengths_and_kind: u32,
     value_len: u32,
 }
 
+#[repr(C)]
+struct History {
+    jump: AtomicPtr<Header>,
+    /// How many records of the key had been newest before this one.
+    depth: AtomicU32,
+}
+
 const HEADER_BYTES: usize = size_of::<Header>();
+const HISTORY_BYTES: usize = size_of::<History>();
 const KEY_LEN_BITS: u32 = 24;
 const KIND_INLINE: u32 = 0;
 const KIND_POINTER: u32 = 1;
 const KIND_TOMBSTONE: u32 = 2;
+const KIND_MASK: u32 = 3;
+const HAS_HISTORY_SHIFT: u32 = 31;
+const JUMP_EVERY: u32 = 16;
 
-/// Address of a published (or about to be published) record. `'a` is the life of the arena that holds it.
+/// Address of a published (or about to be published) record.
 #[derive(Clone, Copy)]
 pub(crate) struct Record(NonNull<Header>);
 
@@ -45,8 +62,14 @@ pub(crate) struct Record(NonNull<Header>);
 pub(crate) type RawRecord = *mut u8;
 
 impl Record {
-    /// Writes a record into `arena`.
-    pub(crate) fn create(arena: &Arena, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) -> Self {
+    /// Writes a record into `arena`, with room for a history if it is going to be put in front of another one.
+    pub(crate) fn create(
+        arena: &Arena,
+        key: &[u8],
+        seqno: SeqNum,
+        value: EntryRef<'_>,
+        has_history: bool,
+    ) -> Self {
         let pointer_bytes;
         let (kind, value) = match value {
             EntryRef::Inline(bytes) => (KIND_INLINE, bytes),
@@ -64,17 +87,26 @@ impl Record {
         else {
             panic!("an inline value is shorter than 4 GiB");
         };
-        let at = arena.allocate_record(HEADER_BYTES + key.len() + value.len());
-        // SAFETY: the arena just gave these bytes to us alone, 8-aligned as `Header` needs, and they hold header, key and value; none
-        // of the sources can overlap memory nobody else has.
+        let key_offset = HEADER_BYTES + HISTORY_BYTES * usize::from(has_history);
+        let at = arena.allocate_record(key_offset + key.len() + value.len());
+        // SAFETY: the arena just gave these bytes to us alone, 8-aligned as `Header` and `History` need, and they hold header, history, key
+        // and value; none of the sources can overlap memory nobody else has.
         unsafe {
             at.cast::<Header>().write(Header {
                 older: AtomicPtr::new(std::ptr::null_mut()),
                 seqno,
-                key_len_and_kind: key_len | kind << KEY_LEN_BITS,
+                lengths_and_kind: key_len
+                    | kind << KEY_LEN_BITS
+                    | u32::from(has_history) << HAS_HISTORY_SHIFT,
                 value_len,
             });
-            let bytes = at.as_ptr().add(HEADER_BYTES);
+            if has_history {
+                at.add(HEADER_BYTES).cast::<History>().write(History {
+                    jump: AtomicPtr::new(std::ptr::null_mut()),
+                    depth: AtomicU32::new(0),
+                });
+            }
+            let bytes = at.as_ptr().add(key_offset);
             bytes.copy_from_nonoverlapping(key.as_ptr(), key.len());
             bytes
                 .add(key.len())
@@ -102,22 +134,23 @@ impl Record {
         self.header().seqno
     }
 
+    fn key_len(self) -> usize {
+        (self.header().lengths_and_kind & ((1 << KEY_LEN_BITS) - 1)) as usize
+    }
+
     /// The key. The caller bounds `'a` by the life of the arena.
     pub(crate) fn key<'a>(self) -> &'a [u8] {
-        let len = (self.header().key_len_and_kind & ((1 << KEY_LEN_BITS) - 1)) as usize;
-        // SAFETY: `create` wrote `len` key bytes after the header, immutable since (invariant 1).
-        unsafe { std::slice::from_raw_parts(self.bytes(), len) }
+        // SAFETY: `create` wrote that many key bytes there, immutable since (invariant 1).
+        unsafe { std::slice::from_raw_parts(self.key_start(), self.key_len()) }
     }
 
     /// The value. The caller bounds `'a` by the life of the arena.
     pub(crate) fn value<'a>(self) -> EntryRef<'a> {
-        let header = self.header();
-        let key_len = (header.key_len_and_kind & ((1 << KEY_LEN_BITS) - 1)) as usize;
+        let value_len = self.header().value_len as usize;
         // SAFETY: `create` wrote `value_len` bytes after the key, immutable since (invariant 1).
-        let bytes = unsafe {
-            std::slice::from_raw_parts(self.bytes().add(key_len), header.value_len as usize)
-        };
-        match header.key_len_and_kind >> KEY_LEN_BITS {
+        let bytes =
+            unsafe { std::slice::from_raw_parts(self.key_start().add(self.key_len()), value_len) };
+        match self.header().lengths_and_kind >> KEY_LEN_BITS & KIND_MASK {
             KIND_INLINE => EntryRef::Inline(bytes),
             KIND_POINTER => match ValuePointer::decode(bytes) {
                 Some(pointer) => EntryRef::Pointer(pointer),
@@ -131,19 +164,103 @@ impl Record {
         NonNull::new(self.header().older.load(Ordering::Acquire)).map(Self)
     }
 
-    /// Hangs `older` behind this record. Only under the lock of the leaf that holds the key.
-    pub(crate) fn set_older(self, older: Option<Self>) {
-        let raw = older.map_or(std::ptr::null_mut(), |older| older.0.as_ptr());
-        self.header().older.store(raw, Ordering::Release);
+    fn set_older(self, older: Option<Self>) {
+        self.header().older.store(raw(older), Ordering::Release);
+    }
+
+    /// Puts this new record in front of `newest`, which is not newer. Only under the lock of the key's leaf, before it is published.
+    pub(crate) fn put_in_front_of(self, newest: Self) {
+        self.set_older(Some(newest));
+        let Some(history) = self.history() else {
+            // It was made before another thread put the key in. The count starts anew.
+            return;
+        };
+        let depth = newest.depth() + 1;
+        let nearest = if newest.is_jumper() {
+            Some(newest)
+        } else {
+            newest.jump()
+        };
+        let jump = if depth.is_multiple_of(JUMP_EVERY) {
+            nearest.map(Self::jump_over)
+        } else {
+            nearest
+        };
+        history.depth.store(depth, Ordering::Relaxed);
+        history.jump.store(raw(jump), Ordering::Release);
+    }
+
+    /// Puts this new record behind the last record that is newer, of which `newest` is one. Only under the lock of the key's leaf.
+    pub(crate) fn put_behind(self, newest: Self) {
+        let newer = newest.last_newer_than(self.seqno());
+        self.set_older(newer.older());
+        newer.set_older(Some(self));
     }
 
     /// The newest record of this chain with a seqno of at most `at`.
+    #[inline]
     pub(crate) fn newest_at(self, at: SeqNum) -> Option<Self> {
-        let mut record = self;
-        while record.seqno() > at {
-            record = record.older()?;
+        if self.seqno() <= at {
+            Some(self)
+        } else {
+            self.last_newer_than(at).older()
         }
-        Some(record)
+    }
+
+    /// The last record of this chain with a seqno greater than `seqno`, as this one has.
+    fn last_newer_than(self, seqno: SeqNum) -> Self {
+        let mut record = self;
+        loop {
+            let further = match record.jump() {
+                Some(far) if far.seqno() > seqno => Some(far),
+                _ => record.older().filter(|next| next.seqno() > seqno),
+            };
+            match further {
+                Some(further) => record = further,
+                None => return record,
+            }
+        }
+    }
+
+    fn history(&self) -> Option<&History> {
+        let has_history = self.header().lengths_and_kind >> HAS_HISTORY_SHIFT == 1;
+        // SAFETY: where the flag says so, `create` wrote a history behind the header.
+        has_history.then(|| unsafe {
+            self.0
+                .cast::<u8>()
+                .add(HEADER_BYTES)
+                .cast::<History>()
+                .as_ref()
+        })
+    }
+
+    fn depth(self) -> u32 {
+        self.history()
+            .map_or(0, |history| history.depth.load(Ordering::Relaxed))
+    }
+
+    fn jump(self) -> Option<Self> {
+        NonNull::new(self.history()?.jump.load(Ordering::Acquire)).map(Self)
+    }
+
+    fn is_jumper(self) -> bool {
+        let depth = self.depth();
+        depth > 0 && depth.is_multiple_of(JUMP_EVERY)
+    }
+
+    /// Where the jumper that follows this one points: two jumps of equal width become one.
+    fn jump_over(self) -> Self {
+        let second = self.jump();
+        let third = second.and_then(Self::jump);
+        match (second, third) {
+            (Some(second), Some(third))
+                if self.depth().wrapping_sub(second.depth())
+                    == second.depth().wrapping_sub(third.depth()) =>
+            {
+                third
+            }
+            _ => self,
+        }
     }
 
     /// Asks for the lines of the header, the key and the value's start.
@@ -154,8 +271,19 @@ impl Record {
         prefetch_line(at.wrapping_add(64));
     }
 
-    fn bytes(self) -> *const u8 {
-        // SAFETY: key and value lie behind the header in the same allocation (`create`).
-        unsafe { self.0.as_ptr().cast::<u8>().add(HEADER_BYTES) }
+    fn key_start(self) -> *const u8 {
+        let history_bytes =
+            (self.header().lengths_and_kind >> HAS_HISTORY_SHIFT) as usize * HISTORY_BYTES;
+        // SAFETY: the key lies behind header and history in the same allocation (`create`).
+        unsafe {
+            self.0
+                .as_ptr()
+                .cast::<u8>()
+                .add(HEADER_BYTES + history_bytes)
+        }
     }
+}
+
+fn raw(record: Option<Record>) -> *mut Header {
+    record.map_or(std::ptr::null_mut(), |record| record.0.as_ptr())
 }

@@ -236,6 +236,7 @@ impl Picker<'_> {
                 barriers.push(slot.range.clone());
             }
         }
+        self.join_small_neighbours(base, &hull, &mut below);
         inputs.push(Input {
             place: Place::level(base),
             slots: below,
@@ -247,6 +248,21 @@ impl Picker<'_> {
             priority,
             rewrite: false,
         })
+    }
+
+    /// Adds the tables of `base` next to `hull` where they are small: else many small flushes of ascending keys would leave many small tables.
+    fn join_small_neighbours(&self, base: u8, hull: &KeyRange, below: &mut Vec<Arc<Slot>>) {
+        let tables = self.levels.level(base);
+        let small = |slot: &&Arc<Slot>| {
+            slot.meta().bytes < self.movable_bytes(base) && !self.is_reserved(slot)
+        };
+        let first = tables.first_behind(&hull.start);
+        let left = first.checked_sub(1).and_then(|at| tables.slots.get(at));
+        let right = tables.slots.get(first + tables.meeting(hull).len());
+        if let Some(left) = left.filter(small) {
+            below.insert(0, Arc::clone(left));
+        }
+        below.extend(right.filter(small).cloned());
     }
 
     /// The oldest run of level 0 where it can be moved down as it is (sequential loads).

@@ -4,6 +4,9 @@
     reason = "random numbers are cut to what is needed"
 )]
 
+mod concurrent;
+mod crash;
 mod harness;
+mod limits;
 mod model;
 mod prop;

@@ -1,0 +1,252 @@
+//! How fast compactions merge: nanoseconds an entry and MB/s of input, for small values and for pointers, on one thread.
+//!
+//! `cargo run --release -p glintdb-lsm --example compaction_bench [entries_per_run] [directory]`
+#![allow(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "a measuring program prints, takes the time, and stops at errors"
+)]
+
+use glintdb_core::index::{Index, IndexJob, JobStep, SortedRun};
+use glintdb_core::memory::MemoryBudget;
+use glintdb_core::{
+    DbId, Direction, EntryRef, FileNumbers, RangeTombstone, Result, SegmentId, SeqNum, ValuePointer,
+};
+use glintdb_flash::{DirOptions, DirVolume, Volume};
+use glintdb_lsm::{Lsm, LsmEnv, LsmOptions};
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Wall time and CPU time of this thread, in seconds: the machine may have other work.
+struct Timer {
+    begun: Instant,
+    cpu_begun: f64,
+}
+
+impl Timer {
+    fn start() -> Timer {
+        Timer {
+            begun: Instant::now(),
+            cpu_begun: cpu_seconds(),
+        }
+    }
+
+    fn seconds(&self) -> (f64, f64) {
+        (
+            self.begun.elapsed().as_secs_f64(),
+            cpu_seconds() - self.cpu_begun,
+        )
+    }
+}
+
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    let on_cpu_ns: u64 = stat.split(' ').next().unwrap().parse().unwrap();
+    on_cpu_ns as f64 / 1e9
+}
+
+#[derive(Default)]
+struct Numbers(AtomicU64);
+
+impl FileNumbers for Numbers {
+    fn next(&self) -> Result<u64> {
+        Ok(self.0.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Values {
+    Pointers,
+    Inline(usize),
+}
+
+struct Run {
+    keys: Vec<[u8; 16]>,
+    at: usize,
+    seqno: u64,
+    values: Values,
+    inline: Vec<u8>,
+}
+
+impl SortedRun for Run {
+    fn next(&mut self) -> Result<Option<(&[u8], SeqNum, EntryRef<'_>)>> {
+        let Some(key) = self.keys.get(self.at) else {
+            return Ok(None);
+        };
+        self.at += 1;
+        let value = match self.values {
+            Values::Pointers => EntryRef::Pointer(ValuePointer {
+                segment: SegmentId(self.seqno),
+                offset: self.at as u32,
+                length: 1024,
+                checksum: self.at as u32,
+            }),
+            Values::Inline(_) => EntryRef::Inline(&self.inline),
+        };
+        Ok(Some((
+            key,
+            SeqNum(self.seqno * 10_000_000 + self.at as u64),
+            value,
+        )))
+    }
+
+    fn range_tombstones(&self) -> &[RangeTombstone] {
+        &[]
+    }
+
+    fn entries_hint(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// `count` keys of 16 bytes: 16 decimal digits at random, or ascending.
+fn keys(count: usize, seed: u64, from: Option<u64>) -> Vec<[u8; 16]> {
+    let mut state = seed;
+    let mut keys: Vec<[u8; 16]> = (0..count as u64)
+        .map(|n| {
+            let number = from.map_or_else(
+                || random(&mut state) % 10_000_000_000_000_000,
+                |from| from + n,
+            );
+            let mut key = [0; 16];
+            key.copy_from_slice(format!("{number:016}").as_bytes());
+            key
+        })
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn finish(lsm: &Lsm, mut job: Box<dyn IndexJob>) {
+    loop {
+        match job.step().unwrap() {
+            JobStep::More => {}
+            JobStep::Done(change) => return lsm.apply(&change).unwrap(),
+        }
+    }
+}
+
+fn compact(lsm: &Lsm) -> ((f64, f64), u64) {
+    let before = lsm.view().stats().compaction_read_bytes;
+    let timer = Timer::start();
+    while let Some(job) = lsm.pick_full_compaction(Bound::Unbounded, Bound::Unbounded) {
+        finish(lsm, job);
+    }
+    let read = lsm.view().stats().compaction_read_bytes - before;
+    (timer.seconds(), read)
+}
+
+fn measure(
+    name: &str,
+    entries: usize,
+    runs: u64,
+    values: Values,
+    sequential: bool,
+    root: &std::path::Path,
+) {
+    let directory = tempfile::tempdir_in(root).unwrap();
+    let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
+    let env = LsmEnv {
+        volume: volume as Arc<dyn Volume>,
+        memory: Arc::new(MemoryBudget::new(1 << 30)),
+        db: DbId([1; 16]),
+        numbers: Arc::new(Numbers::default()),
+        tombstone_floor: Arc::new(AtomicU64::new(u64::MAX)),
+    };
+    let lsm = Lsm::create(env, LsmOptions::default()).unwrap();
+    let mut flush_seconds = 0.0;
+    let mut total = 0;
+    let mut flush = |number: u64, count: usize| {
+        let from = sequential.then(|| number * count as u64);
+        let mut run = Run {
+            keys: keys(count, number, from),
+            at: 0,
+            seqno: number,
+            values,
+            inline: match values {
+                Values::Inline(bytes) => vec![b'v'; bytes],
+                Values::Pointers => Vec::new(),
+            },
+        };
+        total += run.keys.len();
+        let timer = Timer::start();
+        let change = lsm.write_run(&mut run).unwrap();
+        flush_seconds += timer.seconds().1;
+        lsm.apply(&change).unwrap();
+    };
+    // A base as large as the runs together, already at the bottom.
+    flush(1, entries * runs as usize);
+    compact(&lsm);
+    for number in 2..2 + runs {
+        flush(number, entries);
+    }
+    let bytes = lsm.view().stats().bytes;
+    let ((seconds, cpu), read) = compact(&lsm);
+    println!(
+        "{name}: flush {:.0} ns of CPU an entry; {runs} runs of {entries} into a base as large: {seconds:.2} s, CPU {cpu:.2} s, {:.0} ns an entry, {:.0} MB/s of input a CPU second ({:.0} MB of {:.0} MB)",
+        flush_seconds * 1e9 / total as f64,
+        cpu * 1e9 / total as f64,
+        read as f64 / cpu / 1e6,
+        read as f64 / 1e6,
+        bytes as f64 / 1e6,
+    );
+    let view = lsm.view();
+    let timer = Timer::start();
+    let mut cursor = view
+        .cursor(Bound::Unbounded, Bound::Unbounded, Direction::Forward)
+        .unwrap();
+    let mut count = 0u64;
+    while cursor.advance().unwrap() {
+        count += 1;
+    }
+    println!(
+        "    walk of {count} entries: {:.0} ns of CPU an entry",
+        timer.seconds().1 * 1e9 / count as f64
+    );
+}
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let entries: usize = args.next().map_or(500_000, |n| n.parse().unwrap());
+    let root = args.next().map_or_else(std::env::temp_dir, PathBuf::from);
+    measure("pointers", entries, 4, Values::Pointers, false, &root);
+    measure(
+        "values of 100 bytes",
+        entries,
+        4,
+        Values::Inline(100),
+        false,
+        &root,
+    );
+    measure(
+        "values of 100 bytes, sequential",
+        entries,
+        4,
+        Values::Inline(100),
+        true,
+        &root,
+    );
+    measure(
+        "values of 400 bytes",
+        entries / 4,
+        4,
+        Values::Inline(400),
+        false,
+        &root,
+    );
+}

@@ -1,0 +1,98 @@
+//! Threads: readers with views of all ages, two threads that take jobs, one that flushes.
+
+use super::harness::{Harness, Random, small_options};
+use super::model::Model;
+use crate::{Lsm, LsmOptions};
+use glintdb_core::index::{Index, IndexView, JobStep};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Views with the model of what they must answer.
+type Views = Mutex<Vec<(Arc<dyn IndexView>, Model)>>;
+
+#[test]
+fn readers_keep_their_views_while_everything_moves() {
+    let mut harness = Harness::new(LsmOptions {
+        table_bytes_target: 16 << 10,
+        ..small_options()
+    });
+    let mut random = Random(21);
+    harness.flush(&mut random, 200, true);
+    // A reader checks against a harness of its own that shares the volume and the floor.
+    let views: Views = Mutex::new(vec![(harness.lsm.view(), harness.model.clone())]);
+    let stop = AtomicBool::new(false);
+    // The engine commits one change at a time.
+    let commits = Mutex::new(());
+    std::thread::scope(|scope| {
+        for seed in 0..2 {
+            let (views, stop) = (&views, &stop);
+            let reader = Harness::sharing(&harness);
+            scope.spawn(move || {
+                let mut random = Random(100 + seed);
+                while !stop.load(Ordering::Acquire) {
+                    let (view, model) = {
+                        let views = views.lock();
+                        let at = random.below(views.len() as u64) as usize;
+                        (Arc::clone(&views[at].0), views[at].1.clone())
+                    };
+                    reader.check_view(view.as_ref(), &model, &mut random);
+                }
+            });
+        }
+        for seed in 0..2 {
+            let (lsm, stop, commits): (&Lsm, _, _) = (&harness.lsm, &stop, &commits);
+            scope.spawn(move || {
+                let mut random = Random(200 + seed);
+                while !stop.load(Ordering::Acquire) {
+                    let Some(mut job) = lsm.pick_job() else {
+                        std::thread::yield_now();
+                        continue;
+                    };
+                    let give_up = random.one_in(8);
+                    loop {
+                        match job.step().unwrap() {
+                            JobStep::More if give_up && random.one_in(2) => break,
+                            JobStep::More => {}
+                            JobStep::Done(change) if give_up => {
+                                lsm.abandon(change);
+                                break;
+                            }
+                            JobStep::Done(change) => {
+                                let _one = commits.lock();
+                                lsm.apply(&change).unwrap();
+                                break;
+                            }
+                        }
+                    }
+                }
+            });
+        }
+        let mut model = harness.model.clone();
+        let mut writer = Harness::sharing(&harness);
+        for n in 0..60 {
+            writer.model = model;
+            let (mut run, after) = writer.random_run(&mut random, 60);
+            let change = harness.lsm.write_run(&mut run).unwrap();
+            let one = commits.lock();
+            harness.lsm.apply(&change).unwrap();
+            let view = harness.lsm.view();
+            drop(one);
+            model = after;
+            let mut views = views.lock();
+            if views.len() > 5 {
+                views.remove(n % 5);
+            }
+            views.push((view, model.clone()));
+        }
+        stop.store(true, Ordering::Release);
+        writer.model = model;
+        harness_after(&writer, &mut random);
+    });
+}
+
+/// The last state is the model's.
+fn harness_after(writer: &Harness, random: &mut Random) {
+    let view = writer.lsm.view();
+    writer.check_view(view.as_ref(), &writer.model, random);
+}

@@ -1,0 +1,360 @@
+//! Shapes and edges: what is moved and not rewritten, levels within their targets, debt, spoilt manifests, dropped keyspaces.
+
+use super::harness::{Harness, Random, VecRun, small_options};
+use crate::{Lsm, LsmOptions};
+use bytes::Bytes;
+use glintdb_core::index::{Index, JobStep};
+use glintdb_core::{EntryValue, ErrorKind, RangeTombstone, SeqNum};
+use glintdb_flash::Volume;
+use std::ops::Bound;
+
+/// A run of `count` keys from `from` on, with values of `bytes` bytes.
+pub(super) fn run_of(harness: &mut Harness, from: u64, count: u64, bytes: usize) -> VecRun {
+    let mut run = VecRun::default();
+    for n in from..from + count {
+        harness.seqno += 1;
+        let (key, seqno) = (Bytes::from(format!("row{n:08}")), SeqNum(harness.seqno));
+        let value = EntryValue::Inline(Bytes::from(vec![n as u8; bytes]));
+        harness.model.put(key.clone(), seqno, value.clone());
+        run.entries.push((key, seqno, value));
+    }
+    run
+}
+
+fn load(harness: &mut Harness, from: u64, count: u64, bytes: usize) {
+    let mut run = run_of(harness, from, count, bytes);
+    let change = harness.lsm.write_run(&mut run).unwrap();
+    harness.apply(&change);
+}
+
+#[test]
+fn sequential_load_is_moved_and_never_rewritten() {
+    let mut harness = Harness::new(small_options());
+    for part in 0..20 {
+        load(&mut harness, part * 100, 100, 200);
+        harness.settle();
+    }
+    let stats = harness.lsm.view().stats();
+    assert_eq!(stats.compaction_written_bytes, 0);
+    assert!(stats.moved_bytes >= stats.bytes);
+    assert_eq!(stats.levels[0].tables, 0);
+    assert_eq!(stats.entries, 2000);
+    harness.check(&mut Random(1));
+}
+
+#[test]
+fn small_tables_are_joined_rather_than_moved() {
+    let mut harness = Harness::new(LsmOptions {
+        table_bytes_target: 1 << 20,
+        base_level_bytes: 1 << 20,
+        ..small_options()
+    });
+    for part in 0..16 {
+        load(&mut harness, part * 10, 10, 100);
+        harness.settle();
+    }
+    let stats = harness.lsm.view().stats();
+    assert!(stats.levels.iter().map(|level| level.tables).sum::<u32>() <= 2);
+    harness.check(&mut Random(1));
+}
+
+#[test]
+fn blocks_that_nothing_reaches_into_are_moved_whole() {
+    let options = LsmOptions {
+        table_bytes_target: 1 << 20,
+        base_level_bytes: 1 << 20,
+        ..small_options()
+    };
+    let mut harness = Harness::new(options);
+    load(&mut harness, 0, 2000, 200);
+    harness.settle();
+    harness.compact(Bound::Unbounded, Bound::Unbounded);
+    // Two runs at the two ends, so that the table is an input but its middle meets nothing.
+    load(&mut harness, 0, 3, 200);
+    load(&mut harness, 1997, 3, 200);
+    harness.compact(Bound::Unbounded, Bound::Unbounded);
+    harness.check(&mut Random(1));
+    assert_eq!(harness.lsm.view().stats().entries, 2000);
+}
+
+#[test]
+fn random_load_fills_levels_within_their_targets() {
+    let mut harness = Harness::new(LsmOptions {
+        table_bytes_target: 16 << 10,
+        base_level_bytes: 32 << 10,
+        size_ratio: 3,
+        ..small_options()
+    });
+    harness.keys = 3000;
+    let mut random = Random(5);
+    for _ in 0..60 {
+        harness.flush(&mut random, 100, true);
+        harness.settle();
+    }
+    let stats = harness.lsm.view().stats();
+    let used = stats.levels.iter().filter(|level| level.tables > 0).count();
+    assert!(used >= 3, "{stats:?}");
+    for level in &stats.levels[1..6] {
+        assert!(level.bytes <= level.target_bytes, "{stats:?}");
+    }
+    assert_eq!(
+        stats.lookup_reads_max as usize,
+        used - 1 + harness.lsm.view_for_tests().levels.runs.len()
+    );
+    let debt = harness.lsm.debt();
+    assert_eq!(debt.compaction_bytes, 0);
+    assert!(debt.level0_runs < harness.options.level0_runs_compact);
+    harness.check(&mut random);
+}
+
+#[test]
+fn debt_grows_with_runs_and_is_paid() {
+    let mut harness = Harness::new(small_options());
+    for n in 0..6 {
+        load(&mut harness, 0, 50, 100);
+        let debt = harness.lsm.debt();
+        assert_eq!(debt.level0_runs, n + 1);
+        assert_eq!(debt.compaction_bytes > 0, n + 1 >= 2);
+    }
+    harness.settle();
+    assert_eq!(harness.lsm.debt().compaction_bytes, 0);
+    assert_eq!(harness.lsm.debt().level0_runs, 0);
+}
+
+#[test]
+fn pieces_of_one_compaction_come_as_one_change() {
+    let mut harness = Harness::new(LsmOptions {
+        table_bytes_target: 16 << 10,
+        ..small_options()
+    });
+    for _ in 0..3 {
+        load(&mut harness, 0, 300, 300);
+    }
+    let mut jobs = Vec::new();
+    while let Some(job) = harness.lsm.pick_job() {
+        jobs.push(job);
+    }
+    assert!(jobs.len() >= 2, "{} jobs", jobs.len());
+    let mut changes = Vec::new();
+    // The last piece first: the order does not matter.
+    for mut job in jobs.into_iter().rev() {
+        loop {
+            if let JobStep::Done(change) = job.step().unwrap() {
+                changes.push(change);
+                break;
+            }
+        }
+    }
+    let whole: Vec<_> = changes
+        .iter()
+        .filter(|change| !change.edit.is_empty())
+        .collect();
+    assert_eq!(whole.len(), 1);
+    assert!(harness.lsm.busy());
+    harness.apply(&whole[0].clone());
+    assert!(!harness.lsm.busy());
+    harness.check(&mut Random(1));
+    assert_eq!(harness.lsm.view().stats().entries, 300);
+}
+
+#[test]
+fn dropping_one_piece_gives_up_the_whole_compaction() {
+    let mut harness = Harness::new(LsmOptions {
+        table_bytes_target: 16 << 10,
+        ..small_options()
+    });
+    for _ in 0..3 {
+        load(&mut harness, 0, 300, 300);
+    }
+    let mut first = harness.lsm.pick_job().unwrap();
+    let second = harness.lsm.pick_job().unwrap();
+    assert!(matches!(
+        first.step().unwrap(),
+        JobStep::More | JobStep::Done(_)
+    ));
+    drop(second);
+    loop {
+        if let JobStep::Done(change) = first.step().unwrap() {
+            assert!(change.edit.is_empty());
+            break;
+        }
+    }
+    drop(first);
+    assert!(!harness.lsm.busy());
+    harness.check_no_orphans();
+    harness.settle();
+    harness.check(&mut Random(1));
+}
+
+#[test]
+fn empty_run_is_an_empty_change() {
+    let harness = Harness::new(small_options());
+    let change = harness.lsm.write_run(&mut VecRun::default()).unwrap();
+    assert_eq!(change, glintdb_core::index::IndexChange::default());
+    harness.lsm.apply(&change).unwrap();
+    assert!(harness.lsm.files().is_empty());
+    harness.check_no_orphans();
+}
+
+#[test]
+fn run_of_range_tombstones_alone_hides_what_is_beneath() {
+    let mut harness = Harness::new(small_options());
+    load(&mut harness, 0, 300, 100);
+    harness.settle();
+    harness.seqno += 1;
+    let range = RangeTombstone {
+        start: Bytes::from_static(b"row00000010"),
+        end: None,
+        seqno: SeqNum(harness.seqno),
+    };
+    let mut run = VecRun {
+        ranges: vec![range.clone()],
+        ..VecRun::default()
+    };
+    harness.model.ranges.push(range);
+    let change = harness.lsm.write_run(&mut run).unwrap();
+    harness.apply(&change);
+    harness.check(&mut Random(1));
+    let entry = harness.lsm.view().get(b"row00000010").unwrap().unwrap();
+    assert_eq!(
+        (entry.seqno, entry.value),
+        (SeqNum(301), EntryValue::Tombstone)
+    );
+    // Below the floor everything it hides, and it itself, goes.
+    harness.set_floor(302);
+    harness.compact(Bound::Unbounded, Bound::Unbounded);
+    let stats = harness.lsm.view().stats();
+    assert_eq!((stats.entries, stats.tombstones), (10, 0));
+    assert_eq!(harness.lsm.view().get(b"row00000010").unwrap(), None);
+    harness.check(&mut Random(1));
+}
+
+#[test]
+fn tombstones_stay_until_the_floor_has_passed_them() {
+    let mut harness = Harness::new(small_options());
+    load(&mut harness, 0, 10, 100);
+    let mut run = VecRun::default();
+    for n in 0..10u64 {
+        harness.seqno += 1;
+        let (key, seqno) = (Bytes::from(format!("row{n:08}")), SeqNum(harness.seqno));
+        harness.model.put(key.clone(), seqno, EntryValue::Tombstone);
+        run.entries.push((key, seqno, EntryValue::Tombstone));
+    }
+    let change = harness.lsm.write_run(&mut run).unwrap();
+    harness.apply(&change);
+    harness.set_floor(11);
+    harness.compact(Bound::Unbounded, Bound::Unbounded);
+    assert_eq!(harness.lsm.view().stats().tombstones, 10);
+    harness.check(&mut Random(1));
+    // Every tombstone is below this floor: the table is rewritten for them, by itself.
+    harness.set_floor(21);
+    harness.settle();
+    assert_eq!(harness.lsm.view().stats().entries, 0);
+    harness.check_no_orphans();
+}
+
+#[test]
+fn missing_and_short_tables_are_named_at_open() {
+    let mut harness = Harness::new(small_options());
+    load(&mut harness, 0, 100, 100);
+    let file = harness.lsm.files()[0];
+    let open =
+        |harness: &Harness| Lsm::open(harness.env.clone(), harness.options.clone(), &harness.edits);
+    open(&harness).unwrap();
+    let length = harness.volume.open(file).unwrap().len().unwrap();
+    harness
+        .volume
+        .open(file)
+        .unwrap()
+        .set_len(length - 1)
+        .unwrap();
+    let error = open(&harness).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+    assert!(error.to_string().contains(&file.to_string()), "{error}");
+    harness.volume.delete(file).unwrap();
+    let error = open(&harness).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+    assert!(error.to_string().contains(&file.to_string()), "{error}");
+}
+
+#[test]
+fn edits_that_do_not_fit_are_corruption() {
+    let mut harness = Harness::new(small_options());
+    load(&mut harness, 0, 100, 100);
+    load(&mut harness, 50, 100, 100);
+    harness.settle();
+    let edits = &harness.edits;
+    let open = |edits: &[Vec<u8>]| {
+        Lsm::open(harness.env.clone(), harness.options.clone(), edits).map(drop)
+    };
+    for spoilt in [
+        vec![edits[0].clone(), edits[0].clone()],
+        edits[1..].to_vec(),
+        vec![vec![1, 9]],
+    ] {
+        assert_eq!(open(&spoilt).unwrap_err().kind(), ErrorKind::Corruption);
+    }
+    assert_eq!(
+        open(&[vec![77]]).unwrap_err().kind(),
+        ErrorKind::UnsupportedFormat
+    );
+    assert!(Lsm::describe_edit(&[77]).is_err());
+    assert!(
+        Lsm::describe_edit(&edits[0])
+            .unwrap()
+            .contains("add table-")
+    );
+    let bad = LsmOptions {
+        size_ratio: 1,
+        ..small_options()
+    };
+    let error = Lsm::create(harness.env.clone(), bad).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn dropped_index_removes_its_files_when_the_last_view_goes() {
+    let mut harness = Harness::new(small_options());
+    load(&mut harness, 0, 300, 100);
+    load(&mut harness, 0, 300, 100);
+    let view = harness.lsm.view();
+    let job = harness.lsm.pick_job();
+    harness.lsm.discard();
+    assert!(harness.lsm.pick_job().is_none());
+    assert!(harness.lsm.files().is_empty());
+    assert!(view.get(b"row00000007").unwrap().is_some());
+    drop(job);
+    assert!(!harness.volume.list().unwrap().is_empty());
+    drop(view);
+    assert!(harness.volume.list().unwrap().is_empty());
+}
+
+#[test]
+fn one_cold_batch_of_lookups_is_one_batch_of_reads() {
+    let mut harness = Harness::new(small_options());
+    for part in 0..6 {
+        load(&mut harness, part * 300, 300, 100);
+        harness.settle();
+    }
+    load(&mut harness, 0, 100, 100);
+    harness.reopen(false);
+    let view = harness.lsm.view();
+    let keys: Vec<String> = (0..64).map(|n| format!("row{:08}", n * 27)).collect();
+    let refs: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+    // Fences and filters come in at first use.
+    view.get_batch(&refs)
+        .into_iter()
+        .for_each(|answer| assert!(answer.unwrap().is_some()));
+    harness.reopen(false);
+    let view = harness.lsm.view();
+    for slot in harness.lsm.view_for_tests().levels.slots() {
+        slot.1.table.load().unwrap();
+    }
+    let before = harness.volume.stats();
+    for answer in view.get_batch(&refs) {
+        assert!(answer.unwrap().is_some());
+    }
+    let after = harness.volume.stats();
+    // A filter may err once or twice, which takes another round.
+    assert!(after.read_batches - before.read_batches <= 2);
+}

@@ -15,7 +15,7 @@ use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{
     DbId, Direction, EntryRef, FileNumbers, RangeTombstone, Result, SegmentId, SeqNum, ValuePointer,
 };
-use glintdb_flash::{DirOptions, DirVolume, Volume};
+use glintdb_flash::{Cache, DirOptions, DirVolume, Volume};
 use glintdb_lsm::{Lsm, LsmEnv, LsmOptions};
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -163,6 +163,7 @@ fn measure(
     let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
     let env = LsmEnv {
         volume: volume as Arc<dyn Volume>,
+        cache: Arc::new(Cache::new(64 << 20)),
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db: DbId([1; 16]),
         numbers: Arc::new(Numbers::default()),

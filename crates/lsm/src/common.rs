@@ -6,7 +6,7 @@ use crate::options::LsmOptions;
 use crate::table::{TableConfig, TableEnv};
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{DbId, ErrorKind, FileId, FileNumbers, SeqNum};
-use glintdb_flash::Volume;
+use glintdb_flash::{Cache, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct LsmEnv {
     /// Where its files are.
     pub volume: Arc<dyn Volume>,
+    /// Where blocks are kept that were read and verified.
+    pub cache: Arc<Cache>,
     /// Budget that fences, filters and buffers are charged to.
     pub memory: Arc<MemoryBudget>,
     /// Database that the files belong to.

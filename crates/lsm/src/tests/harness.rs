@@ -11,7 +11,7 @@ use glintdb_core::{
     DbId, Direction, EntryRef, EntryValue, FileId, FileNumbers, RangeTombstone, Result, SegmentId,
     SeqNum, ValuePointer,
 };
-use glintdb_flash::{MemVolume, Volume};
+use glintdb_flash::{Cache, MemVolume, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -106,6 +106,7 @@ pub(crate) struct Harness {
 pub(crate) fn env(volume: &Arc<MemVolume>) -> LsmEnv {
     LsmEnv {
         volume: Arc::clone(volume) as Arc<dyn Volume>,
+        cache: Arc::new(Cache::new(64 << 10)),
         memory: Arc::new(MemoryBudget::new(64 << 20)),
         db: DbId([7; 16]),
         numbers: Arc::new(Numbers::default()),

@@ -5,8 +5,9 @@ use crate::{Lsm, LsmOptions};
 use bytes::Bytes;
 use glintdb_core::index::{Index, JobStep};
 use glintdb_core::{EntryValue, ErrorKind, RangeTombstone, SeqNum};
-use glintdb_flash::Volume;
+use glintdb_flash::{Cache, Volume};
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// A run of `count` keys from `from` on, with values of `bytes` bytes.
 pub(super) fn run_of(harness: &mut Harness, from: u64, count: u64, bytes: usize) -> VecRun {
@@ -337,6 +338,7 @@ fn one_cold_batch_of_lookups_is_one_batch_of_reads() {
         harness.settle();
     }
     load(&mut harness, 0, 100, 100);
+    harness.env.cache = Arc::new(Cache::new(0));
     harness.reopen(false);
     let view = harness.lsm.view();
     let keys: Vec<String> = (0..64).map(|n| format!("row{:08}", n * 27)).collect();

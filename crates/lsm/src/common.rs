@@ -54,6 +54,7 @@ impl Common {
     pub(crate) fn new(env: LsmEnv, options: LsmOptions) -> Arc<Common> {
         let table_env = Arc::new(TableEnv {
             volume: Arc::clone(&env.volume),
+            cache: Arc::clone(&env.cache),
             memory: Arc::clone(&env.memory),
             db: env.db,
         });

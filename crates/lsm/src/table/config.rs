@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{DbId, FileId};
-use glintdb_flash::Volume;
+use glintdb_flash::{Cache, CacheKey, Volume};
 use std::sync::Arc;
 
 /// How key blocks are stored. The discriminants are the codec byte of the format.
@@ -85,6 +85,8 @@ impl Default for TableConfig {
 pub struct TableEnv {
     /// Where the files are.
     pub volume: Arc<dyn Volume>,
+    /// Where blocks are kept that were read and verified.
+    pub cache: Arc<Cache>,
     /// Where fences, filters and buffers are accounted.
     pub memory: Arc<MemoryBudget>,
     /// Every checksum is bound to it.
@@ -94,10 +96,23 @@ pub struct TableEnv {
 impl TableEnv {
     /// The image of a block, if the cache has it.
     #[inline]
-    pub(super) fn cached(&self, _file: FileId, _offset: u64) -> Option<Bytes> {
-        None
+    pub(super) fn cached(&self, file: FileId, offset: u64) -> Option<Bytes> {
+        self.cache.get(&CacheKey::Block(file, offset))
     }
 
-    /// Gives the image of a block to the cache.
-    pub(super) fn keep(&self, _file: FileId, _offset: u64, _image: Bytes) {}
+    /// Whether the cache has a block.
+    pub(super) fn is_cached(&self, file: FileId, offset: u64) -> bool {
+        self.cache.contains(&CacheKey::Block(file, offset))
+    }
+
+    /// Gives the image of a block to the cache, and gives back what the cache holds. `owned`: the image is no part of anything larger; otherwise it is copied, which
+    /// also spreads blocks over the sets of the processor's caches: read buffers are 4 KiB-aligned, so that all blocks' headers would share one.
+    pub(super) fn keep(&self, file: FileId, offset: u64, image: Bytes, owned: bool) -> Bytes {
+        let key = CacheKey::Block(file, offset);
+        if owned {
+            self.cache.insert_owned(key, image.clone());
+            return image;
+        }
+        self.cache.insert(key, &image)
+    }
 }

@@ -472,7 +472,7 @@ impl TableCursor {
             let handle = opened.fences.handle(index);
             bytes += u64::from(handle.length);
             if bytes > self.window_bytes
-                || self.purpose == Purpose::Read && self.table.cached_block(handle).is_some()
+                || self.purpose == Purpose::Read && self.table.is_cached(handle)
             {
                 break;
             }
@@ -516,11 +516,7 @@ impl TableCursor {
             let start = usize::try_from(handle.offset - offset).unwrap_or(usize::MAX);
             let end = start.saturating_add(handle.length as usize);
             let stored = chunk.get(start..end).unwrap_or(&[]);
-            let stored = match (self.purpose, handles.len()) {
-                // A cached block must not hold on to its neighbours' memory.
-                (Purpose::Read, 2..) => Bytes::copy_from_slice(stored),
-                _ => chunk.slice_ref(stored),
-            };
+            let stored = chunk.slice_ref(stored);
             let accepted = match self.purpose {
                 Purpose::Read => StoredBlock {
                     block: self.table.accept_block(handle, stored)?,

@@ -247,6 +247,10 @@ impl Table {
         Some(Block { image, handle })
     }
 
+    pub(super) fn is_cached(&self, handle: BlockHandle) -> bool {
+        self.env.is_cached(self.meta.id, handle.offset)
+    }
+
     /// The read that gives the block, to be submitted with others; its answer is for [`accept_block`](Self::accept_block).
     ///
     /// # Errors
@@ -265,10 +269,13 @@ impl Table {
     /// # Errors
     /// `Corruption`.
     pub fn accept_block(&self, handle: BlockHandle, stored: Bytes) -> Result<Block> {
-        let block = self.accept_stored(handle, stored)?.block;
-        self.env
-            .keep(self.meta.id, handle.offset, block.image.clone());
-        Ok(block)
+        let accepted = self.accept_stored(handle, stored)?;
+        let decompressed = accepted.block.image.as_ptr() != accepted.stored.as_ptr();
+        let image = accepted.block.image;
+        let image = self
+            .env
+            .keep(self.meta.id, handle.offset, image, decompressed);
+        Ok(Block { image, handle })
     }
 
     /// Verifies what a read gave, without putting it into the cache.

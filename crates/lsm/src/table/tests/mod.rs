@@ -16,7 +16,7 @@ use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{
     DbId, EntryRef, EntryValue, FileId, FileKind, RangeTombstone, SegmentId, SeqNum, ValuePointer,
 };
-use glintdb_flash::Stream;
+use glintdb_flash::{Cache, Stream};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use volume::TestVolume;
@@ -39,6 +39,7 @@ pub(crate) fn env() -> (Arc<TestVolume>, Arc<TableEnv>) {
 pub(crate) fn env_of(volume: &Arc<TestVolume>, db: DbId) -> Arc<TableEnv> {
     Arc::new(TableEnv {
         volume: Arc::clone(volume) as _,
+        cache: Arc::new(Cache::new(16 << 20)),
         memory: Arc::new(MemoryBudget::new(64 << 20)),
         db,
     })

@@ -69,7 +69,13 @@ impl Reservation {
     /// Where the frame ends: what [`Log::sync`] wants to make it durable, and what a flush point behind it is.
     #[must_use]
     pub fn end(&self) -> Lsn {
-        Lsn::new(self.segment.id, self.offset + self.bytes)
+        match &self.seal {
+            // A reservation of the seal itself: the next frame begins in the segment it names.
+            Some((segment, _, next)) if segment.id == self.segment.id => {
+                Lsn::new(*next, FIRST_FRAME_OFFSET)
+            }
+            _ => Lsn::new(self.segment.id, self.offset + self.bytes),
+        }
     }
 }
 
@@ -88,6 +94,8 @@ pub(crate) struct Sequencer {
     pub(crate) prepared: VecDeque<Arc<Segment>>,
     /// Segments begun and not yet known to the spill.
     pub(crate) begun: VecDeque<Arc<Segment>>,
+    /// Bytes of commit frames given places.
+    pub(crate) appended_bytes: u64,
 }
 
 impl Sequencer {
@@ -97,6 +105,7 @@ impl Sequencer {
             sealed_end: 0,
             prepared: VecDeque::new(),
             begun: VecDeque::new(),
+            appended_bytes: 0,
         }
     }
 
@@ -127,12 +136,14 @@ impl Log {
         if self.poisoned() {
             return Err(WaitReason::Ring);
         }
-        self.reserve_in(
+        let reservation = self.reserve_in(
             &mut sequencer,
             frame_bytes as u32,
             TRAILER_BYTES as u32,
             space,
-        )
+        )?;
+        sequencer.appended_bytes += frame_bytes;
+        Ok(reservation)
     }
 
     fn reserve_in(
@@ -271,9 +282,6 @@ impl Log {
         fence(Ordering::Release);
         self.ring_write(position, &frame.meta);
         self.ring_write(position + frame.meta.len() as u64, &frame.values);
-        self.counters
-            .appended_bytes
-            .fetch_add(u64::from(reservation.bytes), Ordering::Relaxed);
     }
 
     /// Writes a reservation that holds no batch: [`reserve_seal`](Self::reserve_seal)'s.

@@ -110,6 +110,7 @@ impl Log {
         sequencer.sealed_end = block_up(stream.position(end));
         sequencer.begun.push_back(Arc::clone(&large.segment));
         sequencer.prepared.push_back(Arc::clone(&large.next));
+        sequencer.appended_bytes += u64::from(large.bytes);
         large.placed = true;
         drop(sequencer);
         self.doomed.lock().extend(unused);
@@ -146,9 +147,6 @@ impl Log {
             .written_file()
             .write_at(u64::from(reservation.offset), large.header_block.bytes())
             .map_err(|error| self.poison(error.context("write the log")))?;
-        self.counters
-            .appended_bytes
-            .fetch_add(u64::from(large.bytes), Ordering::Relaxed);
         Ok(())
     }
 

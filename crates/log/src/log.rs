@@ -35,7 +35,7 @@ impl LogOptions {
     /// Default of [`segment_bytes`](Self::segment_bytes).
     pub const SEGMENT_BYTES: u64 = 64 << 20;
     /// Default of [`ring_bytes`](Self::ring_bytes) (`docs/decisions/001-log-write-path.md`).
-    pub const RING_BYTES: usize = 64 << 20;
+    pub const RING_BYTES: usize = 32 << 20;
     /// Default of [`reserve_segments`](Self::reserve_segments).
     pub const RESERVE_SEGMENTS: usize = 2;
 
@@ -106,7 +106,6 @@ pub struct LogStats {
 
 #[derive(Default)]
 pub(crate) struct Counters {
-    pub(crate) appended_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
     pub(crate) segment_syncs: AtomicU64,
     pub(crate) sync_waits: AtomicU64,
@@ -281,17 +280,23 @@ impl Log {
         self.lsn_of(self.durable.load(Ordering::Acquire))
     }
 
-    /// The place of a stream position of this process: in the last segment that begins before it.
+    /// The place of a stream position of this process: in the last segment that begins before it; behind a seal, the beginning of the next segment.
     pub(crate) fn lsn_of(&self, position: u64) -> Lsn {
         let table = self.table.load();
-        let found = table.iter().rev().find_map(|segment| {
-            let stream = segment.stream.as_ref()?;
-            (stream.first_position() <= position).then(|| {
-                let offset = (position - stream.base).min(u64::from(stream.capacity));
-                Lsn::new(segment.id, offset as u32)
-            })
-        });
-        found.unwrap_or(Lsn::ZERO)
+        let mut next = None;
+        for segment in table.iter().rev() {
+            let Some(stream) = &segment.stream else { break };
+            if stream.first_position() <= position {
+                return match (stream.end_position(), next) {
+                    (Some(end), Some(next)) if end <= position => {
+                        Lsn::new(next, FIRST_FRAME_OFFSET)
+                    }
+                    _ => Lsn::new(segment.id, (position - stream.base) as u32),
+                };
+            }
+            next = Some(segment.id);
+        }
+        Lsn::ZERO
     }
 
     /// The stream position of a place; 0 for segments of earlier processes, which are durable.
@@ -384,7 +389,7 @@ impl Log {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let spilled = self.spilled.load(Ordering::Acquire);
         LogStats {
-            appended_bytes: count(&self.counters.appended_bytes),
+            appended_bytes: self.sequencer.lock().appended_bytes,
             written_bytes: count(&self.counters.written_bytes),
             segment_syncs: count(&self.counters.segment_syncs),
             sync_waits: count(&self.counters.sync_waits),

@@ -19,6 +19,8 @@ use std::time::Duration;
 const STEP_BYTES_MAX: u64 = 1 << 20;
 /// A step is worthwhile from here on, or from a quarter of the ring.
 const STEP_BYTES_MIN: u64 = 512 << 10;
+/// Reserved space at the end of a sealed segment that is not worth giving back.
+const UNUSED_BYTES_MAX: u64 = 32 << 10;
 
 /// Guarded by its mutex, which is held while blocks are written.
 pub(crate) struct SpillState {
@@ -124,7 +126,7 @@ impl Log {
         if stream.kind == SegmentKind::Large {
             return Ok(match end {
                 Some(end) => {
-                    self.finish_segment(state, &segment, end);
+                    self.finish_segment(state, &segment, end)?;
                     true
                 }
                 None => false,
@@ -145,7 +147,7 @@ impl Log {
         if let Some(end) = end
             && state.position == whole
         {
-            self.finish_segment(state, &segment, end);
+            self.finish_segment(state, &segment, end)?;
         } else {
             self.publish_spilled(state);
         }
@@ -160,6 +162,8 @@ impl Log {
             state.written = start;
             state.unreclaimed.push_back(Arc::clone(&next));
             state.current = Some(next);
+            // Over the gap between two segments, or `spill_due` would take it for bytes that wait.
+            self.publish_spilled(state);
         }
         state.current.clone()
     }
@@ -200,12 +204,26 @@ impl Log {
         Ok(())
     }
 
-    fn finish_segment(&self, state: &mut SpillState, segment: &Arc<Segment>, end: u64) {
+    fn finish_segment(
+        &self,
+        state: &mut SpillState,
+        segment: &Arc<Segment>,
+        end: u64,
+    ) -> Result<()> {
+        let stream = segment.stream();
+        let used = block_up(end) - stream.base;
+        if u64::from(stream.capacity) - used >= UNUSED_BYTES_MAX {
+            segment
+                .written_file()
+                .set_len(used)
+                .map_err(|error| self.poison(error.context("give back unused log space")))?;
+        }
         state.position = block_up(end);
         state.written = end;
         state.unsynced.push(Arc::clone(segment));
         state.current = None;
         self.publish_spilled(state);
+        Ok(())
     }
 
     fn publish_spilled(&self, state: &mut SpillState) {

@@ -13,12 +13,13 @@ pub(crate) struct SyncState {
 }
 
 impl Log {
-    /// Makes everything completed up to `up_to` (a [`Reservation::end`](crate::Reservation::end)) durable against power loss, all earlier segments included.
+    /// Makes everything up to `up_to` (a [`Reservation::end`](crate::Reservation::end) or [`end`](Self::end)), as far as it is completed, durable against power loss, all earlier segments included.
     ///
     /// # Errors
     /// I/O errors, which poison the log: whether the commits that waited for this sync are durable is then unknown until the database is opened again. `Poisoned`.
     pub fn sync(&self, up_to: Lsn) -> Result<()> {
-        self.sync_position(self.position_of(up_to))
+        let completed = self.completed.load(Ordering::Acquire);
+        self.sync_position(self.position_of(up_to).min(completed))
     }
 
     /// [`sync`](Self::sync) of everything completed until now.
@@ -29,14 +30,10 @@ impl Log {
         self.sync_position(self.completed.load(Ordering::Acquire))
     }
 
-    pub(crate) fn sync_position(&self, target: u64) -> Result<()> {
+    fn sync_position(&self, target: u64) -> Result<()> {
         if self.durable.load(Ordering::Acquire) >= target {
             return Ok(());
         }
-        assert!(
-            self.completed.load(Ordering::Acquire) >= target,
-            "only what is completed can be synced"
-        );
         self.counters.sync_waits.fetch_add(1, Ordering::Relaxed);
         let mut leading = self.sync.leading.lock();
         loop {

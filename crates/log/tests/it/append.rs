@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use glintdb_core::ErrorKind;
-use glintdb_flash::{MemOptions, MemVolume};
+use glintdb_flash::{MemOptions, MemVolume, Volume};
 use glintdb_log::Space;
 use std::sync::Arc;
 
@@ -147,6 +147,24 @@ fn sealing_begins_a_new_segment_and_old_ones_go_when_no_view_holds_them() {
     assert_eq!(log.remove_doomed().unwrap(), 0);
     let replay = recover(setup(&volume.kill(), &numbers, small()), second.lsn);
     assert_eq!(replay.batches, [Batch::separated(2, 100)]);
+}
+
+#[test]
+fn sealing_early_gives_the_unused_space_back_and_leaves_no_work() {
+    let options = MemOptions {
+        capacity_bytes: Some(1 << 20),
+        ..MemOptions::default()
+    };
+    let (volume, numbers) = (MemVolume::with_options(options), numbers());
+    let log = glintdb_log::Log::create(setup(&volume, &numbers, small())).unwrap();
+    commit(&log, &Batch::put(1, 100));
+    seal(&log);
+    let full = volume.free_bytes().unwrap();
+    commit(&log, &Batch::put(2, 100));
+    while log.spill_step().unwrap() {}
+    assert!(!log.spill_due(), "{:?}", log.stats());
+    assert_eq!(log.stats().unspilled_bytes, 160);
+    assert_eq!(volume.free_bytes().unwrap(), full + (64 << 10) - 8192);
 }
 
 #[test]

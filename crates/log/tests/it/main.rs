@@ -8,5 +8,7 @@
 
 mod append;
 mod crash;
+mod golden;
+mod properties;
 mod recovery;
 mod support;

@@ -10,16 +10,16 @@ fn log_file(id: SegmentId) -> FileId {
     FileId::new(FileKind::Log, id.0)
 }
 
-/// A log of one segment with `count` batches, and where each ends.
-fn one_segment(
-    count: u64,
-) -> (
+type Life = (
     Arc<MemVolume>,
     Arc<Numbers>,
     Log,
     Lsn,
     Vec<(Batch, Committed)>,
-) {
+);
+
+/// A log of one segment with `count` batches, and where each ends.
+fn one_segment(count: u64) -> Life {
     let (volume, numbers) = (MemVolume::new(), numbers());
     let log = Log::create(setup(&volume, &numbers, small())).unwrap();
     let from = log.end();

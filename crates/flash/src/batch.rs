@@ -68,21 +68,13 @@ impl Engine {
         let plan = Plan::new(shared, requests);
         match &self.rings {
             Some(rings) if plan.spans.len() > 1 => rings.read(shared, requests, &plan),
-            _ => {
-                for span in 0..plan.spans.len() {
-                    let answer = shared
-                        .pool
-                        .take(plan.spans[span].extent.length)
-                        .and_then(|buffer| plan.read_rest(requests, span, buffer, 0));
-                    plan.finish(requests, span, answer);
-                }
-            }
+            _ => plan.read_unfinished(shared, requests),
         }
     }
 }
 
 impl Plan {
-    fn new(shared: &Arc<Shared>, requests: &mut [ReadRequest]) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, requests: &mut [ReadRequest]) -> Self {
         let mut wanted: Vec<(*const DirFile, Extent, usize)> = Vec::with_capacity(requests.len());
         for (index, request) in requests.iter_mut().enumerate() {
             request.result = match dir_file(request) {
@@ -146,8 +138,21 @@ impl Plan {
         Ok(buffer.into_bytes())
     }
 
+    /// Reads every span that has no answer yet, one after the other.
+    pub(crate) fn read_unfinished(&self, shared: &Shared, requests: &mut [ReadRequest]) {
+        for span in 0..self.spans.len() {
+            if !self.is_finished(requests, span) {
+                let answer = shared
+                    .pool
+                    .take(self.spans[span].extent.length)
+                    .and_then(|buffer| self.read_rest(requests, span, buffer, 0));
+                self.finish(requests, span, answer);
+            }
+        }
+    }
+
     /// Whether `span` was answered.
-    pub(crate) fn is_finished(&self, requests: &[ReadRequest], span: usize) -> bool {
+    fn is_finished(&self, requests: &[ReadRequest], span: usize) -> bool {
         let first = self.order[self.spans[span].members.start];
         requests[first].result.is_some()
     }

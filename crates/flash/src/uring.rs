@@ -92,15 +92,7 @@ impl Rings {
         }
         // The ring failed as such. Nothing is lost: what has no answer yet is read without it.
         drop(flight);
-        for span in 0..plan.spans.len() {
-            if !plan.is_finished(requests, span) {
-                let answer = shared
-                    .pool
-                    .take(plan.spans[span].extent.length)
-                    .and_then(|buffer| plan.read_rest(requests, span, buffer, 0));
-                plan.finish(requests, span, answer);
-            }
-        }
+        plan.read_unfinished(shared, requests);
     }
 }
 
@@ -300,5 +292,111 @@ impl Drop for Flight {
             }
             while self.completion().is_some() {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::{CreateOptions, Stream, Volume};
+    use crate::{DirOptions, DirVolume};
+    use glintdb_core::{ErrorKind, FileId, FileKind};
+    use std::sync::Arc;
+
+    const FILE_BYTES: usize = 100_000;
+
+    fn byte_at(offset: usize) -> u8 {
+        (offset / 7 % 251) as u8
+    }
+
+    /// Calls `test` with a volume and two requests of a synced file that need one read each.
+    fn with_requests(test: impl FnOnce(&Arc<Shared>, Vec<ReadRequest>)) {
+        let directory = tempfile::tempdir().unwrap();
+        let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
+        let options = CreateOptions {
+            stream: Stream::Log,
+            reserve_bytes: 0,
+            direct: true,
+        };
+        let file = volume
+            .create(FileId::new(FileKind::Log, 1), options)
+            .unwrap();
+        let bytes: Vec<u8> = (0..FILE_BYTES).map(byte_at).collect();
+        file.write_at(0, &bytes).unwrap();
+        file.sync().unwrap();
+        let requests = [(4096, 8192), (FILE_BYTES as u64 - 100, 200)]
+            .map(|(offset, length)| ReadRequest::new(Arc::clone(&file), offset, length));
+        test(volume.shared(), requests.into());
+    }
+
+    fn flight(shared: &Shared, requests: &[ReadRequest], plan: &Plan) -> Flight {
+        let slots = (0..plan.spans.len())
+            .map(|span| Some(Flight::start(shared, requests, plan, span).unwrap()))
+            .collect();
+        Flight {
+            ring: None,
+            slots,
+            pushed: 0,
+            in_kernel: 0,
+        }
+    }
+
+    #[test]
+    fn interrupted_cancelled_and_short_reads_are_submitted_again() {
+        with_requests(|shared, mut requests| {
+            let plan = Plan::new(shared, &mut requests);
+            let mut flight = flight(shared, &requests, &plan);
+            for code in [libc::EINTR, libc::EAGAIN, libc::ECANCELED] {
+                assert!(flight.complete(shared, &mut requests, &plan, 0, -code));
+            }
+            assert!(flight.complete(shared, &mut requests, &plan, 0, 4096));
+            assert_eq!(flight.slots[0].as_ref().unwrap().filled, 4096);
+            assert!(requests[0].result.is_none());
+            assert!(!flight.complete(shared, &mut requests, &plan, 0, 4096));
+            assert_eq!(requests[0].result.take().unwrap().unwrap().len(), 8192);
+        });
+    }
+
+    #[test]
+    fn end_of_file_ends_a_read_and_an_error_is_the_requests_own() {
+        with_requests(|shared, mut requests| {
+            let plan = Plan::new(shared, &mut requests);
+            let mut flight = flight(shared, &requests, &plan);
+            assert!(!flight.complete(shared, &mut requests, &plan, 1, 0));
+            assert_eq!(requests[1].result.take().unwrap().unwrap().len(), 0);
+            assert!(!flight.complete(shared, &mut requests, &plan, 0, -libc::EIO));
+            let error = requests[0].result.take().unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Io);
+            assert!(
+                error.to_string().contains("log-0000000000000001"),
+                "{error}"
+            );
+        });
+    }
+
+    #[test]
+    fn refused_reads_and_a_failed_ring_end_in_blocking_reads() {
+        with_requests(|shared, mut requests| {
+            let plan = Plan::new(shared, &mut requests);
+            let mut flight = flight(shared, &requests, &plan);
+            assert!(!flight.complete(shared, &mut requests, &plan, 0, -libc::EINVAL));
+            assert!(
+                flight.run(shared, &mut requests, &plan).is_err(),
+                "there is no ring"
+            );
+            drop(flight);
+            assert!(requests[1].result.is_none());
+            plan.read_unfinished(shared, &mut requests);
+            for request in &requests {
+                let from = usize::try_from(request.offset).unwrap();
+                let expected: Vec<u8> = (from..(from + request.length).min(FILE_BYTES))
+                    .map(byte_at)
+                    .collect();
+                assert_eq!(
+                    request.result.as_ref().unwrap().as_ref().unwrap(),
+                    &expected
+                );
+            }
+        });
     }
 }

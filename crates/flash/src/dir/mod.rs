@@ -123,8 +123,8 @@ pub struct DirVolume {
     directory: fs::File,
     engine: batch::Engine,
     direct_reason: String,
-    /// Serialises making and removing the ring.
-    ring: Mutex<()>,
+    /// Serialises making and removing the ring; why it is in plain memory, where it is.
+    ring: Mutex<Option<String>>,
 }
 
 impl DirVolume {
@@ -197,7 +197,7 @@ impl DirVolume {
             directory,
             engine,
             direct_reason,
-            ring: Mutex::new(()),
+            ring: Mutex::new(None),
         }))
     }
 
@@ -205,6 +205,12 @@ impl DirVolume {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
+    }
+
+    /// For unit tests of what works on it.
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Where reads get their buffers; tells how much memory they take.
@@ -263,8 +269,10 @@ impl Volume for DirVolume {
     }
 
     fn ring(&self, bytes: usize) -> Result<Arc<dyn Ring>> {
-        let _one = self.ring.lock();
-        ring::open_or_create(&self.shared, &self.directory, bytes)
+        let mut refusal = self.ring.lock();
+        let (ring, reason) = ring::open_or_create(&self.shared, &self.directory, bytes)?;
+        *refusal = reason;
+        Ok(ring)
     }
 
     fn existing_ring_bytes(&self) -> Result<Option<usize>> {
@@ -333,7 +341,13 @@ impl Volume for DirVolume {
     }
 
     fn describe(&self) -> String {
-        format!("{}, {}", self.direct_reason, self.engine.describe())
+        let mut text = format!("{}, {}", self.direct_reason, self.engine.describe());
+        if let Some(reason) = &*self.ring.lock() {
+            text.push_str(&format!(
+                ", ring in plain memory (mapping refused: {reason})"
+            ));
+        }
+        text
     }
 }
 

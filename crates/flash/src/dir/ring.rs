@@ -53,42 +53,48 @@ pub(super) fn remove(directory: &Path) -> Result<bool> {
     }
 }
 
+/// The ring, and where it is in plain memory the reason why.
 pub(super) fn open_or_create(
     shared: &Arc<Shared>,
     directory: &File,
     bytes: usize,
-) -> Result<Arc<dyn Ring>> {
+) -> Result<(Arc<dyn Ring>, Option<String>)> {
     check_ring_bytes(bytes)?;
-    let path = shared.path.join(NAME);
+    let in_memory = |reason: String| -> Result<(Arc<dyn Ring>, Option<String>)> {
+        Ok((Arc::new(HeapRing::new(bytes)?), Some(reason)))
+    };
     let existing = existing_bytes(&shared.path)?;
-    let bytes = existing.unwrap_or(bytes);
     if existing.is_none() {
         // Nothing is lost by a fall-back as long as there is no ring, so ask before making one.
-        if probe::overwrites_in_place(directory).is_err() {
-            return Ok(Arc::new(HeapRing::new(bytes)?));
+        if let Err(reason) = probe::overwrites_in_place(directory) {
+            return in_memory(reason);
         }
         create(&shared.path, directory, bytes)?;
     }
+    let mapped_bytes = existing.unwrap_or(bytes);
     let file = OpenOptions::new()
         .read(true)
         .write(true)
-        .open(&path)
+        .open(shared.path.join(NAME))
         .map_err(|error| Error::io("open the ring", error))?;
-    read_through(&file, bytes)?;
-    match Mapping::new(&file, bytes) {
-        Ok(mapping) => Ok(Arc::new(MappedRing {
-            // SAFETY: the mapping is page-aligned, `bytes` long, lives beside the words, and nobody else is given its address.
-            words: unsafe { Words::new(mapping.pointer, bytes) },
-            _mapping: mapping,
-            file,
-            shared: Arc::clone(shared),
-            sync_failed: AtomicBool::new(false),
-        })),
+    read_through(&file, mapped_bytes)?;
+    match Mapping::new(&file, mapped_bytes) {
+        Ok(mapping) => {
+            let ring = MappedRing {
+                // SAFETY: the mapping is page-aligned, `mapped_bytes` long, lives beside the words, and nobody else is given its address.
+                words: unsafe { Words::new(mapping.pointer, mapped_bytes) },
+                _mapping: mapping,
+                file,
+                shared: Arc::clone(shared),
+                sync_failed: AtomicBool::new(false),
+            };
+            Ok((Arc::new(ring), None))
+        }
         // What an existing ring holds must not be passed over.
         Err(error) if existing.is_some() => Err(Error::io("map the ring", error)),
-        Err(_) => {
+        Err(error) => {
             remove(&shared.path)?;
-            Ok(Arc::new(HeapRing::new(bytes)?))
+            in_memory(error.to_string())
         }
     }
 }

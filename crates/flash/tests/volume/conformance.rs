@@ -33,7 +33,7 @@ pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-fn run(volume: &dyn Volume) {
+pub(crate) fn run(volume: &dyn Volume) {
     names_come_and_go(volume);
     for direct in [true, false] {
         writes_and_reads_at_any_place(volume, direct);

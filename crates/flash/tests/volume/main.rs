@@ -7,4 +7,5 @@
 
 mod conformance;
 mod directory;
+mod hostile;
 mod simulated;

@@ -24,19 +24,31 @@ use glintdb_lsm::table::{
 use std::hint::black_box;
 use std::ops::Bound::Unbounded;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-const ROUNDS: u64 = 5;
-const LOOKUPS: usize = 200_000;
+const ROUNDS: usize = 5;
+/// Lookups are timed in batches shorter than a time slice.
+const BATCHES: usize = 100;
+const BATCH: usize = 2_000;
 
 type Keys = Vec<[u8; 16]>;
 
-/// Best time of the rounds, in ns divided by `count`.
-fn best(count: usize, mut round: impl FnMut(u64) -> Result<()>) -> Result<f64> {
+/// Best time of several rounds, in ns divided by `count`.
+fn best(count: usize, mut round: impl FnMut() -> Result<()>) -> Result<f64> {
+    best_of(0..ROUNDS, count, |_| round())
+}
+
+/// Best time of `round` over `items`, in ns divided by `count`.
+fn best_of<T>(
+    items: impl Iterator<Item = T>,
+    count: usize,
+    mut round: impl FnMut(T) -> Result<()>,
+) -> Result<f64> {
     let clock = SystemClock::new();
     let mut best = f64::MAX;
-    for number in 0..ROUNDS {
+    for item in items {
         let start = clock.monotonic();
-        round(number)?;
+        round(item)?;
         let time = clock.monotonic() - start;
         best = best.min(time.as_nanos() as f64 / count as f64);
     }
@@ -109,9 +121,11 @@ fn bench(
     keys: &Keys,
     value: &[u8],
 ) -> Result<()> {
+    // The cache knows blocks by file number, so numbers are never used twice.
+    static NUMBERS: AtomicU64 = AtomicU64::new(1);
     let mut last: Option<TableMeta> = None;
-    let built = best(keys.len(), |round| {
-        let number = round + 1;
+    let built = best(keys.len(), || {
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         if let Some(old) = last.replace(build(env, number, config, keys, value)?) {
             env.volume.delete(old.id)?;
         }
@@ -121,26 +135,26 @@ fn bench(
     let bytes = meta.bytes as f64 / keys.len() as f64;
     let table = Table::open(env, meta);
     table.load()?;
-    let compaction = best(keys.len(), |_| {
+    let compaction = best(keys.len(), || {
         scan(&table, Direction::Forward, Purpose::Compaction)
     })?;
     scan(&table, Direction::Forward, Purpose::Read)?;
-    let forward = best(keys.len(), |_| {
+    let forward = best(keys.len(), || {
         scan(&table, Direction::Forward, Purpose::Read)
     })?;
-    let reverse = best(keys.len(), |_| {
+    let reverse = best(keys.len(), || {
         scan(&table, Direction::Reverse, Purpose::Read)
     })?;
-    let order: Vec<usize> = scattered(1, keys.len()).take(LOOKUPS).collect();
-    let get = best(LOOKUPS, |_| {
-        for &n in &order {
+    let order: Vec<usize> = scattered(1, keys.len()).take(BATCHES * BATCH).collect();
+    let get = best_of(order.chunks(BATCH), BATCH, |batch| {
+        for &n in batch {
             let key = &keys[n];
             black_box(table.get(key, key_hash(key))?);
         }
         Ok(())
     })?;
-    let absent = best(LOOKUPS, |_| {
-        for &n in &order {
+    let absent = best_of(order.chunks(BATCH), BATCH, |batch| {
+        for &n in batch {
             let mut key = keys[n];
             key[15] = b'x';
             black_box(table.get(&key, key_hash(&key))?);
@@ -156,8 +170,8 @@ fn bench(
             Some((table.cached_block(handle)?, *key))
         })
         .collect();
-    let search = best(LOOKUPS, |_| {
-        for n in scattered(1, hot.len()).take(LOOKUPS) {
+    let search = best_of(0..BATCHES as u64, BATCH, |seed| {
+        for n in scattered(seed, hot.len()).take(BATCH) {
             let (block, key) = &hot[n];
             black_box(table.search(block, key)?);
         }
@@ -181,7 +195,11 @@ fn main() -> Result<()> {
         .unwrap_or_else(|| "target/table_bench".into());
     let keys = keys(entries.unwrap_or(500_000));
     let value = vec![7; value_bytes.unwrap_or(0)];
-    let volume = DirVolume::open(&directory, DirOptions::default())?;
+    let options = DirOptions {
+        create: true,
+        ..DirOptions::default()
+    };
+    let volume = DirVolume::open(&directory, options)?;
     let env = Arc::new(TableEnv {
         volume,
         cache: Arc::new(Cache::new(1 << 30)),

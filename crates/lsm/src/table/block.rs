@@ -135,7 +135,6 @@ pub(super) const KIND_INLINE: usize = 0;
 pub(super) const KIND_POINTER: usize = 1;
 pub(super) const KIND_TOMBSTONE: usize = 2;
 
-#[inline]
 fn varint32(bytes: &[u8], at: &mut usize) -> Option<usize> {
     let mut value = 0u32;
     for shift in [0, 7, 14, 21, 28] {
@@ -153,9 +152,22 @@ fn varint32(bytes: &[u8], at: &mut usize) -> Option<usize> {
     None
 }
 
+/// Tag, length of the key's rest and length of an inline value, each as long as it may be.
+#[cold]
+fn lengths(entries: &[u8], position: &mut usize) -> Option<(usize, usize, usize)> {
+    let tag = varint32(entries, position)?;
+    let suffix = varint32(entries, position)?;
+    let value = if tag & 3 == KIND_INLINE {
+        varint32(entries, position)?
+    } else {
+        0
+    };
+    Some((tag, suffix, value))
+}
+
 impl RawEntry {
     /// Reads the entry at `at`, which begins with a sequence number of `seqno_width` bytes; `entries` ends where the entries end.
-    #[inline]
+    #[inline(always)]
     pub(super) fn parse(entries: &[u8], at: usize, seqno_width: usize) -> Option<RawEntry> {
         let mut position = at + seqno_width;
         let (tag, suffix, value) = match entries.get(position..position + 3) {
@@ -168,16 +180,7 @@ impl RawEntry {
                 };
                 (usize::from(tag), usize::from(suffix), usize::from(value))
             }
-            _ => {
-                let tag = varint32(entries, &mut position)?;
-                let suffix = varint32(entries, &mut position)?;
-                let value = if tag & 3 == KIND_INLINE {
-                    varint32(entries, &mut position)?
-                } else {
-                    0
-                };
-                (tag, suffix, value)
-            }
+            _ => lengths(entries, &mut position)?,
         };
         let kind = tag & 3;
         let value_bytes = match kind {

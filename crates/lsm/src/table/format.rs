@@ -72,6 +72,9 @@ pub(super) struct Footer {
     pub(super) properties: Span,
 }
 
+const _: () = assert!(4 + 4 + 2 + 2 + 2 + 2 + 4 + 8 == BLOCK_HEADER_BYTES);
+const _: () = assert!(4 + 2 == RESTART_BYTES);
+const _: () = assert!(4 + 4 + 8 == FILTER_HEADER_BYTES);
 const _: () = assert!(8 + 4 + 4 + 16 + 8 + 4 + 4 == HEADER_BYTES);
 const _: () = assert!(4 * 16 + 16 + 4 + 4 + 8 == FOOTER_BYTES);
 

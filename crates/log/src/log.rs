@@ -296,7 +296,8 @@ impl Log {
             }
             next = Some(segment.id);
         }
-        Lsn::ZERO
+        // Behind a seal whose segment is deleted already.
+        next.map_or(Lsn::ZERO, |next| Lsn::new(next, FIRST_FRAME_OFFSET))
     }
 
     /// The stream position of a place; 0 for segments of earlier processes, which are durable.

@@ -19,6 +19,12 @@ use std::time::Duration;
 const STEP_BYTES_MAX: u64 = 1 << 20;
 /// A step is worthwhile from here on, or from a quarter of the ring.
 const STEP_BYTES_MIN: u64 = 512 << 10;
+/// Zeros written ahead of small syncs, so that the next ones overwrite written blocks: a sync that makes new blocks waits for the file system's journal as well
+/// (`docs/decisions/001-log-write-path.md`).
+const ZEROS_BYTES: u64 = 256 << 10;
+/// A sync of more than this makes new blocks anyway.
+const SMALL_SYNC_BYTES: u64 = 64 << 10;
+
 /// Reserved space at the end of a sealed segment that is not worth giving back.
 const UNUSED_BYTES_MAX: u64 = 32 << 10;
 
@@ -33,6 +39,10 @@ pub(crate) struct SpillState {
     /// Segments from the one that holds `reclaim_position` to `current`.
     unreclaimed: VecDeque<Arc<Segment>>,
     reclaim_position: u64,
+    /// Blocks of `current` before it are written, with data or with zeros.
+    zeroed: u64,
+    /// `written` at the last sync.
+    synced: u64,
     /// Segments wholly written and not synced since.
     unsynced: Vec<Arc<Segment>>,
     scratch: AlignedBuffer,
@@ -45,6 +55,8 @@ impl SpillState {
             position: start,
             written: start,
             reclaim_position: start,
+            zeroed: start,
+            synced: start,
             unreclaimed: VecDeque::from([Arc::clone(&first)]),
             current: Some(first),
             unsynced: Vec::new(),
@@ -154,12 +166,40 @@ impl Log {
         Ok(true)
     }
 
+    /// Before a small sync that comes to blocks never written: writes zeros ahead, to be synced with it.
+    pub(crate) fn zero_ahead(&self, state: &mut SpillState) -> Result<()> {
+        let small = state.written - state.synced.min(state.written) <= SMALL_SYNC_BYTES;
+        state.synced = state.written;
+        let Some(segment) = state.current.clone() else {
+            return Ok(());
+        };
+        let stream = segment.stream();
+        let start = block_up(state.written);
+        let end = (start + ZEROS_BYTES).min(stream.position(stream.capacity));
+        let sealed = stream.end_offset().is_some();
+        if !small || sealed || state.zeroed > start || start == end {
+            return Ok(());
+        }
+        let zeros = AlignedBuffer::new((end - start) as usize);
+        segment
+            .written_file()
+            .write_at(start - stream.base, zeros.bytes())
+            .map_err(|error| self.poison(error.context("write the log")))?;
+        state.zeroed = end;
+        self.counters
+            .written_bytes
+            .fetch_add(end - start, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn current_segment(&self, state: &mut SpillState) -> Option<Arc<Segment>> {
         if state.current.is_none() {
             let next = self.sequencer.lock().begun.pop_front()?;
             let start = next.stream().first_position();
             state.position = start;
             state.written = start;
+            state.zeroed = start;
+            state.synced = start;
             state.unreclaimed.push_back(Arc::clone(&next));
             state.current = Some(next);
             // Over the gap between two segments, or `spill_due` would take it for bytes that wait.

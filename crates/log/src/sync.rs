@@ -61,6 +61,7 @@ impl Log {
             self.check()?;
             let target = self.completed.load(Ordering::Acquire);
             while state.written() < target && self.spill_some(&mut state, true)? {}
+            self.zero_ahead(&mut state)?;
             (target, state.take_unsynced())
         };
         for segment in segments {

@@ -149,6 +149,24 @@ fn sealing_begins_a_new_segment_and_old_ones_go_when_no_view_holds_them() {
     assert_eq!(replay.batches, [Batch::separated(2, 100)]);
 }
 
+/// Found by `prop_log_is_a_list_of_batches`: the end was named after the sealed segment, and after nothing once that was deleted.
+#[test]
+fn behind_a_seal_the_log_ends_in_the_segment_that_it_names() {
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = glintdb_log::Log::create(setup(&volume, &numbers, small())).unwrap();
+    let first = commit(&log, &Batch::put(1, 100));
+    seal(&log);
+    let end = log.end();
+    assert!(end.segment > first.lsn.segment && end.offset == 4096);
+    log.sync(end).unwrap();
+    assert_eq!(log.durable(), end);
+    log.delete(first.lsn.segment).unwrap();
+    assert_eq!((log.end(), log.durable()), (end, end));
+    let replay = recover(setup(&volume.kill(), &numbers, small()), end);
+    assert!(replay.batches.is_empty());
+    assert_eq!(commit(&log, &Batch::put(2, 100)).lsn, end);
+}
+
 #[test]
 fn sealing_early_gives_the_unused_space_back_and_leaves_no_work() {
     let options = MemOptions {

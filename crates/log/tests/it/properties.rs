@@ -63,8 +63,6 @@ fn log_options() -> impl Strategy<Value = LogOptions> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
-
     /// Whatever is done, every value is readable at every moment, and after a kill everything committed behind the replay point is there, in order.
     #[test]
     fn prop_log_is_a_list_of_batches(steps in proptest::collection::vec(step(), 1..60), options in log_options()) {

@@ -76,7 +76,7 @@ fn measure(path: &std::path::Path, bytes: usize) -> Result<()> {
         ring.sync()?;
     }
     println!(
-        "4 KiB and a sync: {:.0} us",
+        "4 KiB into the ring and a sync: {:.0} us",
         clock.monotonic().as_secs_f64() * 1e6 / 500.0
     );
     let segment = CreateOptions {

@@ -306,7 +306,7 @@ mod tests {
     const FILE_BYTES: usize = 100_000;
 
     fn byte_at(offset: usize) -> u8 {
-        (offset / 7 % 251) as u8
+        u8::try_from(offset / 7 % 251).unwrap()
     }
 
     /// Calls `test` with a volume and two requests of a synced file that need one read each.

@@ -13,7 +13,7 @@ use glintdb_core::{Error, FileId, Result};
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-/// Number of levels, level 0 included. With the default ratio and base size the last one holds 256 MiB x 10^5.
+/// Number of levels, level 0 included. With the default ratio and base size the last one holds 512 MiB x 10^5.
 pub(crate) const LEVELS: usize = 7;
 
 /// Where a table stands.

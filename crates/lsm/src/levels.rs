@@ -8,10 +8,13 @@
 //! 3. So a range tombstone never stands below an entry that it hides.
 
 use crate::edit::{Edit, EditOp, LEVELS, Place};
-use crate::range::KeyRange;
+use crate::merge::{key_head, shared_prefix};
+use crate::range::{KeyRange, before_end};
 use crate::table::{Table, TableEnv, TableMeta};
 use crate::tombstones::TombstoneSet;
+use bytes::Bytes;
 use glintdb_core::{Error, Result};
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
@@ -42,26 +45,57 @@ impl Slot {
 }
 
 /// Tables that ascend and do not overlap.
+///
+/// Lookups search an array of 8-byte heads of the tables' ends, so that they touch a cache line or two, and the keys themselves only where heads are equal.
 #[derive(Clone, Default)]
 pub(crate) struct Sorted {
     pub(crate) slots: Vec<Arc<Slot>>,
+    /// Bytes that all ends share.
+    prefix: Bytes,
+    /// For each table the head of its end behind the prefix; the greatest where it has no end.
+    end_heads: Vec<u64>,
 }
 
 impl Sorted {
-    /// The table that answers for `key`.
-    pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<Slot>> {
-        let at = self.slots.get(self.first_behind(key))?;
-        (at.range.start.as_ref() <= key).then_some(at)
+    /// The only table that may answer for `key`: the first one that ends behind it. It may also begin behind it.
+    #[inline]
+    pub(crate) fn candidate(&self, key: &[u8]) -> Option<&Arc<Slot>> {
+        self.slots.get(self.first_behind(key))
     }
 
     /// Index of the first table that ends behind `key`.
     pub(crate) fn first_behind(&self, key: &[u8]) -> usize {
-        self.slots.partition_point(|slot| {
-            slot.range
-                .end
-                .as_ref()
-                .is_some_and(|end| end.as_ref() <= key)
-        })
+        let behind = |slot: &Arc<Slot>| before_end(key, &slot.range.end);
+        let prefix = self.prefix.len();
+        match key.get(..prefix).unwrap_or(key).cmp(&self.prefix) {
+            // Shorter than the prefix, or less: every end is behind. Greater: only no end at all is.
+            Ordering::Less => 0,
+            Ordering::Greater => self.slots.partition_point(|slot| !behind(slot)),
+            Ordering::Equal => {
+                let head = key_head(key, prefix);
+                let from = self.end_heads.partition_point(|&end| end < head);
+                let same = self.end_heads.get(from..).unwrap_or_default();
+                let to = from + same.iter().take_while(|&&end| end == head).count();
+                let slots = self.slots.get(from..to).unwrap_or_default();
+                from + slots.partition_point(|slot| !behind(slot))
+            }
+        }
+    }
+
+    /// Computes what lookups search; after every change of `slots`.
+    fn index(&mut self) {
+        let mut ends = self.slots.iter().filter_map(|slot| slot.range.end.as_ref());
+        self.prefix = match (ends.next(), ends.next_back()) {
+            (Some(first), Some(last)) => first.slice(..shared_prefix(first, last)),
+            (Some(only), None) => only.clone(),
+            _ => Bytes::new(),
+        };
+        let prefix = self.prefix.len();
+        let head = |slot: &Arc<Slot>| match &slot.range.end {
+            Some(end) => key_head(end, prefix),
+            None => u64::MAX,
+        };
+        self.end_heads = self.slots.iter().map(head).collect();
     }
 
     /// The tables that meet `range`.
@@ -69,7 +103,7 @@ impl Sorted {
         let from = self.first_behind(&range.start);
         let to = self
             .slots
-            .partition_point(|slot| crate::range::before_end(&slot.range.start, &range.end));
+            .partition_point(|slot| before_end(&slot.range.start, &range.end));
         self.slots.get(from..to).unwrap_or_default()
     }
 
@@ -236,6 +270,8 @@ impl Levels {
             }
         }
         self.runs.retain(|run| !run.tables.slots.is_empty());
+        let tables = self.runs.iter_mut().map(|run| &mut run.tables);
+        tables.chain(&mut self.levels).for_each(Sorted::index);
         Ok(taken.into_values().collect())
     }
 

@@ -75,7 +75,7 @@ impl<'a> Search<'a> {
     fn proceed<'s>(&mut self, sources: &[&'s Sorted]) -> Option<(&'s Arc<Slot>, BlockHandle)> {
         while let Some(tables) = sources.get(self.source) {
             self.source += 1;
-            let Some(slot) = tables.find(self.key) else {
+            let Some(slot) = tables.candidate(self.key) else {
                 continue;
             };
             if slot.meta().seqno_max < self.deleted {

@@ -25,7 +25,8 @@ pub struct LsmOptions {
     pub filter_bits_per_key: u32,
     /// How key blocks are stored. Default: as they are.
     pub compression: Compression,
-    /// Size to which the first level below level 0 grows before a new one is put above it, in bytes (4 KiB to 1 TiB). Default 256 MiB.
+    /// Size to which the first level below level 0 grows before a new one is put above it, in bytes (4 KiB to 1 TiB; best about 4 times what
+    /// `level0_runs_compact` flushes bring). Default 512 MiB.
     pub base_level_bytes: u64,
 }
 
@@ -40,7 +41,7 @@ impl Default for LsmOptions {
             block_bytes: 4096,
             filter_bits_per_key: 10,
             compression: Compression::None,
-            base_level_bytes: 256 << 20,
+            base_level_bytes: 512 << 20,
         }
     }
 }
@@ -189,7 +190,7 @@ mod tests {
         );
         assert_eq!(
             (options.table_bytes_target, options.base_level_bytes),
-            (64 << 20, 256 << 20)
+            (64 << 20, 512 << 20)
         );
         assert_eq!(
             (options.block_bytes, options.filter_bits_per_key),

@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Compaction debt, in base levels, at which writers begin to be slowed.
-const DEBT_SLOW_BASE_LEVELS: u64 = 16;
+const DEBT_SLOW_BASE_LEVELS: u64 = 8;
 /// Share of tombstones that makes a table at the bottom worth rewriting for them alone.
 const TOMBSTONES_DENSE: u64 = 4;
 

@@ -39,11 +39,11 @@ impl IndexView for View {
         let deleted = self.levels.tombstones()?.seqno_at(key);
         let hash = key_hash(key);
         for (_, tables) in self.levels.sources() {
-            let Some(slot) = tables.find(key) else {
+            let Some(slot) = tables.candidate(key) else {
                 continue;
             };
             // Nothing in the table is newer than the deletion: spare the read.
-            if slot.meta().seqno_max < deleted {
+            if deleted > SeqNum::ZERO && slot.meta().seqno_max < deleted {
                 continue;
             }
             if let Some(entry) = slot.table.get(key, hash)? {

@@ -1,5 +1,5 @@
 //! Compares the memtable with other ordered maps: `cargo run --release -p glintdb-memtable --example memtable_bench -- [KEYS] [MAPS] [THREADS]`,
-//! for example `-- 2000000 ours,skiplist 1,2,8`. For each map, thread count and value size: random inserts, random gets of the same keys, and ascending
+//! for example `-- 2000000 ours,skiplist 1,2,8`. For each map, thread count and value size: random inserts, random gets of the same keys, one scan of all by one thread, and ascending
 //! inserts into a fresh map, in millions a second of wall time and (in brackets) a second of CPU time of one thread.
 
 #![allow(unsafe_code, reason = "reads the CPU clock of the thread")]
@@ -17,7 +17,7 @@ use std::sync::{Arc, Barrier, RwLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_skiplist::SkipMap;
-use glintdb_core::{EntryRef, SeqNum};
+use glintdb_core::{Direction, EntryRef, SeqNum};
 use glintdb_memtable::{Arena, ChunkPool, Memtable};
 
 type Key = [u8; 16];
@@ -29,6 +29,8 @@ trait Map: Send + Sync {
     fn put(&self, key: &Key, seqno: u64, value: &[u8]);
     /// First byte of the newest value.
     fn get(&self, key: &Key) -> Option<u8>;
+    /// Walks all records in order of their keys (shard by shard where there are shards); the sum of the first bytes of keys and values.
+    fn scan(self: Arc<Self>) -> u64;
 }
 
 impl Map for Memtable {
@@ -41,6 +43,26 @@ impl Map for Memtable {
             _ => None,
         }
     }
+    fn scan(self: Arc<Self>) -> u64 {
+        let mut cursor = self.cursor(
+            Bound::Unbounded,
+            Bound::Unbounded,
+            Direction::Forward,
+            SeqNum::MAX,
+        );
+        let mut sum = 0;
+        while cursor.advance() {
+            if let EntryRef::Inline(value) = cursor.value() {
+                sum += touch(cursor.key(), value);
+            }
+        }
+        sum
+    }
+}
+
+/// What every scan does with a record.
+fn touch(key: &[u8], value: &[u8]) -> u64 {
+    u64::from(key[0]) + u64::from(value[0])
 }
 
 impl Map for SkipMap<VersionedKey, Value> {
@@ -50,6 +72,11 @@ impl Map for SkipMap<VersionedKey, Value> {
     fn get(&self, key: &Key) -> Option<u8> {
         let entry = self.lower_bound(Bound::Included(&(*key, Reverse(u64::MAX))))?;
         (entry.key().0 == *key).then(|| entry.value()[0])
+    }
+    fn scan(self: Arc<Self>) -> u64 {
+        self.iter()
+            .map(|entry| touch(&entry.key().0, entry.value()))
+            .sum()
     }
 }
 
@@ -69,6 +96,17 @@ impl Map for Locked {
         let (found, value) = shard.range((*key, Reverse(u64::MAX))..).next()?;
         (found.0 == *key).then(|| value[0])
     }
+    fn scan(self: Arc<Self>) -> u64 {
+        let shards = self.0.iter().map(|shard| shard.read().unwrap());
+        shards
+            .map(|shard| {
+                shard
+                    .iter()
+                    .map(|(key, value)| touch(&key.0, value))
+                    .sum::<u64>()
+            })
+            .sum()
+    }
 }
 
 impl Map for scc::TreeIndex<VersionedKey, Value> {
@@ -81,15 +119,21 @@ impl Map for scc::TreeIndex<VersionedKey, Value> {
         let (found, value) = self.range((*key, Reverse(u64::MAX)).., &guard).next()?;
         (found.0 == *key).then(|| value[0])
     }
+    fn scan(self: Arc<Self>) -> u64 {
+        let guard = scc::Guard::new();
+        self.iter(&guard)
+            .map(|(key, value)| touch(&key.0, value))
+            .sum()
+    }
 }
 
-fn create(name: &str, pool: &Arc<ChunkPool>) -> Box<dyn Map> {
+fn create(name: &str, pool: &Arc<ChunkPool>) -> Arc<dyn Map> {
     match name {
-        "ours" => Box::new(Memtable::new(Arena::new(Arc::clone(pool)))),
-        "skiplist" => Box::new(SkipMap::new()),
-        "btree" => Box::new(Locked(vec![RwLock::default()])),
-        "btree16" => Box::new(Locked((0..16).map(|_| RwLock::default()).collect())),
-        "scc" => Box::new(scc::TreeIndex::new()),
+        "ours" => Arc::new(Memtable::new(Arena::new(Arc::clone(pool)))),
+        "skiplist" => Arc::new(SkipMap::new()),
+        "btree" => Arc::new(Locked(vec![RwLock::default()])),
+        "btree16" => Arc::new(Locked((0..16).map(|_| RwLock::default()).collect())),
+        "scc" => Arc::new(scc::TreeIndex::new()),
         _ => panic!("maps are ours, skiplist, btree, btree16, scc"),
     }
 }
@@ -170,14 +214,17 @@ fn run(name: &str, threads: usize, count: u64, value_bytes: usize, pool: &Arc<Ch
     let get = timed(threads, count, |i| {
         assert_eq!(map.get(&random_key(mix(i) % count)), Some(7));
     });
+    let expected: u64 = (0..count).map(|i| u64::from(random_key(i)[0]) + 7).sum();
+    let scan = timed(1, 1, |_| assert_eq!(Arc::clone(&map).scan(), expected));
+    let scan = (scan.0 * count as f64, scan.1 * count as f64);
     drop(map);
     let map = create(name, pool);
     let ascending = timed(threads, count, |i| {
         map.put(&ascending_key(i), i + 1, &value)
     });
     println!(
-        "{name:9} {threads} threads, {value_bytes:3} B: insert {:5.2} ({:5.2})  get {:5.2} ({:5.2})  ascending insert {:5.2} ({:5.2})",
-        insert.0, insert.1, get.0, get.1, ascending.0, ascending.1
+        "{name:9} {threads} threads, {value_bytes:3} B: insert {:5.2} ({:5.2})  get {:5.2} ({:5.2})  scan {:5.1} ({:5.1})  ascending insert {:5.2} ({:5.2})",
+        insert.0, insert.1, get.0, get.1, scan.0, scan.1, ascending.0, ascending.1
     );
 }
 

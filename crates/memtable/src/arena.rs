@@ -1,7 +1,9 @@
 //! The arena: bump allocation of records and nodes that live until the arena is dropped.
 //!
-//! Thread safety: any number of threads allocate at once. Each thread bumps the chunk of its own shard with one `fetch_add`; a
-//! mutex is taken only to hang in a new chunk.
+//! Memory comes in [chunks](crate::chunk). A chunk is cut into *slabs*, and each thread bumps the slab of its own shard with one
+//! `fetch_add`. So chunks can be huge pages while many threads leave little unused behind: at most a slab each.
+//!
+//! Thread safety: any number of threads allocate at once; a mutex is taken only to cut a slab.
 //!
 //! Invariants:
 //! 1. Memory handed out is not handed out again, moved or freed before the arena is dropped.
@@ -15,53 +17,64 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::chunk::{CHUNK_ALIGN, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Chunk, ChunkPool};
 
-/// Lies at the start of the chunk it bumps.
+/// Lies at the start of the slab it bumps.
 #[repr(C, align(64))]
-struct Bump {
+struct Slab {
     used: AtomicUsize,
     bytes: usize,
 }
 
-const HEADER_BYTES: usize = size_of::<Bump>();
+const SLAB_HEADER_BYTES: usize = size_of::<Slab>();
+/// A quarter of the first chunk: one for nodes, one for records, two more threads.
+const SLAB_BYTES_MIN: usize = 16 << 10;
+/// Some 1,800 records of 144 B between two visits to the mutex.
+const SLAB_BYTES_MAX: usize = 256 << 10;
 
 #[repr(align(64))]
 struct Shard {
-    /// The chunk this shard bumps; null before its first allocation.
-    current: AtomicPtr<Bump>,
-    /// Held while a new chunk is hung in.
+    /// The slab this shard bumps; null before its first allocation.
+    current: AtomicPtr<Slab>,
+    /// Held while a new slab is hung in.
     refill: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Chunks {
+    all: Vec<Chunk>,
+    /// What is not cut yet of the last chunk that is cut into slabs.
+    uncut: Option<NonNull<u8>>,
+    uncut_bytes: usize,
 }
 
 /// Memory of one generation of memtables. Freed as a whole when the last memtable, cursor or holder of the `Arc` is gone.
 pub struct Arena {
     pool: Arc<ChunkPool>,
     shards: Box<[Shard]>,
-    chunks: Mutex<Vec<Chunk>>,
+    chunks: Mutex<Chunks>,
     allocated_bytes: AtomicUsize,
 }
 
-// SAFETY: `Shard::current` points into a chunk owned by `chunks`, whose `Bump` is only touched through atomics or read after it
-// was published by the store to `current`; all else is `Send + Sync` by itself.
+// SAFETY: `current` and `uncut` point into chunks owned by `chunks`; a `Slab` is only touched through atomics or read after it was
+// published by the store to `current`; `uncut` is guarded by the mutex; all else is `Send + Sync` by itself.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// An arena without any memory yet; it takes its first chunk (64 KiB) at the first insert.
+    /// An arena without any memory yet; it takes its first chunk (64 KiB) with its first memtable.
     #[must_use]
     pub fn new(pool: Arc<ChunkPool>) -> Arc<Self> {
         // Twice the processors, so that threads seldom meet; one shard more, the first, for nodes.
         let threads = std::thread::available_parallelism().map_or(4, usize::from);
         let shards = (2 * threads).next_power_of_two().min(64) + 1;
+        let shard = || Shard {
+            current: AtomicPtr::new(std::ptr::null_mut()),
+            refill: Mutex::new(()),
+        };
         Arc::new(Self {
             pool,
-            shards: (0..shards)
-                .map(|_| Shard {
-                    current: AtomicPtr::new(std::ptr::null_mut()),
-                    refill: Mutex::new(()),
-                })
-                .collect(),
-            chunks: Mutex::new(Vec::new()),
+            shards: (0..shards).map(|_| shard()).collect(),
+            chunks: Mutex::default(),
             allocated_bytes: AtomicUsize::new(0),
         })
     }
@@ -78,8 +91,8 @@ impl Arena {
         self.allocate(&self.shards[shard], bytes.next_multiple_of(8))
     }
 
-    /// `bytes` of uninitialised memory for a node, cache-line-aligned. Nodes have chunks of their own: they stay dense, and with
-    /// huge pages a few TLB entries cover them all.
+    /// `bytes` of uninitialised memory for a node, cache-line-aligned. Nodes have slabs of their own: they stay dense, so that few TLB
+    /// entries cover them.
     pub(crate) fn allocate_node(&self, bytes: usize) -> NonNull<u8> {
         self.allocate(&self.shards[0], bytes.next_multiple_of(CHUNK_ALIGN))
     }
@@ -96,46 +109,63 @@ impl Arena {
         }
     }
 
-    /// Hangs a new chunk into `shard` unless another thread has done so since `seen` was read (then `None`: try again).
+    /// Hangs a new slab into `shard` unless another thread has done so since `seen` was read (then `None`: try again).
     #[cold]
-    fn refill(&self, shard: &Shard, seen: *mut Bump, bytes: usize) -> Option<NonNull<u8>> {
-        // Chunks double with the arena up to 2 MiB, so a small database stays small.
-        let chunk_bytes = self
-            .allocated_bytes()
+    fn refill(&self, shard: &Shard, seen: *mut Slab, bytes: usize) -> Option<NonNull<u8>> {
+        let slab_bytes = (self.allocated_bytes() / 16)
             .next_power_of_two()
-            .clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
-        if bytes > chunk_bytes / 4 {
-            // Alone in a chunk, so that at most a quarter of any chunk's tail is wasted.
-            let alone = self.hang_in((HEADER_BYTES + bytes).next_multiple_of(4096));
-            // SAFETY: the new chunk holds `bytes` behind its header, and nobody else knows of it.
-            return NonNull::new(unsafe { alone.cast::<u8>().add(HEADER_BYTES) });
+            .clamp(SLAB_BYTES_MIN, SLAB_BYTES_MAX);
+        if bytes > slab_bytes / 4 {
+            // Past the slabs, so that at most a quarter of any slab's end is wasted.
+            return Some(self.cut(bytes.next_multiple_of(CHUNK_ALIGN)));
         }
         let _guard = shard.refill.lock().unwrap_or_else(PoisonError::into_inner);
         if shard.current.load(Ordering::Acquire) != seen {
             return None;
         }
-        let bump_at = self.hang_in(chunk_bytes);
-        let found = bump(bump_at, bytes);
-        shard.current.store(bump_at, Ordering::Release);
+        let slab = self.cut(slab_bytes).as_ptr().cast::<Slab>();
+        // SAFETY: the piece is ours alone until it is published, larger than a `Slab`, and cache-line-aligned like it.
+        unsafe {
+            slab.write(Slab {
+                used: AtomicUsize::new(SLAB_HEADER_BYTES),
+                bytes: slab_bytes,
+            })
+        };
+        let found = bump(slab, bytes);
+        shard.current.store(slab, Ordering::Release);
         found
     }
 
-    fn hang_in(&self, bytes: usize) -> *mut Bump {
-        let chunk = self.pool.take(bytes);
-        let bump_at = chunk.base().as_ptr().cast::<Bump>();
-        // SAFETY: the chunk is ours alone until it is published, larger than a `Bump`, and cache-line-aligned like it.
-        unsafe {
-            bump_at.write(Bump {
-                used: AtomicUsize::new(HEADER_BYTES),
-                bytes,
-            })
+    /// `bytes` (whole cache lines) of a chunk, for one owner.
+    fn cut(&self, bytes: usize) -> NonNull<u8> {
+        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        // Chunks double with the arena, so a small database stays small.
+        let chunk_bytes = self
+            .allocated_bytes()
+            .next_power_of_two()
+            .clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        if bytes > chunk_bytes / 4 {
+            return self.hang_in(&mut chunks, bytes.next_multiple_of(4096));
+        }
+        let start = match chunks.uncut {
+            Some(start) if chunks.uncut_bytes >= bytes => start,
+            _ => {
+                chunks.uncut_bytes = chunk_bytes;
+                self.hang_in(&mut chunks, chunk_bytes)
+            }
         };
+        chunks.uncut_bytes -= bytes;
+        // SAFETY: at least `bytes` of the chunk that `start` points into were not cut yet.
+        chunks.uncut = Some(unsafe { start.add(bytes) });
+        start
+    }
+
+    fn hang_in(&self, chunks: &mut Chunks, bytes: usize) -> NonNull<u8> {
+        let chunk = self.pool.take(bytes);
+        let base = chunk.base();
         self.allocated_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.chunks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(chunk);
-        bump_at
+        chunks.all.push(chunk);
+        base
     }
 }
 
@@ -145,28 +175,28 @@ impl Drop for Arena {
             .chunks
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        for chunk in chunks.drain(..) {
+        for chunk in chunks.all.drain(..) {
             self.pool.give_back(chunk);
         }
     }
 }
 
-fn bump(at: *mut Bump, bytes: usize) -> Option<NonNull<u8>> {
+fn bump(at: *mut Slab, bytes: usize) -> Option<NonNull<u8>> {
     if at.is_null() {
         return None;
     }
-    // SAFETY: a non-null `at` was initialised by `hang_in` before it was published, and its chunk lives as long as the arena.
-    let (header, base) = unsafe { (&*at, at.cast::<u8>()) };
-    if bytes > header.bytes / 4 {
-        // It would end this chunk before its time; `refill` decides.
+    // SAFETY: a non-null `at` was initialised by `refill` before it was published, and its chunk lives as long as the arena.
+    let (slab, base) = unsafe { (&*at, at.cast::<u8>()) };
+    if bytes > slab.bytes / 4 {
+        // It would end this slab before its time; `refill` decides.
         return None;
     }
-    // Failed attempts push `used` past the end, by at most a quarter chunk each, and a thread that failed waits in `refill`: no overflow.
-    let offset = header.used.fetch_add(bytes, Ordering::Relaxed);
-    if offset + bytes > header.bytes {
+    // Failed attempts push `used` past the end, by at most a quarter slab each, and a thread that failed waits in `refill`: no overflow.
+    let offset = slab.used.fetch_add(bytes, Ordering::Relaxed);
+    if offset + bytes > slab.bytes {
         return None;
     }
-    // SAFETY: `offset + bytes <= header.bytes`, the size of the chunk, and no other caller gets this range.
+    // SAFETY: `offset + bytes <= slab.bytes`, the size of the slab, and no other caller gets this range.
     NonNull::new(unsafe { base.add(offset) })
 }
 

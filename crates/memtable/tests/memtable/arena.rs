@@ -11,8 +11,37 @@ fn a_small_memtable_takes_little_memory() {
         .iter()
         .for_each(|table| table.insert(b"key", SeqNum(1), EntryRef::Inline(b"value")));
     assert!(
-        arena.allocated_bytes() <= 128 << 10,
+        arena.allocated_bytes() <= 64 << 10,
         "{}",
+        arena.allocated_bytes()
+    );
+}
+
+#[test]
+fn many_threads_leave_little_memory_unused() {
+    let arena = Arena::new(ChunkPool::new(0));
+    let memtable = Memtable::new(Arc::clone(&arena));
+    let (threads, keys, value) = if cfg!(miri) {
+        (3_u32, 20_u32, [1; 100])
+    } else {
+        (16, 4_000, [1; 100])
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let memtable = &memtable;
+            scope.spawn(move || {
+                for i in 0..keys {
+                    let key = (u64::from(thread) << 32 | u64::from(i)).to_be_bytes();
+                    memtable.insert(&key, SeqNum(1), EntryRef::Inline(&value));
+                }
+            });
+        }
+    });
+    // 24 B header, 8 B key, 100 B value, padded to 136 B.
+    let records = 136 * (threads * keys) as usize;
+    assert!(
+        arena.allocated_bytes() < 2 * records + (512 << 10),
+        "{} for {records}",
         arena.allocated_bytes()
     );
 }
@@ -24,7 +53,7 @@ fn dropping_the_last_user_returns_chunks_to_the_pool_up_to_its_bound() {
         for _ in 0..2 {
             let arena = Arena::new(Arc::clone(&pool));
             let memtable = Memtable::new(Arc::clone(&arena));
-            for i in 0..if cfg!(miri) { 300_u32 } else { 20_000 } {
+            for i in 0..if cfg!(miri) { 30_u32 } else { 20_000 } {
                 memtable.insert(&i.to_be_bytes(), SeqNum(1), EntryRef::Inline(&[1; 300]));
             }
             let held = arena.allocated_bytes();

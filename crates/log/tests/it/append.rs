@@ -33,6 +33,15 @@ fn committed_batches_come_back_in_order_after_a_kill() {
         "the test goes round the ring: {:?}",
         log.stats()
     );
+    // What stood in the ring before does not get into the segments.
+    log.sync_all().unwrap();
+    for segment in log.segments().unwrap() {
+        for item in glintdb_log::dump(&*volume, segment.id).unwrap() {
+            if let glintdb_log::DumpItem::Hole { zero, lsn, .. } = item.unwrap() {
+                assert!(zero, "{lsn}");
+            }
+        }
+    }
     let killed = volume.kill();
     let replay = recover(setup(&killed, &numbers, small()), from);
     assert_eq!(replay.batches, batches);
@@ -242,4 +251,57 @@ fn many_threads_append_at_once_and_none_is_lost() {
     let replay = recover(setup(&volume.kill(), &numbers, small()), from);
     let seqnos: Vec<_> = replay.batches.iter().map(|batch| batch.seqno).collect();
     assert_eq!(seqnos, (1..=1200).collect::<Vec<_>>());
+}
+
+#[test]
+fn readers_beside_a_writer_that_recycles_the_ring_see_only_whole_values() {
+    use parking_lot::RwLock;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = glintdb_log::Log::create(setup(&volume, &numbers, small())).unwrap();
+    let published = RwLock::new(Vec::new());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..3u64 {
+            let (log, published, done) = (&log, &published, &done);
+            scope.spawn(move || {
+                let mut state = reader + 1;
+                let mut reads = 0u64;
+                while !done.load(Ordering::Relaxed) || reads < 100 {
+                    let some: Vec<(u64, glintdb_core::ValuePointer)> = {
+                        let published = published.read();
+                        if published.is_empty() {
+                            continue;
+                        }
+                        // Mostly what is just being overwritten in the ring, sometimes anything.
+                        (0..8)
+                            .map(|_| {
+                                state = state
+                                    .wrapping_mul(6_364_136_223_846_793_005)
+                                    .wrapping_add(1);
+                                let back = (state >> 33) as usize % 90 + 1;
+                                let index = if state % 5 == 0 {
+                                    (state >> 20) as usize % published.len()
+                                } else {
+                                    published.len().saturating_sub(back)
+                                };
+                                published[index]
+                            })
+                            .collect()
+                    };
+                    let pointers: Vec<_> = some.iter().map(|(_, pointer)| *pointer).collect();
+                    for ((n, pointer), value) in some.iter().zip(log.read_batch(&pointers)) {
+                        assert_eq!(value.unwrap(), pattern(*n, 1000));
+                        assert_eq!(log.read(pointer).unwrap(), pattern(*n, 1000));
+                    }
+                    reads += 1;
+                }
+            });
+        }
+        for n in 1..=4000 {
+            let pointer = commit(&log, &Batch::separated(n, 1000)).pointers[0];
+            published.write().push((n, pointer));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }

@@ -9,6 +9,7 @@
 mod append;
 mod crash;
 mod golden;
+mod kill;
 mod properties;
 mod recovery;
 mod support;

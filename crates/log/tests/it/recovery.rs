@@ -55,8 +55,16 @@ fn a_frame_never_copied_is_the_tail_and_what_follows_it_goes_for_good() {
     log.copy(&behind, &mut frame, SeqNum(22));
     drop(hole);
     let killed = volume.kill();
+    // As if the frame behind the hole had reached the segment.
+    let file = killed.open(log_file(from.segment)).unwrap();
+    file.write_at(u64::from(behind.end().offset), &[1; 100])
+        .unwrap();
     let replay = recover(setup(&killed, &numbers, small()), from);
     assert_eq!(replay.batches, batches(&committed));
+    // Cut behind a seal of 48 bytes, and the reserved rest given back.
+    let cut = killed.open(log_file(from.segment)).unwrap();
+    let end = u64::from(replay.recovered.end.offset);
+    assert_eq!(cut.len().unwrap(), end + 48);
     // The log goes on; what stood behind the hole does not come back, however often it is opened.
     commit(&replay.log, &Batch::put(21, 70));
     let killed = killed.kill();
@@ -123,18 +131,16 @@ fn damage_behind_the_last_durable_claim_is_the_tail() {
 }
 
 #[test]
-fn a_claim_in_the_ring_or_in_a_later_segment_is_found_too() {
-    for later_segment in [false, true] {
+fn a_claim_that_only_the_ring_holds_is_found_too() {
+    for in_next_segment in [false, true] {
         let (volume, numbers, log, from, committed) = one_segment(20);
-        log.sync_all().unwrap();
-        seal(&log);
-        if later_segment {
-            commit(&log, &Batch::put(21, 100));
-            log.sync_all().unwrap();
-        } else {
-            while log.spill_step().unwrap() {}
-            commit(&log, &Batch::put(21, 100));
+        if in_next_segment {
+            seal(&log);
         }
+        log.sync_all().unwrap();
+        // The only frame that knows of the sync, and no segment has it.
+        let claim = commit(&log, &Batch::put(21, 100));
+        assert_eq!(claim.lsn.segment != from.segment, in_next_segment);
         let damaged = volume.kill();
         let place = committed[3].1.lsn;
         let file = damaged.open(log_file(place.segment)).unwrap();
@@ -146,12 +152,34 @@ fn a_claim_in_the_ring_or_in_a_later_segment_is_found_too() {
         let error = try_recover(setup(&damaged, &numbers, small()), from, &[])
             .err()
             .unwrap();
-        assert_eq!(
-            error.kind(),
-            ErrorKind::Corruption,
-            "{later_segment}: {error}"
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        assert!(
+            error.to_string().contains(&claim.lsn.to_string()),
+            "{error}"
         );
     }
+}
+
+#[test]
+fn a_claim_in_a_later_segment_is_found_too() {
+    let (volume, numbers, log, from, committed) = one_segment(20);
+    seal(&log);
+    log.sync_all().unwrap();
+    let claim = commit(&log, &Batch::put(21, 100));
+    log.sync_all().unwrap();
+    let damaged = volume.kill();
+    damaged.remove_ring().unwrap();
+    let place = committed[3].1.lsn;
+    let file = damaged.open(log_file(place.segment)).unwrap();
+    file.write_at(u64::from(place.offset), &[0; 8]).unwrap();
+    let error = try_recover(setup(&damaged, &numbers, small()), from, &[])
+        .err()
+        .unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    assert!(
+        error.to_string().contains(&claim.lsn.to_string()),
+        "{error}"
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use crate::levels::Slot;
 use crate::merge::MergeSource;
 use crate::range::KeyRange;
-use crate::table::{Purpose, TableCursor};
+use crate::table::{BlockHandle, Purpose, TableCursor};
 use bytes::Bytes;
 use glintdb_core::{Direction, Result};
 use std::collections::VecDeque;
@@ -102,6 +102,40 @@ impl Concat {
         }
         self.cursor = None;
         Ok(false)
+    }
+
+    /// The table that the first `seek` to `key` (`None`: the first `advance`) will read, and the blocks it will miss there.
+    pub(crate) fn first_blocks(
+        &self,
+        key: Option<&[u8]>,
+        count: usize,
+    ) -> Result<Option<(Arc<Slot>, Vec<BlockHandle>)>> {
+        let near = match self.direction {
+            Direction::Forward => &self.lower,
+            Direction::Reverse => &self.upper,
+        };
+        let near = match near {
+            Bound::Included(bound) | Bound::Excluded(bound) => Some(bound.as_ref()),
+            Bound::Unbounded => None,
+        };
+        // Whichever lies farther in the cursor's direction.
+        let key = match (key, near, self.direction) {
+            (Some(key), Some(near), Direction::Forward) => Some(key.max(near)),
+            (Some(key), Some(near), Direction::Reverse) => Some(key.min(near)),
+            (key, near, _) => key.or(near),
+        };
+        let reached = |slot: &&Arc<Slot>| match (key, self.direction) {
+            (None, _) => true,
+            (Some(key), Direction::Forward) => slot.meta().largest.as_ref() >= key,
+            (Some(key), Direction::Reverse) => slot.meta().smallest.as_ref() <= key,
+        };
+        let slot = match self.direction {
+            Direction::Forward => self.rest.iter().find(reached),
+            Direction::Reverse => self.rest.iter().rev().find(reached),
+        };
+        let Some(slot) = slot else { return Ok(None) };
+        let blocks = slot.table.first_blocks(key, self.direction, count)?;
+        Ok((!blocks.is_empty()).then(|| (Arc::clone(slot), blocks)))
     }
 
     /// The table's cursor, where it stands on an entry.

@@ -9,11 +9,17 @@ use crate::table::Purpose;
 use crate::tombstones::TombstoneSet;
 use glintdb_core::index::Cursor;
 use glintdb_core::{Direction, EntryRef, Result, SeqNum};
+use glintdb_flash::Volume;
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// Blocks read ahead at the beginning of the last source, which holds most entries; of the others one.
+const FIRST_BLOCKS: usize = 4;
+
 /// See the module's page.
 pub(crate) struct MergeCursor {
+    volume: Arc<dyn Volume>,
+    purpose: Purpose,
     sources: Vec<Concat>,
     /// `None` before the first `advance` or `seek`, and after an error.
     tournament: Option<Tournament>,
@@ -27,6 +33,7 @@ pub(crate) struct MergeCursor {
 
 impl MergeCursor {
     pub(crate) fn new(
+        volume: &Arc<dyn Volume>,
         levels: &Levels,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
@@ -38,6 +45,8 @@ impl MergeCursor {
             Concat::new(tables.meeting(&range), lower, upper, direction, purpose)
         });
         Ok(MergeCursor {
+            volume: Arc::clone(volume),
+            purpose,
             sources: sources.filter(|source| !source.is_empty()).collect(),
             tournament: None,
             tombstones: Arc::clone(levels.tombstones()?),
@@ -46,6 +55,41 @@ impl MergeCursor {
             begun: false,
             last_key: Vec::new(),
         })
+    }
+
+    /// Reads the blocks at which several sources begin together: one wait instead of one a source.
+    fn read_first_blocks(&self, key: Option<&[u8]>) -> Result<()> {
+        let Some(last) = self.sources.len().checked_sub(1) else {
+            return Ok(());
+        };
+        if last == 0 || self.purpose != Purpose::Read {
+            return Ok(());
+        }
+        let (mut wanted, mut requests) = (Vec::new(), Vec::new());
+        for (at, source) in self.sources.iter().enumerate() {
+            let count = if at == last { FIRST_BLOCKS } else { 1 };
+            if let Some((slot, blocks)) = source.first_blocks(key, count)? {
+                for &block in &blocks {
+                    requests.push(slot.table.read_request(block)?);
+                }
+                wanted.push((slot, blocks));
+            }
+        }
+        // One source alone reads better by itself: its cursor reads ahead.
+        if wanted.len() < 2 {
+            return Ok(());
+        }
+        self.volume.read_batch(&mut requests);
+        let mut answers = requests.into_iter();
+        for (slot, blocks) in wanted {
+            for block in blocks {
+                if let Some(Ok(stored)) = answers.next().and_then(|answer| answer.result) {
+                    // What fails here fails again, with its name, when the source reads it.
+                    slot.table.accept_block(block, stored).ok();
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Takes the winner, unless a range tombstone hides it.
@@ -93,6 +137,7 @@ impl MergeCursor {
 
     fn move_on(&mut self) -> Result<bool> {
         if !self.begun {
+            self.read_first_blocks(None)?;
             self.begun = true;
             for source in &mut self.sources {
                 source.advance()?;
@@ -105,6 +150,9 @@ impl MergeCursor {
     }
 
     fn move_to(&mut self, key: &[u8]) -> Result<bool> {
+        if !self.begun {
+            self.read_first_blocks(Some(key))?;
+        }
         let forward = self.direction == Direction::Forward;
         for source in &mut self.sources {
             let there = self.begun

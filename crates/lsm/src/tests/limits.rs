@@ -4,7 +4,7 @@ use super::harness::{Harness, Random, VecRun, small_options};
 use crate::{Lsm, LsmOptions};
 use bytes::Bytes;
 use glintdb_core::index::{Index, JobStep};
-use glintdb_core::{EntryValue, ErrorKind, RangeTombstone, SeqNum};
+use glintdb_core::{Direction, EntryValue, ErrorKind, RangeTombstone, SeqNum};
 use glintdb_flash::{Cache, Volume};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -359,4 +359,37 @@ fn one_cold_batch_of_lookups_is_one_batch_of_reads() {
     let after = harness.volume.stats();
     // A filter may err once or twice, which takes another round.
     assert!(after.read_batches - before.read_batches <= 2);
+}
+
+#[test]
+fn cold_seek_reads_the_beginnings_of_all_sources_in_one_batch() {
+    let mut harness = Harness::new(LsmOptions {
+        level0_runs_compact: 10,
+        level0_runs_slow: 11,
+        level0_runs_stop: 12,
+        ..small_options()
+    });
+    for _ in 0..5 {
+        load(&mut harness, 0, 300, 100);
+    }
+    harness.env.cache = Arc::new(Cache::new(1 << 20));
+    harness.reopen(false);
+    for (_, slot) in harness.lsm.view_for_tests().levels.slots() {
+        slot.table.load().unwrap();
+    }
+    for direction in [Direction::Forward, Direction::Reverse] {
+        harness.env.cache.set_capacity_bytes(0);
+        harness.env.cache.set_capacity_bytes(1 << 20);
+        let view = harness.lsm.view();
+        let mut cursor = view
+            .cursor(Bound::Unbounded, Bound::Unbounded, direction)
+            .unwrap();
+        let before = harness.volume.stats();
+        assert!(cursor.seek(b"row00000150").unwrap());
+        assert_eq!(cursor.key(), b"row00000150");
+        let after = harness.volume.stats();
+        assert_eq!(after.read_batches - before.read_batches, 1);
+        // One block of each source, and up to three more of the last one.
+        assert!((5..=8).contains(&(after.reads - before.reads)));
+    }
 }

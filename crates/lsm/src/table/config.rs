@@ -25,7 +25,7 @@ pub struct TableConfig {
     pub block_bytes: usize,
     /// A key is stored whole (against the block's first key) every so many entries; 1 to 255. Smaller: faster lookups, larger blocks.
     pub restart_interval: usize,
-    /// Size of the filter; 0: none. About 1.1 % false positives at 10.
+    /// Size of the filter; 0: none. About 1.0 % false positives at 10.
     pub filter_bits_per_key: f32,
     /// How blocks are stored.
     pub compression: Compression,

@@ -20,6 +20,7 @@ mod clock;
 mod dir;
 mod mem;
 mod ring;
+mod system;
 mod uring;
 pub mod volume;
 
@@ -30,4 +31,5 @@ pub use dir::{DirOptions, DirVolume, DirectIo, ReadEngine};
 pub use mem::{
     CrashMode, Fault, FaultKind, MemOptions, MemVolume, Operation, OperationKind, SECTOR_BYTES,
 };
+pub use system::{physical_memory_bytes, random_bytes};
 pub use volume::{CreateOptions, ReadRequest, Ring, Stream, Volume, VolumeFile, VolumeStats};

@@ -28,6 +28,7 @@ pub mod format;
 mod large;
 mod log;
 mod lsn;
+mod order;
 mod prepare;
 mod read;
 mod recover;

@@ -135,6 +135,8 @@ pub struct Log {
     /// Ring bytes before it may be overwritten.
     pub(crate) reclaimed: AtomicU64,
     pub(crate) durable: AtomicU64,
+    /// For a ring that does not survive a kill: bytes before it are in their segments' files, part blocks too.
+    pub(crate) written: AtomicU64,
     poison: OnceLock<Error>,
     pub(crate) progress: Mutex<()>,
     pub(crate) progressed: Condvar,
@@ -201,6 +203,7 @@ impl Log {
             spilled: AtomicU64::new(start),
             reclaimed: AtomicU64::new(start),
             durable: AtomicU64::new(start),
+            written: AtomicU64::new(start),
             poison: OnceLock::new(),
             progress: Mutex::new(()),
             progressed: Condvar::new(),

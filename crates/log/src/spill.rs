@@ -124,6 +124,7 @@ impl Log {
             );
             self.spill_some(&mut state, true)?;
         }
+        self.written.fetch_max(state.written, Ordering::AcqRel);
         Ok(())
     }
 

@@ -1,0 +1,49 @@
+//! What the operating system is asked for beside files: the size of memory, random bytes.
+
+use glintdb_core::{Error, Result};
+use std::io;
+
+/// Size of physical memory in bytes, where the system tells.
+#[must_use]
+pub fn physical_memory_bytes() -> Option<usize> {
+    // SAFETY: sysconf takes no pointer and has no precondition.
+    let (pages, page_bytes) =
+        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    let pages = usize::try_from(pages).ok().filter(|&pages| pages > 0)?;
+    pages.checked_mul(usize::try_from(page_bytes).ok()?)
+}
+
+/// Random bytes from the operating system.
+///
+/// # Errors
+/// Where it has none to give.
+pub fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+    let mut out = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        let rest = &mut out[filled..];
+        // SAFETY: the pointer and length are those of `rest`, which is exclusively borrowed and outlives the call.
+        let got = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        match usize::try_from(got) {
+            Ok(got) => filled += got,
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(Error::io("get random bytes", error));
+                }
+            }
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_known_and_random_bytes_differ() {
+        assert!(physical_memory_bytes().is_some_and(|bytes| bytes > 1 << 20));
+        assert_ne!(random_bytes::<16>().unwrap(), random_bytes::<16>().unwrap());
+    }
+}

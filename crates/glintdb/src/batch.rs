@@ -1,0 +1,302 @@
+//! Batches: operations over any number of keyspaces that are committed together.
+//!
+//! A batch is encoded as a log frame while it is filled, so that committing it copies each byte once more, into the log.
+
+use crate::keyspace::{Keyspace, owned_bounds};
+use crate::version::{Generation, KeyspaceState};
+use crate::{Error, Result};
+use bytes::Bytes;
+use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX, half_open};
+use glintdb_core::{EntryRef, KeyspaceId, RangeTombstone, SeqNum, ValuePointer};
+use glintdb_log::{FrameBuilder, LogEntry, LogOp, LogValue};
+use std::collections::HashMap;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+/// Most bytes of keys and values in one batch.
+pub const BATCH_BYTES_MAX: usize = 2 << 30;
+
+/// Checks the limits of a key and a value.
+pub(crate) fn check_limits(key_bytes: usize, value_bytes: usize) -> Result<()> {
+    if key_bytes > KEY_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "the key has {key_bytes} bytes, at most {KEY_BYTES_MAX} are allowed"
+        )));
+    }
+    if value_bytes > VALUE_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "the value has {value_bytes} bytes, at most {VALUE_BYTES_MAX} are allowed"
+        )));
+    }
+    Ok(())
+}
+
+/// Operations that are committed together by [`Db::write`](crate::Db::write): all or nothing, over all their keyspaces. Where two operations meet on a key, the later one
+/// wins.
+///
+/// Limits are checked as operations are added and reported by `write`, which then applies nothing.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = glintdb::Db::open(dir.path().join("db"))?;
+/// let accounts = db.keyspace_or_create("accounts", Default::default())?;
+/// let log = db.keyspace_or_create("log", Default::default())?;
+/// let mut batch = glintdb::Batch::new();
+/// batch.put(&accounts, "ann", "90").put(&accounts, "bob", "110").put(&log, "1", "ann pays bob 10");
+/// db.write(batch)?;
+/// # Ok::<(), glintdb::Error>(())
+/// ```
+#[derive(Default)]
+pub struct Batch {
+    pub(crate) frame: FrameBuilder,
+    /// Each keyspace once.
+    pub(crate) keyspaces: Vec<Arc<KeyspaceState>>,
+    bytes: usize,
+    /// Bytes that its keyspaces' indexes will have to hold.
+    index_bytes: usize,
+    has_ranges: bool,
+    has_puts: bool,
+    wrong: Option<Error>,
+}
+
+impl Batch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Self {
+        Batch::default()
+    }
+
+    /// Operations in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.frame.entry_count() as usize
+    }
+
+    /// Whether it has no operation.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.frame.is_empty()
+    }
+
+    /// Bytes of its keys and values.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Makes it empty again, keeping its memory.
+    pub fn clear(&mut self) {
+        self.frame.clear();
+        self.keyspaces.clear();
+        self.bytes = 0;
+        self.index_bytes = 0;
+        self.has_ranges = false;
+        self.has_puts = false;
+        self.wrong = None;
+    }
+
+    /// Stores `value` under `key`.
+    pub fn put(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> &mut Self {
+        self.put_raw(&keyspace.state, key.as_ref(), value.as_ref());
+        self
+    }
+
+    /// Removes `key`.
+    pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> &mut Self {
+        self.delete_raw(&keyspace.state, key.as_ref());
+        self
+    }
+
+    /// Removes every key within bounds.
+    pub fn delete_range<K: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &Keyspace,
+        range: impl RangeBounds<K>,
+    ) -> &mut Self {
+        let (lower, upper) = owned_bounds(&range);
+        let (lower, upper) = crate::snapshot::bound_slices(&lower, &upper);
+        let (start, end) = half_open(lower, upper);
+        if end.as_ref().is_none_or(|end| start < *end) {
+            self.delete_range_raw(&keyspace.state, &start, end.as_deref());
+        }
+        self
+    }
+
+    /// Takes note of an operation; `false` where it is beyond the limits.
+    fn admit(
+        &mut self,
+        keyspace: &Arc<KeyspaceState>,
+        key_bytes: usize,
+        value_bytes: usize,
+    ) -> bool {
+        let checked = check_limits(key_bytes, value_bytes).and_then(|()| {
+            if self.bytes + key_bytes + value_bytes > BATCH_BYTES_MAX {
+                return Err(Error::invalid(format!(
+                    "the batch has more than {BATCH_BYTES_MAX} bytes of keys and values"
+                )));
+            }
+            Ok(())
+        });
+        if let Err(error) = checked {
+            self.wrong.get_or_insert(error);
+            return false;
+        }
+        self.bytes += key_bytes + value_bytes;
+        if !self
+            .keyspaces
+            .iter()
+            .any(|known| Arc::ptr_eq(known, keyspace))
+        {
+            self.keyspaces.push(Arc::clone(keyspace));
+        }
+        true
+    }
+
+    pub(crate) fn put_raw(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8], value: &[u8]) {
+        if self.admit(keyspace, key.len(), value.len()) {
+            self.has_puts = true;
+            self.index_bytes += key.len();
+            if value.len() >= keyspace.separate_min_bytes {
+                self.index_bytes += ValuePointer::ENCODED_BYTES;
+                self.frame.put_separated(keyspace.id, key, value);
+            } else {
+                self.index_bytes += value.len();
+                self.frame.put(keyspace.id, key, value);
+            }
+        }
+    }
+
+    pub(crate) fn delete_raw(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8]) {
+        if self.admit(keyspace, key.len(), 0) {
+            self.frame.delete(keyspace.id, key);
+        }
+    }
+
+    /// `start` and `end` may be one byte longer than a key: the successor of the longest key.
+    pub(crate) fn delete_range_raw(
+        &mut self,
+        keyspace: &Arc<KeyspaceState>,
+        start: &[u8],
+        end: Option<&[u8]>,
+    ) {
+        let bytes = start
+            .len()
+            .max(end.map_or(0, <[u8]>::len))
+            .saturating_sub(1);
+        if self.admit(keyspace, bytes, 0) {
+            self.has_ranges = true;
+            self.frame.delete_range(keyspace.id, start, end);
+        }
+    }
+
+    /// What is wrong with it, if anything.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.wrong.clone().map_or(Ok(()), Err)
+    }
+
+    /// Whether it only removes: such batches may use the reserve of a full disk.
+    pub(crate) fn only_deletes(&self) -> bool {
+        !self.has_puts
+    }
+
+    /// Bytes that the indexes will have to hold for it, about; never 0.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        (self.index_bytes + 16 * self.len()) as u64
+    }
+
+    /// Puts it into the memtables of `generation`; `pointers` are those of its separated values, in order.
+    pub(crate) fn insert_into(
+        &self,
+        generation: &Generation,
+        seqno: SeqNum,
+        mut pointers: impl Iterator<Item = ValuePointer>,
+    ) {
+        let entries = self.frame.entries().map(|mut entry| {
+            if let LogOp::Put {
+                value: LogValue::Pointer(pointer),
+                ..
+            } = &mut entry.op
+                && let Some(placed) = pointers.next()
+            {
+                *pointer = placed;
+            }
+            entry
+        });
+        insert_entries(generation, seqno, entries);
+        if self.has_ranges {
+            hide_covered(generation, seqno, self.frame.entries());
+        }
+    }
+}
+
+/// Puts the operations of one commit into the memtables of `generation`. Keyspaces it does not know are passed over.
+pub(crate) fn insert_entries<'a>(
+    generation: &Generation,
+    seqno: SeqNum,
+    entries: impl Iterator<Item = LogEntry<'a>>,
+) {
+    for entry in entries {
+        let Some(mem) = generation.keyspace(entry.keyspace) else {
+            continue;
+        };
+        match entry.op {
+            LogOp::Put {
+                key,
+                value: LogValue::Inline(value),
+            } => mem.map.insert(key, seqno, EntryRef::Inline(value)),
+            LogOp::Put {
+                key,
+                value: LogValue::Pointer(pointer),
+            } => mem.map.insert(key, seqno, EntryRef::Pointer(pointer)),
+            LogOp::Delete { key } => mem.map.insert(key, seqno, EntryRef::Tombstone),
+            LogOp::DeleteRange { start, end } => mem.ranges.insert(tombstone(start, end, seqno)),
+        }
+    }
+}
+
+fn tombstone(start: &[u8], end: Option<&[u8]>, seqno: SeqNum) -> RangeTombstone {
+    RangeTombstone {
+        start: Bytes::copy_from_slice(start),
+        end: end.map(Bytes::copy_from_slice),
+        seqno,
+    }
+}
+
+/// A range tombstone hides what is older, so within one commit it does not hide the puts before it: those get a tombstone of their own, unless a later operation puts
+/// the key again.
+pub(crate) fn hide_covered<'a>(
+    generation: &Generation,
+    seqno: SeqNum,
+    entries: impl Iterator<Item = LogEntry<'a>>,
+) {
+    let mut last_put: HashMap<(KeyspaceId, &[u8]), usize> = HashMap::new();
+    let mut ranges = Vec::new();
+    for (position, entry) in entries.enumerate() {
+        match entry.op {
+            LogOp::Put { key, .. } => drop(last_put.insert((entry.keyspace, key), position)),
+            LogOp::Delete { .. } => {}
+            LogOp::DeleteRange { start, end } => {
+                ranges.push((position, entry.keyspace, tombstone(start, end, seqno)))
+            }
+        }
+    }
+    for ((keyspace, key), put_at) in last_put {
+        let hidden = ranges.iter().any(|(position, of, range)| {
+            *position > put_at && *of == keyspace && range.covers(key)
+        });
+        if let Some(mem) = generation.keyspace(keyspace).filter(|_| hidden) {
+            mem.map.insert(key, seqno, EntryRef::Tombstone);
+        }
+    }
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Batch({} operations, {} bytes)", self.len(), self.bytes)
+    }
+}

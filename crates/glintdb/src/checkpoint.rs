@@ -1,0 +1,129 @@
+//! Checkpoints: a copy of the database that shares its files.
+//!
+//! The active segment is sealed first, so that every file linked is one that is never written again; the copy holds every commit up to that seal.
+
+use crate::engine::Engine;
+use crate::manifest::Manifest;
+use crate::waits::Wait;
+use crate::{Error, Result};
+use glintdb_core::{FileId, SegmentId};
+use glintdb_flash::{CreateOptions, DirOptions, DirVolume, DirectIo, ReadEngine, Stream, Volume};
+use glintdb_log::Space;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+/// `docs/format/log.md`: the header block of a segment.
+const SEGMENT_HEADER_BYTES: usize = 4096;
+
+impl Engine {
+    /// Makes a checkpoint in the new directory `target`.
+    pub(crate) fn checkpoint(&self, target: &Path) -> Result<()> {
+        if target.try_exists().unwrap_or(true) {
+            return Err(Error::invalid(format!(
+                "{} exists already; a checkpoint makes its own directory",
+                target.display()
+            )));
+        }
+        let options = DirOptions {
+            direct: DirectIo::Off,
+            read_engine: ReadEngine::Sync,
+            create: true,
+            ..DirOptions::default()
+        };
+        let volume = DirVolume::open(target, options)?;
+        self.checkpoint_into(target, &volume).inspect_err(|_| {
+            // What was linked so far is no database; what cannot be removed does no harm.
+            for file in volume.list().unwrap_or_default() {
+                volume.delete(file).ok();
+            }
+        })
+    }
+
+    fn checkpoint_into(&self, target: &Path, volume: &Arc<DirVolume>) -> Result<()> {
+        self.flush()?;
+        let (sealed, next) = self.seal_segment()?;
+        // Until the links are made no flush, compaction or drop changes what the manifest names.
+        let manifest = self.manifest.lock();
+        let state = manifest.state().clone();
+        let snapshots = self.index_snapshots();
+        let version = self.version.load_full();
+        let mut files: BTreeSet<FileId> = version
+            .live_keyspaces()
+            .flat_map(|keyspace| keyspace.state.index.files())
+            .collect();
+        let replayed = state.flush_point.lsn.segment;
+        let segments = self
+            .log
+            .segment_ids()
+            .into_iter()
+            .filter(|&id| id <= sealed && (id >= replayed || state.live_bytes(id) > 0));
+        files.extend(segments.map(SegmentId::file));
+        for file in files {
+            self.volume.link(file, target)?;
+        }
+        let copy: Arc<dyn Volume> = Arc::clone(volume) as Arc<dyn Volume>;
+        // The seal names the next segment, which must be there; its header alone makes it an empty one.
+        let header = self
+            .volume
+            .open(next.file())?
+            .read_at(0, SEGMENT_HEADER_BYTES)?;
+        let empty = copy.create(
+            next.file(),
+            CreateOptions {
+                stream: Stream::Log,
+                reserve_bytes: 0,
+                direct: false,
+            },
+        )?;
+        empty.write_at(0, &header)?;
+        empty.sync()?;
+        copy.sync_directory()?;
+        drop(Manifest::create(
+            copy,
+            self.db,
+            manifest.number(),
+            state,
+            snapshots,
+        )?);
+        Ok(())
+    }
+
+    /// Ends the active segment, and returns when it and all before it are wholly in their files, synced. Answers its id, and that of the segment behind it.
+    fn seal_segment(&self) -> Result<(SegmentId, SegmentId)> {
+        loop {
+            let (reserved, next) = {
+                let sequencer = self.sequencer.lock();
+                self.pipeline.wait_completed(sequencer.newest())?;
+                let reserved = self.log.reserve_seal();
+                if let Ok(Some(place)) = &reserved {
+                    self.log.copy_control(place);
+                    // In order: every earlier reservation is completed, and no other can be made.
+                    self.log.complete_to(place.end_position());
+                }
+                (reserved, self.log.next_lsn().segment)
+            };
+            match reserved {
+                Ok(place) => {
+                    while self.log.spill_step()? {}
+                    self.log.sync_all()?;
+                    let sealed = match place {
+                        Some(place) => Some(place.lsn().segment),
+                        // Nothing was written since the last seal.
+                        None => self
+                            .log
+                            .segment_ids()
+                            .into_iter()
+                            .filter(|&id| id < next)
+                            .max(),
+                    };
+                    return Ok((sealed.unwrap_or(SegmentId(0)), next));
+                }
+                Err(reason) => {
+                    let _timed = self.waits.start(Wait::LogSpace);
+                    self.log.wait(reason, Space::Normal)?;
+                }
+            }
+        }
+    }
+}

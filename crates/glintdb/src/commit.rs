@@ -1,0 +1,488 @@
+//! The commit path: a place in the order and in the log under one short lock, everything else in parallel.
+//!
+//! Thread safety: any number of threads commit at once. The sequencer's lock is held for the numbering alone: no I/O, no allocation but at a seal.
+//!
+//! Invariants:
+//! 1. Sequence numbers and log places are given out together, so log order is commit order.
+//! 2. A commit's entries go to the generation that was active when it was numbered.
+//! 3. A thread that holds numbered commits which are not visible yet never waits for anything but them (`settle` comes before every other wait).
+
+use crate::batch::Batch;
+use crate::engine::Engine;
+use crate::options::Durability;
+use crate::pipeline::{Reached, SLOTS};
+use crate::transaction::Checks;
+use crate::version::{Generation, KeyspaceState, Version};
+use crate::waits::Wait;
+use crate::{Error, ErrorKind, Result};
+use glintdb_core::SeqNum;
+use glintdb_log::{LargeFrame, Lsn, Reservation, Space, WaitReason};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Gives out sequence numbers.
+pub(crate) struct Sequencer {
+    next: SeqNum,
+    active: Arc<Generation>,
+    /// Log bytes of the active generation.
+    log_bytes: u64,
+}
+
+impl Sequencer {
+    pub(crate) fn new(newest: SeqNum, active: Arc<Generation>) -> Self {
+        Sequencer {
+            next: newest.next(),
+            active,
+            log_bytes: 0,
+        }
+    }
+
+    /// The newest number given out.
+    pub(crate) fn newest(&self) -> SeqNum {
+        SeqNum(self.next.0 - 1)
+    }
+}
+
+/// A numbered commit with its place.
+struct Numbered<'a> {
+    seqno: SeqNum,
+    place: Reservation,
+    /// The frame goes round the ring, into a segment of its own.
+    large: Option<LargeFrame<'a>>,
+    generation: Arc<Generation>,
+}
+
+/// The newest of a thread's commits that are done but perhaps not visible.
+struct Outstanding {
+    seqno: SeqNum,
+    place: Reservation,
+}
+
+thread_local! {
+    /// Reused by single puts and deletes.
+    static SCRATCH: RefCell<Batch> = RefCell::new(Batch::new());
+}
+
+impl Engine {
+    /// Commits one operation.
+    pub(crate) fn write_one(
+        &self,
+        keyspace: &Arc<KeyspaceState>,
+        durability: Durability,
+        fill: impl FnOnce(&mut Batch),
+    ) -> Result<()> {
+        SCRATCH.with_borrow_mut(|batch| {
+            fill(batch);
+            debug_assert!(
+                batch
+                    .keyspaces
+                    .iter()
+                    .all(|known| Arc::ptr_eq(known, keyspace))
+            );
+            let result = self.commit(batch, durability);
+            batch.clear();
+            result
+        })
+    }
+
+    /// Commits a batch.
+    pub(crate) fn commit(&self, batch: &mut Batch, durability: Durability) -> Result<()> {
+        let mut outstanding = None;
+        self.commit_one(batch, durability, None, &mut outstanding)?;
+        self.settle(&mut outstanding, durability)?;
+        self.run_inline();
+        Ok(())
+    }
+
+    /// Commits a transaction's batch if nothing it depends on was written since its snapshot.
+    pub(crate) fn commit_checked(
+        &self,
+        batch: &mut Batch,
+        durability: Durability,
+        checks: &Checks,
+    ) -> Result<()> {
+        let mut outstanding = None;
+        self.commit_one(batch, durability, Some(checks), &mut outstanding)
+            .inspect_err(|error| {
+                if error.kind() == ErrorKind::Conflict {
+                    self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
+                }
+            })?;
+        self.settle(&mut outstanding, durability)?;
+        self.run_inline();
+        Ok(())
+    }
+
+    /// Commits batches in order, waiting once.
+    pub(crate) fn commit_group(&self, batches: Vec<Batch>, durability: Durability) -> Result<()> {
+        let mut outstanding = None;
+        for mut batch in batches {
+            if let Err(error) = self.commit_one(&mut batch, durability, None, &mut outstanding) {
+                self.settle(&mut outstanding, durability)?;
+                return Err(error);
+            }
+        }
+        self.settle(&mut outstanding, durability)?;
+        self.run_inline();
+        Ok(())
+    }
+
+    /// Numbers a batch and puts it into log and memtables. It is visible, and may be acknowledged, after `settle`.
+    fn commit_one(
+        &self,
+        batch: &mut Batch,
+        durability: Durability,
+        checks: Option<&Checks>,
+        outstanding: &mut Option<Outstanding>,
+    ) -> Result<()> {
+        batch.check()?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.pipeline.check()?;
+        self.check_keyspaces(batch)?;
+        if self.throttle.engaged() {
+            self.slow_down(batch, durability, outstanding)?;
+        }
+        batch.frame.finish();
+        let Numbered {
+            seqno,
+            place,
+            large,
+            generation,
+        } = self.number(batch, durability, checks, outstanding)?;
+        match large {
+            None => self.log.copy(&place, &mut batch.frame, seqno),
+            Some(large) => self
+                .log
+                .copy_large(large, &place, &mut batch.frame, seqno)
+                .inspect_err(|error| self.pipeline.fail(error))?,
+        }
+        batch.insert_into(&generation, seqno, batch.frame.pointers(&place));
+        drop(generation);
+        self.counters.commits.fetch_add(1, Ordering::Relaxed);
+        self.counters
+            .operations
+            .fetch_add(batch.len() as u64, Ordering::Relaxed);
+        self.counters
+            .user_bytes
+            .fetch_add(batch.size_bytes() as u64, Ordering::Relaxed);
+        self.pipeline
+            .complete(seqno, place.end_position(), durability);
+        self.pipeline
+            .advance_completed(|end| self.log.complete_to(end));
+        *outstanding = Some(Outstanding { seqno, place });
+        Ok(())
+    }
+
+    fn check_keyspaces(&self, batch: &Batch) -> Result<()> {
+        let version = self.version.load();
+        for keyspace in &batch.keyspaces {
+            let known = version
+                .keyspace(keyspace.id)
+                .is_some_and(|known| Arc::ptr_eq(&known.state, keyspace));
+            if !known {
+                return Err(gone(keyspace));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until everything outstanding is complete at its level, and so visible.
+    fn settle(&self, outstanding: &mut Option<Outstanding>, durability: Durability) -> Result<()> {
+        let Some(Outstanding { seqno, place }) = outstanding.take() else {
+            return Ok(());
+        };
+        let written = match durability {
+            Durability::Buffered => Ok(()),
+            Durability::Os if self.log.survives_kill() => Ok(()),
+            Durability::Os => self
+                .pipeline
+                .wait_completed(seqno)
+                .and_then(|()| self.log.write_out(&place)),
+            Durability::Sync => self.pipeline.wait_completed(seqno).and_then(|()| {
+                let _timed = self.waits.start(Wait::LogSync);
+                self.log.sync(place.end())
+            }),
+        };
+        if let Err(error) = written {
+            self.pipeline.fail(&error);
+            return Err(error);
+        }
+        self.pipeline.advance_visible(|| self.reached());
+        self.schedule_spill();
+        self.pipeline.wait_visible(seqno)
+    }
+
+    fn reached(&self) -> Reached {
+        Reached {
+            written: self.log.written_position(),
+            durable: self.log.durable_position(),
+        }
+    }
+
+    /// Takes the next number and a place in the log.
+    fn number(
+        &self,
+        batch: &Batch,
+        durability: Durability,
+        checks: Option<&Checks>,
+        outstanding: &mut Option<Outstanding>,
+    ) -> Result<Numbered<'_>> {
+        let frame_bytes = batch.frame.frame_bytes();
+        let space = if batch.only_deletes() {
+            Space::Reserve
+        } else {
+            Space::Normal
+        };
+        // For a transaction: everything up to here was checked against what it read and writes.
+        let mut checked_to = SeqNum::ZERO;
+        if let Some(checks) = checks {
+            checked_to = self.check_transaction(checks)?;
+        }
+        // Holds a lock of the log that flushes need too, so it is given up before any wait but the log's own.
+        let mut large = None;
+        loop {
+            if self.log.is_large(frame_bytes) && large.is_none() {
+                self.settle(outstanding, durability)?;
+                large = Some(self.log.prepare_large(&batch.frame, space)?);
+            }
+            let mut sequencer = self.sequencer.lock();
+            self.pipeline.check()?;
+            if let Some(keyspace) = batch
+                .keyspaces
+                .iter()
+                .find(|keyspace| keyspace.dropped.load(Ordering::Acquire))
+            {
+                return Err(gone(keyspace));
+            }
+            let seqno = sequencer.next;
+            if seqno.0 - self.pipeline.visible().0 >= SLOTS {
+                drop(sequencer);
+                drop(large.take());
+                self.settle(outstanding, durability)?;
+                self.pipeline.wait_visible(SeqNum(seqno.0 - SLOTS / 2))?;
+                continue;
+            }
+            let seal = sequencer.active.bytes() >= self.options.memtable_seal_bytes()
+                || (sequencer.log_bytes + frame_bytes > self.options.replay_bytes_max / 2
+                    && sequencer.log_bytes > 0);
+            if seal && !self.may_seal(&sequencer) {
+                drop(sequencer);
+                drop(large.take());
+                self.settle(outstanding, durability)?;
+                self.wait_for_memtable()?;
+                continue;
+            }
+            if let Some(checks) = checks {
+                // Every earlier commit in its memtable: a matter of microseconds, for nobody can be numbered meanwhile and none of them waits for us.
+                self.pipeline.wait_completed(sequencer.newest())?;
+                if !checks.check_last(&self.version.load(), checked_to)? {
+                    drop(sequencer);
+                    drop(large.take());
+                    checked_to = self.check_transaction(checks)?;
+                    continue;
+                }
+            }
+            let start = self.log.next_lsn();
+            let reserved = match &mut large {
+                Some(large) => self.log.reserve_large(large),
+                None => self.log.reserve(frame_bytes, space),
+            };
+            let place = match reserved {
+                Ok(place) => place,
+                Err(reason) => {
+                    drop(sequencer);
+                    self.settle(outstanding, durability)?;
+                    self.wait_for_log(reason, space)?;
+                    continue;
+                }
+            };
+            if seal {
+                self.seal(&mut sequencer, start);
+            }
+            sequencer.next = seqno.next();
+            sequencer.log_bytes += frame_bytes;
+            return Ok(Numbered {
+                seqno,
+                place,
+                large,
+                generation: Arc::clone(&sequencer.active),
+            });
+        }
+    }
+
+    fn check_transaction(&self, checks: &Checks) -> Result<SeqNum> {
+        let point = self.read_point();
+        checks.check_all(self, &point.version)?;
+        Ok(point.at)
+    }
+
+    fn wait_for_log(&self, reason: WaitReason, space: Space) -> Result<()> {
+        let _timed = self.waits.start(Wait::LogSpace);
+        self.log.wait(reason, space).inspect_err(|error| {
+            if error.kind() != ErrorKind::NoSpace {
+                self.pipeline.fail(error);
+            }
+        })
+    }
+
+    /// Whether there is memory for one more generation. With none sealed there must be: nothing would ever be flushed else.
+    fn may_seal(&self, sequencer: &Sequencer) -> bool {
+        let version = self.version.load();
+        if version.sealed.is_empty() {
+            return true;
+        }
+        let sealed: usize = version
+            .sealed
+            .iter()
+            .map(|generation| generation.bytes())
+            .sum();
+        sealed + sequencer.active.bytes() < self.options.memtable_share_bytes()
+            && version.sealed.len() < 8
+    }
+
+    /// Seals the active generation; the next commit, at `start`, opens a new one.
+    fn seal(&self, sequencer: &mut Sequencer, start: Lsn) {
+        self.rotate_locked(sequencer, start, Version::clone);
+        self.schedule_flush();
+    }
+
+    fn rotate_locked(
+        &self,
+        sequencer: &mut Sequencer,
+        start: Lsn,
+        change: impl FnOnce(&Version) -> Version,
+    ) {
+        self.install(|version| {
+            let mut next = change(version);
+            let ids = next
+                .live_keyspaces()
+                .map(|keyspace| keyspace.state.id)
+                .collect::<Vec<_>>();
+            let active = self.new_generation(sequencer.next, start, ids.into_iter());
+            let old = std::mem::replace(&mut next.active, Arc::clone(&active));
+            if old.first_seqno != sequencer.next {
+                next.sealed.insert(0, old);
+            }
+            sequencer.active = active;
+            sequencer.log_bytes = 0;
+            next
+        });
+    }
+
+    /// Installs a changed version with a new active generation that has a memtable for each of its keyspaces.
+    pub(crate) fn rotate_with(&self, change: impl FnOnce(Version) -> Version) {
+        let mut sequencer = self.sequencer.lock();
+        let start = self.log.next_lsn();
+        self.rotate_locked(&mut sequencer, start, |version| change(version.clone()));
+    }
+
+    /// Waits for a sealed memtable to be flushed.
+    fn wait_for_memtable(&self) -> Result<()> {
+        let _timed = self.waits.start(Wait::MemtableFull);
+        self.schedule();
+        if self.options.background_threads == 0 {
+            self.run_inline();
+        } else {
+            self.jobs.wait_finished(Duration::from_millis(2));
+        }
+        self.check_background()
+    }
+
+    /// The error that keeps jobs from going on, for writers that would wait for them in vain.
+    fn check_background(&self) -> Result<()> {
+        if self.closing() {
+            return Err(Error::new(ErrorKind::Closed, "the database is closing"));
+        }
+        let error = self.background_error.lock().clone();
+        match error {
+            Some(error) => {
+                // Tried again at the next write: there may be room now.
+                self.retry_background();
+                Err(error.context("memtables are full and could not be flushed"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Pays for the indexes' debt before a commit.
+    #[cold]
+    fn slow_down(
+        &self,
+        batch: &Batch,
+        durability: Durability,
+        outstanding: &mut Option<Outstanding>,
+    ) -> Result<()> {
+        if self.throttle.stopped() {
+            self.settle(outstanding, durability)?;
+            let _timed = self.waits.start(Wait::Level0Stop);
+            while self.throttle.stopped() {
+                if self.options.background_threads == 0 {
+                    self.schedule();
+                    self.run_inline();
+                    self.update_throttle();
+                } else {
+                    self.throttle.wait(Duration::from_millis(5));
+                }
+                self.check_background()?;
+            }
+        }
+        if let Some(time) = self.throttle.admit(batch.index_bytes()) {
+            self.settle(outstanding, durability)?;
+            let _timed = self.waits.start(Wait::CompactionDebt);
+            if self.options.background_threads == 0 {
+                self.run_inline();
+            } else {
+                self.clock.sleep(time);
+            }
+        }
+        Ok(())
+    }
+
+    /// Raises everything committed so far to `durability`.
+    pub(crate) fn flush_log(&self, durability: Durability) -> Result<()> {
+        let newest = self.sequencer.lock().newest();
+        self.pipeline.wait_completed(newest)?;
+        let result = match durability {
+            Durability::Buffered => Ok(()),
+            Durability::Os if self.log.survives_kill() => Ok(()),
+            Durability::Os => self.log.write_out_all(),
+            Durability::Sync => self.log.sync_all(),
+        };
+        if let Err(error) = result {
+            self.pipeline.fail(&error);
+            return Err(error);
+        }
+        self.pipeline.advance_visible(|| self.reached());
+        Ok(())
+    }
+
+    /// Writes all memtables to their indexes.
+    pub(crate) fn flush(&self) -> Result<()> {
+        {
+            let mut sequencer = self.sequencer.lock();
+            if sequencer.active.first_seqno != sequencer.next {
+                let start = self.log.next_lsn();
+                self.rotate_locked(&mut sequencer, start, Version::clone);
+            }
+        }
+        while self.flush_oldest()? {}
+        self.background_recovered();
+        self.schedule();
+        self.run_inline();
+        Ok(())
+    }
+}
+
+fn gone(keyspace: &KeyspaceState) -> Error {
+    Error::new(
+        ErrorKind::NotFound,
+        format!(
+            "keyspace {:?} was dropped, or belongs to another database",
+            keyspace.name
+        ),
+    )
+}

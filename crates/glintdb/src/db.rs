@@ -1,0 +1,319 @@
+//! The database handle: the public entry to everything.
+
+use crate::batch::Batch;
+use crate::engine::{Engine, Env};
+use crate::keyspace::Keyspace;
+use crate::options::{Durability, KeyspaceOptions, Options, TransactionOptions};
+use crate::snapshot::Snapshot;
+use crate::stats::Stats;
+use crate::transaction::Transaction;
+use crate::verify::VerifyReport;
+use crate::{Error, Result};
+use bytes::Bytes;
+use glintdb_flash::{DirOptions, DirVolume, SystemClock, Volume};
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Name of the keyspace that always exists.
+pub const DEFAULT_KEYSPACE: &str = "default";
+
+/// What keeps a database open: the engine and its threads. The last handle to go closes it.
+pub(crate) struct Handle {
+    pub(crate) engine: Arc<Engine>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.engine.begin_close();
+        for thread in self.threads.lock().drain(..) {
+            // The last handle may be dropped by a background thread's own work; that thread ends by itself.
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                self.engine
+                    .note_background_error(&Error::invalid("a background thread panicked"));
+            }
+        }
+        self.engine.finish_close();
+    }
+}
+
+/// An open database. `Send + Sync + Clone`: any number of threads read and write at once. Closed when the last clone, keyspace, snapshot, transaction and
+/// iterator of it is gone; closing flushes nothing, for the log holds everything.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = glintdb::Db::open(dir.path().join("db"))?;
+/// db.put("key", "value")?;
+/// assert_eq!(db.get("key")?.as_deref(), Some(&b"value"[..]));
+/// # Ok::<(), glintdb::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Db {
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl Db {
+    /// Opens the database in the directory `path` with default [`Options`], creating it where there is none.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Db> {
+        Options::default().open(path)
+    }
+
+    pub(crate) fn open_path(path: &Path, options: Options) -> Result<Db> {
+        let options = options.resolve()?;
+        let dir = DirOptions {
+            direct: options.direct_io,
+            read_engine: options.read_engine,
+            create: options.create_if_missing,
+            ..DirOptions::default()
+        };
+        let volume = DirVolume::open(path, dir)?;
+        Db::open_resolved(
+            volume,
+            Env {
+                clock: Arc::new(SystemClock::new()),
+                db: random_id()?,
+            },
+            options,
+        )
+    }
+
+    pub(crate) fn open_resolved(volume: Arc<dyn Volume>, env: Env, options: Options) -> Result<Db> {
+        let threads = options.background_threads;
+        let engine = Arc::new(Engine::open(volume, env, options)?);
+        let mut handles = Vec::new();
+        for number in 0..threads {
+            let engine_of_thread = Arc::clone(&engine);
+            let thread = std::thread::Builder::new()
+                .name(format!("glintdb-{number}"))
+                .spawn(move || engine_of_thread.jobs.work(&engine_of_thread))
+                .map_err(|error| Error::io("start a background thread", error))?;
+            handles.push(thread);
+        }
+        engine.schedule();
+        Ok(Db {
+            handle: Arc::new(Handle {
+                engine,
+                threads: Mutex::new(handles),
+            }),
+        })
+    }
+
+    /// The keyspace [`DEFAULT_KEYSPACE`].
+    ///
+    /// # Panics
+    /// Never: the engine does not open a database without it and refuses to drop it.
+    #[must_use]
+    pub fn default_keyspace(&self) -> Keyspace {
+        Keyspace {
+            handle: Arc::clone(&self.handle),
+            state: Arc::clone(&self.handle.engine.default_keyspace),
+        }
+    }
+
+    /// Stores `value` under `key` in the default keyspace.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`].
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.default_keyspace().put(key, value)
+    }
+
+    /// The value of `key` in the default keyspace.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        self.default_keyspace().get(key)
+    }
+
+    /// Removes `key` from the default keyspace.
+    ///
+    /// # Errors
+    /// As [`Keyspace::delete`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.default_keyspace().delete(key)
+    }
+
+    /// The keyspace `name`.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        let state = self.handle.engine.keyspace(name)?;
+        Ok(Keyspace {
+            handle: Arc::clone(&self.handle),
+            state,
+        })
+    }
+
+    /// Creates the keyspace `name` (1 to 255 bytes); durable when this returns.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the name is taken or the options are out of their limits; `NoSpace`, I/O errors.
+    pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        let state = self.handle.engine.create_keyspace(name, options)?;
+        Ok(Keyspace {
+            handle: Arc::clone(&self.handle),
+            state,
+        })
+    }
+
+    /// The keyspace `name`, created with `options` where there is none.
+    ///
+    /// # Errors
+    /// As [`create_keyspace`](Self::create_keyspace).
+    pub fn keyspace_or_create(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        match self.keyspace(name) {
+            Err(error) if error.kind() == crate::ErrorKind::NotFound => {
+                match self.create_keyspace(name, options) {
+                    // Another thread was faster.
+                    Err(error) if error.kind() == crate::ErrorKind::InvalidArgument => {
+                        self.keyspace(name).map_err(|_| error)
+                    }
+                    created => created,
+                }
+            }
+            found => found,
+        }
+    }
+
+    /// Drops the keyspace `name` and all its data; durable when this returns. Handles to it answer `NotFound` from then on; snapshots keep what they show.
+    ///
+    /// # Errors
+    /// `NotFound`; `InvalidArgument` for the default keyspace; I/O errors.
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.handle.engine.drop_keyspace(name)
+    }
+
+    /// Names of all keyspaces, in the order they were created.
+    #[must_use]
+    pub fn keyspaces(&self) -> Vec<String> {
+        self.handle
+            .engine
+            .version
+            .load()
+            .live_keyspaces()
+            .map(|keyspace| keyspace.state.name.clone())
+            .collect()
+    }
+
+    /// Commits a batch: atomic and isolated, over all its keyspaces.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`].
+    pub fn write(&self, batch: Batch) -> Result<()> {
+        self.write_with(batch, self.handle.engine.options.durability)
+    }
+
+    /// [`write`](Self::write) with a durability of its own.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`].
+    pub fn write_with(&self, mut batch: Batch, durability: Durability) -> Result<()> {
+        self.handle.engine.commit(&mut batch, durability)
+    }
+
+    /// Commits several batches in order, each atomic by itself, with one wait (and for `Sync` one sync) for all of them.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`]; the batches before the one that failed are committed.
+    pub fn write_group(&self, batches: Vec<Batch>, durability: Durability) -> Result<()> {
+        self.handle.engine.commit_group(batches, durability)
+    }
+
+    /// A repeatable view of the whole database as it is now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(&self.handle)
+    }
+
+    /// A transaction with snapshot isolation and the database's durability.
+    #[must_use]
+    pub fn transaction(&self) -> Transaction {
+        self.transaction_with(TransactionOptions::default())
+    }
+
+    /// A transaction.
+    #[must_use]
+    pub fn transaction_with(&self, options: TransactionOptions) -> Transaction {
+        Transaction::new(&self.handle, options)
+    }
+
+    /// Writes all memtables to their indexes, durably.
+    ///
+    /// # Errors
+    /// `NoSpace`, I/O errors.
+    pub fn flush(&self) -> Result<()> {
+        self.handle.engine.flush()
+    }
+
+    /// Raises everything committed so far to `durability`.
+    ///
+    /// # Errors
+    /// `Poisoned`, I/O errors.
+    pub fn flush_log(&self, durability: Durability) -> Result<()> {
+        self.handle.engine.flush_log(durability)
+    }
+
+    /// Flushes, and compacts every keyspace to the bottom of its index.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Corruption`, I/O errors.
+    pub fn compact(&self) -> Result<()> {
+        self.flush()?;
+        for name in self.keyspaces() {
+            match self.keyspace(&name).and_then(|keyspace| keyspace.compact()) {
+                // Dropped meanwhile.
+                Err(error) if error.kind() == crate::ErrorKind::NotFound => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a copy of the database in the new directory `path`, as of now: files are hard-linked where the file system can, else copied. It opens as a database.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where `path` exists; `NoSpace`, I/O errors.
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.handle.engine.checkpoint(path.as_ref())
+    }
+
+    /// Reads every byte of every file and checks it. Writers and readers go on meanwhile.
+    ///
+    /// # Errors
+    /// Where checking itself could not go on; what is wrong with the database is in the report.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        self.handle.engine.verify(&self.handle)
+    }
+
+    /// Figures of everything, as of now.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.handle.engine.stats()
+    }
+
+    /// Closes the database: commits acknowledged as `Buffered` reach the kernel. Waits for nothing but running job steps. Other handles keep it open.
+    ///
+    /// # Errors
+    /// Where the log could not be written.
+    pub fn close(self) -> Result<()> {
+        self.flush_log(Durability::Os)
+    }
+}
+
+impl std::fmt::Debug for Db {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Db({})", self.handle.engine.volume.describe())
+    }
+}
+
+/// A random database identity, from the operating system.
+fn random_id() -> Result<glintdb_core::DbId> {
+    glintdb_flash::random_bytes().map(glintdb_core::DbId)
+}

@@ -1,0 +1,587 @@
+//! The engine: what all handles of a database share, and the housekeeping between its parts.
+//!
+//! Thread safety: everything from any thread.
+//!
+//! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`version_lock`, an index's own locks); `sequencer` → `version_lock`. `pins` and `transactions` → nothing but
+//! `version` reads. No lock is held while a job's step runs, but `flush_lock` during a flush. The sequencer's lock is never held across I/O.
+
+use crate::commit::Sequencer;
+use crate::flush::{CompactionJob, FlushJob, SpillJob};
+use crate::jobs::JobQueue;
+use crate::manifest::{Item, Manifest};
+use crate::options::{KeyspaceOptions, Options};
+use crate::pipeline::Pipeline;
+use crate::snapshot::Pins;
+use crate::throttle::Throttle;
+use crate::transaction::Transactions;
+use crate::version::{Generation, KeyspaceCounters, KeyspaceState, KeyspaceVersion, Version};
+use crate::waits::{Wait, Waits};
+use crate::{Error, ErrorKind, Result};
+use arc_swap::ArcSwap;
+use glintdb_core::clock::Clock;
+use glintdb_core::index::{Index, JobPriority};
+use glintdb_core::memory::{MemoryBudget, MemoryPart};
+use glintdb_core::{DbId, FileNumbers, KeyspaceId, SegmentId};
+use glintdb_flash::{Cache, Volume};
+use glintdb_log::{Log, Space};
+use glintdb_lsm::{Lsm, LsmEnv};
+use glintdb_memtable::{Arena, ChunkPool};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// What the engine is given from outside, so that tests and simulation decide it.
+#[derive(Clone)]
+pub struct Env {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Identity for a database that is created.
+    pub db: DbId,
+}
+
+/// Shared state of an open database.
+pub(crate) struct Engine {
+    pub(crate) options: Options,
+    pub(crate) db: DbId,
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) memory: Arc<MemoryBudget>,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) manifest: Arc<Mutex<Manifest>>,
+    pub(crate) numbers: Arc<dyn FileNumbers>,
+    pub(crate) chunks: Arc<ChunkPool>,
+    pub(crate) sequencer: Mutex<Sequencer>,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) version: ArcSwap<Version>,
+    pub(crate) version_lock: Mutex<Replaced>,
+    pub(crate) default_keyspace: Arc<KeyspaceState>,
+    pub(crate) jobs: JobQueue,
+    pub(crate) flush_lock: Mutex<()>,
+    pub(crate) flush_queued: AtomicBool,
+    pub(crate) spill_queued: AtomicBool,
+    pub(crate) compactions_running: AtomicUsize,
+    pub(crate) throttle: Throttle,
+    pub(crate) pins: Pins,
+    pub(crate) transactions: Transactions,
+    pub(crate) tombstone_floor: Arc<AtomicU64>,
+    pub(crate) waits: Arc<Waits>,
+    pub(crate) counters: Counters,
+    pub(crate) background_error: Mutex<Option<Error>>,
+    pub(crate) replayed_bytes: u64,
+    closing: AtomicBool,
+}
+
+/// Counters since open.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) commits: AtomicU64,
+    pub(crate) operations: AtomicU64,
+    pub(crate) user_bytes: AtomicU64,
+    pub(crate) conflicts: AtomicU64,
+    pub(crate) snapshots_given_up: AtomicU64,
+}
+
+/// What was replaced and may still be in use.
+#[derive(Default)]
+pub(crate) struct Replaced {
+    versions: Vec<Weak<Version>>,
+    generations: Vec<Weak<Generation>>,
+    /// Segments found dead, with the versions that may still name them.
+    dead: BTreeMap<SegmentId, Vec<Weak<Version>>>,
+}
+
+impl Replaced {
+    fn prune(&mut self) {
+        self.versions.retain(|version| version.strong_count() > 0);
+        self.generations
+            .retain(|generation| generation.strong_count() > 0);
+    }
+}
+
+/// Makes the index of a keyspace.
+pub(crate) struct IndexFactory {
+    pub(crate) env: LsmEnv,
+}
+
+impl IndexFactory {
+    pub(crate) fn create(&self, options: &KeyspaceOptions) -> Result<Arc<dyn Index>> {
+        Ok(Lsm::create(self.env.clone(), options.lsm.clone())?)
+    }
+
+    pub(crate) fn open(
+        &self,
+        options: &KeyspaceOptions,
+        edits: &[Vec<u8>],
+    ) -> Result<Arc<dyn Index>> {
+        Ok(Lsm::open(self.env.clone(), options.lsm.clone(), edits)?)
+    }
+}
+
+impl Engine {
+    pub(crate) fn index_factory(&self) -> IndexFactory {
+        IndexFactory {
+            env: LsmEnv {
+                volume: Arc::clone(&self.volume),
+                cache: Arc::clone(&self.cache),
+                memory: Arc::clone(&self.memory),
+                db: self.db,
+                numbers: Arc::clone(&self.numbers),
+                tombstone_floor: Arc::clone(&self.tombstone_floor),
+            },
+        }
+    }
+
+    /// Replaces the version by what `change` makes of it.
+    pub(crate) fn install(&self, change: impl FnOnce(&Version) -> Version) {
+        let mut replaced = self.version_lock.lock();
+        let old = self.version.load_full();
+        let new = Arc::new(change(&old));
+        for generation in old.generations() {
+            if !new.generations().any(|kept| Arc::ptr_eq(kept, generation)) {
+                replaced.generations.push(Arc::downgrade(generation));
+            }
+        }
+        replaced.versions.push(Arc::downgrade(&old));
+        self.version.store(new);
+        drop(old);
+        replaced.prune();
+    }
+
+    /// A generation of empty memtables for `keyspaces`.
+    pub(crate) fn new_generation(
+        &self,
+        first_seqno: glintdb_core::SeqNum,
+        start_lsn: glintdb_log::Lsn,
+        ids: impl Iterator<Item = KeyspaceId>,
+    ) -> Arc<Generation> {
+        Arc::new(Generation::new(
+            first_seqno,
+            start_lsn,
+            Arena::new(Arc::clone(&self.chunks)),
+            ids,
+        ))
+    }
+
+    /// Queues the jobs there is reason for.
+    pub(crate) fn schedule(&self) {
+        if self.closing() {
+            return;
+        }
+        self.schedule_flush();
+        let limit = self.options.background_threads.max(1);
+        if self.background_error.lock().is_some() {
+            return;
+        }
+        self.transactions.raise_floor(self);
+        let version = self.version.load_full();
+        for keyspace in version.live_keyspaces() {
+            while self.compactions_running.load(Ordering::Acquire) < limit {
+                let Some(job) = keyspace.state.index.pick_job() else {
+                    break;
+                };
+                self.compactions_running.fetch_add(1, Ordering::AcqRel);
+                self.jobs.push(
+                    self,
+                    Box::new(CompactionJob {
+                        keyspace: Arc::clone(&keyspace.state),
+                        job,
+                    }),
+                );
+            }
+        }
+    }
+
+    /// Queues a flush if a memtable is sealed.
+    pub(crate) fn schedule_flush(&self) {
+        if self.version.load().has_sealed() && !self.flush_queued.swap(true, Ordering::SeqCst) {
+            self.jobs.push(self, Box::new(FlushJob));
+        }
+    }
+
+    /// Forgets a background error, so that what failed is tried again.
+    pub(crate) fn retry_background(&self) {
+        self.background_error.lock().take();
+        self.schedule();
+    }
+
+    /// Whether the log has something to do.
+    pub(crate) fn log_due(&self) -> bool {
+        self.log.spill_due() || self.log.prepare_due()
+    }
+
+    /// Does some of what the log has to do.
+    pub(crate) fn log_step(&self) -> Result<()> {
+        if self.log.prepare_due()
+            && let Err(error) = self.log.prepare_step(Space::Normal)
+            && error.kind() != ErrorKind::NoSpace
+        {
+            self.pipeline.fail(&error);
+            return Err(error);
+        }
+        if self.log.spill_due() {
+            self.log
+                .spill_step()
+                .inspect_err(|error| self.pipeline.fail(error))?;
+        }
+        Ok(())
+    }
+
+    /// Queues a step of the log if one is due.
+    pub(crate) fn schedule_spill(&self) {
+        if self.log_due() && !self.spill_queued.swap(true, Ordering::SeqCst) {
+            self.jobs.push(self, Box::new(SpillJob));
+        }
+    }
+
+    /// After every job that ended.
+    pub(crate) fn after_job(&self) {
+        self.update_memory();
+        self.schedule();
+        self.throttle.wake();
+    }
+
+    /// With no background threads, callers run what is queued, in order.
+    pub(crate) fn run_inline(&self) {
+        if self.options.background_threads == 0 {
+            while self.jobs.help(self, JobPriority::Background) {}
+        }
+    }
+
+    /// Waits a little for running jobs, or runs one.
+    pub(crate) fn wait_for_jobs(&self) -> Result<()> {
+        if self.closing() {
+            return Err(Error::new(ErrorKind::Closed, "the database is closing"));
+        }
+        if self.jobs.help(self, JobPriority::Background) {
+            return Ok(());
+        }
+        if let Some(error) = self.background_error.lock().clone() {
+            return Err(error);
+        }
+        let _timed = self.waits.start(Wait::Jobs);
+        self.jobs.wait_finished(Duration::from_millis(10));
+        Ok(())
+    }
+
+    /// Recomputes what writers are told of the indexes' debt.
+    pub(crate) fn update_throttle(&self) {
+        let version = self.version.load();
+        let debts = version
+            .live_keyspaces()
+            .map(|keyspace| keyspace.state.index.debt());
+        self.throttle.update(debts);
+    }
+
+    /// Takes note of what memory is used for, and gives the cache what is left.
+    pub(crate) fn update_memory(&self) {
+        let version = self.version.load();
+        let in_version: usize = version
+            .generations()
+            .map(|generation| generation.bytes())
+            .sum();
+        drop(version);
+        let memtables = in_version + self.pinned_bytes() + self.chunks.pooled_bytes();
+        self.memory.set(MemoryPart::Memtables, memtables);
+        self.memory.set(MemoryPart::Cache, self.cache.used_bytes());
+        let share = self.options.memtable_share_bytes().max(memtables);
+        let fixed = [
+            MemoryPart::Fences,
+            MemoryPart::Filters,
+            MemoryPart::Buffers,
+            MemoryPart::LogRing,
+        ]
+        .map(|part| self.memory.used_bytes(part));
+        let rest = self
+            .memory
+            .total_bytes()
+            .saturating_sub(share + fixed.iter().sum::<usize>());
+        // A cache of nothing would make every lookup read; a sixteenth of the budget is kept for it whatever else there is.
+        self.cache
+            .set_capacity_bytes(rest.max(self.memory.total_bytes() / 16));
+    }
+
+    /// Memory of memtables that only snapshots, transactions and iterators keep, in bytes.
+    pub(crate) fn pinned_bytes(&self) -> usize {
+        let generations: Vec<_> = self
+            .version_lock
+            .lock()
+            .generations
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        generations
+            .iter()
+            .map(|generation| generation.bytes())
+            .sum()
+    }
+
+    /// Gives up the oldest snapshots while more is pinned than may be.
+    pub(crate) fn enforce_pin_limit(&self) {
+        while self.pinned_bytes() > self.options.snapshot_pin_bytes_max {
+            if !self.pins.give_up_oldest() {
+                break;
+            }
+            self.counters
+                .snapshots_given_up
+                .fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Removes segments that are dead and that no version names any more.
+    pub(crate) fn collect_garbage(&self) {
+        let manifest = self.manifest.lock();
+        let state = manifest.state();
+        let flush_segment = state.flush_point.lsn.segment;
+        let dead: Vec<SegmentId> = self
+            .log
+            .segment_ids()
+            .into_iter()
+            .filter(|&segment| segment < flush_segment && state.live_bytes(segment) == 0)
+            .collect();
+        let mut replaced = self.version_lock.lock();
+        replaced.prune();
+        let users = replaced.versions.clone();
+        for segment in dead {
+            replaced
+                .dead
+                .entry(segment)
+                .or_insert_with(|| users.clone());
+        }
+        let free: Vec<SegmentId> = replaced
+            .dead
+            .iter()
+            .filter(|(_, users)| users.iter().all(|version| version.strong_count() == 0))
+            .map(|(segment, _)| *segment)
+            .collect();
+        for segment in &free {
+            replaced.dead.remove(segment);
+        }
+        drop(replaced);
+        drop(manifest);
+        for segment in free {
+            if let Err(error) = self.log.delete(segment) {
+                self.note_background_error(&error);
+            }
+        }
+    }
+
+    /// Every index's whole state, for a new manifest.
+    pub(crate) fn index_snapshots(&self) -> Vec<(KeyspaceId, Vec<u8>)> {
+        let version = self.version.load();
+        version
+            .live_keyspaces()
+            .map(|keyspace| (keyspace.state.id, keyspace.state.index.snapshot_edit()))
+            .collect()
+    }
+
+    /// Keeps the first error of a background job, for stats and for writers that wait for it.
+    pub(crate) fn note_background_error(&self, error: &Error) {
+        self.background_error
+            .lock()
+            .get_or_insert_with(|| error.clone());
+        self.throttle.wake();
+    }
+
+    /// A job of a kind that had failed went through.
+    pub(crate) fn background_recovered(&self) {
+        let recovered = self.background_error.lock().take().is_some();
+        if recovered {
+            self.schedule();
+        }
+    }
+
+    /// The keyspace of a name.
+    pub(crate) fn keyspace(&self, name: &str) -> Result<Arc<KeyspaceState>> {
+        let version = self.version.load();
+        version
+            .live_keyspaces()
+            .find(|keyspace| keyspace.state.name == name)
+            .map(|keyspace| Arc::clone(&keyspace.state))
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::NotFound,
+                    format!("there is no keyspace {name:?}"),
+                )
+            })
+    }
+
+    /// Creates a keyspace, durably.
+    pub(crate) fn create_keyspace(
+        &self,
+        name: &str,
+        options: KeyspaceOptions,
+    ) -> Result<Arc<KeyspaceState>> {
+        if name.is_empty() || name.len() > crate::keyspace::KEYSPACE_NAME_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "a keyspace's name has 1 to {} bytes, not {}",
+                crate::keyspace::KEYSPACE_NAME_BYTES_MAX,
+                name.len()
+            )));
+        }
+        let index = self.index_factory().create(&options)?;
+        // "Creating a keyspace syncs the log, then the manifest": a manifest never runs ahead of the log it describes.
+        self.flush_log(crate::Durability::Sync)?;
+        let mut manifest = self.manifest.lock();
+        if manifest
+            .state()
+            .keyspaces
+            .values()
+            .any(|record| record.name == name)
+        {
+            return Err(Error::invalid(format!(
+                "the keyspace {name:?} exists already"
+            )));
+        }
+        let id = manifest.state().keyspace_next;
+        manifest.commit(&[Item::KeyspaceCreated {
+            id,
+            name: name.to_owned(),
+            options: options.clone(),
+        }])?;
+        let state = Arc::new(KeyspaceState {
+            id,
+            name: name.to_owned(),
+            options,
+            separate_min_bytes: self.options.separate_min_bytes,
+            index,
+            dropped: AtomicBool::new(false),
+            counters: KeyspaceCounters::default(),
+        });
+        // A new generation, for the old one has no memtable for it. No commit can name the keyspace before this returns.
+        self.rotate_with(|version| {
+            let view = state.index.view();
+            version.with_keyspace(KeyspaceVersion {
+                state: Arc::clone(&state),
+                view,
+            })
+        });
+        drop(manifest);
+        self.schedule();
+        self.run_inline();
+        Ok(state)
+    }
+
+    /// Drops a keyspace, durably.
+    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        if name == crate::db::DEFAULT_KEYSPACE {
+            return Err(Error::invalid("the default keyspace cannot be dropped"));
+        }
+        self.flush_log(crate::Durability::Sync)?;
+        let mut manifest = self.manifest.lock();
+        let state = self.keyspace(name)?;
+        // Under the sequencer's lock: no commit that names it is numbered after this.
+        let newest = {
+            let sequencer = self.sequencer.lock();
+            state.dropped.store(true, Ordering::Release);
+            sequencer.newest()
+        };
+        if let Err(error) = manifest.commit(&[Item::KeyspaceDropped {
+            id: state.id,
+            seqno: newest,
+        }]) {
+            if error.kind() == ErrorKind::NoSpace {
+                state.dropped.store(false, Ordering::Release);
+            }
+            return Err(error);
+        }
+        self.install(|version| {
+            let mut next = version.clone();
+            if let Some(slot) = next.keyspaces.get_mut(state.id.0 as usize) {
+                *slot = None;
+            }
+            next
+        });
+        drop(manifest);
+        state.index.discard();
+        self.update_throttle();
+        self.collect_garbage();
+        Ok(())
+    }
+
+    pub(crate) fn closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// No new jobs; background threads end after their step.
+    pub(crate) fn begin_close(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.jobs.stop(self);
+        self.throttle.wake();
+    }
+
+    /// All threads have ended: what was committed as `Buffered` goes to the kernel.
+    pub(crate) fn finish_close(&self) {
+        if let Err(error) = self.flush_log(crate::Durability::Os) {
+            self.note_background_error(&error);
+        }
+    }
+
+    pub(crate) fn new_closing() -> AtomicBool {
+        AtomicBool::new(false)
+    }
+}
+
+/// Pieces of [`Engine`] that only `recovery` puts together.
+pub(crate) struct Parts {
+    pub(crate) options: Options,
+    pub(crate) db: DbId,
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) memory: Arc<MemoryBudget>,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) manifest: Arc<Mutex<Manifest>>,
+    pub(crate) numbers: Arc<dyn FileNumbers>,
+    pub(crate) chunks: Arc<ChunkPool>,
+    pub(crate) version: Version,
+    pub(crate) default_keyspace: Arc<KeyspaceState>,
+    pub(crate) tombstone_floor: Arc<AtomicU64>,
+    pub(crate) newest: glintdb_core::SeqNum,
+    pub(crate) replayed_bytes: u64,
+}
+
+impl Engine {
+    pub(crate) fn assemble(parts: Parts) -> Engine {
+        let waits = Arc::new(Waits::new(Arc::clone(&parts.clock)));
+        let engine = Engine {
+            sequencer: Mutex::new(Sequencer::new(
+                parts.newest,
+                Arc::clone(&parts.version.active),
+            )),
+            pipeline: Pipeline::new(parts.newest, Arc::clone(&waits)),
+            version: ArcSwap::from_pointee(parts.version),
+            version_lock: Mutex::new(Replaced::default()),
+            default_keyspace: parts.default_keyspace,
+            jobs: JobQueue::default(),
+            flush_lock: Mutex::new(()),
+            flush_queued: AtomicBool::new(false),
+            spill_queued: AtomicBool::new(false),
+            compactions_running: AtomicUsize::new(0),
+            throttle: Throttle::new(Arc::clone(&parts.clock)),
+            pins: Pins::default(),
+            transactions: Transactions::new(Arc::clone(&parts.tombstone_floor)),
+            tombstone_floor: parts.tombstone_floor,
+            waits,
+            counters: Counters::default(),
+            background_error: Mutex::new(None),
+            replayed_bytes: parts.replayed_bytes,
+            closing: Engine::new_closing(),
+            options: parts.options,
+            db: parts.db,
+            volume: parts.volume,
+            clock: parts.clock,
+            memory: parts.memory,
+            cache: parts.cache,
+            log: parts.log,
+            manifest: parts.manifest,
+            numbers: parts.numbers,
+            chunks: parts.chunks,
+        };
+        engine.update_memory();
+        engine.update_throttle();
+        engine
+    }
+}

@@ -1,0 +1,391 @@
+//! Flush and compaction as jobs: how a change of an index becomes durable, then visible.
+//!
+//! Thread safety: one flush at a time (its lock); changes are committed under the manifest lock.
+//!
+//! Invariants (order of durability, DESIGN "Data log"):
+//! 1. The log is synced up to a change's newest sequence number before the manifest edit that records the change is written.
+//! 2. An index edit, the liveness it changes and, for a flush, the flush point are one manifest edit.
+//! 3. A segment's file goes only when, in the synced manifest, it lies below the flush point and holds no live value, and no version names it any more.
+
+use crate::engine::Engine;
+use crate::jobs::{Job, Progress};
+use crate::manifest::{FlushPoint, Item};
+use crate::version::{Generation, KeyspaceState, KeyspaceVersion, Version};
+use crate::{Error, ErrorKind, Result};
+use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep, SortedRun};
+use glintdb_core::{EntryRef, RangeTombstone, SeqNum};
+use glintdb_log::Lsn;
+use glintdb_memtable::MemCursor;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// One memtable as a sorted run: what its own range tombstones hide is left out.
+struct MemtableRun {
+    cursor: MemCursor,
+    ranges: Vec<RangeTombstone>,
+    entries: usize,
+}
+
+impl MemtableRun {
+    fn hidden(&self) -> bool {
+        let (key, seqno) = (self.cursor.key(), self.cursor.seqno());
+        self.ranges
+            .iter()
+            .any(|range| range.seqno > seqno && range.covers(key))
+    }
+}
+
+impl SortedRun for MemtableRun {
+    fn next(&mut self) -> Result<Option<(&[u8], SeqNum, EntryRef<'_>)>> {
+        loop {
+            if !self.cursor.advance() {
+                return Ok(None);
+            }
+            if self.ranges.is_empty() || !self.hidden() {
+                break;
+            }
+        }
+        Ok(Some((
+            self.cursor.key(),
+            self.cursor.seqno(),
+            self.cursor.value(),
+        )))
+    }
+
+    fn range_tombstones(&self) -> &[RangeTombstone] {
+        &self.ranges
+    }
+
+    fn entries_hint(&self) -> usize {
+        self.entries
+    }
+}
+
+/// A change of one keyspace's index that waits for the manifest.
+pub(crate) struct Pending {
+    pub(crate) keyspace: Arc<KeyspaceState>,
+    pub(crate) change: IndexChange,
+}
+
+/// Writes what a generation holds of each keyspace to its index; nothing is visible yet.
+pub(crate) fn write_generation(
+    generation: &Generation,
+    keyspaces: impl Iterator<Item = Arc<KeyspaceState>>,
+) -> Result<Vec<Pending>> {
+    let mut pending = Vec::new();
+    for keyspace in keyspaces {
+        let Some(mem) = generation.keyspace(keyspace.id) else {
+            continue;
+        };
+        if (mem.map.is_empty() && mem.ranges.is_empty()) || keyspace.dropped.load(Ordering::Acquire)
+        {
+            continue;
+        }
+        let cursor = mem.map.cursor(
+            Bound::Unbounded,
+            Bound::Unbounded,
+            glintdb_core::Direction::Forward,
+            SeqNum::MAX,
+        );
+        let mut run = MemtableRun {
+            cursor,
+            ranges: mem.ranges.at(SeqNum::MAX),
+            entries: mem.map.len(),
+        };
+        match keyspace.index.write_run(&mut run) {
+            Ok(change) => {
+                keyspace.counters.flushes.fetch_add(1, Ordering::Relaxed);
+                keyspace
+                    .counters
+                    .flushed_entries
+                    .fetch_add(run.entries as u64, Ordering::Relaxed);
+                pending.push(Pending { keyspace, change });
+            }
+            Err(error) => {
+                abandon(pending);
+                return Err(error);
+            }
+        }
+    }
+    Ok(pending)
+}
+
+/// Gives up changes that did not reach the manifest.
+pub(crate) fn abandon(pending: Vec<Pending>) {
+    for Pending { keyspace, change } in pending {
+        keyspace.index.abandon(change);
+    }
+}
+
+/// The items that record changes.
+fn items_of(pending: &[Pending], flush_point: Option<FlushPoint>) -> Vec<Item> {
+    let mut items = Vec::new();
+    for Pending { keyspace, change } in pending {
+        if !change.edit.is_empty() {
+            items.push(Item::IndexEdit {
+                keyspace: keyspace.id,
+                edit: change.edit.clone(),
+            });
+        }
+        for delta in change.liveness.iter().filter(|delta| delta.bytes != 0) {
+            items.push(Item::Liveness {
+                keyspace: keyspace.id,
+                segment: delta.segment,
+                bytes: delta.bytes,
+            });
+        }
+    }
+    items.extend(flush_point.map(Item::FlushPoint));
+    items
+}
+
+impl Engine {
+    /// Commits changes in one manifest edit, applies them and installs the new version; a flush also takes away the generation it has written.
+    pub(crate) fn commit_changes(
+        &self,
+        pending: Vec<Pending>,
+        flushed: Option<(&Arc<Generation>, FlushPoint)>,
+    ) -> Result<()> {
+        let mut manifest = self.manifest.lock();
+        // Keyspaces dropped meanwhile: what was written for them is nobody's.
+        let (pending, dropped): (Vec<_>, Vec<_>) = pending.into_iter().partition(|pending| {
+            manifest
+                .state()
+                .keyspaces
+                .contains_key(&pending.keyspace.id)
+        });
+        abandon(dropped);
+        let items = items_of(&pending, flushed.map(|(_, point)| point));
+        if !items.is_empty()
+            && let Err(error) = manifest.commit(&items)
+        {
+            if error.kind() == ErrorKind::NoSpace {
+                abandon(pending);
+            } else {
+                // Whether the edit is durable is unknown, so its files stay until the next open decides.
+                self.note_background_error(&error);
+            }
+            return Err(error);
+        }
+        for Pending { keyspace, change } in &pending {
+            keyspace.index.apply(change)?;
+        }
+        self.install(|version| {
+            let mut next = version.clone();
+            for Pending { keyspace, .. } in &pending {
+                next = next.with_keyspace(KeyspaceVersion {
+                    state: Arc::clone(keyspace),
+                    view: keyspace.index.view(),
+                });
+            }
+            if let Some((generation, _)) = flushed {
+                next.sealed
+                    .retain(|sealed| !Arc::ptr_eq(sealed, generation));
+            }
+            next
+        });
+        if manifest.wants_roll() {
+            let snapshots = self.index_snapshots();
+            manifest.roll(snapshots)?;
+        }
+        drop(manifest);
+        self.update_throttle();
+        self.collect_garbage();
+        Ok(())
+    }
+
+    /// Writes the oldest sealed generation to the indexes. `Ok(false)`: there is none.
+    pub(crate) fn flush_oldest(&self) -> Result<bool> {
+        let _one_at_a_time = self.flush_lock.lock();
+        let version = self.version.load_full();
+        let Some(oldest) = version.sealed.last() else {
+            return Ok(false);
+        };
+        let after = match version.sealed.len() {
+            1 => &version.active,
+            count => &version.sealed[count - 2],
+        };
+        let point = FlushPoint {
+            lsn: after.start_lsn,
+            seqno: SeqNum(after.first_seqno.0 - 1),
+        };
+        self.pipeline.wait_visible(point.seqno)?;
+        if !oldest.is_empty() {
+            self.sync_log_to(point.lsn)?;
+        }
+        let pending = write_generation(
+            oldest,
+            version
+                .live_keyspaces()
+                .map(|keyspace| Arc::clone(&keyspace.state)),
+        )?;
+        self.commit_changes(pending, Some((oldest, point)))?;
+        self.enforce_pin_limit();
+        Ok(true)
+    }
+
+    /// Commits the change of a finished compaction.
+    fn finish_compaction(&self, keyspace: &Arc<KeyspaceState>, change: IndexChange) -> Result<()> {
+        // What it holds was flushed, so the log up to there is synced already; the rule is kept by whoever flushed it.
+        self.commit_changes(
+            vec![Pending {
+                keyspace: Arc::clone(keyspace),
+                change,
+            }],
+            None,
+        )
+    }
+
+    /// Compacts the keys within bounds to the bottom of a keyspace's index.
+    pub(crate) fn compact(
+        &self,
+        keyspace: &Arc<KeyspaceState>,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Result<()> {
+        loop {
+            self.transactions.raise_floor(self);
+            if let Some(mut job) = keyspace.index.pick_full_compaction(lower, upper) {
+                loop {
+                    match job.step()? {
+                        JobStep::More if self.closing() => {
+                            return Err(Error::new(ErrorKind::Closed, "the database is closing"));
+                        }
+                        JobStep::More => {}
+                        JobStep::Done(change) => {
+                            self.finish_compaction(keyspace, change)?;
+                            break;
+                        }
+                    }
+                }
+            } else if keyspace.index.busy() {
+                self.wait_for_jobs()?;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The end of the log that must be durable before `lsn` may be a flush point.
+    fn sync_log_to(&self, lsn: Lsn) -> Result<()> {
+        self.log
+            .sync(lsn)
+            .inspect_err(|error| self.pipeline.fail(error))
+    }
+}
+
+/// Writes sealed memtables to the indexes until there is none.
+pub(crate) struct FlushJob;
+
+impl Job for FlushJob {
+    fn step(&mut self, engine: &Engine) -> Result<Progress> {
+        engine.flush_oldest()?;
+        engine.background_recovered();
+        let more = || engine.version.load().has_sealed();
+        if more() {
+            return Ok(Progress::More);
+        }
+        engine.flush_queued.store(false, Ordering::SeqCst);
+        // A memtable sealed just before the flag fell queued nothing.
+        if more() && !engine.flush_queued.swap(true, Ordering::SeqCst) {
+            return Ok(Progress::More);
+        }
+        Ok(Progress::Done)
+    }
+
+    fn name(&self) -> String {
+        "flush".to_owned()
+    }
+
+    fn priority(&self) -> JobPriority {
+        JobPriority::Flush
+    }
+
+    fn abandon(self: Box<Self>, engine: &Engine, error: Option<&Error>) {
+        engine.flush_queued.store(false, Ordering::SeqCst);
+        if let Some(error) = error {
+            engine.note_background_error(error);
+        }
+    }
+}
+
+/// A compaction of one keyspace.
+pub(crate) struct CompactionJob {
+    pub(crate) keyspace: Arc<KeyspaceState>,
+    pub(crate) job: Box<dyn IndexJob>,
+}
+
+impl Job for CompactionJob {
+    fn step(&mut self, engine: &Engine) -> Result<Progress> {
+        if self.keyspace.dropped.load(Ordering::Acquire) {
+            return Ok(self.done(engine));
+        }
+        match self.job.step()? {
+            JobStep::More => Ok(Progress::More),
+            JobStep::Done(change) => {
+                engine.finish_compaction(&self.keyspace, change)?;
+                Ok(self.done(engine))
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{}: {}", self.keyspace.name, self.job.name())
+    }
+
+    fn priority(&self) -> JobPriority {
+        self.job.priority()
+    }
+
+    fn abandon(self: Box<Self>, engine: &Engine, error: Option<&Error>) {
+        self.done(engine);
+        if let Some(error) = error {
+            engine.note_background_error(error);
+        }
+    }
+}
+
+impl CompactionJob {
+    fn done(&self, engine: &Engine) -> Progress {
+        engine.compactions_running.fetch_sub(1, Ordering::AcqRel);
+        Progress::Done
+    }
+}
+
+/// Moves the log's ring to its segments, and prepares the next segment.
+pub(crate) struct SpillJob;
+
+impl Job for SpillJob {
+    fn step(&mut self, engine: &Engine) -> Result<Progress> {
+        engine.log_step()?;
+        if engine.log_due() {
+            return Ok(Progress::More);
+        }
+        engine.spill_queued.store(false, Ordering::SeqCst);
+        // A commit that saw the flag just before it fell queued nothing.
+        if engine.log_due() && !engine.spill_queued.swap(true, Ordering::SeqCst) {
+            return Ok(Progress::More);
+        }
+        Ok(Progress::Done)
+    }
+
+    fn name(&self) -> String {
+        "log spill".to_owned()
+    }
+
+    fn priority(&self) -> JobPriority {
+        JobPriority::Spill
+    }
+
+    fn abandon(self: Box<Self>, engine: &Engine, _error: Option<&Error>) {
+        engine.spill_queued.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Version {
+    /// Whether anything waits to be flushed.
+    pub(crate) fn has_sealed(&self) -> bool {
+        !self.sealed.is_empty()
+    }
+}

@@ -1,0 +1,260 @@
+//! Keyspaces: named ordered maps that share one log, so that a batch over several is atomic.
+
+use crate::batch::Batch;
+use crate::db::{Db, Handle};
+use crate::iter::Iter;
+use crate::options::{Durability, KeyspaceOptions};
+use crate::read::Found;
+use crate::snapshot::Pin;
+use crate::version::KeyspaceState;
+use crate::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use glintdb_core::{EntryValue, key};
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Longest name of a keyspace, in bytes.
+pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
+
+/// A named ordered map of a database. `Send + Sync + Clone`; keeps the database open.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = glintdb::Db::open(dir.path().join("db"))?;
+/// let fruit = db.keyspace_or_create("fruit", Default::default())?;
+/// fruit.put("apple", "green")?;
+/// fruit.put("pear", "yellow")?;
+/// assert_eq!(fruit.get("apple")?.as_deref(), Some(&b"green"[..]));
+/// let names: Vec<_> = fruit.range("b"..).keys().collect::<glintdb::Result<_>>()?;
+/// assert_eq!(names, ["pear"]);
+/// # Ok::<(), glintdb::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Keyspace {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) state: Arc<KeyspaceState>,
+}
+
+/// Whether what was found is a value.
+pub(crate) fn is_there(found: &Found) -> bool {
+    !matches!(found, None | Some((_, EntryValue::Tombstone)))
+}
+
+/// Bounds of a range, owned.
+pub(crate) fn owned_bounds<K: AsRef<[u8]>>(
+    range: &impl RangeBounds<K>,
+) -> (Bound<Bytes>, Bound<Bytes>) {
+    let own = |bound: Bound<&K>| bound.map(|key| Bytes::copy_from_slice(key.as_ref()));
+    (own(range.start_bound()), own(range.end_bound()))
+}
+
+/// Bounds of all keys with a prefix.
+pub(crate) fn prefix_bounds(prefix: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
+    let upper = key::prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+    (Bound::Included(Bytes::copy_from_slice(prefix)), upper)
+}
+
+impl Keyspace {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    /// The database it belongs to.
+    #[must_use]
+    pub fn db(&self) -> Db {
+        Db {
+            handle: Arc::clone(&self.handle),
+        }
+    }
+
+    /// The options it was created with.
+    #[must_use]
+    pub fn options(&self) -> KeyspaceOptions {
+        self.state.options.clone()
+    }
+
+    pub(crate) fn check_same_db(&self, handle: &Arc<Handle>) -> Result<()> {
+        if Arc::ptr_eq(&self.handle, handle) {
+            self.check_alive()
+        } else {
+            Err(Error::invalid(format!(
+                "keyspace {:?} belongs to another open database",
+                self.state.name
+            )))
+        }
+    }
+
+    fn check_alive(&self) -> Result<()> {
+        if self.state.dropped.load(Ordering::Acquire) {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("keyspace {:?} was dropped", self.state.name),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Stores `value` under `key`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` beyond 64 KiB of key or 1 GiB of value; `NoSpace`, `Poisoned`, `Closed`, `NotFound` (the keyspace was dropped), I/O errors.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_with(key, value, self.handle.engine.options.durability)
+    }
+
+    /// [`put`](Self::put) with a durability of its own.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        self.handle
+            .engine
+            .write_one(&self.state, durability, |batch| {
+                batch.put_raw(&self.state, key.as_ref(), value.as_ref())
+            })
+    }
+
+    /// Removes `key`, which may be absent.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        let durability = self.handle.engine.options.durability;
+        self.handle
+            .engine
+            .write_one(&self.state, durability, |batch| {
+                batch.delete_raw(&self.state, key.as_ref())
+            })
+    }
+
+    /// Removes every key within bounds, in one commit whose cost does not depend on how many there are.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.delete_range(self, range);
+        self.db().write(batch)
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// `Corruption`, I/O errors, `NotFound` (the keyspace was dropped).
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        self.check_alive()?;
+        self.handle.engine.get(&self.state, key.as_ref())
+    }
+
+    /// Whether `key` is there; reads no separated value.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(is_there(&self.find(key.as_ref())?))
+    }
+
+    /// Number of the commit that last changed `key` (a deletion counts), 0 where none is known.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn version_of(&self, key: impl AsRef<[u8]>) -> Result<u64> {
+        Ok(self.find(key.as_ref())?.map_or(0, |(seqno, _)| seqno.0))
+    }
+
+    fn find(&self, key: &[u8]) -> Result<Found> {
+        self.check_alive()?;
+        let engine = &self.handle.engine;
+        let version = engine.version.load();
+        let at = engine.pipeline.visible();
+        engine.find(&version, at, &self.state, key)
+    }
+
+    /// The values of many keys at one point in time, with the reads they need submitted in batches; one answer a key, in their order.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Bytes>>> {
+        if let Err(error) = self.check_alive() {
+            return keys.iter().map(|_| Err(error.clone())).collect();
+        }
+        let engine = &self.handle.engine;
+        let point = engine.read_point();
+        engine.multi_get(&point.version, point.at, &self.state, keys)
+    }
+
+    /// All keys and values, as they are now.
+    #[must_use]
+    pub fn iter(&self) -> Iter {
+        Iter::new(
+            Pin::new(&self.handle),
+            self,
+            Bound::Unbounded,
+            Bound::Unbounded,
+            None,
+        )
+    }
+
+    /// Keys and values within bounds, as they are now.
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Iter {
+        let (lower, upper) = owned_bounds(&range);
+        Iter::new(Pin::new(&self.handle), self, lower, upper, None)
+    }
+
+    /// Keys that begin with `prefix`, and their values, as they are now.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
+        let (lower, upper) = prefix_bounds(prefix.as_ref());
+        Iter::new(Pin::new(&self.handle), self, lower, upper, None)
+    }
+
+    /// Flushes, and compacts the whole keyspace to the bottom of its index.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Corruption`, I/O errors.
+    pub fn compact(&self) -> Result<()> {
+        self.check_alive()?;
+        self.handle.engine.flush()?;
+        self.handle
+            .engine
+            .compact(&self.state, Bound::Unbounded, Bound::Unbounded)
+    }
+
+    /// Flushes, and compacts the keys within bounds to the bottom of the index.
+    ///
+    /// # Errors
+    /// As [`compact`](Self::compact).
+    pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        self.check_alive()?;
+        self.handle.engine.flush()?;
+        let (lower, upper) = owned_bounds(&range);
+        let (lower, upper) = crate::snapshot::bound_slices(&lower, &upper);
+        self.handle.engine.compact(&self.state, lower, upper)
+    }
+
+    /// About how many keys there are: entries of memtables and index less twice the tombstones; keys overwritten since the last compaction count more than once.
+    #[must_use]
+    pub fn approximate_len(&self) -> u64 {
+        let version = self.handle.engine.version.load();
+        let in_memory: u64 = version
+            .generations()
+            .filter_map(|generation| generation.keyspace(self.state.id))
+            .map(|mem| mem.map.len() as u64)
+            .sum();
+        let stats = version
+            .keyspace(self.state.id)
+            .map(|keyspace| keyspace.view.stats())
+            .unwrap_or_default();
+        in_memory + stats.entries.saturating_sub(2 * stats.tombstones)
+    }
+}
+
+impl std::fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keyspace({:?})", self.state.name)
+    }
+}

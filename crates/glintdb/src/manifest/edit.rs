@@ -1,0 +1,190 @@
+//! Items of a manifest edit and their encoding: a varint tag, then the item's fields (`docs/format/manifest.md`). Decoding takes hostile bytes.
+
+use super::FlushPoint;
+use crate::options::KeyspaceOptions;
+use crate::{Error, ErrorKind, Result};
+use glintdb_core::codec::{Reader, put_bytes, put_varint};
+use glintdb_core::{DbId, KeyspaceId, SegmentId, SeqNum};
+use glintdb_log::Lsn;
+
+/// One item of an edit.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Item {
+    /// First item of the first record: what follows in the record is the whole state.
+    Snapshot {
+        db: DbId,
+    },
+    NumbersReserved(u64),
+    KeyspaceCreated {
+        id: KeyspaceId,
+        name: String,
+        options: KeyspaceOptions,
+    },
+    KeyspaceDropped {
+        id: KeyspaceId,
+        seqno: SeqNum,
+    },
+    KeyspaceNext(KeyspaceId),
+    IndexEdit {
+        keyspace: KeyspaceId,
+        edit: Vec<u8>,
+    },
+    Liveness {
+        keyspace: KeyspaceId,
+        segment: SegmentId,
+        bytes: i64,
+    },
+    FlushPoint(FlushPoint),
+}
+
+const SNAPSHOT: u64 = 1;
+const NUMBERS_RESERVED: u64 = 2;
+const KEYSPACE_CREATED: u64 = 3;
+const KEYSPACE_DROPPED: u64 = 4;
+const KEYSPACE_NEXT: u64 = 5;
+const INDEX_EDIT: u64 = 6;
+const LIVENESS: u64 = 7;
+const FLUSH_POINT: u64 = 8;
+
+/// Encodes an edit.
+pub(crate) fn encode_items(items: &[Item]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for item in items {
+        item.encode(&mut out);
+    }
+    out
+}
+
+impl Item {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Item::Snapshot { db } => {
+                put_varint(out, SNAPSHOT);
+                out.extend_from_slice(&db.0);
+            }
+            Item::NumbersReserved(up_to) => {
+                put_varint(out, NUMBERS_RESERVED);
+                put_varint(out, *up_to);
+            }
+            Item::KeyspaceCreated { id, name, options } => {
+                put_varint(out, KEYSPACE_CREATED);
+                put_varint(out, u64::from(id.0));
+                put_bytes(out, name.as_bytes());
+                options.encode(out);
+            }
+            Item::KeyspaceDropped { id, seqno } => {
+                put_varint(out, KEYSPACE_DROPPED);
+                put_varint(out, u64::from(id.0));
+                put_varint(out, seqno.0);
+            }
+            Item::KeyspaceNext(next) => {
+                put_varint(out, KEYSPACE_NEXT);
+                put_varint(out, u64::from(next.0));
+            }
+            Item::IndexEdit { keyspace, edit } => {
+                put_varint(out, INDEX_EDIT);
+                put_varint(out, u64::from(keyspace.0));
+                put_bytes(out, edit);
+            }
+            Item::Liveness {
+                keyspace,
+                segment,
+                bytes,
+            } => {
+                put_varint(out, LIVENESS);
+                put_varint(out, u64::from(keyspace.0));
+                put_varint(out, segment.0);
+                out.extend_from_slice(&bytes.to_le_bytes());
+            }
+            Item::FlushPoint(point) => {
+                put_varint(out, FLUSH_POINT);
+                put_varint(out, point.lsn.segment.0);
+                put_varint(out, u64::from(point.lsn.offset));
+                put_varint(out, point.seqno.0);
+            }
+        }
+    }
+
+    /// Reads one item; `None` where the bytes are not one; an inner error where they are one that this build does not know.
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Result<Item>> {
+        let item = match reader.varint()? {
+            SNAPSHOT => Item::Snapshot {
+                db: DbId(reader.array()?),
+            },
+            NUMBERS_RESERVED => Item::NumbersReserved(reader.varint()?),
+            KEYSPACE_CREATED => {
+                let id = KeyspaceId(reader.varint32()?);
+                let name = std::str::from_utf8(reader.bytes()?).ok()?.to_owned();
+                match KeyspaceOptions::decode(reader)? {
+                    Ok(options) => Item::KeyspaceCreated { id, name, options },
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            KEYSPACE_DROPPED => Item::KeyspaceDropped {
+                id: KeyspaceId(reader.varint32()?),
+                seqno: SeqNum(reader.varint()?),
+            },
+            KEYSPACE_NEXT => Item::KeyspaceNext(KeyspaceId(reader.varint32()?)),
+            INDEX_EDIT => Item::IndexEdit {
+                keyspace: KeyspaceId(reader.varint32()?),
+                edit: reader.bytes()?.to_vec(),
+            },
+            LIVENESS => Item::Liveness {
+                keyspace: KeyspaceId(reader.varint32()?),
+                segment: SegmentId(reader.varint()?),
+                bytes: i64::from_le_bytes(reader.array()?),
+            },
+            FLUSH_POINT => Item::FlushPoint(FlushPoint {
+                lsn: Lsn {
+                    segment: SegmentId(reader.varint()?),
+                    offset: reader.varint32()?,
+                },
+                seqno: SeqNum(reader.varint()?),
+            }),
+            tag => {
+                return Some(Err(Error::new(
+                    ErrorKind::UnsupportedFormat,
+                    format!("manifest item {tag} is not known to this build"),
+                )));
+            }
+        };
+        Some(Ok(item))
+    }
+}
+
+/// An item in words, for `glintdb dump`.
+pub(crate) fn describe(item: &Item) -> String {
+    match item {
+        Item::Snapshot { db } => format!("snapshot of database {db}"),
+        Item::NumbersReserved(up_to) => format!("file numbers reserved below {up_to}"),
+        Item::KeyspaceCreated { id, name, options } => {
+            format!("keyspace {} {name:?} created: {options:?}", id.0)
+        }
+        Item::KeyspaceDropped { id, seqno } => {
+            format!("keyspace {} dropped at seqno {seqno}", id.0)
+        }
+        Item::KeyspaceNext(next) => format!("next keyspace id {}", next.0),
+        Item::IndexEdit { keyspace, edit } => match glintdb_lsm::Lsm::describe_edit(edit) {
+            Ok(words) => format!("keyspace {} index: {words}", keyspace.0),
+            Err(error) => format!(
+                "keyspace {} index: {} bytes that do not parse: {error}",
+                keyspace.0,
+                edit.len()
+            ),
+        },
+        Item::Liveness {
+            keyspace,
+            segment,
+            bytes,
+        } => format!(
+            "keyspace {} live bytes in segment {segment}: {bytes:+}",
+            keyspace.0
+        ),
+        Item::FlushPoint(point) => {
+            format!(
+                "flush point: segment {} offset {}, seqno {}",
+                point.lsn.segment, point.lsn.offset, point.seqno
+            )
+        }
+    }
+}

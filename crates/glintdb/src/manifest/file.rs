@@ -1,0 +1,323 @@
+//! Reading and writing manifest files: a header, then records (`docs/format/manifest.md`). Reading takes hostile bytes.
+
+use super::{Item, Loaded, State};
+use crate::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use glintdb_core::checksum::{FileSeed, crc32c};
+use glintdb_core::codec::Reader;
+use glintdb_core::{DbId, FileId, FileKind};
+use glintdb_flash::{CreateOptions, Stream, Volume, VolumeFile};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// `docs/format/manifest.md`, header.
+const MAGIC: [u8; 8] = *b"GLNTMANI";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 40;
+/// `docs/format/manifest.md`, record: length u32, checksum u32.
+const RECORD_HEADER_BYTES: usize = 8;
+/// Longest record accepted, in bytes; a hostile length allocates nothing, for records are read in place.
+const RECORD_BYTES_MAX: usize = 1 << 30;
+
+fn header(db: DbId, number: u64) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[0..8].copy_from_slice(&MAGIC);
+    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header[12..28].copy_from_slice(&db.0);
+    header[28..36].copy_from_slice(&number.to_le_bytes());
+    let checksum = crc32c(&header[0..36]);
+    header[36..40].copy_from_slice(&checksum.to_le_bytes());
+    header
+}
+
+/// A manifest file being written.
+pub(super) struct ManifestFile {
+    file: Arc<dyn VolumeFile>,
+    seed: FileSeed,
+    synced_bytes: u64,
+    bytes: u64,
+}
+
+impl ManifestFile {
+    pub(super) fn create(volume: &Arc<dyn Volume>, db: DbId, number: u64) -> Result<Self> {
+        let id = FileId::new(FileKind::Manifest, number);
+        let file = volume.create(
+            id,
+            CreateOptions {
+                stream: Stream::Manifest,
+                reserve_bytes: 0,
+                direct: false,
+            },
+        )?;
+        file.write_at(0, &header(db, number))?;
+        Ok(ManifestFile {
+            file,
+            seed: FileSeed::new(db, id),
+            synced_bytes: 0,
+            bytes: HEADER_BYTES as u64,
+        })
+    }
+
+    pub(super) fn id(&self) -> FileId {
+        self.file.id()
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.file.id().number
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Writes one record; durable after `sync`.
+    pub(super) fn append(&mut self, payload: &[u8]) -> Result<()> {
+        let length = u32::try_from(payload.len())
+            .ok()
+            .filter(|_| payload.len() <= RECORD_BYTES_MAX);
+        let length = length.ok_or_else(|| {
+            Error::invalid(format!(
+                "a manifest edit of {} bytes is too long",
+                payload.len()
+            ))
+        })?;
+        let mut record = Vec::with_capacity(RECORD_HEADER_BYTES + payload.len() + 8);
+        record.extend_from_slice(&length.to_le_bytes());
+        record.extend_from_slice(payload);
+        let checksum = self.seed.checksum(self.bytes, &record);
+        record.splice(4..4, checksum.to_le_bytes());
+        record.resize(record.len().next_multiple_of(8), 0);
+        self.file.write_at(self.bytes, &record)?;
+        self.bytes += record.len() as u64;
+        Ok(())
+    }
+
+    pub(super) fn sync(&mut self) -> Result<()> {
+        self.file.sync()?;
+        self.synced_bytes = self.bytes;
+        Ok(())
+    }
+
+    /// The next record goes where the first one not synced stands.
+    pub(super) fn forget_unsynced(&mut self) {
+        self.bytes = self.synced_bytes.max(HEADER_BYTES as u64);
+    }
+}
+
+/// A record that parsed.
+pub(crate) struct Record<'a> {
+    /// Where it begins in the file.
+    pub(crate) offset: u64,
+    /// Its items, encoded.
+    pub(crate) payload: &'a [u8],
+}
+
+/// Walks the records of a manifest file's bytes.
+pub(crate) struct RecordReader<'a> {
+    id: FileId,
+    seed: FileSeed,
+    bytes: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> RecordReader<'a> {
+    /// Checks the header. The database's identity comes from it.
+    pub(crate) fn open(id: FileId, bytes: &'a [u8]) -> Result<(DbId, Self)> {
+        let wrong = |message: String| Error::corruption(id, 0, message);
+        let head = bytes.get(..HEADER_BYTES).ok_or_else(|| {
+            wrong(format!(
+                "the header has {HEADER_BYTES} bytes, the file {}",
+                bytes.len()
+            ))
+        })?;
+        let mut reader = Reader::new(head);
+        let fields = (|| {
+            Some((
+                reader.array::<8>()?,
+                reader.u32()?,
+                reader.array::<16>()?,
+                reader.u64()?,
+                reader.u32()?,
+            ))
+        })();
+        let (magic, version, db, number, checksum) =
+            fields.ok_or_else(|| wrong("the header does not parse".to_owned()))?;
+        if magic != MAGIC {
+            return Err(wrong(format!(
+                "magic {MAGIC:02x?} expected, {magic:02x?} found"
+            )));
+        }
+        if version != VERSION {
+            return Err(Error::new(
+                ErrorKind::UnsupportedFormat,
+                format!("{id} has format version {version}; this build knows {VERSION}"),
+            ));
+        }
+        let expected = header(DbId(db), id.number);
+        if head != expected {
+            return Err(wrong(format!(
+                "the header names manifest {number} with checksum {checksum:#010x}, which is not what belongs here"
+            )));
+        }
+        let db = DbId(db);
+        Ok((
+            db,
+            RecordReader {
+                id,
+                seed: FileSeed::new(db, id),
+                bytes,
+                offset: HEADER_BYTES,
+            },
+        ))
+    }
+
+    /// Bytes behind the last record read.
+    pub(crate) fn rest_bytes(&self) -> u64 {
+        (self.bytes.len() - self.offset) as u64
+    }
+
+    /// The next record; `None` at the end or at a torn tail.
+    ///
+    /// # Errors
+    /// `Corruption` where a record does not parse but one behind it does.
+    pub(crate) fn next_record(&mut self) -> Result<Option<Record<'a>>> {
+        if let Some((payload, end)) = self.parse(self.offset) {
+            let offset = self.offset as u64;
+            self.offset = end;
+            return Ok(Some(Record { offset, payload }));
+        }
+        let mut later = self.offset + 8;
+        while later < self.bytes.len() {
+            if self.parse(later).is_some() {
+                return Err(Error::corruption(
+                    self.id,
+                    self.offset as u64,
+                    format!("this record does not parse, but one at offset {later} does"),
+                ));
+            }
+            later += 8;
+        }
+        Ok(None)
+    }
+
+    fn parse(&self, offset: usize) -> Option<(&'a [u8], usize)> {
+        let mut reader = Reader::new(self.bytes.get(offset..)?);
+        let length = reader.array::<4>()?;
+        let checksum = reader.u32()?;
+        let length_bytes = usize::try_from(u32::from_le_bytes(length)).ok()?;
+        if length_bytes == 0 || length_bytes > RECORD_BYTES_MAX {
+            return None;
+        }
+        let payload = reader.take(length_bytes)?;
+        let seeded = self.seed.checksum(offset as u64, &length);
+        if glintdb_core::checksum::crc32c_append(seeded, payload) != checksum {
+            return None;
+        }
+        let end = (offset + RECORD_HEADER_BYTES + length_bytes).next_multiple_of(8);
+        Some((payload, end.min(self.bytes.len())))
+    }
+}
+
+/// Reads one manifest file. `None`: its snapshot record is not whole (a crash while it was being written).
+fn read_file(id: FileId, bytes: &[u8]) -> Result<Option<Loaded>> {
+    if bytes.len() < HEADER_BYTES {
+        return Ok(None);
+    }
+    let (db, mut records) = match RecordReader::open(id, bytes) {
+        Ok(opened) => opened,
+        // All zeros: the header's sector never reached the medium.
+        Err(_) if bytes.iter().all(|&byte| byte == 0) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut loaded = Loaded {
+        db,
+        number: id.number,
+        state: State::empty(),
+        edits: BTreeMap::new(),
+        torn_bytes: 0,
+    };
+    let mut first = true;
+    while let Some(record) = records.next_record()? {
+        let wrong = |message: String| Error::corruption(id, record.offset, message);
+        let mut reader = Reader::new(record.payload);
+        while !reader.is_empty() {
+            let item = Item::decode(&mut reader)
+                .ok_or_else(|| wrong("an item does not parse".to_owned()))??;
+            match &item {
+                Item::Snapshot { db: named } if first && *named == db => {}
+                Item::Snapshot { .. } => {
+                    return Err(wrong("a snapshot stands where none belongs".to_owned()));
+                }
+                _ if first => return Err(wrong("the first record is not a snapshot".to_owned())),
+                Item::IndexEdit { keyspace, edit } => {
+                    if !loaded.state.keyspaces.contains_key(keyspace) {
+                        return Err(wrong(format!(
+                            "an index edit names keyspace {}, which does not exist",
+                            keyspace.0
+                        )));
+                    }
+                    loaded
+                        .edits
+                        .entry(*keyspace)
+                        .or_default()
+                        .push(edit.clone());
+                }
+                Item::KeyspaceDropped { id, .. } => {
+                    loaded.edits.remove(id);
+                }
+                _ => {}
+            }
+            loaded.state.apply(&item).map_err(wrong)?;
+            first = false;
+        }
+    }
+    if first {
+        return Ok(None);
+    }
+    loaded.torn_bytes = records.rest_bytes();
+    Ok(Some(loaded))
+}
+
+/// Finds and reads the manifest; `None`: there is no database.
+///
+/// # Errors
+/// `Corruption` (also where manifest files are there but none is whole), `UnsupportedFormat`, I/O errors.
+pub(crate) fn read_newest(volume: &dyn Volume) -> Result<Option<Loaded>> {
+    let files = volume.list()?;
+    let manifests: Vec<FileId> = files
+        .iter()
+        .copied()
+        .filter(|id| id.kind == FileKind::Manifest)
+        .collect();
+    for &id in manifests.iter().rev() {
+        let bytes = read_whole(volume, id)?;
+        if let Some(loaded) = read_file(id, &bytes)? {
+            return Ok(Some(loaded));
+        }
+    }
+    match (
+        manifests.last(),
+        files.iter().find(|id| id.kind != FileKind::Manifest),
+    ) {
+        // A crash while the very first manifest was written: nothing can have been stored.
+        (_, None) => Ok(None),
+        (Some(id), Some(_)) => Err(Error::corruption(
+            *id,
+            0,
+            "no manifest is whole, but other files of a database are there",
+        )),
+        (None, Some(other)) => Err(Error::corruption(
+            other,
+            0,
+            "files of a database are there, but no manifest",
+        )),
+    }
+}
+
+/// Reads a whole file.
+pub(crate) fn read_whole(volume: &dyn Volume, id: FileId) -> Result<Bytes> {
+    let file = volume.open(id)?;
+    let length = usize::try_from(file.len()?)
+        .map_err(|_| Error::corruption(id, 0, "the file is too long"))?;
+    file.read_at(0, length)
+}

@@ -1,0 +1,354 @@
+//! The manifest: the list of atomic edits that says which files are the database (`docs/format/manifest.md`).
+//!
+//! Thread safety: [`Manifest`] is used under the engine's manifest lock.
+//!
+//! Invariants:
+//! 1. An edit is one record; it is there wholly or not at all.
+//! 2. A record is synced before the next one is written, so only the last record of a file can be torn; a bad record with a valid one behind it is corruption.
+//! 3. A manifest file begins with a snapshot record. Opening always writes a new file, so nothing is ever appended behind a torn tail.
+//! 4. An old manifest is deleted only after its successor and the successor's name are durable. The newest file whose snapshot record is whole is the manifest.
+
+mod edit;
+mod file;
+
+pub(crate) use edit::{Item, describe, encode_items};
+pub(crate) use file::{RecordReader, read_newest, read_whole};
+
+use crate::options::KeyspaceOptions;
+use crate::{Error, ErrorKind, Result};
+use file::ManifestFile;
+use glintdb_core::{DbId, KeyspaceId, SegmentId, SeqNum};
+use glintdb_flash::Volume;
+use glintdb_log::Lsn;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Everything up to here is in the indexes; replay begins here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FlushPoint {
+    /// First log position that must be replayed.
+    pub(crate) lsn: Lsn,
+    /// Newest commit that need not be.
+    pub(crate) seqno: SeqNum,
+}
+
+/// What the manifest knows of a keyspace, beside its index.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct KeyspaceRecord {
+    pub(crate) name: String,
+    pub(crate) options: KeyspaceOptions,
+}
+
+/// The state that the edits add up to.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct State {
+    /// No file number at or above it was ever given out.
+    pub(crate) numbers_reserved: u64,
+    pub(crate) keyspace_next: KeyspaceId,
+    pub(crate) keyspaces: BTreeMap<KeyspaceId, KeyspaceRecord>,
+    /// Dropped keyspaces that the log may still mention, with the newest commit at the drop.
+    pub(crate) dropped: BTreeMap<KeyspaceId, SeqNum>,
+    /// Live value bytes that the persisted indexes point at, by segment and keyspace; no zeros.
+    pub(crate) liveness: BTreeMap<SegmentId, BTreeMap<KeyspaceId, u64>>,
+    pub(crate) flush_point: FlushPoint,
+}
+
+impl State {
+    /// The state of an empty database.
+    pub(crate) fn empty() -> Self {
+        State {
+            numbers_reserved: 1,
+            keyspace_next: KeyspaceId(0),
+            keyspaces: BTreeMap::new(),
+            dropped: BTreeMap::new(),
+            liveness: BTreeMap::new(),
+            flush_point: FlushPoint {
+                lsn: Lsn::ZERO,
+                seqno: SeqNum::ZERO,
+            },
+        }
+    }
+
+    /// Applies one item. `Err` says what does not fit.
+    pub(crate) fn apply(&mut self, item: &Item) -> Result<(), String> {
+        match item {
+            Item::Snapshot { .. } | Item::IndexEdit { .. } => {}
+            Item::NumbersReserved(up_to) => {
+                self.numbers_reserved = self.numbers_reserved.max(*up_to)
+            }
+            Item::KeyspaceCreated { id, name, options } => {
+                if id.0 < self.keyspace_next.0
+                    || self.keyspaces.values().any(|record| record.name == *name)
+                {
+                    return Err(format!("keyspace {} {name:?} is created twice", id.0));
+                }
+                self.keyspace_next = KeyspaceId(id.0 + 1);
+                self.keyspaces.insert(
+                    *id,
+                    KeyspaceRecord {
+                        name: name.clone(),
+                        options: options.clone(),
+                    },
+                );
+            }
+            Item::KeyspaceDropped { id, seqno } => {
+                if id.0 >= self.keyspace_next.0 {
+                    self.keyspace_next = KeyspaceId(id.0 + 1);
+                }
+                self.keyspaces.remove(id);
+                self.dropped.insert(*id, *seqno);
+                self.liveness.retain(|_, by_keyspace| {
+                    by_keyspace.remove(id);
+                    !by_keyspace.is_empty()
+                });
+            }
+            Item::KeyspaceNext(next) => {
+                self.keyspace_next = KeyspaceId(next.0.max(self.keyspace_next.0))
+            }
+            Item::Liveness {
+                keyspace,
+                segment,
+                bytes,
+            } => self.add_live(*keyspace, *segment, *bytes)?,
+            Item::FlushPoint(point) => {
+                if point.seqno < self.flush_point.seqno || point.lsn < self.flush_point.lsn {
+                    return Err(format!(
+                        "the flush point goes back from {:?} to {point:?}",
+                        self.flush_point
+                    ));
+                }
+                self.flush_point = *point;
+                self.dropped.retain(|_, seqno| *seqno > point.seqno);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_live(
+        &mut self,
+        keyspace: KeyspaceId,
+        segment: SegmentId,
+        bytes: i64,
+    ) -> Result<(), String> {
+        let by_keyspace = self.liveness.entry(segment).or_default();
+        let live = by_keyspace.entry(keyspace).or_default();
+        *live = live.checked_add_signed(bytes).ok_or_else(|| {
+            format!(
+                "keyspace {} has {live} live bytes in segment {segment}, and {bytes} are added",
+                keyspace.0
+            )
+        })?;
+        if *live == 0 {
+            by_keyspace.remove(&keyspace);
+            if by_keyspace.is_empty() {
+                self.liveness.remove(&segment);
+            }
+        }
+        Ok(())
+    }
+
+    /// Live value bytes of a segment.
+    pub(crate) fn live_bytes(&self, segment: SegmentId) -> u64 {
+        self.liveness
+            .get(&segment)
+            .map_or(0, |by_keyspace| by_keyspace.values().sum())
+    }
+
+    /// The state as items, without the index edits.
+    pub(crate) fn to_items(&self) -> Vec<Item> {
+        let mut items = vec![Item::NumbersReserved(self.numbers_reserved)];
+        for (id, record) in &self.keyspaces {
+            items.push(Item::KeyspaceCreated {
+                id: *id,
+                name: record.name.clone(),
+                options: record.options.clone(),
+            });
+        }
+        items.push(Item::KeyspaceNext(self.keyspace_next));
+        items.push(Item::FlushPoint(self.flush_point));
+        // After the flush point, which forgets drops that lie below it.
+        items.extend(
+            self.dropped
+                .iter()
+                .map(|(id, seqno)| Item::KeyspaceDropped {
+                    id: *id,
+                    seqno: *seqno,
+                }),
+        );
+        for (segment, by_keyspace) in &self.liveness {
+            for (keyspace, bytes) in by_keyspace {
+                let bytes = i64::try_from(*bytes).unwrap_or(i64::MAX);
+                items.push(Item::Liveness {
+                    keyspace: *keyspace,
+                    segment: *segment,
+                    bytes,
+                });
+            }
+        }
+        items
+    }
+}
+
+/// What was read from the manifest at open.
+pub(crate) struct Loaded {
+    pub(crate) db: DbId,
+    pub(crate) number: u64,
+    pub(crate) state: State,
+    /// Index edits by keyspace, oldest first.
+    pub(crate) edits: BTreeMap<KeyspaceId, Vec<Vec<u8>>>,
+    /// Bytes of a torn last record that were dropped.
+    pub(crate) torn_bytes: u64,
+}
+
+/// The manifest, open for edits.
+pub(crate) struct Manifest {
+    volume: Arc<dyn Volume>,
+    db: DbId,
+    file: ManifestFile,
+    state: State,
+    snapshot_bytes: u64,
+    poisoned: Option<Error>,
+}
+
+/// A new manifest is begun when the file is this large and four times its snapshot.
+const ROLL_BYTES_MIN: u64 = 1 << 20;
+
+impl Manifest {
+    /// Writes manifest file `number` with `state` and the indexes' own snapshots, durable with its name, and removes older ones.
+    pub(crate) fn create(
+        volume: Arc<dyn Volume>,
+        db: DbId,
+        number: u64,
+        state: State,
+        index_edits: Vec<(KeyspaceId, Vec<u8>)>,
+    ) -> Result<Self> {
+        let (file, snapshot_bytes) = Self::write_file(&volume, db, number, &state, index_edits)?;
+        let manifest = Manifest {
+            volume,
+            db,
+            file,
+            state,
+            snapshot_bytes,
+            poisoned: None,
+        };
+        manifest.remove_older()?;
+        Ok(manifest)
+    }
+
+    fn write_file(
+        volume: &Arc<dyn Volume>,
+        db: DbId,
+        number: u64,
+        state: &State,
+        index_edits: Vec<(KeyspaceId, Vec<u8>)>,
+    ) -> Result<(ManifestFile, u64)> {
+        let mut items = vec![Item::Snapshot { db }];
+        items.extend(state.to_items());
+        items.extend(
+            index_edits
+                .into_iter()
+                .map(|(keyspace, edit)| Item::IndexEdit { keyspace, edit }),
+        );
+        let mut file = ManifestFile::create(volume, db, number)?;
+        file.append(&encode_items(&items))?;
+        file.sync()?;
+        volume.sync_directory()?;
+        let snapshot_bytes = file.bytes();
+        Ok((file, snapshot_bytes))
+    }
+
+    fn remove_older(&self) -> Result<()> {
+        for id in self.volume.list()? {
+            if id.kind == glintdb_core::FileKind::Manifest && id.number < self.file.number() {
+                self.volume.delete(id)?;
+            }
+        }
+        self.volume.sync_directory()
+    }
+
+    /// The state all edits add up to.
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Size of the current file, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.file.bytes()
+    }
+
+    /// Number of the current file.
+    pub(crate) fn number(&self) -> u64 {
+        self.file.number()
+    }
+
+    /// Makes one atomic edit durable and applies it.
+    ///
+    /// # Errors
+    /// `NoSpace`: nothing happened, and it may be tried again. Anything else poisons the manifest: whether the edit is durable is unknown until the next open.
+    pub(crate) fn commit(&mut self, items: &[Item]) -> Result<()> {
+        if let Some(error) = &self.poisoned {
+            return Err(Error::new(
+                ErrorKind::Poisoned,
+                format!("the manifest failed before: {error}"),
+            ));
+        }
+        let mut state = self.state.clone();
+        for item in items {
+            state
+                .apply(item)
+                .map_err(|what| Error::corruption(self.file.id(), self.file.bytes(), what))?;
+        }
+        match self
+            .file
+            .append(&encode_items(items))
+            .and_then(|()| self.file.sync())
+        {
+            Ok(()) => {
+                self.state = state;
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                self.file.forget_unsynced();
+                Err(error)
+            }
+            Err(error) => {
+                self.poisoned = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether the file has grown so far beyond its snapshot that a new one should be begun.
+    pub(crate) fn wants_roll(&self) -> bool {
+        self.file.bytes() >= ROLL_BYTES_MIN && self.file.bytes() >= 4 * self.snapshot_bytes
+    }
+
+    /// Begins a new file. Every edit committed so far must have been applied to the indexes that `index_edits` come from.
+    pub(crate) fn roll(&mut self, index_edits: Vec<(KeyspaceId, Vec<u8>)>) -> Result<()> {
+        let number = self.file.number() + 1;
+        let (file, snapshot_bytes) =
+            match Self::write_file(&self.volume, self.db, number, &self.state, index_edits) {
+                Ok(written) => written,
+                Err(error) => {
+                    // A whole new file without a durable name would win over later edits to this one.
+                    if self
+                        .volume
+                        .delete(glintdb_core::FileId::new(
+                            glintdb_core::FileKind::Manifest,
+                            number,
+                        ))
+                        .is_err()
+                    {
+                        self.poisoned = Some(error.clone());
+                    }
+                    return Err(error);
+                }
+            };
+        self.file = file;
+        self.snapshot_bytes = snapshot_bytes;
+        self.remove_older()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+use super::*;
+use bytes::Bytes;
+use glintdb_core::{FileId, FileKind};
+use glintdb_flash::MemVolume;
+
+fn volume() -> Arc<dyn Volume> {
+    MemVolume::new()
+}
+
+const DB: DbId = DbId([7; 16]);
+
+fn created(name: &str, id: u32) -> Item {
+    Item::KeyspaceCreated {
+        id: KeyspaceId(id),
+        name: name.to_owned(),
+        options: KeyspaceOptions::default(),
+    }
+}
+
+fn live(segment: u64, bytes: i64) -> Item {
+    Item::Liveness {
+        keyspace: KeyspaceId(0),
+        segment: SegmentId(segment),
+        bytes,
+    }
+}
+
+fn new_manifest(volume: &Arc<dyn Volume>) -> Manifest {
+    let mut state = State::empty();
+    state.apply(&created("default", 0)).unwrap();
+    Manifest::create(Arc::clone(volume), DB, 1, state, Vec::new()).unwrap()
+}
+
+#[test]
+fn what_was_committed_is_read_back() {
+    let volume = volume();
+    let mut manifest = new_manifest(&volume);
+    manifest
+        .commit(&[
+            created("users", 1),
+            Item::IndexEdit {
+                keyspace: KeyspaceId(1),
+                edit: b"edit".to_vec(),
+            },
+        ])
+        .unwrap();
+    manifest.commit(&[live(3, 100), live(4, 50)]).unwrap();
+    manifest
+        .commit(&[live(3, -100), Item::NumbersReserved(512)])
+        .unwrap();
+    let point = FlushPoint {
+        lsn: Lsn::new(SegmentId(4), 4096),
+        seqno: SeqNum(9),
+    };
+    manifest.commit(&[Item::FlushPoint(point)]).unwrap();
+    let loaded = read_newest(&*volume).unwrap().unwrap();
+    assert_eq!(loaded.db, DB);
+    assert_eq!(&loaded.state, manifest.state());
+    assert_eq!(loaded.edits[&KeyspaceId(1)], vec![b"edit".to_vec()]);
+    assert_eq!(
+        (
+            loaded.state.live_bytes(SegmentId(3)),
+            loaded.state.live_bytes(SegmentId(4))
+        ),
+        (0, 50)
+    );
+    assert_eq!(loaded.torn_bytes, 0);
+}
+
+#[test]
+fn liveness_below_zero_and_a_flush_point_that_goes_back_are_refused_and_change_nothing() {
+    let volume = volume();
+    let mut manifest = new_manifest(&volume);
+    let point = |seqno| {
+        Item::FlushPoint(FlushPoint {
+            lsn: Lsn::new(SegmentId(1), 4096),
+            seqno: SeqNum(seqno),
+        })
+    };
+    manifest.commit(&[live(3, 10), point(5)]).unwrap();
+    for wrong in [
+        vec![live(3, 5), live(3, -16)],
+        vec![point(4)],
+        vec![created("default", 1)],
+    ] {
+        let before = manifest.state().clone();
+        assert_eq!(
+            manifest.commit(&wrong).unwrap_err().kind(),
+            ErrorKind::Corruption
+        );
+        assert_eq!(manifest.state(), &before);
+    }
+}
+
+#[test]
+fn a_dropped_keyspace_is_remembered_until_the_flush_point_passes_the_drop() {
+    let volume = volume();
+    let mut manifest = new_manifest(&volume);
+    manifest.commit(&[created("users", 1)]).unwrap();
+    manifest
+        .commit(&[Item::KeyspaceDropped {
+            id: KeyspaceId(1),
+            seqno: SeqNum(8),
+        }])
+        .unwrap();
+    let point = |seqno| {
+        Item::FlushPoint(FlushPoint {
+            lsn: Lsn::new(SegmentId(1), 4096),
+            seqno: SeqNum(seqno),
+        })
+    };
+    manifest.commit(&[point(7)]).unwrap();
+    assert!(
+        read_newest(&*volume)
+            .unwrap()
+            .unwrap()
+            .state
+            .dropped
+            .contains_key(&KeyspaceId(1))
+    );
+    manifest.commit(&[point(8)]).unwrap();
+    assert!(
+        read_newest(&*volume)
+            .unwrap()
+            .unwrap()
+            .state
+            .dropped
+            .is_empty()
+    );
+    // The id is not used again.
+    assert_eq!(manifest.state().keyspace_next, KeyspaceId(2));
+    manifest.roll(Vec::new()).unwrap();
+    assert_eq!(
+        read_newest(&*volume).unwrap().unwrap().state.keyspace_next,
+        KeyspaceId(2)
+    );
+}
+
+/// The bytes of a manifest with three edits, and where each record ends (its padding not counted).
+fn sample() -> (Bytes, Vec<usize>) {
+    let volume = volume();
+    let mut manifest = new_manifest(&volume);
+    for segment in 1..4 {
+        manifest.commit(&[live(segment, 10)]).unwrap();
+    }
+    let id = FileId::new(FileKind::Manifest, 1);
+    let bytes = read_whole(&*volume, id).unwrap();
+    let (_, mut records) = RecordReader::open(id, &bytes).unwrap();
+    let mut ends = Vec::new();
+    while let Some(record) = records.next_record().unwrap() {
+        ends.push(usize::try_from(record.offset).unwrap() + 8 + record.payload.len());
+    }
+    (bytes, ends)
+}
+
+fn read_bytes(bytes: &[u8]) -> Result<Option<Loaded>> {
+    let volume = volume();
+    let id = FileId::new(FileKind::Manifest, 1);
+    let file = volume
+        .create(
+            id,
+            glintdb_flash::CreateOptions {
+                stream: glintdb_flash::Stream::Manifest,
+                reserve_bytes: 0,
+                direct: false,
+            },
+        )
+        .unwrap();
+    file.write_at(0, bytes).unwrap();
+    read_newest(&*volume)
+}
+
+#[test]
+fn a_manifest_cut_at_any_byte_gives_the_edits_before_the_cut() {
+    let (bytes, ends) = sample();
+    for cut in 0..=bytes.len() {
+        let loaded = read_bytes(&bytes[..cut]).unwrap();
+        let whole = ends.iter().filter(|end| **end <= cut).count();
+        match loaded {
+            None => assert_eq!(whole, 0, "cut at {cut}"),
+            Some(loaded) => assert_eq!(loaded.state.liveness.len() + 1, whole, "cut at {cut}"),
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_detected_harmless_or_in_the_last_record() {
+    let (bytes, ends) = sample();
+    let intact = read_bytes(&bytes).unwrap().unwrap().state;
+    let last = ends[ends.len() - 2];
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        match read_bytes(&flipped) {
+            Err(error) => assert!(
+                matches!(
+                    error.kind(),
+                    ErrorKind::Corruption | ErrorKind::UnsupportedFormat
+                ),
+                "bit {bit}: {error}"
+            ),
+            Ok(Some(loaded)) if loaded.state == intact => {}
+            // A bad last record cannot be told from a torn one.
+            Ok(_) => assert!(bit / 8 >= last, "bit {bit} goes unnoticed"),
+        }
+    }
+}
+
+#[test]
+fn a_new_manifest_that_is_not_whole_gives_way_to_the_old_one() {
+    let volume = volume();
+    let manifest = new_manifest(&volume);
+    let id = FileId::new(FileKind::Manifest, 2);
+    let options = glintdb_flash::CreateOptions {
+        stream: glintdb_flash::Stream::Manifest,
+        reserve_bytes: 0,
+        direct: false,
+    };
+    let file = volume.create(id, options).unwrap();
+    assert_eq!(read_newest(&*volume).unwrap().unwrap().number, 1, "empty");
+    let whole = read_whole(&*volume, FileId::new(FileKind::Manifest, 1)).unwrap();
+    file.write_at(0, &vec![0; whole.len()]).unwrap();
+    assert_eq!(read_newest(&*volume).unwrap().unwrap().number, 1, "zeros");
+    drop(manifest);
+}
+
+#[test]
+fn rolling_keeps_the_state_and_removes_the_old_file() {
+    let volume = volume();
+    let mut manifest = new_manifest(&volume);
+    manifest.commit(&[live(1, 10)]).unwrap();
+    manifest
+        .roll(vec![(KeyspaceId(0), b"whole".to_vec())])
+        .unwrap();
+    manifest
+        .commit(&[Item::IndexEdit {
+            keyspace: KeyspaceId(0),
+            edit: b"more".to_vec(),
+        }])
+        .unwrap();
+    let loaded = read_newest(&*volume).unwrap().unwrap();
+    assert_eq!((loaded.number, volume.list().unwrap().len()), (2, 1));
+    assert_eq!(
+        loaded.edits[&KeyspaceId(0)],
+        vec![b"whole".to_vec(), b"more".to_vec()]
+    );
+    assert_eq!(&loaded.state, manifest.state());
+}
+
+#[test]
+fn the_manifest_of_another_database_or_number_is_refused() {
+    let (bytes, _) = sample();
+    let volume = volume();
+    let file = volume
+        .create(
+            FileId::new(FileKind::Manifest, 5),
+            glintdb_flash::CreateOptions {
+                stream: glintdb_flash::Stream::Manifest,
+                reserve_bytes: 0,
+                direct: false,
+            },
+        )
+        .unwrap();
+    file.write_at(0, &bytes).unwrap();
+    assert_eq!(
+        read_newest(&*volume).err().unwrap().kind(),
+        ErrorKind::Corruption
+    );
+}

@@ -1,0 +1,206 @@
+//! Merging cursor over a transaction's own writes, memtables and an index: one entry a key, the newest at or below a sequence number, deleted keys left out.
+//!
+//! Thread safety: used by one thread; owns what it reads.
+//!
+//! Invariants:
+//! 1. Sources are newest first; on equal keys the first source wins, the others move on with it.
+//! 2. An entry is hidden by any range tombstone of `hiding` that covers its key and is newer.
+
+use crate::Result;
+use bytes::Bytes;
+use glintdb_core::index::Cursor;
+use glintdb_core::{Direction, EntryRef, EntryValue, RangeTombstone, SeqNum};
+use glintdb_memtable::MemCursor;
+use std::cmp::Ordering;
+
+/// One sorted input.
+pub(crate) enum Source {
+    /// A transaction's own writes, in the cursor's order.
+    Own(OwnWrites),
+    /// A memtable.
+    Memtable(MemCursor),
+    /// An index.
+    Index(Box<dyn Cursor>),
+}
+
+/// A transaction's own writes within the bounds, in the cursor's order.
+pub(crate) struct OwnWrites {
+    entries: std::vec::IntoIter<(Bytes, EntryValue)>,
+    current: Option<(Bytes, EntryValue)>,
+}
+
+impl OwnWrites {
+    pub(crate) fn new(entries: Vec<(Bytes, EntryValue)>) -> Self {
+        OwnWrites {
+            entries: entries.into_iter(),
+            current: None,
+        }
+    }
+}
+
+impl Source {
+    fn advance(&mut self) -> Result<bool> {
+        match self {
+            Source::Own(own) => {
+                own.current = own.entries.next();
+                Ok(own.current.is_some())
+            }
+            Source::Memtable(cursor) => Ok(cursor.advance()),
+            Source::Index(cursor) => cursor.advance(),
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        match self {
+            Source::Own(own) => own.current.as_ref().map_or(&[][..], |(key, _)| key),
+            Source::Memtable(cursor) => cursor.key(),
+            Source::Index(cursor) => cursor.key(),
+        }
+    }
+
+    fn seqno(&self) -> SeqNum {
+        match self {
+            Source::Own(_) => SeqNum::MAX,
+            Source::Memtable(cursor) => cursor.seqno(),
+            Source::Index(cursor) => cursor.seqno(),
+        }
+    }
+
+    fn value(&self) -> EntryRef<'_> {
+        match self {
+            Source::Own(own) => own
+                .current
+                .as_ref()
+                .map_or(EntryRef::Tombstone, |(_, value)| value.as_ref()),
+            Source::Memtable(cursor) => cursor.value(),
+            Source::Index(cursor) => cursor.value(),
+        }
+    }
+}
+
+/// The merge. Positions like a cursor: `advance`, then `key`, `seqno`, `value`.
+pub(crate) struct Merge {
+    /// Sources that stand on an entry (all, before the first `advance`), newest first.
+    sources: Vec<Source>,
+    hiding: Vec<RangeTombstone>,
+    direction: Direction,
+    started: bool,
+    /// Yield tombstones and hidden entries (as tombstones) too.
+    keep_deleted: bool,
+    current: usize,
+    deleted: bool,
+}
+
+impl Merge {
+    pub(crate) fn new(
+        sources: Vec<Source>,
+        hiding: Vec<RangeTombstone>,
+        direction: Direction,
+    ) -> Self {
+        Merge {
+            sources,
+            hiding,
+            direction,
+            started: false,
+            keep_deleted: false,
+            current: 0,
+            deleted: false,
+        }
+    }
+
+    /// Yields tombstones too; for checks and flushes.
+    pub(crate) fn keep_deleted(mut self) -> Self {
+        self.keep_deleted = true;
+        self
+    }
+
+    /// Goes to the next key that is there; `false` at the end.
+    pub(crate) fn advance(&mut self) -> Result<bool> {
+        loop {
+            if !self.step()? {
+                return Ok(false);
+            }
+            let source = &self.sources[self.current];
+            self.deleted = matches!(source.value(), EntryRef::Tombstone)
+                || (!self.hiding.is_empty() && {
+                    let (key, seqno) = (source.key(), source.seqno());
+                    self.hiding
+                        .iter()
+                        .any(|tombstone| tombstone.seqno > seqno && tombstone.covers(key))
+                });
+            if self.keep_deleted || !self.deleted {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Goes to the next key of any source, and finds the newest source that has it.
+    fn step(&mut self) -> Result<bool> {
+        if self.started {
+            self.leave_current_key()?;
+        } else {
+            self.started = true;
+            let mut index = 0;
+            while index < self.sources.len() {
+                if self.sources[index].advance()? {
+                    index += 1;
+                } else {
+                    drop(self.sources.remove(index));
+                }
+            }
+        }
+        if self.sources.is_empty() {
+            return Ok(false);
+        }
+        let wanted = if self.direction == Direction::Forward {
+            Ordering::Less
+        } else {
+            Ordering::Greater
+        };
+        self.current = 0;
+        for index in 1..self.sources.len() {
+            if self.sources[index]
+                .key()
+                .cmp(self.sources[self.current].key())
+                == wanted
+            {
+                self.current = index;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Moves every source that stands on the current key.
+    fn leave_current_key(&mut self) -> Result<()> {
+        // Later sources first: removing one must not move `current`, which is the first with the key.
+        for index in (self.current + 1..self.sources.len()).rev() {
+            if self.sources[index].key() == self.sources[self.current].key() {
+                self.move_source(index)?;
+            }
+        }
+        self.move_source(self.current)
+    }
+
+    fn move_source(&mut self, index: usize) -> Result<()> {
+        if !self.sources[index].advance()? {
+            drop(self.sources.remove(index));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        self.sources[self.current].key()
+    }
+
+    pub(crate) fn seqno(&self) -> SeqNum {
+        self.sources[self.current].seqno()
+    }
+
+    pub(crate) fn value(&self) -> EntryRef<'_> {
+        if self.deleted {
+            EntryRef::Tombstone
+        } else {
+            self.sources[self.current].value()
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Options of a database, of a keyspace and of a transaction: few, each with a default the engine can justify, each checked at open.
+
+use crate::{Error, Result};
+use glintdb_core::codec::{Reader, put_varint};
+pub use glintdb_flash::{DirectIo, ReadEngine};
+use glintdb_lsm::{Compression, LsmOptions};
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// What a commit survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
+pub enum Durability {
+    /// Nothing is promised until the next `Os` or `Sync` commit, or [`flush_log`](crate::Db::flush_log).
+    Buffered,
+    /// `kill -9` of the process at any instruction: the bytes have reached the kernel. The default.
+    Os,
+    /// Power loss: the bytes are on the medium.
+    Sync,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Durability::Buffered => "buffered",
+            Durability::Os => "os",
+            Durability::Sync => "sync",
+        })
+    }
+}
+
+impl FromStr for Durability {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.to_ascii_lowercase().as_str() {
+            "buffered" => Ok(Durability::Buffered),
+            "os" => Ok(Durability::Os),
+            "sync" => Ok(Durability::Sync),
+            _ => Err(Error::invalid(format!(
+                "durability is buffered, os or sync, not {text:?}"
+            ))),
+        }
+    }
+}
+
+/// Isolation of a transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Reads one snapshot; of two transactions that write the same key, the first to commit wins.
+    #[default]
+    Snapshot,
+    /// As `Snapshot`, and what was read (keys, absent ones too, and ranges) must not have been written since.
+    Serializable,
+}
+
+/// Options of one transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransactionOptions {
+    /// Isolation; default [`Isolation::Snapshot`].
+    pub isolation: Isolation,
+    /// Durability of its commit; default: the database's.
+    pub durability: Option<Durability>,
+}
+
+/// How far opening a database has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenProgress {
+    /// Bytes of log replayed.
+    pub replayed_bytes: u64,
+    /// Bytes of log there are to replay.
+    pub total_bytes: u64,
+}
+
+/// Called now and then while a long replay goes on.
+pub type ProgressFn = Arc<dyn Fn(OpenProgress) + Send + Sync>;
+
+/// Options of a database. Public fields, and a method of the same name for each.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use glintdb::{Durability, Options};
+/// let db = Options::default().durability(Durability::Sync).memory_budget_bytes(64 << 20).open(dir.path().join("db"))?;
+/// db.put("key", "value")?;
+/// # Ok::<(), glintdb::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    /// Make the database where there is none. Default: true.
+    pub create_if_missing: bool,
+    /// Refuse a database that exists. Default: false.
+    pub error_if_exists: bool,
+    /// What commits survive unless they say otherwise. Default: [`Durability::Os`].
+    pub durability: Durability,
+    /// Memory for everything, in bytes: memtables, log ring, fences, filters, cache, buffers. At least 8 MiB. Default: a quarter of RAM, at most 1 GiB.
+    pub memory_budget_bytes: usize,
+    /// Threads for flush and compaction, 0 to 64. 0: jobs run on the threads that call, in a fixed order. Default: cores, at most 4.
+    pub background_threads: usize,
+    /// Values of at least this many bytes stay in the log, and the index holds a pointer; smaller ones are held by the index. Default: 512.
+    pub separate_min_bytes: usize,
+    /// Size of a log segment in bytes, 64 KiB to 1 GiB. Default: 64 MiB.
+    pub log_segment_bytes: u64,
+    /// Size of the log's ring in bytes, a multiple of 4 KiB, 64 KiB to 1 GiB. Default: 16 MiB, or a sixteenth of the memory budget if that is less.
+    pub log_ring_bytes: usize,
+    /// Log that opening may have to replay, in bytes, at least one segment: a memtable is flushed before more gathers. Default: 512 MiB.
+    pub replay_bytes_max: u64,
+    /// Memory that snapshots may pin beyond the live memtables, in bytes; past it the oldest snapshot fails with `SnapshotTooOld`. Default: a quarter of the memory budget.
+    pub snapshot_pin_bytes_max: usize,
+    /// Direct or buffered I/O. Default: direct where the file system takes it.
+    pub direct_io: DirectIo,
+    /// How batches of reads are done. Default: io_uring where the kernel allows it.
+    pub read_engine: ReadEngine,
+    /// Told how far a replay has come. Default: nobody.
+    pub progress: Option<ProgressFn>,
+}
+
+/// Smallest memory budget, in bytes.
+pub const MEMORY_BUDGET_BYTES_MIN: usize = 8 << 20;
+/// Default of [`Options::separate_min_bytes`].
+pub const SEPARATE_MIN_BYTES: usize = 512;
+/// Default of [`Options::log_segment_bytes`].
+pub const LOG_SEGMENT_BYTES: u64 = 64 << 20;
+/// Default of [`Options::log_ring_bytes`] where the budget allows it.
+pub const LOG_RING_BYTES: usize = 16 << 20;
+/// Default of [`Options::replay_bytes_max`].
+pub const REPLAY_BYTES_MAX: u64 = 512 << 20;
+
+impl Default for Options {
+    fn default() -> Self {
+        let ram = glintdb_flash::physical_memory_bytes().unwrap_or(4 << 30);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Options {
+            create_if_missing: true,
+            error_if_exists: false,
+            durability: Durability::Os,
+            memory_budget_bytes: (ram / 4).clamp(MEMORY_BUDGET_BYTES_MIN, 1 << 30),
+            background_threads: cores.clamp(1, 4),
+            separate_min_bytes: SEPARATE_MIN_BYTES,
+            log_segment_bytes: LOG_SEGMENT_BYTES,
+            log_ring_bytes: 0,
+            replay_bytes_max: REPLAY_BYTES_MAX,
+            snapshot_pin_bytes_max: 0,
+            direct_io: DirectIo::Auto,
+            read_engine: ReadEngine::Auto,
+            progress: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("durability", &self.durability)
+            .field("memory_budget_bytes", &self.memory_budget_bytes)
+            .field("background_threads", &self.background_threads)
+            .field("separate_min_bytes", &self.separate_min_bytes)
+            .field("log_segment_bytes", &self.log_segment_bytes)
+            .field("log_ring_bytes", &self.log_ring_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+macro_rules! setters {
+    ($($name:ident: $type:ty),* $(,)?) => {
+        $(
+            #[doc = concat!("Sets [`", stringify!($name), "`](Self#structfield.", stringify!($name), ").")]
+            #[must_use]
+            pub fn $name(mut self, value: $type) -> Self {
+                self.$name = value;
+                self
+            }
+        )*
+    };
+}
+
+impl Options {
+    setters! {
+        create_if_missing: bool, error_if_exists: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
+        log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine,
+        progress: Option<ProgressFn>,
+    }
+
+    /// Opens the database in the directory `path`.
+    ///
+    /// # Errors
+    /// `Locked` where it is open already, `NotFound` or `InvalidArgument` where it is (not) there against `create_if_missing` and `error_if_exists`, `Corruption`,
+    /// `UnsupportedFormat`, `NoSpace`, `Io`.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<crate::Db> {
+        crate::Db::open_path(path.as_ref(), self)
+    }
+
+    /// Fills in what depends on the budget, and checks every field.
+    pub(crate) fn resolve(mut self) -> Result<Self> {
+        fn check(ok: bool, message: impl FnOnce() -> String) -> Result<()> {
+            if ok {
+                Ok(())
+            } else {
+                Err(Error::invalid(message()))
+            }
+        }
+        let budget = self.memory_budget_bytes;
+        check(budget >= MEMORY_BUDGET_BYTES_MIN, || {
+            format!(
+                "memory_budget_bytes is {budget}, at least {MEMORY_BUDGET_BYTES_MIN} are needed"
+            )
+        })?;
+        if self.log_ring_bytes == 0 {
+            self.log_ring_bytes = (budget / 16).clamp(512 << 10, LOG_RING_BYTES) & !4095;
+        }
+        if self.snapshot_pin_bytes_max == 0 {
+            self.snapshot_pin_bytes_max = budget / 4;
+        }
+        let ring = self.log_ring_bytes;
+        check(
+            ring.is_multiple_of(4096) && (64 << 10..=1 << 30).contains(&ring),
+            || {
+                format!(
+                    "log_ring_bytes is {ring}; it must be a multiple of 4096 from 65536 to 1073741824"
+                )
+            },
+        )?;
+        check(ring <= budget / 4, || {
+            format!("log_ring_bytes is {ring}; at most a quarter of memory_budget_bytes ({budget})")
+        })?;
+        let segment = self.log_segment_bytes;
+        check((64 << 10..=1 << 30).contains(&segment), || {
+            format!("log_segment_bytes is {segment}; it must be from 65536 to 1073741824")
+        })?;
+        let replay = self.replay_bytes_max;
+        check(replay >= segment, || {
+            format!("replay_bytes_max is {replay}; at least one segment ({segment}) is needed")
+        })?;
+        let threads = self.background_threads;
+        check(threads <= 64, || {
+            format!("background_threads is {threads}; at most 64")
+        })?;
+        check(self.separate_min_bytes >= 1, || {
+            "separate_min_bytes is 0; at least 1 (an empty value has nothing to separate)"
+                .to_owned()
+        })?;
+        Ok(self)
+    }
+
+    /// Memory that memtables may take, active and sealed ones together.
+    pub(crate) fn memtable_share_bytes(&self) -> usize {
+        self.memory_budget_bytes / 4
+    }
+
+    /// Size at which the active memtables are sealed: with one being flushed and one being filled, the share holds both and some slack.
+    pub(crate) fn memtable_seal_bytes(&self) -> usize {
+        self.memtable_share_bytes() / 2
+    }
+}
+
+/// Kind of index a keyspace has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub enum IndexKind {
+    /// Log-structured merge tree.
+    #[default]
+    Lsm,
+}
+
+/// Options of a keyspace, kept with it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeyspaceOptions {
+    /// Kind of index. Default: LSM.
+    pub index: IndexKind,
+    /// Shape of the LSM index.
+    pub lsm: LsmOptions,
+}
+
+impl KeyspaceOptions {
+    /// Compression of key blocks.
+    #[must_use]
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.lsm.compression = compression;
+        self
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, 0);
+        let mut lsm = Vec::new();
+        self.lsm.encode(&mut lsm);
+        glintdb_core::codec::put_bytes(out, &lsm);
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Result<Self>> {
+        let kind = reader.varint()?;
+        let mut lsm = Reader::new(reader.bytes()?);
+        Some(match kind {
+            0 => Ok(KeyspaceOptions {
+                index: IndexKind::Lsm,
+                lsm: LsmOptions::decode(&mut lsm)?,
+            }),
+            other => Err(Error::new(
+                crate::ErrorKind::UnsupportedFormat,
+                format!("index kind {other} is not known to this build"),
+            )),
+        })
+    }
+}

@@ -1,0 +1,321 @@
+//! The commit pipeline's hand-over: commits are numbered in order, done in parallel, and become visible in order.
+//!
+//! Thread safety: everything here is called by many threads at once; no lock is taken but to sleep.
+//!
+//! Invariants:
+//! 1. `visible <= completed`; both only grow.
+//! 2. `completed` passes a commit only when its bytes are in the log's ring and its entries in the memtables, and so do all before it.
+//! 3. `visible` passes a commit only when it, and so all before it, is complete at its own level: written for `Os`, synced for `Sync`.
+//! 4. At most `SLOTS` commits lie between `visible` and the newest number given out; the sequencer waits before it gives out more (so a slot is never reused early).
+
+use crate::options::Durability;
+use crate::waits::{Wait, Waits};
+use crate::{Error, ErrorKind, Result};
+use glintdb_core::SeqNum;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Commits in flight at most.
+pub(crate) const SLOTS: u64 = 4096;
+/// Turns of looking again before a thread sleeps: about 2 µs, the time another core takes to finish a commit.
+const SPINS: usize = 60;
+
+#[derive(Default)]
+struct Slot {
+    /// `seqno * 4 + durability` once the commit is in ring and memtables.
+    done: AtomicU64,
+    /// Log position behind the commit's frame.
+    end: AtomicU64,
+}
+
+/// How far the log is written and synced, as log positions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reached {
+    pub(crate) written: u64,
+    pub(crate) durable: u64,
+}
+
+pub(crate) struct Pipeline {
+    slots: Box<[Slot]>,
+    completed: AtomicU64,
+    visible: AtomicU64,
+    failed: AtomicBool,
+    failure: Mutex<Option<Error>>,
+    sleepers: AtomicUsize,
+    bed: Mutex<()>,
+    moved: Condvar,
+    waits: Arc<Waits>,
+}
+
+impl Pipeline {
+    /// A pipeline in which everything up to `seqno` is visible.
+    pub(crate) fn new(seqno: SeqNum, waits: Arc<Waits>) -> Self {
+        Pipeline {
+            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            completed: AtomicU64::new(seqno.0),
+            visible: AtomicU64::new(seqno.0),
+            failed: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            sleepers: AtomicUsize::new(0),
+            bed: Mutex::new(()),
+            moved: Condvar::new(),
+            waits,
+        }
+    }
+
+    pub(crate) fn visible(&self) -> SeqNum {
+        SeqNum(self.visible.load(Ordering::Acquire))
+    }
+
+    fn slot(&self, seqno: u64) -> &Slot {
+        // SLOTS is a power of two far below usize.
+        &self.slots[usize::try_from(seqno % SLOTS).unwrap_or(0)]
+    }
+
+    /// Commit `seqno`, which ends at `end`, is in ring and memtables.
+    pub(crate) fn complete(&self, seqno: SeqNum, end: u64, durability: Durability) {
+        let slot = self.slot(seqno.0);
+        slot.end.store(end, Ordering::Relaxed);
+        // SeqCst with the loads in `advance_*`: of two threads that complete neighbours at once, one sees both.
+        slot.done
+            .store(seqno.0 * 4 + durability as u64, Ordering::SeqCst);
+    }
+
+    /// Moves `completed` over every commit that is done; `publish` is told the log position behind each before it counts as completed.
+    pub(crate) fn advance_completed(&self, publish: impl Fn(u64)) {
+        loop {
+            let completed = self.completed.load(Ordering::SeqCst);
+            let slot = self.slot(completed + 1);
+            if slot.done.load(Ordering::SeqCst) / 4 != completed + 1 {
+                return;
+            }
+            publish(slot.end.load(Ordering::Relaxed));
+            // Where another thread was faster, it has published the same.
+            self.completed
+                .compare_exchange(completed, completed + 1, Ordering::SeqCst, Ordering::SeqCst)
+                .ok();
+        }
+    }
+
+    /// Moves `visible` over every completed commit that is complete at its own level, and wakes who waits for that.
+    pub(crate) fn advance_visible(&self, reached: impl Fn() -> Reached) {
+        let mut moved = false;
+        loop {
+            let visible = self.visible.load(Ordering::SeqCst);
+            if visible >= self.completed.load(Ordering::SeqCst)
+                || self.failed.load(Ordering::Acquire)
+            {
+                break;
+            }
+            let slot = self.slot(visible + 1);
+            let done = slot.done.load(Ordering::SeqCst);
+            if done / 4 != visible + 1 {
+                // Another thread moved on meanwhile and the slot was used again.
+                continue;
+            }
+            let ready = match done % 4 {
+                level if level == Durability::Os as u64 => {
+                    reached().written >= slot.end.load(Ordering::Relaxed)
+                }
+                level if level == Durability::Sync as u64 => {
+                    reached().durable >= slot.end.load(Ordering::Relaxed)
+                }
+                _ => true,
+            };
+            if !ready {
+                break;
+            }
+            moved |= self
+                .visible
+                .compare_exchange(visible, visible + 1, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok();
+        }
+        if moved {
+            self.wake();
+        }
+    }
+
+    /// Wakes sleepers, if there are any.
+    pub(crate) fn wake(&self) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // Taken and given back: a thread between its last look and its sleep holds it.
+            drop(self.bed.lock());
+            self.moved.notify_all();
+        }
+    }
+
+    /// Waits until `reached` says so, or the pipeline failed.
+    fn wait(&self, why: Wait, reached: impl Fn() -> bool) -> Result<()> {
+        for _ in 0..SPINS {
+            if reached() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        let _timed = self.waits.start(why);
+        let mut bed = self.bed.lock();
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while !reached() && !self.failed.load(Ordering::SeqCst) {
+            self.moved.wait(&mut bed);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        drop(bed);
+        if reached() {
+            Ok(())
+        } else {
+            Err(self.failure())
+        }
+    }
+
+    /// Waits until `seqno` is visible.
+    pub(crate) fn wait_visible(&self, seqno: SeqNum) -> Result<()> {
+        self.wait(Wait::CommitOrder, || {
+            self.visible.load(Ordering::SeqCst) >= seqno.0
+        })
+    }
+
+    /// Waits until `seqno` and all before it are in ring and memtables.
+    pub(crate) fn wait_completed(&self, seqno: SeqNum) -> Result<()> {
+        self.wait(Wait::CommitOrder, || {
+            self.completed.load(Ordering::SeqCst) >= seqno.0
+        })
+    }
+
+    /// No commit that is not visible yet ever will be: every waiter gets the error, now and later.
+    pub(crate) fn fail(&self, error: &Error) {
+        self.failure.lock().get_or_insert_with(|| {
+            Error::new(
+                ErrorKind::Poisoned,
+                format!("an earlier commit failed, open the database again: {error}"),
+            )
+        });
+        self.failed.store(true, Ordering::SeqCst);
+        drop(self.bed.lock());
+        self.moved.notify_all();
+    }
+
+    /// The failure, for commits that come after it.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.failed.load(Ordering::Acquire) {
+            Err(self.failure())
+        } else {
+            Ok(())
+        }
+    }
+
+    fn failure(&self) -> Error {
+        self.failure
+            .lock()
+            .clone()
+            .unwrap_or_else(|| Error::new(ErrorKind::Poisoned, "an earlier commit failed"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_clock;
+
+    fn pipeline() -> Pipeline {
+        Pipeline::new(SeqNum(10), Arc::new(Waits::new(test_clock())))
+    }
+
+    #[test]
+    fn a_commit_becomes_visible_only_after_all_before_it() {
+        let pipeline = pipeline();
+        let all = || Reached {
+            written: 1000,
+            durable: 0,
+        };
+        pipeline.complete(SeqNum(12), 200, Durability::Os);
+        pipeline.advance_completed(|_| panic!("a hole is before it"));
+        pipeline.advance_visible(all);
+        assert_eq!(pipeline.visible(), SeqNum(10));
+        pipeline.complete(SeqNum(11), 100, Durability::Os);
+        let ends = std::cell::RefCell::new(Vec::new());
+        pipeline.advance_completed(|end| ends.borrow_mut().push(end));
+        assert_eq!(*ends.borrow(), [100, 200]);
+        pipeline.advance_visible(all);
+        assert_eq!(pipeline.visible(), SeqNum(12));
+    }
+
+    #[test]
+    fn an_os_commit_waits_for_the_sync_of_an_earlier_one() {
+        let pipeline = pipeline();
+        pipeline.complete(SeqNum(11), 100, Durability::Sync);
+        pipeline.complete(SeqNum(12), 200, Durability::Os);
+        pipeline.advance_completed(|_| {});
+        pipeline.advance_visible(|| Reached {
+            written: 200,
+            durable: 99,
+        });
+        assert_eq!(pipeline.visible(), SeqNum(10));
+        pipeline.advance_visible(|| Reached {
+            written: 200,
+            durable: 100,
+        });
+        assert_eq!(pipeline.visible(), SeqNum(12));
+    }
+
+    #[test]
+    fn an_os_commit_waits_until_it_is_written() {
+        let pipeline = pipeline();
+        pipeline.complete(SeqNum(11), 100, Durability::Os);
+        pipeline.advance_completed(|_| {});
+        pipeline.advance_visible(|| Reached {
+            written: 96,
+            durable: 0,
+        });
+        assert_eq!(pipeline.visible(), SeqNum(10));
+    }
+
+    #[test]
+    fn a_failure_reaches_waiters_and_everyone_after() {
+        let pipeline = Arc::new(pipeline());
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| pipeline.wait_visible(SeqNum(11)));
+            pipeline.fail(&Error::invalid("torn"));
+            assert_eq!(
+                waiter.join().unwrap().unwrap_err().kind(),
+                ErrorKind::Poisoned
+            );
+        });
+        pipeline.complete(SeqNum(11), 8, Durability::Buffered);
+        pipeline.advance_completed(|_| {});
+        pipeline.advance_visible(|| Reached {
+            written: 8,
+            durable: 8,
+        });
+        assert_eq!(
+            pipeline.visible(),
+            SeqNum(10),
+            "nothing becomes visible behind a failure"
+        );
+        assert!(pipeline.check().is_err());
+    }
+
+    #[test]
+    fn eight_threads_hand_over_in_order() {
+        let pipeline = Arc::new(pipeline());
+        let next = AtomicU64::new(11);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        let seqno = SeqNum(next.fetch_add(1, Ordering::SeqCst));
+                        pipeline.complete(seqno, 0, Durability::Os);
+                        pipeline.advance_completed(|_| {});
+                        pipeline.advance_visible(|| Reached {
+                            written: 0,
+                            durable: 0,
+                        });
+                        pipeline.wait_visible(seqno).unwrap();
+                        assert!(pipeline.visible() >= seqno);
+                    }
+                });
+            }
+        });
+        assert_eq!(pipeline.visible(), SeqNum(10 + 16_000));
+    }
+}

@@ -1,0 +1,168 @@
+//! Point reads: memtables newest first, then the index, then, for a separated value, the cache or the log.
+//!
+//! Thread safety: reads take no lock and write no shared counter but the cache's own.
+
+use crate::Result;
+use crate::engine::Engine;
+use crate::version::{KeyspaceState, Version};
+use bytes::Bytes;
+use glintdb_core::{EntryValue, SeqNum, ValuePointer};
+use glintdb_flash::CacheKey;
+use std::sync::Arc;
+
+/// What is read: a version, and the newest commit that may be seen in it.
+#[derive(Clone)]
+pub(crate) struct ReadPoint {
+    pub(crate) version: Arc<Version>,
+    pub(crate) at: SeqNum,
+}
+
+/// The newest thing known of a key.
+pub(crate) type Found = Option<(SeqNum, EntryValue)>;
+
+impl Engine {
+    /// A consistent pair of version and sequence number: all commits up to `at` are in `version`.
+    pub(crate) fn read_point(&self) -> ReadPoint {
+        loop {
+            let version = self.version.load_full();
+            let at = self.pipeline.visible();
+            // A memtable sealed in between would leave commits at or below `at` out of `version`.
+            if Arc::ptr_eq(&version, &self.version.load()) {
+                return ReadPoint { version, at };
+            }
+        }
+    }
+
+    /// What `version` knows of `key` at `at`, deleted or not.
+    pub(crate) fn find(
+        &self,
+        version: &Version,
+        at: SeqNum,
+        keyspace: &KeyspaceState,
+        key: &[u8],
+    ) -> Result<Found> {
+        for generation in version.generations() {
+            let found = generation
+                .keyspace(keyspace.id)
+                .and_then(|mem| mem.get(key, at));
+            if let Some((seqno, value)) = found {
+                return Ok(Some((seqno, value.to_owned())));
+            }
+        }
+        let Some(of_version) = version.keyspace(keyspace.id) else {
+            return Ok(None);
+        };
+        Ok(of_version
+            .view
+            .get(key)?
+            .map(|entry| (entry.seqno, entry.value)))
+    }
+
+    /// The newest visible value of `key`.
+    pub(crate) fn get(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<Bytes>> {
+        // The version first: what is visible after that is in it, or came after this read began.
+        let version = self.version.load();
+        let at = self.pipeline.visible();
+        let found = self.find(&version, at, keyspace, key)?;
+        self.value_of(found)
+    }
+
+    /// The value of what was found.
+    pub(crate) fn value_of(&self, found: Found) -> Result<Option<Bytes>> {
+        match found {
+            None | Some((_, EntryValue::Tombstone)) => Ok(None),
+            Some((_, EntryValue::Inline(value))) => Ok(Some(value)),
+            Some((_, EntryValue::Pointer(pointer))) => self.fetch(pointer).map(Some),
+        }
+    }
+
+    /// A separated value: from the cache, else from the log, and then into the cache.
+    pub(crate) fn fetch(&self, pointer: ValuePointer) -> Result<Bytes> {
+        let key = CacheKey::Value(pointer.segment, pointer.offset);
+        if let Some(value) = self.cache.get(&key) {
+            return Ok(value);
+        }
+        self.log.read(&pointer).map(|value| self.keep(key, value))
+    }
+
+    /// Puts a value into the cache, unless it would push out too much else.
+    fn keep(&self, key: CacheKey, value: Bytes) -> Bytes {
+        if value.len() > self.cache.capacity_bytes() / 32 {
+            value
+        } else {
+            self.cache.insert(key, &value)
+        }
+    }
+
+    /// Many separated values; those not cached are read from the log in one batch.
+    pub(crate) fn fetch_batch(&self, pointers: &[ValuePointer]) -> Vec<Result<Bytes>> {
+        let mut values: Vec<Option<Result<Bytes>>> = pointers
+            .iter()
+            .map(|pointer| {
+                self.cache
+                    .get(&CacheKey::Value(pointer.segment, pointer.offset))
+                    .map(Ok)
+            })
+            .collect();
+        let missing: Vec<usize> = (0..values.len())
+            .filter(|&index| values[index].is_none())
+            .collect();
+        if !missing.is_empty() {
+            let wanted: Vec<ValuePointer> = missing.iter().map(|&index| pointers[index]).collect();
+            for (index, value) in missing.into_iter().zip(self.log.read_batch(&wanted)) {
+                let pointer = pointers[index];
+                values[index] = Some(value.map(|value| {
+                    self.keep(CacheKey::Value(pointer.segment, pointer.offset), value)
+                }));
+            }
+        }
+        values.into_iter().flatten().collect()
+    }
+
+    /// [`find`](Self::find) and the values of many keys, with the reads they need in batches.
+    pub(crate) fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        version: &Version,
+        at: SeqNum,
+        keyspace: &KeyspaceState,
+        keys: &[K],
+    ) -> Vec<Result<Option<Bytes>>> {
+        let mut found: Vec<Option<Result<Found>>> = Vec::with_capacity(keys.len());
+        for key in keys {
+            let in_memory = version
+                .generations()
+                .find_map(|generation| generation.keyspace(keyspace.id)?.get(key.as_ref(), at));
+            found.push(in_memory.map(|(seqno, value)| Ok(Some((seqno, value.to_owned())))));
+        }
+        let asked: Vec<usize> = (0..keys.len())
+            .filter(|&index| found[index].is_none())
+            .collect();
+        if let Some(of_version) = version.keyspace(keyspace.id).filter(|_| !asked.is_empty()) {
+            let wanted: Vec<&[u8]> = asked.iter().map(|&index| keys[index].as_ref()).collect();
+            for (index, entry) in asked.into_iter().zip(of_version.view.get_batch(&wanted)) {
+                found[index] =
+                    Some(entry.map(|entry| entry.map(|entry| (entry.seqno, entry.value))));
+            }
+        }
+        let pointers: Vec<ValuePointer> = found
+            .iter()
+            .filter_map(|found| match found {
+                Some(Ok(Some((_, EntryValue::Pointer(pointer))))) => Some(*pointer),
+                _ => None,
+            })
+            .collect();
+        let mut values = self.fetch_batch(&pointers).into_iter();
+        found
+            .into_iter()
+            .map(|found| match found {
+                Some(Ok(Some((_, EntryValue::Pointer(_))))) => match values.next() {
+                    Some(value) => value.map(Some),
+                    None => Ok(None),
+                },
+                Some(Ok(Some((_, EntryValue::Inline(value))))) => Ok(Some(value)),
+                Some(Err(error)) => Err(error),
+                None | Some(Ok(None | Some((_, EntryValue::Tombstone)))) => Ok(None),
+            })
+            .collect()
+    }
+}

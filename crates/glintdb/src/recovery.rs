@@ -1,0 +1,493 @@
+//! Opening a database: the manifest, the indexes it names, and the log from the flush point on.
+//!
+//! Invariants:
+//! 1. Nothing that was there is changed or removed before it is known to be readable, and every step can be repeated after a crash at any point.
+//! 2. The memory budget holds while the log is replayed: full memtables are written to index files meanwhile; they become visible only when the log they came from is
+//!    durable and whole.
+//! 3. A replayed sequence number follows the one before it; keyspace ids that are neither known nor recorded as dropped are corruption.
+
+use crate::batch::{hide_covered, insert_entries};
+use crate::db::DEFAULT_KEYSPACE;
+use crate::engine::{Engine, Env, IndexFactory, Parts};
+use crate::flush::{Pending, abandon, write_generation};
+use crate::manifest::{FlushPoint, Item, Loaded, Manifest, State, read_newest};
+use crate::numbers::Numbers;
+use crate::options::{KeyspaceOptions, OpenProgress, Options};
+use crate::version::{Generation, KeyspaceCounters, KeyspaceState, KeyspaceVersion, Version};
+use crate::{Error, ErrorKind, Result};
+use glintdb_core::memory::{MemoryBudget, MemoryPart};
+use glintdb_core::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SegmentId, SeqNum};
+use glintdb_flash::{Cache, Volume};
+use glintdb_log::{FrameView, Log, LogOp, LogOptions, LogSetup, Lsn};
+use glintdb_lsm::LsmEnv;
+use glintdb_memtable::{Arena, ChunkPool};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+impl Engine {
+    /// Opens the database on a volume, creating it where there is none.
+    pub(crate) fn open(volume: Arc<dyn Volume>, env: Env, options: Options) -> Result<Engine> {
+        let found = read_newest(&*volume)?;
+        match &found {
+            Some(_) if options.error_if_exists => {
+                return Err(Error::invalid(
+                    "the database exists already, and error_if_exists is set",
+                ));
+            }
+            None if !options.create_if_missing => {
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    "there is no database here, and create_if_missing is not set",
+                ));
+            }
+            _ => {}
+        }
+        let opening = Opening::new(volume, env, options, found.as_ref());
+        match found {
+            // A crash while it was being created: the log was not begun.
+            Some(loaded) if loaded.state.flush_point.lsn == Lsn::ZERO => {
+                opening.create_again(loaded.number)
+            }
+            Some(loaded) => opening.open_existing(loaded),
+            None => opening.create(1),
+        }
+    }
+}
+
+/// What an open database is put together from.
+struct Opening {
+    volume: Arc<dyn Volume>,
+    env: Env,
+    db: DbId,
+    options: Options,
+    memory: Arc<MemoryBudget>,
+    cache: Arc<Cache>,
+    chunks: Arc<ChunkPool>,
+    tombstone_floor: Arc<AtomicU64>,
+}
+
+impl Opening {
+    fn new(volume: Arc<dyn Volume>, env: Env, options: Options, found: Option<&Loaded>) -> Self {
+        let memory = Arc::new(MemoryBudget::new(options.memory_budget_bytes));
+        memory.add(MemoryPart::LogRing, options.log_ring_bytes);
+        let cache_bytes =
+            options.memory_budget_bytes - options.memtable_share_bytes() - options.log_ring_bytes;
+        Opening {
+            db: found.map_or(env.db, |loaded| loaded.db),
+            volume,
+            env,
+            memory,
+            cache: Arc::new(Cache::new(cache_bytes)),
+            // As many idle chunks as one generation has: the next one takes the memory of the one just flushed.
+            chunks: ChunkPool::new(options.memtable_seal_bytes()),
+            tombstone_floor: Arc::new(AtomicU64::new(0)),
+            options,
+        }
+    }
+
+    fn lsm_env(&self, numbers: &Arc<dyn FileNumbers>) -> IndexFactory {
+        IndexFactory {
+            env: LsmEnv {
+                volume: Arc::clone(&self.volume),
+                cache: Arc::clone(&self.cache),
+                memory: Arc::clone(&self.memory),
+                db: self.db,
+                numbers: Arc::clone(numbers),
+                tombstone_floor: Arc::clone(&self.tombstone_floor),
+            },
+        }
+    }
+
+    fn log_setup(&self, numbers: &Arc<dyn FileNumbers>) -> LogSetup {
+        LogSetup {
+            volume: Arc::clone(&self.volume),
+            db: self.db,
+            numbers: Arc::clone(numbers),
+            options: LogOptions {
+                segment_bytes: self.options.log_segment_bytes,
+                ring_bytes: self.options.log_ring_bytes,
+                reserve_segments: LogOptions::RESERVE_SEGMENTS,
+            },
+        }
+    }
+
+    fn generation(
+        &self,
+        first_seqno: SeqNum,
+        start_lsn: Lsn,
+        ids: impl Iterator<Item = KeyspaceId>,
+    ) -> Generation {
+        Generation::new(
+            first_seqno,
+            start_lsn,
+            Arena::new(Arc::clone(&self.chunks)),
+            ids,
+        )
+    }
+
+    /// Removes what a creation that was cut off has left, and creates.
+    fn create_again(self, manifest: u64) -> Result<Engine> {
+        for file in self.volume.list()? {
+            if file.kind != FileKind::Manifest {
+                self.volume.delete(file)?;
+            }
+        }
+        self.volume.sync_directory()?;
+        self.create(manifest + 1)
+    }
+
+    fn create(self, number: u64) -> Result<Engine> {
+        let options = KeyspaceOptions::default();
+        let mut state = State::empty();
+        let default = Item::KeyspaceCreated {
+            id: KeyspaceId(0),
+            name: DEFAULT_KEYSPACE.to_owned(),
+            options: options.clone(),
+        };
+        state.apply(&default).map_err(Error::invalid)?;
+        let manifest =
+            Manifest::create(Arc::clone(&self.volume), self.db, number, state, Vec::new())?;
+        let manifest = Arc::new(Mutex::new(manifest));
+        let numbers: Arc<dyn FileNumbers> = Arc::new(Numbers::new(Arc::clone(&manifest), 1));
+        let log = Log::create(self.log_setup(&numbers))?;
+        // Only now is there a log to replay; a manifest without this item says that nothing was ever stored.
+        manifest.lock().commit(&[Item::FlushPoint(FlushPoint {
+            lsn: log.next_lsn(),
+            seqno: SeqNum::ZERO,
+        })])?;
+        let index = self.lsm_env(&numbers).create(&options)?;
+        let default =
+            self.keyspace_state(KeyspaceId(0), DEFAULT_KEYSPACE.to_owned(), options, index);
+        let keyspaces = BTreeMap::from([(KeyspaceId(0), default)]);
+        self.finish(keyspaces, manifest, numbers, log, SeqNum::ZERO, 0)
+    }
+
+    fn keyspace_state(
+        &self,
+        id: KeyspaceId,
+        name: String,
+        options: KeyspaceOptions,
+        index: Arc<dyn glintdb_core::index::Index>,
+    ) -> Arc<KeyspaceState> {
+        Arc::new(KeyspaceState {
+            id,
+            name,
+            options,
+            separate_min_bytes: self.options.separate_min_bytes,
+            index,
+            dropped: AtomicBool::new(false),
+            counters: KeyspaceCounters::default(),
+        })
+    }
+
+    fn open_existing(self, loaded: Loaded) -> Result<Engine> {
+        // Numbers of files that a crash left behind are below the durable high-water mark, so it is safe to go on from there.
+        let cell = Arc::new(DeferredNumbers::default());
+        let numbers: Arc<dyn FileNumbers> = Arc::clone(&cell) as Arc<dyn FileNumbers>;
+        let factory = self.lsm_env(&numbers);
+        let mut keyspaces = BTreeMap::new();
+        for (id, record) in &loaded.state.keyspaces {
+            let edits = loaded.edits.get(id).map_or(&[][..], Vec::as_slice);
+            let index = factory
+                .open(&record.options, edits)
+                .map_err(|error| error.context(format!("open keyspace {:?}", record.name)))?;
+            keyspaces.insert(
+                *id,
+                self.keyspace_state(*id, record.name.clone(), record.options.clone(), index),
+            );
+        }
+        if !keyspaces.contains_key(&KeyspaceId(0)) {
+            return Err(Error::corruption(
+                FileId::new(FileKind::Manifest, loaded.number),
+                0,
+                "the default keyspace is missing",
+            ));
+        }
+        let snapshots = keyspaces
+            .iter()
+            .map(|(id, keyspace)| (*id, keyspace.index.snapshot_edit()))
+            .collect();
+        let next_number = loaded.state.numbers_reserved;
+        let state = loaded.state.clone();
+        let manifest = Manifest::create(
+            Arc::clone(&self.volume),
+            self.db,
+            loaded.number + 1,
+            state,
+            snapshots,
+        )?;
+        let manifest = Arc::new(Mutex::new(manifest));
+        cell.set(Numbers::new(Arc::clone(&manifest), next_number));
+
+        let mut replay = Replay {
+            opening: &self,
+            keyspaces: &keyspaces,
+            state: &loaded.state,
+            generation: self.generation(
+                loaded.state.flush_point.seqno.next(),
+                loaded.state.flush_point.lsn,
+                keyspaces.keys().copied(),
+            ),
+            newest: loaded.state.flush_point.seqno,
+            written: Vec::new(),
+            bytes: 0,
+        };
+        let progress = self.options.progress.clone();
+        let live: Vec<SegmentId> = loaded.state.liveness.keys().copied().collect();
+        let recovered = Log::recover(
+            self.log_setup(&numbers),
+            loaded.state.flush_point.lsn,
+            &live,
+            &mut |frame| replay.frame(&frame),
+            &mut |at| {
+                if let Some(progress) = &progress {
+                    progress(OpenProgress {
+                        replayed_bytes: at.replayed_bytes,
+                        total_bytes: at.total_bytes,
+                    });
+                }
+            },
+        );
+        let (log, recovered) = match recovered {
+            Ok(recovered) => recovered,
+            Err(error) => {
+                replay.give_up();
+                return Err(error);
+            }
+        };
+        let replayed_bytes = replay.bytes;
+        let replayed = replay.finish(&manifest, recovered.next)?;
+        let engine =
+            self.finish_replayed(keyspaces, manifest, numbers, log, replayed, replayed_bytes)?;
+        engine.remove_orphans()?;
+        engine.collect_garbage();
+        Ok(engine)
+    }
+
+    fn finish(
+        self,
+        keyspaces: BTreeMap<KeyspaceId, Arc<KeyspaceState>>,
+        manifest: Arc<Mutex<Manifest>>,
+        numbers: Arc<dyn FileNumbers>,
+        log: Log,
+        newest: SeqNum,
+        replayed_bytes: u64,
+    ) -> Result<Engine> {
+        let generation = self.generation(newest.next(), log.next_lsn(), keyspaces.keys().copied());
+        self.finish_replayed(
+            keyspaces,
+            manifest,
+            numbers,
+            log,
+            Replayed { generation, newest },
+            replayed_bytes,
+        )
+    }
+
+    fn finish_replayed(
+        self,
+        keyspaces: BTreeMap<KeyspaceId, Arc<KeyspaceState>>,
+        manifest: Arc<Mutex<Manifest>>,
+        numbers: Arc<dyn FileNumbers>,
+        log: Log,
+        replayed: Replayed,
+        replayed_bytes: u64,
+    ) -> Result<Engine> {
+        let default_keyspace = keyspaces
+            .get(&KeyspaceId(0))
+            .cloned()
+            .ok_or_else(|| Error::invalid("the default keyspace is missing"))?;
+        let mut version = Version {
+            active: Arc::new(replayed.generation),
+            sealed: Vec::new(),
+            keyspaces: Vec::new(),
+        };
+        for state in keyspaces.into_values() {
+            let view = state.index.view();
+            version = version.with_keyspace(KeyspaceVersion { state, view });
+        }
+        Ok(Engine::assemble(Parts {
+            options: self.options,
+            db: self.db,
+            volume: self.volume,
+            clock: self.env.clock,
+            memory: self.memory,
+            cache: self.cache,
+            log: Arc::new(log),
+            manifest,
+            numbers,
+            chunks: self.chunks,
+            version,
+            default_keyspace,
+            tombstone_floor: self.tombstone_floor,
+            newest: replayed.newest,
+            replayed_bytes,
+        }))
+    }
+}
+
+/// What is left in memory after a replay.
+struct Replayed {
+    generation: Generation,
+    newest: SeqNum,
+}
+
+/// A replay of the log into memtables.
+struct Replay<'a> {
+    opening: &'a Opening,
+    keyspaces: &'a BTreeMap<KeyspaceId, Arc<KeyspaceState>>,
+    state: &'a State,
+    generation: Generation,
+    newest: SeqNum,
+    /// Full generations, written to index files that no manifest names yet, with the newest commit in each.
+    written: Vec<(Vec<Pending>, SeqNum, Lsn)>,
+    /// Log replayed.
+    bytes: u64,
+}
+
+impl Replay<'_> {
+    fn frame(&mut self, frame: &FrameView<'_>) -> Result<()> {
+        if frame.seqno() <= self.state.flush_point.seqno {
+            return Ok(());
+        }
+        let wrong = |message: String| {
+            Error::corruption(
+                frame.lsn().segment.file(),
+                u64::from(frame.lsn().offset),
+                message,
+            )
+        };
+        if frame.seqno() != self.newest.next() {
+            return Err(wrong(format!(
+                "commit {} stands where {} belongs",
+                frame.seqno(),
+                self.newest.next()
+            )));
+        }
+        if self.generation.bytes() >= self.opening.options.memtable_seal_bytes() {
+            self.write_out(frame.lsn())?;
+        }
+        let mut has_ranges = false;
+        for entry in frame.entries() {
+            has_ranges |= matches!(entry.op, LogOp::DeleteRange { .. });
+            if self.generation.keyspace(entry.keyspace).is_none()
+                && !self.state.dropped.contains_key(&entry.keyspace)
+            {
+                return Err(wrong(format!(
+                    "commit {} writes to keyspace {}, which the manifest does not know",
+                    frame.seqno(),
+                    entry.keyspace.0
+                )));
+            }
+        }
+        insert_entries(&self.generation, frame.seqno(), frame.entries());
+        if has_ranges {
+            hide_covered(&self.generation, frame.seqno(), frame.entries());
+        }
+        self.newest = frame.seqno();
+        self.bytes += u64::from(frame.end().offset - frame.lsn().offset);
+        Ok(())
+    }
+
+    /// Writes the full generation to index files and goes on with an empty one that begins at `next`.
+    fn write_out(&mut self, next: Lsn) -> Result<()> {
+        let empty =
+            self.opening
+                .generation(self.newest.next(), next, self.keyspaces.keys().copied());
+        let full = std::mem::replace(&mut self.generation, empty);
+        let pending = write_generation(&full, self.keyspaces.values().cloned())?;
+        self.written.push((pending, self.newest, next));
+        Ok(())
+    }
+
+    fn give_up(self) {
+        for (pending, _, _) in self.written {
+            abandon(pending);
+        }
+    }
+
+    /// The log is durable and whole now: what was written from it becomes part of the database, oldest first.
+    fn finish(self, manifest: &Arc<Mutex<Manifest>>, log_end: Lsn) -> Result<Replayed> {
+        let mut manifest = manifest.lock();
+        for (pending, newest, next) in self.written {
+            let mut items = Vec::new();
+            for Pending { keyspace, change } in &pending {
+                if !change.edit.is_empty() {
+                    items.push(Item::IndexEdit {
+                        keyspace: keyspace.id,
+                        edit: change.edit.clone(),
+                    });
+                }
+                items.extend(change.liveness.iter().filter(|delta| delta.bytes != 0).map(
+                    |delta| Item::Liveness {
+                        keyspace: keyspace.id,
+                        segment: delta.segment,
+                        bytes: delta.bytes,
+                    },
+                ));
+            }
+            items.push(Item::FlushPoint(FlushPoint {
+                lsn: next,
+                seqno: newest,
+            }));
+            manifest.commit(&items)?;
+            for Pending { keyspace, change } in &pending {
+                keyspace.index.apply(change)?;
+            }
+        }
+        let mut generation = self.generation;
+        if generation.first_seqno == self.newest.next() {
+            // Nothing in memory: replay would begin behind everything there is.
+            generation.start_lsn = log_end;
+        }
+        Ok(Replayed {
+            generation,
+            newest: self.newest,
+        })
+    }
+}
+
+/// File numbers that exist only once the manifest does.
+#[derive(Default)]
+struct DeferredNumbers {
+    numbers: Mutex<Option<Numbers>>,
+}
+
+impl DeferredNumbers {
+    fn set(&self, numbers: Numbers) {
+        *self.numbers.lock() = Some(numbers);
+    }
+}
+
+impl FileNumbers for DeferredNumbers {
+    fn next(&self) -> Result<u64> {
+        match &*self.numbers.lock() {
+            Some(numbers) => numbers.next(),
+            None => Err(Error::invalid("no file is created before the manifest is")),
+        }
+    }
+}
+
+impl Engine {
+    /// Removes tables that no index names: outputs of flushes and compactions that a crash cut off.
+    fn remove_orphans(&self) -> Result<()> {
+        let version = self.version.load();
+        let named: BTreeSet<FileId> = version
+            .live_keyspaces()
+            .flat_map(|keyspace| keyspace.state.index.files())
+            .collect();
+        let mut removed = false;
+        for id in self.volume.list()? {
+            if id.kind == FileKind::Table && !named.contains(&id) {
+                self.volume.delete(id)?;
+                removed = true;
+            }
+        }
+        if removed {
+            self.volume.sync_directory()?;
+        }
+        Ok(())
+    }
+}

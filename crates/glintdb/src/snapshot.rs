@@ -1,0 +1,278 @@
+//! Snapshots: a version and a sequence number, kept readable until the last clone goes, or until what snapshots pin exceeds its bound.
+//!
+//! Thread safety: a [`Snapshot`] is `Send + Sync + Clone`; its reads take no lock.
+//!
+//! Invariants:
+//! 1. What a snapshot shows never changes; once it has failed with `SnapshotTooOld` it always does.
+//! 2. Every live read point that outlasts one call is registered, so the stats can say what is pinned, and the oldest can be given up.
+
+use crate::db::Handle;
+use crate::engine::Engine;
+use crate::iter::Iter;
+use crate::keyspace::Keyspace;
+use crate::read::ReadPoint;
+use crate::version::{KeyspaceState, Version};
+use crate::{Error, ErrorKind, Result};
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use glintdb_core::{Direction, SeqNum};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ops::{Bound, RangeBounds};
+use std::sync::{Arc, Weak};
+
+/// A registered read point.
+pub(crate) struct Pin {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) at: SeqNum,
+    number: u64,
+    version: ArcSwapOption<Version>,
+}
+
+/// All pins of a database, oldest first.
+#[derive(Default)]
+pub(crate) struct Pins {
+    state: Mutex<PinsState>,
+}
+
+#[derive(Default)]
+struct PinsState {
+    next: u64,
+    pins: BTreeMap<u64, Weak<Pin>>,
+}
+
+impl Pins {
+    /// Pins registered now.
+    pub(crate) fn count(&self) -> usize {
+        self.state.lock().pins.len()
+    }
+
+    /// Gives up the oldest pin that still holds a version; `false`: there is none.
+    pub(crate) fn give_up_oldest(&self) -> bool {
+        let state = self.state.lock();
+        let oldest = state
+            .pins
+            .values()
+            .filter_map(Weak::upgrade)
+            .find(|pin| pin.version.load().is_some());
+        drop(state);
+        // Its version is dropped outside the lock: that may remove files.
+        oldest.is_some_and(|pin| pin.version.swap(None).is_some())
+    }
+}
+
+impl Pin {
+    /// Registers a new read point of the present.
+    pub(crate) fn new(handle: &Arc<Handle>) -> Arc<Pin> {
+        let engine = &handle.engine;
+        let mut state = engine.pins.state.lock();
+        let ReadPoint { version, at } = engine.read_point();
+        let number = state.next;
+        state.next += 1;
+        let pin = Arc::new(Pin {
+            handle: Arc::clone(handle),
+            at,
+            number,
+            version: ArcSwapOption::new(Some(version)),
+        });
+        state.pins.insert(number, Arc::downgrade(&pin));
+        pin
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.handle.engine
+    }
+
+    /// Its version, unless it was given up.
+    pub(crate) fn version(&self) -> Result<Arc<Version>> {
+        self.version.load_full().ok_or_else(|| {
+            let bytes = self.engine().options.snapshot_pin_bytes_max;
+            Error::new(ErrorKind::SnapshotTooOld, format!("snapshots pinned more than snapshot_pin_bytes_max ({bytes} bytes), and this was the oldest"))
+        })
+    }
+
+    pub(crate) fn get(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<Bytes>> {
+        let version = self.version()?;
+        let found = self.engine().find(&version, self.at, keyspace, key)?;
+        self.engine().value_of(found)
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.handle
+            .engine
+            .pins
+            .state
+            .lock()
+            .pins
+            .remove(&self.number);
+    }
+}
+
+/// A repeatable view of the whole database at one commit.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = glintdb::Db::open(dir.path().join("db"))?;
+/// let users = db.default_keyspace();
+/// users.put("ann", "1")?;
+/// let snapshot = db.snapshot();
+/// users.put("ann", "2")?;
+/// assert_eq!(snapshot.get(&users, "ann")?.as_deref(), Some(&b"1"[..]));
+/// # Ok::<(), glintdb::Error>(())
+/// ```
+///
+/// Every read fails with [`ErrorKind::SnapshotTooOld`] once the snapshot was given up (`Options::snapshot_pin_bytes_max`).
+#[derive(Clone)]
+pub struct Snapshot {
+    pin: Arc<Pin>,
+}
+
+impl Snapshot {
+    pub(crate) fn new(handle: &Arc<Handle>) -> Self {
+        Snapshot {
+            pin: Pin::new(handle),
+        }
+    }
+
+    /// Number of the newest commit it shows.
+    #[must_use]
+    pub fn seqno(&self) -> u64 {
+        self.pin.at.0
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// `SnapshotTooOld`, `Corruption`, I/O errors.
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        keyspace.check_same_db(&self.pin.handle)?;
+        self.pin.get(&keyspace.state, key.as_ref())
+    }
+
+    /// Whether `key` is there.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        keyspace.check_same_db(&self.pin.handle)?;
+        let version = self.pin.version()?;
+        let found = self
+            .pin
+            .engine()
+            .find(&version, self.pin.at, &keyspace.state, key.as_ref())?;
+        Ok(crate::keyspace::is_there(&found))
+    }
+
+    /// The values of many keys, read in batches; one answer a key, in their order.
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: &[K],
+    ) -> Vec<Result<Option<Bytes>>> {
+        let version = keyspace
+            .check_same_db(&self.pin.handle)
+            .and_then(|()| self.pin.version());
+        match version {
+            Ok(version) => {
+                self.pin
+                    .engine()
+                    .multi_get(&version, self.pin.at, &keyspace.state, keys)
+            }
+            Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    /// All keys and values.
+    #[must_use]
+    pub fn iter(&self, keyspace: &Keyspace) -> Iter {
+        Iter::new(
+            Arc::clone(&self.pin),
+            keyspace,
+            Bound::Unbounded,
+            Bound::Unbounded,
+            None,
+        )
+    }
+
+    /// Keys and values within bounds.
+    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Iter {
+        let (lower, upper) = crate::keyspace::owned_bounds(&range);
+        Iter::new(Arc::clone(&self.pin), keyspace, lower, upper, None)
+    }
+
+    /// Keys that begin with `prefix`, and their values.
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Iter {
+        let (lower, upper) = crate::keyspace::prefix_bounds(prefix.as_ref());
+        Iter::new(Arc::clone(&self.pin), keyspace, lower, upper, None)
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Snapshot(seqno {})", self.pin.at)
+    }
+}
+
+/// Direction-independent pieces of a scan, for [`Iter`].
+pub(crate) fn bound_slices<'a>(
+    lower: &'a Bound<Bytes>,
+    upper: &'a Bound<Bytes>,
+) -> (Bound<&'a [u8]>, Bound<&'a [u8]>) {
+    (
+        lower.as_ref().map(AsRef::as_ref),
+        upper.as_ref().map(AsRef::as_ref),
+    )
+}
+
+impl Pin {
+    /// A merge over everything the pin shows of a keyspace within bounds.
+    pub(crate) fn merge(
+        &self,
+        keyspace: &KeyspaceState,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+        own: Option<crate::transaction::OwnView>,
+    ) -> Result<crate::merge::Merge> {
+        let version = self.version()?;
+        merge_of(&version, self.at, keyspace, lower, upper, direction, own)
+    }
+}
+
+/// A merge over what `version` holds of a keyspace at `at` within bounds.
+pub(crate) fn merge_of(
+    version: &Version,
+    at: SeqNum,
+    keyspace: &KeyspaceState,
+    lower: Bound<&[u8]>,
+    upper: Bound<&[u8]>,
+    direction: Direction,
+    own: Option<crate::transaction::OwnView>,
+) -> Result<crate::merge::Merge> {
+    use crate::merge::{Merge, OwnWrites, Source};
+    let mut sources = Vec::with_capacity(version.sealed.len() + 3);
+    let mut hiding = Vec::new();
+    if let Some(own) = own {
+        hiding.extend(own.ranges);
+        sources.push(Source::Own(OwnWrites::new(own.entries)));
+    }
+    for generation in version.generations() {
+        let Some(mem) = generation.keyspace(keyspace.id) else {
+            continue;
+        };
+        hiding.extend(mem.ranges.at(at));
+        if !mem.map.is_empty() {
+            sources.push(Source::Memtable(
+                mem.map.cursor(lower, upper, direction, at),
+            ));
+        }
+    }
+    if let Some(of_version) = version.keyspace(keyspace.id) {
+        sources.push(Source::Index(
+            of_version.view.cursor(lower, upper, direction)?,
+        ));
+    }
+    Ok(Merge::new(sources, hiding, direction))
+}

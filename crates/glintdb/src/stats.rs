@@ -1,0 +1,267 @@
+//! Figures of everything, gathered when asked.
+
+use crate::engine::Engine;
+use crate::waits::WaitStats;
+use glintdb_core::index::IndexStats;
+use glintdb_core::memory::MemoryPart;
+use std::sync::atomic::Ordering;
+
+/// Figures of a database. Sizes in bytes; counters since open.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Stats {
+    /// Newest visible commit.
+    pub seqno: u64,
+    /// Commits since open.
+    pub commits: u64,
+    /// Operations in them.
+    pub operations: u64,
+    /// Bytes of keys and values in them.
+    pub user_bytes: u64,
+    /// Transactions that lost.
+    pub conflicts: u64,
+    /// Memory.
+    pub memory: MemoryStats,
+    /// The data log.
+    pub log: LogFigures,
+    /// Keyspaces, in the order they were created.
+    pub keyspaces: Vec<KeyspaceStats>,
+    /// What the volume did since open.
+    pub volume: VolumeFigures,
+    /// Cache lookups that hit, and that missed.
+    pub cache_hits: u64,
+    /// See `cache_hits`.
+    pub cache_misses: u64,
+    /// Waits by name.
+    pub waits: Vec<WaitStats>,
+    /// Jobs that wait to be run, by name.
+    pub jobs_waiting: Vec<String>,
+    /// Jobs that run now.
+    pub jobs_running: u64,
+    /// Snapshots, transactions and iterators that are open.
+    pub pins: u64,
+    /// Transactions that are running.
+    pub transactions: u64,
+    /// Memory that only they keep.
+    pub pinned_bytes: u64,
+    /// Snapshots that were given up because too much was pinned.
+    pub snapshots_given_up: u64,
+    /// Rate at which writers are slowed now, in bytes a second of what indexes take in; 0: not slowed.
+    pub write_rate_max: u64,
+    /// Whether writers are stopped until a compaction is through.
+    pub writes_stopped: bool,
+    /// Bytes of all files but the ring.
+    pub disk_bytes: u64,
+    /// Bytes of log that opening replayed.
+    pub replayed_bytes: u64,
+    /// What keeps background jobs from going on, if anything does.
+    pub background_error: Option<String>,
+}
+
+/// Memory by part.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct MemoryStats {
+    /// `memory_budget_bytes`.
+    pub budget_bytes: u64,
+    /// All parts together.
+    pub used_bytes: u64,
+    /// Name and bytes of each part.
+    pub parts: Vec<(&'static str, u64)>,
+}
+
+/// The data log.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct LogFigures {
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of their files.
+    pub bytes: u64,
+    /// Bytes of separated values that persisted indexes point at.
+    pub live_value_bytes: u64,
+    /// Bytes of frames put into the log since open.
+    pub appended_bytes: u64,
+    /// Bytes in the ring that are not in a segment yet.
+    pub unspilled_bytes: u64,
+    /// Groups of commits synced together.
+    pub sync_groups: u64,
+    /// Whether an `Os` commit needs no system call.
+    pub ring_survives_kill: bool,
+}
+
+/// One keyspace.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct KeyspaceStats {
+    /// Name.
+    pub name: String,
+    /// Keys in memtables.
+    pub memtable_keys: u64,
+    /// Flushes since open, and entries they wrote.
+    pub flushes: u64,
+    /// See `flushes`.
+    pub flushed_entries: u64,
+    /// Level by level, level 0 first: tables, bytes, entries, target bytes.
+    pub levels: Vec<(u32, u64, u64, u64)>,
+    /// Bytes of the index's files.
+    pub index_bytes: u64,
+    /// Entries in the index, tombstones included.
+    pub index_entries: u64,
+    /// Tombstones in the index.
+    pub index_tombstones: u64,
+    /// Compactions since open, bytes they read and wrote, and bytes they moved without writing.
+    pub compactions: u64,
+    /// See `compactions`.
+    pub compaction_read_bytes: u64,
+    /// See `compactions`.
+    pub compaction_written_bytes: u64,
+    /// See `compactions`.
+    pub moved_bytes: u64,
+    /// Most block reads that a point lookup can take now.
+    pub lookup_reads_max: u32,
+}
+
+/// What the volume did.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct VolumeFigures {
+    /// How reads and writes are done, and why not better.
+    pub description: String,
+    /// Read operations.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Batches of reads.
+    pub read_batches: u64,
+    /// Write operations.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Syncs.
+    pub syncs: u64,
+}
+
+impl KeyspaceStats {
+    fn new(name: &str, index: &IndexStats) -> Self {
+        KeyspaceStats {
+            name: name.to_owned(),
+            levels: index
+                .levels
+                .iter()
+                .map(|level| (level.tables, level.bytes, level.entries, level.target_bytes))
+                .collect(),
+            index_bytes: index.bytes,
+            index_entries: index.entries,
+            index_tombstones: index.tombstones,
+            compactions: index.compactions,
+            compaction_read_bytes: index.compaction_read_bytes,
+            compaction_written_bytes: index.compaction_written_bytes,
+            moved_bytes: index.moved_bytes,
+            lookup_reads_max: index.lookup_reads_max,
+            ..KeyspaceStats::default()
+        }
+    }
+}
+
+impl Engine {
+    /// Gathers all figures.
+    pub(crate) fn stats(&self) -> Stats {
+        self.update_memory();
+        let version = self.version.load_full();
+        let keyspaces: Vec<KeyspaceStats> = version
+            .live_keyspaces()
+            .map(|keyspace| {
+                let state = &keyspace.state;
+                let in_memory = version
+                    .generations()
+                    .filter_map(|generation| generation.keyspace(state.id));
+                KeyspaceStats {
+                    memtable_keys: in_memory.map(|mem| mem.map.len() as u64).sum(),
+                    flushes: state.counters.flushes.load(Ordering::Relaxed),
+                    flushed_entries: state.counters.flushed_entries.load(Ordering::Relaxed),
+                    ..KeyspaceStats::new(&state.name, &keyspace.view.stats())
+                }
+            })
+            .collect();
+        let log_stats = self.log.stats();
+        let log_bytes = self
+            .log
+            .segments()
+            .map(|segments| segments.iter().map(|segment| segment.file_bytes).sum())
+            .unwrap_or(0);
+        let (live_value_bytes, manifest_bytes) = {
+            let manifest = self.manifest.lock();
+            (
+                manifest
+                    .state()
+                    .liveness
+                    .values()
+                    .flat_map(|by_keyspace| by_keyspace.values())
+                    .sum(),
+                manifest.bytes(),
+            )
+        };
+        let volume = self.volume.stats();
+        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let cache = self.cache.stats();
+        Stats {
+            seqno: self.pipeline.visible().0,
+            commits: load(&self.counters.commits),
+            operations: load(&self.counters.operations),
+            user_bytes: load(&self.counters.user_bytes),
+            conflicts: load(&self.counters.conflicts),
+            memory: MemoryStats {
+                budget_bytes: self.memory.total_bytes() as u64,
+                used_bytes: self.memory.used_bytes_total() as u64,
+                parts: MemoryPart::ALL
+                    .iter()
+                    .map(|&part| (part.name(), self.memory.used_bytes(part) as u64))
+                    .collect(),
+            },
+            log: LogFigures {
+                segments: log_stats.segments,
+                bytes: log_bytes,
+                live_value_bytes,
+                appended_bytes: log_stats.appended_bytes,
+                unspilled_bytes: log_stats.unspilled_bytes,
+                sync_groups: log_stats.sync_groups,
+                ring_survives_kill: log_stats.ring_survives_kill,
+            },
+            disk_bytes: log_bytes
+                + manifest_bytes
+                + keyspaces
+                    .iter()
+                    .map(|keyspace| keyspace.index_bytes)
+                    .sum::<u64>(),
+            keyspaces,
+            volume: VolumeFigures {
+                description: self.volume.describe(),
+                reads: volume.reads,
+                read_bytes: volume.read_bytes,
+                read_batches: volume.read_batches,
+                writes: volume.writes,
+                written_bytes: volume.written_bytes,
+                syncs: volume.syncs,
+            },
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
+            waits: self.waits.stats(),
+            jobs_waiting: self.jobs.names(),
+            jobs_running: self.jobs.counts().1 as u64,
+            pins: self.pins.count() as u64,
+            transactions: self.transactions.count() as u64,
+            pinned_bytes: self.pinned_bytes() as u64,
+            snapshots_given_up: load(&self.counters.snapshots_given_up),
+            write_rate_max: self.throttle.rate(),
+            writes_stopped: self.throttle.stopped(),
+            replayed_bytes: self.replayed_bytes,
+            background_error: self
+                .background_error
+                .lock()
+                .as_ref()
+                .map(ToString::to_string),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Writers are slowed down by what the indexes owe: smoothly, in proportion to the debt, and stopped only at its end.
+//!
+//! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
+//!
+//! The allowed rate falls from [`RATE_MAX`] at the beginning of the debt to [`RATE_MIN`] at its end, in bytes of what the indexes will have to take in (separated
+//! values are not among them). Rates are shared by all writers.
+
+use glintdb_core::clock::Clock;
+use glintdb_core::index::Debt;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Bytes a second at which writers go when the debt begins to count: about what one thread compacts.
+const RATE_MAX: f64 = 160e6;
+/// Bytes a second just before writers are stopped.
+const RATE_MIN: f64 = 4e6;
+/// A delay is slept when this much of it has gathered; shorter sleeps cost more than they delay.
+const SLEEP_MIN: Duration = Duration::from_micros(200);
+/// Longest single sleep; what is owed beyond it is slept by the next commits.
+const SLEEP_MAX: Duration = Duration::from_millis(5);
+
+pub(crate) struct Throttle {
+    clock: Arc<dyn Clock>,
+    engaged: AtomicBool,
+    stopped: AtomicBool,
+    /// Bytes a second; 0: not slowed.
+    rate: AtomicU64,
+    /// Time at which everything admitted so far has been paid for.
+    paid_until: Mutex<Duration>,
+    bed: Mutex<()>,
+    moved: Condvar,
+}
+
+/// How far `value` is from `from` to `to`, 0 to 1.
+fn part(value: f64, from: f64, to: f64) -> f64 {
+    if to <= from {
+        0.0
+    } else {
+        ((value - from) / (to - from)).clamp(0.0, 1.0)
+    }
+}
+
+impl Throttle {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Throttle {
+            clock,
+            engaged: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            rate: AtomicU64::new(0),
+            paid_until: Mutex::new(Duration::ZERO),
+            bed: Mutex::new(()),
+            moved: Condvar::new(),
+        }
+    }
+
+    /// Takes over the indexes' debts: the worst one counts.
+    pub(crate) fn update(&self, debts: impl Iterator<Item = Debt>) {
+        let (mut worst, mut slowed, mut stopped) = (0.0f64, false, false);
+        for debt in debts {
+            stopped |= debt.level0_runs_stop > 0 && debt.level0_runs >= debt.level0_runs_stop;
+            if debt.level0_runs_slow > 0 && debt.level0_runs >= debt.level0_runs_slow {
+                slowed = true;
+                worst = worst.max(part(
+                    f64::from(debt.level0_runs),
+                    f64::from(debt.level0_runs_slow),
+                    f64::from(debt.level0_runs_stop),
+                ));
+            }
+            if debt.compaction_bytes_slow > 0 && debt.compaction_bytes >= debt.compaction_bytes_slow
+            {
+                slowed = true;
+                // At four times the debt where slowing begins, writers go at the lowest rate.
+                let (bytes, from) = (
+                    debt.compaction_bytes as f64,
+                    debt.compaction_bytes_slow as f64,
+                );
+                worst = worst.max(part(bytes, from, 4.0 * from));
+            }
+        }
+        let rate = if slowed {
+            RATE_MAX * (RATE_MIN / RATE_MAX).powf(worst)
+        } else {
+            0.0
+        };
+        // Between RATE_MIN and RATE_MAX, or 0.
+        #[allow(clippy::cast_possible_truncation, reason = "at most RATE_MAX")]
+        self.rate.store(rate as u64, Ordering::Relaxed);
+        self.stopped.store(stopped, Ordering::Relaxed);
+        self.engaged.store(slowed || stopped, Ordering::Relaxed);
+        if !stopped {
+            self.wake();
+        }
+    }
+
+    /// Whether writers are slowed or stopped at all.
+    pub(crate) fn engaged(&self) -> bool {
+        self.engaged.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Bytes a second that writers may go; 0: as fast as they can.
+    pub(crate) fn rate(&self) -> u64 {
+        self.rate.load(Ordering::Relaxed)
+    }
+
+    /// Admits `bytes`, and tells how long their writer must sleep for them.
+    pub(crate) fn admit(&self, bytes: u64) -> Option<Duration> {
+        let rate = self.rate();
+        if rate == 0 {
+            return None;
+        }
+        let now = self.clock.monotonic();
+        let mut paid_until = self.paid_until.lock();
+        *paid_until = (*paid_until).max(now) + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        let owed = *paid_until - now;
+        (owed >= SLEEP_MIN).then(|| owed.min(SLEEP_MAX))
+    }
+
+    pub(crate) fn wake(&self) {
+        drop(self.bed.lock());
+        self.moved.notify_all();
+    }
+
+    /// Sleeps until something changes, or `time` is over.
+    pub(crate) fn wait(&self, time: Duration) {
+        let mut bed = self.bed.lock();
+        self.moved.wait_for(&mut bed, time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn debt(level0_runs: u32, compaction_bytes: u64) -> Debt {
+        Debt {
+            level0_runs,
+            level0_runs_slow: 8,
+            level0_runs_stop: 20,
+            compaction_bytes,
+            compaction_bytes_slow: 1000,
+        }
+    }
+
+    #[test]
+    fn the_rate_falls_smoothly_with_the_debt_and_ends_in_a_stop() {
+        let throttle = Throttle::new(crate::test_clock());
+        throttle.update([debt(7, 999)].into_iter());
+        assert!(!throttle.engaged() && throttle.admit(1 << 20).is_none());
+        let mut last = u64::MAX;
+        for runs in 8..20 {
+            throttle.update([debt(0, 0), debt(runs, 0)].into_iter());
+            assert!(throttle.engaged() && !throttle.stopped());
+            assert!(
+                throttle.rate() < last && throttle.rate() as f64 >= RATE_MIN * 0.99,
+                "{runs}: {}",
+                throttle.rate()
+            );
+            last = throttle.rate();
+        }
+        throttle.update([debt(20, 0)].into_iter());
+        assert!(throttle.stopped());
+        throttle.update([debt(0, 1500)].into_iter());
+        assert!(throttle.engaged() && !throttle.stopped());
+    }
+
+    #[test]
+    fn small_writes_are_not_slept_for_one_by_one_and_a_sleep_is_bounded() {
+        let throttle = Throttle::new(crate::test_clock());
+        throttle.update([debt(8, 0)].into_iter());
+        assert_eq!(throttle.admit(100), None);
+        assert_eq!(throttle.admit(1 << 30), Some(SLEEP_MAX));
+    }
+}

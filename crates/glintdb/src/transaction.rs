@@ -1,0 +1,486 @@
+//! Optimistic transactions: read a snapshot, keep writes aside, check at commit that nobody else wrote first.
+//!
+//! Thread safety: a [`Transaction`] is `Send`, used by one thread at a time; any number run at once.
+//!
+//! Invariants:
+//! 1. A commit is checked against every commit before it in commit order, and no other is numbered between the check and its own number.
+//! 2. While a transaction lives, no tombstone newer than its snapshot is dropped by a compaction, so that a deletion it must notice can be found.
+
+use crate::batch::Batch;
+use crate::db::Handle;
+use crate::engine::Engine;
+use crate::iter::Iter;
+use crate::keyspace::{Keyspace, is_there, owned_bounds, prefix_bounds};
+use crate::options::{Isolation, TransactionOptions};
+use crate::snapshot::{Pin, merge_of};
+use crate::version::{KeyspaceState, Version};
+use crate::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use glintdb_core::{Direction, EntryValue, KeyspaceId, RangeTombstone, SeqNum, key};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Sequence number that a transaction's own range deletions have while it runs: above every commit, below its own puts.
+const OWN_RANGE: SeqNum = SeqNum(SeqNum::MAX.0 - 1);
+
+/// Snapshots of running transactions; keeps the floor below which tombstones may be dropped.
+pub(crate) struct Transactions {
+    running: Mutex<BTreeMap<SeqNum, usize>>,
+    floor: Arc<AtomicU64>,
+}
+
+impl Transactions {
+    pub(crate) fn new(floor: Arc<AtomicU64>) -> Self {
+        Transactions {
+            running: Mutex::new(BTreeMap::new()),
+            floor,
+        }
+    }
+
+    fn begin(&self, handle: &Arc<Handle>) -> Arc<Pin> {
+        // Under the lock: a floor computed before or after is at or below this snapshot.
+        let mut running = self.running.lock();
+        let pin = Pin::new(handle);
+        *running.entry(pin.at).or_default() += 1;
+        pin
+    }
+
+    fn end(&self, at: SeqNum) {
+        let mut running = self.running.lock();
+        if let Some(count) = running.get_mut(&at) {
+            *count -= 1;
+            if *count == 0 {
+                running.remove(&at);
+            }
+        }
+    }
+
+    /// Raises the floor to the oldest running transaction's snapshot, or to the present. Called before compactions are picked.
+    pub(crate) fn raise_floor(&self, engine: &Engine) {
+        let running = self.running.lock();
+        let floor = running
+            .keys()
+            .next()
+            .copied()
+            .unwrap_or_else(|| engine.pipeline.visible());
+        self.floor.fetch_max(floor.0, Ordering::AcqRel);
+    }
+
+    /// Transactions running now.
+    pub(crate) fn count(&self) -> usize {
+        self.running.lock().values().sum()
+    }
+}
+
+/// Writes of a transaction to one keyspace.
+struct Writes {
+    keyspace: Keyspace,
+    entries: BTreeMap<Bytes, EntryValue>,
+    ranges: Vec<RangeTombstone>,
+}
+
+/// A transaction's writes to one keyspace as an iterator sees them.
+pub(crate) struct OwnView {
+    pub(crate) entries: Vec<(Bytes, EntryValue)>,
+    pub(crate) ranges: Vec<RangeTombstone>,
+}
+
+impl OwnView {
+    /// What of it lies within bounds, in the order of `direction`.
+    pub(crate) fn within(
+        &self,
+        lower: &Bound<Bytes>,
+        upper: &Bound<Bytes>,
+        direction: Direction,
+    ) -> OwnView {
+        let (lower, upper) = crate::snapshot::bound_slices(lower, upper);
+        let mut entries: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(key, _)| key::at_or_after(key, lower) && key::at_or_before(key, upper))
+            .cloned()
+            .collect();
+        if direction == Direction::Reverse {
+            entries.reverse();
+        }
+        OwnView {
+            entries,
+            ranges: self.ranges.clone(),
+        }
+    }
+}
+
+/// What a commit must not find changed since the transaction's snapshot.
+pub(crate) struct Checks {
+    since: SeqNum,
+    keys: Vec<(Arc<KeyspaceState>, Bytes)>,
+    ranges: Vec<(Arc<KeyspaceState>, Bound<Bytes>, Bound<Bytes>)>,
+}
+
+/// A transaction. Dropped without [`commit`](Self::commit), it leaves nothing behind.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use glintdb::{Db, ErrorKind};
+/// let db = Db::open(dir.path().join("db"))?;
+/// let counters = db.default_keyspace();
+/// loop {
+///     let mut transaction = db.transaction();
+///     let visits = transaction.get(&counters, "visits")?.map_or(0, |value| value[0]);
+///     transaction.put(&counters, "visits", [visits + 1])?;
+///     match transaction.commit() {
+///         Err(error) if error.kind() == ErrorKind::Conflict => continue,
+///         result => break result?,
+///     }
+/// }
+/// # Ok::<(), glintdb::Error>(())
+/// ```
+pub struct Transaction {
+    pin: Arc<Pin>,
+    options: TransactionOptions,
+    writes: BTreeMap<KeyspaceId, Writes>,
+    read_keys: Vec<(Arc<KeyspaceState>, Bytes)>,
+    read_ranges: Vec<(Arc<KeyspaceState>, Bound<Bytes>, Bound<Bytes>)>,
+}
+
+impl Transaction {
+    pub(crate) fn new(handle: &Arc<Handle>, options: TransactionOptions) -> Self {
+        let pin = handle.engine.transactions.begin(handle);
+        Transaction {
+            pin,
+            options,
+            writes: BTreeMap::new(),
+            read_keys: Vec::new(),
+            read_ranges: Vec::new(),
+        }
+    }
+
+    /// Number of the newest commit it sees.
+    #[must_use]
+    pub fn seqno(&self) -> u64 {
+        self.pin.at.0
+    }
+
+    fn own(&self, keyspace: &Keyspace, key: &[u8]) -> Option<&EntryValue> {
+        let writes = self.writes.get(&keyspace.state.id)?;
+        match writes.entries.get(key) {
+            Some(value) => Some(value),
+            None => writes
+                .ranges
+                .iter()
+                .any(|range| range.covers(key))
+                .then_some(&EntryValue::Tombstone),
+        }
+    }
+
+    fn note_read(&mut self, keyspace: &Keyspace, key: &[u8]) {
+        if self.options.isolation == Isolation::Serializable {
+            self.read_keys
+                .push((Arc::clone(&keyspace.state), Bytes::copy_from_slice(key)));
+        }
+    }
+
+    /// The value of `key`: its own write, else the snapshot's.
+    ///
+    /// # Errors
+    /// `SnapshotTooOld`, `Corruption`, I/O errors.
+    pub fn get(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        let key = key.as_ref();
+        keyspace.check_same_db(&self.pin.handle)?;
+        match self.own(keyspace, key) {
+            Some(EntryValue::Inline(value)) => return Ok(Some(value.clone())),
+            Some(_) => return Ok(None),
+            None => {}
+        }
+        self.note_read(keyspace, key);
+        self.pin.get(&keyspace.state, key)
+    }
+
+    /// Whether `key` is there.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
+        keyspace.check_same_db(&self.pin.handle)?;
+        if let Some(value) = self.own(keyspace, key) {
+            return Ok(!matches!(value, EntryValue::Tombstone));
+        }
+        self.note_read(keyspace, key);
+        let version = self.pin.version()?;
+        Ok(is_there(&self.pin.engine().find(
+            &version,
+            self.pin.at,
+            &keyspace.state,
+            key,
+        )?))
+    }
+
+    fn writes(&mut self, keyspace: &Keyspace) -> Result<&mut Writes> {
+        keyspace.check_same_db(&self.pin.handle)?;
+        Ok(self
+            .writes
+            .entry(keyspace.state.id)
+            .or_insert_with(|| Writes {
+                keyspace: keyspace.clone(),
+                entries: BTreeMap::new(),
+                ranges: Vec::new(),
+            }))
+    }
+
+    /// Stores `value` under `key` at commit.
+    ///
+    /// # Errors
+    /// `InvalidArgument` beyond the limits, `NotFound` (the keyspace was dropped).
+    pub fn put(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        crate::batch::check_limits(key.len(), value.len())?;
+        let value = EntryValue::Inline(Bytes::copy_from_slice(value));
+        self.writes(keyspace)?
+            .entries
+            .insert(Bytes::copy_from_slice(key), value);
+        Ok(())
+    }
+
+    /// Removes `key` at commit.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
+        crate::batch::check_limits(key.as_ref().len(), 0)?;
+        self.writes(keyspace)?
+            .entries
+            .insert(Bytes::copy_from_slice(key.as_ref()), EntryValue::Tombstone);
+        Ok(())
+    }
+
+    /// Removes every key within bounds at commit. It conflicts with any write into them since the snapshot.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete_range<K: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &Keyspace,
+        range: impl RangeBounds<K>,
+    ) -> Result<()> {
+        let (lower, upper) = owned_bounds(&range);
+        let (lower, upper) = crate::snapshot::bound_slices(&lower, &upper);
+        let (start, end) = key::half_open(lower, upper);
+        crate::batch::check_limits(start.len().saturating_sub(1), 0)?;
+        crate::batch::check_limits(end.as_ref().map_or(0, |end| end.len().saturating_sub(1)), 0)?;
+        if end.as_ref().is_some_and(|end| *end <= start) {
+            return Ok(());
+        }
+        let range = RangeTombstone {
+            start,
+            end,
+            seqno: OWN_RANGE,
+        };
+        let writes = self.writes(keyspace)?;
+        writes.entries.retain(|key, _| !range.covers(key));
+        writes.ranges.push(range);
+        Ok(())
+    }
+
+    fn scan(&mut self, keyspace: &Keyspace, lower: Bound<Bytes>, upper: Bound<Bytes>) -> Iter {
+        if self.options.isolation == Isolation::Serializable {
+            self.read_ranges
+                .push((Arc::clone(&keyspace.state), lower.clone(), upper.clone()));
+        }
+        let own = self.writes.get(&keyspace.state.id).map(|writes| OwnView {
+            entries: writes
+                .entries
+                .iter()
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
+            ranges: writes.ranges.clone(),
+        });
+        Iter::new(Arc::clone(&self.pin), keyspace, lower, upper, own)
+    }
+
+    /// All keys and values it sees. `Serializable` counts the whole range as read, however far the iterator is taken.
+    pub fn iter(&mut self, keyspace: &Keyspace) -> Iter {
+        self.scan(keyspace, Bound::Unbounded, Bound::Unbounded)
+    }
+
+    /// Keys and values within bounds that it sees.
+    pub fn range<K: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &Keyspace,
+        range: impl RangeBounds<K>,
+    ) -> Iter {
+        let (lower, upper) = owned_bounds(&range);
+        self.scan(keyspace, lower, upper)
+    }
+
+    /// Keys that begin with `prefix`, and their values, that it sees.
+    pub fn prefix(&mut self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Iter {
+        let (lower, upper) = prefix_bounds(prefix.as_ref());
+        self.scan(keyspace, lower, upper)
+    }
+
+    /// Commits, atomically.
+    ///
+    /// # Errors
+    /// `Conflict` where a key or range it wrote (for `Serializable` also: read) was written since its snapshot: nothing was applied, run the transaction again.
+    /// Otherwise as [`Keyspace::put`].
+    pub fn commit(mut self) -> Result<()> {
+        let writes = std::mem::take(&mut self.writes);
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let mut checks = Checks {
+            since: self.pin.at,
+            keys: std::mem::take(&mut self.read_keys),
+            ranges: std::mem::take(&mut self.read_ranges),
+        };
+        let mut batch = Batch::new();
+        for (_, of_keyspace) in writes {
+            let state = &of_keyspace.keyspace.state;
+            for range in of_keyspace.ranges {
+                let upper = range.end.clone().map_or(Bound::Unbounded, Bound::Excluded);
+                checks.ranges.push((
+                    Arc::clone(state),
+                    Bound::Included(range.start.clone()),
+                    upper,
+                ));
+                batch.delete_range_raw(state, &range.start, range.end.as_deref());
+            }
+            for (key, value) in of_keyspace.entries {
+                match &value {
+                    EntryValue::Inline(value) => batch.put_raw(state, &key, value),
+                    _ => batch.delete_raw(state, &key),
+                }
+                checks.keys.push((Arc::clone(state), key));
+            }
+        }
+        let engine = self.pin.engine();
+        let durability = self.options.durability.unwrap_or(engine.options.durability);
+        engine.commit_checked(&mut batch, durability, &checks)
+    }
+
+    /// Gives it up. Dropping it does the same.
+    pub fn rollback(self) {}
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        self.pin.engine().transactions.end(self.pin.at);
+    }
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Transaction(seqno {}, {:?})", self.pin.at, self.options)
+    }
+}
+
+fn conflict(keyspace: &KeyspaceState, key: &[u8], seqno: SeqNum) -> Error {
+    let shown = String::from_utf8_lossy(key.get(..64).unwrap_or(key));
+    Error::new(
+        ErrorKind::Conflict,
+        format!(
+            "keyspace {:?}, key {shown:?}: written by commit {seqno} since the transaction began",
+            keyspace.name
+        ),
+    )
+}
+
+impl Checks {
+    /// Whether every commit after `since` lies in the memtables of `version`.
+    fn in_memory(version: &Version, since: SeqNum) -> bool {
+        let oldest = version.sealed.last().unwrap_or(&version.active);
+        oldest.first_seqno <= since.next()
+    }
+
+    /// Looks for writes newer than the snapshot in everything `version` holds, the index included where it must be.
+    pub(crate) fn check_all(&self, engine: &Engine, version: &Version) -> Result<()> {
+        self.check_memory(version, self.since)?;
+        if Self::in_memory(version, self.since) {
+            return Ok(());
+        }
+        let newest = SeqNum::MAX;
+        for (keyspace, key) in &self.keys {
+            if let Some((seqno, _)) = engine.find(version, newest, keyspace, key)?
+                && seqno > self.since
+            {
+                return Err(conflict(keyspace, key, seqno));
+            }
+        }
+        for (keyspace, lower, upper) in &self.ranges {
+            let (lower, upper) = crate::snapshot::bound_slices(lower, upper);
+            let tombstone = version
+                .keyspace(keyspace.id)
+                .and_then(|of_version| of_version.view.range_tombstone_seqno(lower, upper));
+            if let Some(seqno) = tombstone.filter(|seqno| *seqno > self.since) {
+                return Err(conflict(keyspace, b"(a range)", seqno));
+            }
+            let mut merge = merge_of(
+                version,
+                newest,
+                keyspace,
+                lower,
+                upper,
+                Direction::Forward,
+                None,
+            )?
+            .keep_deleted();
+            while merge.advance()? {
+                if merge.seqno() > self.since {
+                    return Err(conflict(keyspace, merge.key(), merge.seqno()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for writes newer than `since` in the memtables of `version` alone.
+    fn check_memory(&self, version: &Version, since: SeqNum) -> Result<()> {
+        for generation in version.generations() {
+            for (keyspace, key) in &self.keys {
+                let Some(mem) = generation.keyspace(keyspace.id) else {
+                    continue;
+                };
+                let newest = mem
+                    .map
+                    .latest_seqno(key)
+                    .max(mem.ranges.newest_covering(key, SeqNum::MAX));
+                if let Some(seqno) = newest.filter(|seqno| *seqno > since) {
+                    return Err(conflict(keyspace, key, seqno));
+                }
+            }
+            for (keyspace, lower, upper) in &self.ranges {
+                let Some(mem) = generation.keyspace(keyspace.id) else {
+                    continue;
+                };
+                let (lower, upper) = crate::snapshot::bound_slices(lower, upper);
+                let newest = mem
+                    .map
+                    .latest_seqno_in(lower, upper, since)
+                    .max(mem.ranges.newest_meeting(lower, upper));
+                if let Some(seqno) = newest.filter(|seqno| *seqno > since) {
+                    return Err(conflict(keyspace, b"(a range)", seqno));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The last look, under the sequencer's lock with every earlier commit in its memtable: `Ok(false)` where a flush since `checked_to` calls for another look at
+    /// the index first.
+    pub(crate) fn check_last(&self, version: &Version, checked_to: SeqNum) -> Result<bool> {
+        if !Self::in_memory(version, checked_to) {
+            return Ok(false);
+        }
+        self.check_memory(version, checked_to.max(self.since))?;
+        Ok(true)
+    }
+}

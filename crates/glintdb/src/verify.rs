@@ -1,0 +1,210 @@
+//! Verification: every byte of every file is read and checked, and every value pointer followed.
+
+use crate::db::{Db, Handle};
+use crate::engine::Engine;
+use crate::manifest::RecordReader;
+use crate::options::Options;
+use crate::snapshot::Pin;
+use crate::{Error, Result};
+use glintdb_core::{FileId, FileKind, ValuePointer};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Values whose pointers are followed together.
+const VALUES_BATCH: usize = 256;
+
+/// What verification found.
+#[derive(Clone, Debug, Default)]
+pub struct VerifyReport {
+    /// Everything that is wrong, each with file and offset.
+    pub errors: Vec<Error>,
+    /// Files read.
+    pub files: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Index entries read.
+    pub entries: u64,
+    /// Separated values read.
+    pub values: u64,
+}
+
+impl VerifyReport {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.errors.is_empty()
+    }
+}
+
+/// Opens the database in `path` and verifies it. What keeps it from opening because the files are damaged is in the report too.
+///
+/// # Errors
+/// `Locked`, `NotFound`, I/O errors: where nothing could be checked.
+pub fn check(path: impl AsRef<Path>) -> Result<VerifyReport> {
+    match Options::default().create_if_missing(false).open(path) {
+        Ok(db) => db.verify(),
+        Err(error)
+            if matches!(
+                error.kind(),
+                crate::ErrorKind::Corruption | crate::ErrorKind::UnsupportedFormat
+            ) =>
+        {
+            Ok(VerifyReport {
+                errors: vec![error],
+                ..VerifyReport::default()
+            })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl Db {
+    /// Reads the values of `pointers` and reports the ones that are wrong.
+    fn follow(engine: &Engine, report: &mut VerifyReport, pointers: &mut Vec<ValuePointer>) {
+        // Sorted: neighbours in the log are read together.
+        pointers.sort_by_key(|pointer| (pointer.segment, pointer.offset));
+        for value in engine.log.read_batch(pointers) {
+            match value {
+                Ok(_) => report.values += 1,
+                Err(error) => report.errors.push(error),
+            }
+        }
+        pointers.clear();
+    }
+}
+
+impl Engine {
+    /// Verifies a pinned picture of the database, its log and its manifest.
+    pub(crate) fn verify(&self, handle: &Arc<Handle>) -> Result<VerifyReport> {
+        let pin = Pin::new(handle);
+        let version = pin.version()?;
+        let mut report = VerifyReport::default();
+        let mut live: BTreeMap<u32, BTreeMap<u64, u64>> = BTreeMap::new();
+        for keyspace in version.live_keyspaces() {
+            let mut errors = Vec::new();
+            let mut pointers = Vec::new();
+            let by_segment = live.entry(keyspace.state.id.0).or_default();
+            keyspace
+                .view
+                .verify(&mut |error| errors.push(error), &mut |_, pointer| {
+                    *by_segment.entry(pointer.segment.0).or_default() += u64::from(pointer.length);
+                    pointers.push(pointer);
+                    if pointers.len() >= VALUES_BATCH {
+                        Db::follow(self, &mut report, &mut pointers);
+                    }
+                });
+            Db::follow(self, &mut report, &mut pointers);
+            report.errors.extend(
+                errors
+                    .into_iter()
+                    .map(|error| error.context(format!("keyspace {:?}", keyspace.state.name))),
+            );
+            report.entries += keyspace.view.stats().entries;
+            for file in keyspace.view.files() {
+                self.count_file(file, &mut report);
+            }
+        }
+        for segment in self.log.segment_ids() {
+            match self.log.verify(segment) {
+                Ok(checked) => {
+                    report.files += 1;
+                    report.bytes += checked.bytes;
+                    report.errors.extend(checked.errors);
+                }
+                // Deleted meanwhile.
+                Err(error) if error.kind() == crate::ErrorKind::NotFound => {}
+                Err(error) => report.errors.push(error),
+            }
+        }
+        self.verify_manifest(&mut report)?;
+        self.verify_liveness(&version, &live, &mut report);
+        Ok(report)
+    }
+
+    fn count_file(&self, file: FileId, report: &mut VerifyReport) {
+        match self.volume.open(file).and_then(|file| file.len()) {
+            Ok(bytes) => {
+                report.files += 1;
+                report.bytes += bytes;
+            }
+            Err(error) => report.errors.push(error),
+        }
+    }
+
+    fn verify_manifest(&self, report: &mut VerifyReport) -> Result<()> {
+        let manifest = self.manifest.lock();
+        let id = FileId::new(FileKind::Manifest, manifest.number());
+        let bytes = crate::manifest::read_whole(&*self.volume, id)?;
+        report.files += 1;
+        report.bytes += bytes.len() as u64;
+        let check = || -> Result<()> {
+            let (_, mut records) = RecordReader::open(id, &bytes)?;
+            while records.next_record()?.is_some() {}
+            if records.rest_bytes() != 0 {
+                let offset = bytes.len() as u64 - records.rest_bytes();
+                return Err(Error::corruption(
+                    id,
+                    offset,
+                    "the records end before the file does",
+                ));
+            }
+            Ok(())
+        };
+        if let Err(error) = check() {
+            report.errors.push(error);
+        }
+        Ok(())
+    }
+
+    /// The live bytes that the manifest states must be those that the indexes point at, where nothing changed meanwhile.
+    fn verify_liveness(
+        &self,
+        version: &Arc<crate::version::Version>,
+        live: &BTreeMap<u32, BTreeMap<u64, u64>>,
+        report: &mut VerifyReport,
+    ) {
+        let manifest = self.manifest.lock();
+        if !Arc::ptr_eq(version, &self.version.load_full()) {
+            return;
+        }
+        let id = FileId::new(FileKind::Manifest, manifest.number());
+        let mut stated: BTreeMap<u32, BTreeMap<u64, u64>> = BTreeMap::new();
+        for (segment, by_keyspace) in &manifest.state().liveness {
+            for (keyspace, bytes) in by_keyspace {
+                stated
+                    .entry(keyspace.0)
+                    .or_default()
+                    .insert(segment.0, *bytes);
+            }
+        }
+        for (keyspace, by_segment) in live {
+            let found: BTreeMap<u64, u64> = by_segment
+                .iter()
+                .filter(|(_, bytes)| **bytes > 0)
+                .map(|(segment, bytes)| (*segment, *bytes))
+                .collect();
+            let expected = stated.remove(keyspace).unwrap_or_default();
+            if found != expected {
+                let differ = found
+                    .iter()
+                    .find(|(segment, bytes)| expected.get(segment) != Some(bytes))
+                    .or_else(|| {
+                        expected
+                            .iter()
+                            .find(|(segment, _)| !found.contains_key(segment))
+                    });
+                let segment = differ.map_or(0, |(segment, _)| *segment);
+                let (stated, found) = (
+                    expected.get(&segment).unwrap_or(&0),
+                    found.get(&segment).unwrap_or(&0),
+                );
+                report.errors.push(Error::corruption(
+                    id,
+                    0,
+                    format!("keyspace {keyspace} has {found} live value bytes in segment {segment}, the manifest states {stated}"),
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Versions: immutable pictures of the database. A reader takes one and needs no lock from then on.
+//!
+//! Thread safety: a [`Version`] never changes; the memtables of its active generation grow by inserts of commits that are not visible yet.
+//!
+//! Invariants:
+//! 1. Sealed generations are newest first; every commit lies in exactly one generation or in the indexes, in commit order: indexes, oldest sealed, …, active.
+//! 2. A generation's sequence numbers are contiguous: `[first_seqno, first_seqno of the next)`.
+//! 3. Indexes hold only visible commits.
+
+use crate::options::KeyspaceOptions;
+use crate::range_set::RangeSet;
+use glintdb_core::index::{Index, IndexView};
+use glintdb_core::{EntryRef, KeyspaceId, SeqNum};
+use glintdb_log::Lsn;
+use glintdb_memtable::{Arena, Memtable};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+/// The memtable of one keyspace in one generation.
+pub(crate) struct KeyspaceMem {
+    pub(crate) map: Arc<Memtable>,
+    pub(crate) ranges: RangeSet,
+}
+
+/// The memtables of all keyspaces between two seals; flushed together, so that there is one flush point.
+pub(crate) struct Generation {
+    pub(crate) first_seqno: SeqNum,
+    /// Log position of its first commit: replay begins here while it is not flushed.
+    pub(crate) start_lsn: Lsn,
+    arena: Arc<Arena>,
+    keyspaces: Vec<Option<KeyspaceMem>>,
+}
+
+impl Generation {
+    /// An empty generation with a memtable for each of `ids`.
+    pub(crate) fn new(
+        first_seqno: SeqNum,
+        start_lsn: Lsn,
+        arena: Arc<Arena>,
+        ids: impl Iterator<Item = KeyspaceId>,
+    ) -> Self {
+        let mut keyspaces = Vec::new();
+        for id in ids {
+            let slot = id.0 as usize;
+            if keyspaces.len() <= slot {
+                keyspaces.resize_with(slot + 1, || None);
+            }
+            keyspaces[slot] = Some(KeyspaceMem {
+                map: Arc::new(Memtable::new(Arc::clone(&arena))),
+                ranges: RangeSet::new(),
+            });
+        }
+        Generation {
+            first_seqno,
+            start_lsn,
+            arena,
+            keyspaces,
+        }
+    }
+
+    /// The memtable of a keyspace; `None` where the keyspace is younger than the generation.
+    pub(crate) fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceMem> {
+        self.keyspaces.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Memory it takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.arena.allocated_bytes()
+    }
+
+    /// Whether nothing was ever inserted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keyspaces
+            .iter()
+            .flatten()
+            .all(|mem| mem.map.is_empty() && mem.ranges.is_empty())
+    }
+}
+
+impl KeyspaceMem {
+    /// The newest thing it knows about `key` at or below `at`: what was written, or a tombstone where a range tombstone hides that.
+    pub(crate) fn get(&self, key: &[u8], at: SeqNum) -> Option<(SeqNum, EntryRef<'_>)> {
+        let found = self.map.get(key, at);
+        if self.ranges.is_empty() {
+            return found;
+        }
+        match (found, self.ranges.newest_covering(key, at)) {
+            (Some((seqno, _)), Some(hidden_at)) if seqno < hidden_at => {
+                Some((hidden_at, EntryRef::Tombstone))
+            }
+            (None, Some(hidden_at)) => Some((hidden_at, EntryRef::Tombstone)),
+            (found, _) => found,
+        }
+    }
+}
+
+/// A keyspace, as long as it lives.
+pub(crate) struct KeyspaceState {
+    pub(crate) id: KeyspaceId,
+    pub(crate) name: String,
+    pub(crate) options: KeyspaceOptions,
+    /// The database's, beside what a put needs.
+    pub(crate) separate_min_bytes: usize,
+    pub(crate) index: Arc<dyn Index>,
+    pub(crate) dropped: AtomicBool,
+    pub(crate) counters: KeyspaceCounters,
+}
+
+/// Counters of a keyspace since open.
+#[derive(Default)]
+pub(crate) struct KeyspaceCounters {
+    pub(crate) flushes: AtomicU64,
+    pub(crate) flushed_entries: AtomicU64,
+}
+
+/// A keyspace within a version.
+#[derive(Clone)]
+pub(crate) struct KeyspaceVersion {
+    pub(crate) state: Arc<KeyspaceState>,
+    pub(crate) view: Arc<dyn IndexView>,
+}
+
+/// An immutable picture of the database.
+#[derive(Clone)]
+pub(crate) struct Version {
+    pub(crate) active: Arc<Generation>,
+    /// Newest first.
+    pub(crate) sealed: Vec<Arc<Generation>>,
+    /// By id.
+    pub(crate) keyspaces: Vec<Option<KeyspaceVersion>>,
+}
+
+impl Version {
+    pub(crate) fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceVersion> {
+        self.keyspaces.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Generations, newest first.
+    pub(crate) fn generations(&self) -> impl Iterator<Item = &Arc<Generation>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+
+    pub(crate) fn live_keyspaces(&self) -> impl Iterator<Item = &KeyspaceVersion> {
+        self.keyspaces.iter().flatten()
+    }
+
+    pub(crate) fn with_keyspace(mut self, keyspace: KeyspaceVersion) -> Self {
+        let slot = keyspace.state.id.0 as usize;
+        if self.keyspaces.len() <= slot {
+            self.keyspaces.resize_with(slot + 1, || None);
+        }
+        self.keyspaces[slot] = Some(keyspace);
+        self
+    }
+}

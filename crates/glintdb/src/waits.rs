@@ -1,0 +1,171 @@
+//! Every wait of a thread has a name, a counter and a start time.
+//!
+//! Thread safety: relaxed counters; a wait costs two clock reads, and only threads that do wait pay them.
+
+use glintdb_core::clock::Clock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Why a thread waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// A commit waits for earlier commits, which may be syncing.
+    CommitOrder,
+    /// A commit waits for its sync.
+    LogSync,
+    /// A commit waits for room in the log's ring, or for the next segment.
+    LogSpace,
+    /// A commit waits for a sealed memtable to be flushed.
+    MemtableFull,
+    /// A commit is slowed down because the indexes owe compactions.
+    CompactionDebt,
+    /// A commit is stopped until a compaction has relieved level 0.
+    Level0Stop,
+    /// `flush`, `compact` or `close` waits for jobs.
+    Jobs,
+}
+
+const ALL: [(Wait, &str); 7] = [
+    (Wait::CommitOrder, "commit_order"),
+    (Wait::LogSync, "log_sync"),
+    (Wait::LogSpace, "log_space"),
+    (Wait::MemtableFull, "memtable_full"),
+    (Wait::CompactionDebt, "compaction_debt"),
+    (Wait::Level0Stop, "level0_stop"),
+    (Wait::Jobs, "jobs"),
+];
+
+#[derive(Default)]
+struct Counter {
+    count: AtomicU64,
+    total_us: AtomicU64,
+    max_us: AtomicU64,
+    waiting: AtomicU64,
+    /// Start of the oldest wait that may still be going on, microseconds of the clock; 0: nobody waits.
+    since_us: AtomicU64,
+}
+
+/// Counters of all waits.
+pub(crate) struct Waits {
+    clock: Arc<dyn Clock>,
+    counters: [Counter; ALL.len()],
+}
+
+/// A wait that is going on; counted when dropped.
+pub(crate) struct Timed<'a> {
+    waits: &'a Waits,
+    wait: Wait,
+    start: Duration,
+}
+
+/// Waits of one kind since open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct WaitStats {
+    /// What was waited for.
+    pub name: &'static str,
+    /// Waits that ended.
+    pub count: u64,
+    /// Their time together, in microseconds.
+    pub total_us: u64,
+    /// The longest one, in microseconds.
+    pub max_us: u64,
+    /// Threads that wait now.
+    pub waiting: u64,
+    /// How long the longest of them has waited (at most), in microseconds.
+    pub waiting_us: u64,
+}
+
+impl Waits {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Waits {
+            clock,
+            counters: Default::default(),
+        }
+    }
+
+    /// Begins a wait.
+    pub(crate) fn start(&self, wait: Wait) -> Timed<'_> {
+        let start = self.clock.monotonic();
+        let counter = &self.counters[wait as usize];
+        if counter.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
+            counter
+                .since_us
+                .store(micros(start).max(1), Ordering::Relaxed);
+        }
+        Timed {
+            waits: self,
+            wait,
+            start,
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Vec<WaitStats> {
+        let now = micros(self.clock.monotonic());
+        ALL.iter()
+            .map(|&(wait, name)| {
+                let counter = &self.counters[wait as usize];
+                let waiting = counter.waiting.load(Ordering::Relaxed);
+                WaitStats {
+                    name,
+                    count: counter.count.load(Ordering::Relaxed),
+                    total_us: counter.total_us.load(Ordering::Relaxed),
+                    max_us: counter.max_us.load(Ordering::Relaxed),
+                    waiting,
+                    waiting_us: if waiting == 0 {
+                        0
+                    } else {
+                        now.saturating_sub(counter.since_us.load(Ordering::Relaxed))
+                    },
+                }
+            })
+            .collect()
+    }
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        let time_us = micros(self.waits.clock.monotonic().saturating_sub(self.start));
+        let counter = &self.waits.counters[self.wait as usize];
+        counter.count.fetch_add(1, Ordering::Relaxed);
+        counter.total_us.fetch_add(time_us, Ordering::Relaxed);
+        counter.max_us.fetch_max(time_us, Ordering::Relaxed);
+        counter.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_counted_under_its_name() {
+        let waits = Waits::new(crate::test_clock());
+        drop(waits.start(Wait::MemtableFull));
+        let running = waits.start(Wait::LogSync);
+        for stats in waits.stats() {
+            assert_eq!(
+                stats.count,
+                u64::from(stats.name == "memtable_full"),
+                "{stats:?}"
+            );
+            assert_eq!(
+                stats.waiting,
+                u64::from(stats.name == "log_sync"),
+                "{stats:?}"
+            );
+        }
+        drop(running);
+        for (position, (wait, _)) in ALL.iter().enumerate() {
+            assert_eq!(
+                *wait as usize, position,
+                "the table is in the order of the enum"
+            );
+        }
+    }
+}

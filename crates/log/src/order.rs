@@ -1,0 +1,89 @@
+//! What a caller that keeps its own order of commits needs: positions to compare and publish. Thread-safe.
+
+use crate::append::Reservation;
+use crate::log::Log;
+use crate::lsn::Lsn;
+use glintdb_core::{Result, SegmentId};
+use std::sync::atomic::Ordering;
+
+impl Reservation {
+    /// The stream position behind the frame: grows from reservation to reservation, for comparison with [`Log::written_position`] and [`Log::durable_position`].
+    #[must_use]
+    pub fn end_position(&self) -> u64 {
+        self.end_position
+    }
+}
+
+impl Log {
+    /// As [`complete`](Self::complete) of the reservation that ends at `position`: every frame before it is copied.
+    pub fn complete_to(&self, position: u64) {
+        self.completed.fetch_max(position, Ordering::AcqRel);
+        if self.progress_waiters.load(Ordering::Relaxed) > 0 {
+            self.notify_progress();
+        }
+    }
+
+    /// Whether a copied frame survives `kill -9` at once; where not, [`write_out`](Self::write_out) makes it.
+    #[must_use]
+    pub fn survives_kill(&self) -> bool {
+        self.survives_kill
+    }
+
+    /// Every frame that ends at or before this stream position survives `kill -9`.
+    #[must_use]
+    pub fn written_position(&self) -> u64 {
+        if self.survives_kill {
+            self.completed.load(Ordering::Acquire)
+        } else {
+            self.written.load(Ordering::Acquire)
+        }
+    }
+
+    /// Every frame that ends at or before this stream position survives power loss.
+    #[must_use]
+    pub fn durable_position(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// [`write_out`](Self::write_out) of everything completed until now.
+    ///
+    /// # Errors
+    /// As [`write_out`](Self::write_out).
+    pub fn write_out_all(&self) -> Result<()> {
+        if self.survives_kill {
+            self.check()
+        } else {
+            self.write_out_to(self.completed.load(Ordering::Acquire))
+        }
+    }
+
+    /// A place at or before which the next frame cannot begin, and behind which none reserved so far lies. Exact only under the lock that orders commits.
+    #[must_use]
+    pub fn next_lsn(&self) -> Lsn {
+        let sequencer = self.sequencer.lock();
+        match (&sequencer.active, sequencer.prepared.front()) {
+            (Some((segment, offset)), _) => Lsn::new(segment.id, *offset),
+            (None, Some(next)) => Lsn::new(next.id, crate::format::FIRST_FRAME_OFFSET),
+            // Between a seal and a segment yet to be prepared: behind everything there is.
+            (None, None) => self.end(),
+        }
+    }
+
+    /// Ids of all segments that commits can have gone to, in order; no I/O.
+    #[must_use]
+    pub fn segment_ids(&self) -> Vec<SegmentId> {
+        let prepared: Vec<SegmentId> = self
+            .sequencer
+            .lock()
+            .prepared
+            .iter()
+            .map(|segment| segment.id)
+            .collect();
+        self.table
+            .load()
+            .iter()
+            .map(|segment| segment.id)
+            .filter(|id| !prepared.contains(id))
+            .collect()
+    }
+}

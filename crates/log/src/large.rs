@@ -3,7 +3,6 @@
 //! Everything but the block with the frame header is written before the frame gets its place, so that running out of space harms nothing and others commit meanwhile. As
 //! segment ids must grow along the stream, no other segment can be prepared until the frame has its place; commits that fill the active segment and the prepared one wait.
 
-use crate::aligned::AlignedBuffer;
 use crate::append::{Reservation, Space, WaitReason, seal_frame};
 use crate::builder::FrameBuilder;
 use crate::format::frame::{FRAME_HEADER_BYTES, TRAILER_BYTES};
@@ -13,6 +12,7 @@ use crate::log::Log;
 use crate::prepare::PrepareState;
 use crate::segment::Segment;
 use glintdb_core::{Error, Result, SeqNum};
+use glintdb_flash::AlignedBuffer;
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -59,6 +59,7 @@ impl Log {
                 frame.frame_bytes()
             )));
         };
+        let header_block = AlignedBuffer::zeroed(BLOCK_BYTES as usize)?;
         let mut prepare = self.prepare.lock();
         self.check()?;
         let base_before = prepare.base_next;
@@ -72,7 +73,7 @@ impl Log {
             prepare,
             segment: Arc::new(segment),
             next: Arc::new(next),
-            header_block: AlignedBuffer::new(BLOCK_BYTES as usize),
+            header_block,
             bytes,
             end: FIRST_FRAME_OFFSET + bytes,
             placed: false,
@@ -140,12 +141,12 @@ impl Log {
         self.copy_control(reservation);
         let seed = large.segment.stream().seed;
         frame.seal_header(seed, reservation.offset, seqno, durable);
-        large.header_block.bytes_mut()[..FRAME_HEADER_BYTES]
+        large.header_block.as_mut_slice()[..FRAME_HEADER_BYTES]
             .copy_from_slice(&frame.meta[..FRAME_HEADER_BYTES]);
         large
             .segment
             .written_file()
-            .write_at(u64::from(reservation.offset), large.header_block.bytes())
+            .write_at(u64::from(reservation.offset), large.header_block.as_slice())
             .map_err(|error| self.poison(error.context("write the log")))?;
         Ok(())
     }
@@ -180,17 +181,17 @@ impl LargeFrame<'_> {
             out[filled..].fill(0);
             filled
         };
-        fill(self.header_block.bytes_mut());
+        fill(self.header_block.as_mut_slice());
         let file = self.segment.written_file();
-        let mut chunk = AlignedBuffer::new(CHUNK_BYTES);
+        let mut chunk = AlignedBuffer::zeroed(CHUNK_BYTES)?;
         let mut offset = HEADER_BLOCK_END;
         loop {
-            let filled = fill(chunk.bytes_mut());
+            let filled = fill(chunk.as_mut_slice());
             if filled == 0 {
                 return Ok(());
             }
             let whole = block_up(filled as u64);
-            file.write_at(offset, &chunk.bytes()[..whole as usize])?;
+            file.write_at(offset, &chunk.as_slice()[..whole as usize])?;
             self.log
                 .counters
                 .written_bytes

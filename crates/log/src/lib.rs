@@ -20,7 +20,6 @@
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
-mod aligned;
 mod append;
 mod builder;
 mod dump;

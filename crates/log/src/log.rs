@@ -170,13 +170,7 @@ impl Log {
         let mut prepare = PrepareState::new(0);
         let setup = LogSetup { options, ..setup };
         let first = prepare.create_stream_segment(&setup)?;
-        Ok(Log::start(
-            setup,
-            ring,
-            prepare,
-            first,
-            SegmentTable::default(),
-        ))
+        Log::start(setup, ring, prepare, first, SegmentTable::default())
     }
 
     /// A running log that goes on in the empty segment `first`.
@@ -186,9 +180,9 @@ impl Log {
         prepare: PrepareState,
         first: Arc<Segment>,
         older: SegmentTable,
-    ) -> Log {
+    ) -> Result<Log> {
         let start = first.stream().first_position();
-        Log {
+        Ok(Log {
             ring_bytes: ring.len() as u64,
             survives_kill: ring.survives_kill(),
             ring,
@@ -196,7 +190,7 @@ impl Log {
             sequencer: Mutex::new(Sequencer::new(Arc::clone(&first))),
             prepare: Mutex::new(prepare),
             prepare_wanted: AtomicBool::new(true),
-            spill: Mutex::new(SpillState::new(first)),
+            spill: Mutex::new(SpillState::new(first)?),
             sync: SyncState::default(),
             doomed: Mutex::new(Vec::new()),
             completed: AtomicU64::new(start),
@@ -210,7 +204,7 @@ impl Log {
             progress_waiters: AtomicUsize::new(0),
             counters: Counters::default(),
             setup,
-        }
+        })
     }
 
     /// Whether a frame of `frame_bytes` must go round the ring: [`prepare_large`](Self::prepare_large) then, not [`reserve`](Self::reserve).

@@ -404,7 +404,7 @@ fn finish(
         .into_iter()
         .map(|id| Arc::new(Segment::found(id)))
         .collect();
-    let log = Log::start(setup, ring, prepare, first, SegmentTable::new(older));
+    let log = Log::start(setup, ring, prepare, first, SegmentTable::new(older))?;
     Ok((log, recovered))
 }
 

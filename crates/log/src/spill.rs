@@ -3,13 +3,13 @@
 //! Whole blocks go once, straight from the ring's memory. A block that is not full yet is only written when somebody needs it in the segment now (`sync`, a ring that does
 //! not survive a kill), from a copy whose rest is zero, and again when it is full; what it held before is the same in both, so tearing the second write harms nothing.
 
-use crate::aligned::AlignedBuffer;
 use crate::format::frame::FRAME_HEADER_BYTES;
 use crate::format::segment::SegmentKind;
 use crate::format::{BLOCK_BYTES, block_down, block_up};
 use crate::log::Log;
 use crate::segment::Segment;
 use glintdb_core::{Result, SegmentId};
+use glintdb_flash::AlignedBuffer;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,9 +49,9 @@ pub(crate) struct SpillState {
 }
 
 impl SpillState {
-    pub(crate) fn new(first: Arc<Segment>) -> Self {
+    pub(crate) fn new(first: Arc<Segment>) -> Result<Self> {
         let start = first.stream().first_position();
-        SpillState {
+        Ok(SpillState {
             position: start,
             written: start,
             reclaim_position: start,
@@ -60,8 +60,8 @@ impl SpillState {
             unreclaimed: VecDeque::from([Arc::clone(&first)]),
             current: Some(first),
             unsynced: Vec::new(),
-            scratch: AlignedBuffer::new(BLOCK_BYTES as usize),
-        }
+            scratch: AlignedBuffer::zeroed(BLOCK_BYTES as usize)?,
+        })
     }
 
     pub(crate) fn written(&self) -> u64 {
@@ -181,10 +181,10 @@ impl Log {
         if !small || sealed || state.zeroed > start || start == end {
             return Ok(());
         }
-        let zeros = AlignedBuffer::new((end - start) as usize);
+        let zeros = AlignedBuffer::zeroed((end - start) as usize)?;
         segment
             .written_file()
-            .write_at(start - stream.base, zeros.bytes())
+            .write_at(start - stream.base, zeros.as_slice())
             .map_err(|error| self.poison(error.context("write the log")))?;
         state.zeroed = end;
         self.counters
@@ -228,7 +228,7 @@ impl Log {
     fn write_partial(&self, state: &mut SpillState, segment: &Segment, exact: u64) -> Result<()> {
         let at = (state.position % self.ring_bytes) as usize;
         let filled = (exact - state.position) as usize;
-        let block = state.scratch.bytes_mut();
+        let block = state.scratch.as_mut_slice();
         block.fill(0);
         let Some(front) = block.get_mut(..filled) else {
             unreachable!("whole blocks were written before")
@@ -237,7 +237,7 @@ impl Log {
         let offset = state.position - segment.stream().base;
         segment
             .written_file()
-            .write_at(offset, state.scratch.bytes())?;
+            .write_at(offset, state.scratch.as_slice())?;
         state.written = exact;
         self.counters
             .written_bytes

@@ -9,6 +9,7 @@
 mod append;
 mod crash;
 mod golden;
+mod hook;
 mod kill;
 mod properties;
 mod recovery;

@@ -1,4 +1,4 @@
-//! How fast compactions merge: nanoseconds an entry and MB/s of input, for small values and for pointers, on one thread.
+//! How fast compactions merge: nanoseconds an entry and MB/s of input, for small values and for pointers, on one thread; and what reads cost of what came out, cached.
 //!
 //! `cargo run --release -p glintdb-lsm --example compaction_bench [entries_per_run] [directory]`
 #![allow(
@@ -163,7 +163,7 @@ fn measure(
     let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
     let env = LsmEnv {
         volume: volume as Arc<dyn Volume>,
-        cache: Arc::new(Cache::new(64 << 20)),
+        cache: Arc::new(Cache::new(2 << 30)),
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db: DbId([1; 16]),
         numbers: Arc::new(Numbers::default()),
@@ -196,6 +196,9 @@ fn measure(
     for number in 2..2 + runs {
         flush(number, entries);
     }
+    if !sequential {
+        measure_reads(&lsm, entries * runs as usize);
+    }
     let bytes = lsm.view().stats().bytes;
     let ((seconds, cpu), read) = compact(&lsm);
     println!(
@@ -219,6 +222,54 @@ fn measure(
         "    walk of {count} entries: {:.0} ns of CPU an entry",
         timer.seconds().1 * 1e9 / count as f64
     );
+    if !sequential {
+        measure_reads(&lsm, entries * runs as usize);
+    }
+}
+
+/// CPU time of lookups of keys that are there, and of seeks with 50 steps, everything cached.
+fn measure_reads(lsm: &Lsm, entries: usize) {
+    const READS: usize = 200_000;
+    let view = lsm.view();
+    let all = keys(entries, 1, None);
+    let mut state = 5;
+    let picked: Vec<&[u8]> = (0..READS)
+        .map(|_| &all[random(&mut state) as usize % all.len()][..])
+        .collect();
+    for round in 0..2 {
+        let timer = Timer::start();
+        for key in &picked {
+            assert!(view.get(key).unwrap().is_some());
+        }
+        let get = timer.seconds().1;
+        let timer = Timer::start();
+        for keys in picked.chunks(64) {
+            for answer in view.get_batch(keys) {
+                assert!(answer.unwrap().is_some());
+            }
+        }
+        let batch = timer.seconds().1;
+        let timer = Timer::start();
+        for key in picked.iter().take(READS / 20) {
+            let from = Bound::Included(*key);
+            let mut cursor = view
+                .cursor(from, Bound::Unbounded, Direction::Forward)
+                .unwrap();
+            for _ in 0..50 {
+                cursor.advance().unwrap();
+            }
+        }
+        let seek = timer.seconds().1;
+        if round == 1 {
+            println!(
+                "    get {:.0} ns, in batches of 64 {:.0} ns, seek and 50 steps {:.0} ns of CPU ({} sources)",
+                get * 1e9 / READS as f64,
+                batch * 1e9 / READS as f64,
+                seek * 1e9 / (READS / 20) as f64,
+                view.stats().lookup_reads_max,
+            );
+        }
+    }
 }
 
 fn main() {

@@ -11,7 +11,7 @@
 
 use glintdb_core::{DbId, FileNumbers, KeyspaceId, Result, SeqNum};
 use glintdb_flash::{DirOptions, DirVolume};
-use glintdb_log::{FrameBuilder, Log, LogOptions, LogSetup, Reservation, Space};
+use glintdb_log::{FrameBuilder, Log, LogOptions, LogSetup, Lsn, Reservation, Space};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,7 +63,7 @@ fn main() {
     let sync = mode == "sync";
     std::fs::create_dir_all(dir).unwrap();
     let volume = DirVolume::open(std::path::Path::new(dir), DirOptions::default()).unwrap();
-    let log = Log::create(LogSetup {
+    let setup = LogSetup {
         volume,
         db: DbId([1; 16]),
         numbers: Arc::new(Numbers(AtomicU64::new(1))),
@@ -71,8 +71,8 @@ fn main() {
             ring_bytes: ring_mib << 20,
             ..LogOptions::default()
         },
-    })
-    .unwrap();
+    };
+    let log = Log::create(setup.clone()).unwrap();
     log.prepare_step(Space::Normal).unwrap();
     let sequencer = Mutex::new(0u64);
     let publisher = Publisher {
@@ -156,6 +156,16 @@ fn main() {
         at(0.99),
         at(0.999),
         at(1.0),
+    );
+    let from = Lsn::new(log.segments().unwrap()[0].id, 4096);
+    drop((log, publisher));
+    let start = Instant::now();
+    let (log, recovered) = Log::recover(setup, from, &[], &mut |_| Ok(()), &mut |_| {}).unwrap();
+    let elapsed = start.elapsed();
+    println!(
+        "recovered {} frames in {elapsed:?}, {:.0} MB/s",
+        recovered.frames,
+        stats.appended_bytes as f64 / elapsed.as_secs_f64() / 1e6
     );
     drop(log);
     std::fs::remove_dir_all(dir).unwrap();

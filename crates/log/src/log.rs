@@ -167,7 +167,7 @@ impl Log {
             setup.volume.remove_ring()?;
         }
         let ring = setup.volume.ring(options.ring_bytes)?;
-        let mut prepare = PrepareState::new(0);
+        let mut prepare = PrepareState::new(0, &*ring);
         let setup = LogSetup { options, ..setup };
         let first = prepare.create_stream_segment(&setup)?;
         Log::start(setup, ring, prepare, first, SegmentTable::default())

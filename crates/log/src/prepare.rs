@@ -8,7 +8,7 @@ use crate::format::segment::{SegmentHeader, SegmentKind};
 use crate::log::{Log, LogSetup};
 use crate::segment::Segment;
 use glintdb_core::{ErrorKind, FileId, Result, SegmentId};
-use glintdb_flash::{CreateOptions, Stream, VolumeFile};
+use glintdb_flash::{CreateOptions, Ring, Stream, VolumeFile};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -16,13 +16,16 @@ use std::sync::atomic::Ordering;
 pub(crate) struct PrepareState {
     /// Stream position where the next segment's file begins.
     pub(crate) base_next: u64,
+    /// Whether segments are written directly. Not where the ring does not survive a kill: every commit then writes to its segment, which only the page cache makes cheap.
+    direct: bool,
     reserve: Vec<FileId>,
 }
 
 impl PrepareState {
-    pub(crate) fn new(base_next: u64) -> Self {
+    pub(crate) fn new(base_next: u64, ring: &dyn Ring) -> Self {
         PrepareState {
             base_next,
+            direct: ring.survives_kill(),
             reserve: Vec::new(),
         }
     }
@@ -48,7 +51,7 @@ impl PrepareState {
             base: self.base_next,
             capacity,
         };
-        let file = create_file(setup, header.id.file(), capacity)?;
+        let file = create_file(setup, header.id.file(), capacity, self.direct)?;
         let written = file
             .write_at(0, &header.encode())
             .and_then(|()| file.sync())
@@ -99,18 +102,23 @@ impl PrepareState {
     fn refill(&mut self, setup: &LogSetup) -> Result<()> {
         while self.reserve.len() < setup.options.reserve_segments {
             let id = SegmentId(setup.numbers.next()?).file();
-            create_file(setup, id, setup.options.segment_bytes)?;
+            create_file(setup, id, setup.options.segment_bytes, self.direct)?;
             self.reserve.push(id);
         }
         Ok(())
     }
 }
 
-fn create_file(setup: &LogSetup, id: FileId, bytes: u64) -> Result<Arc<dyn VolumeFile>> {
+fn create_file(
+    setup: &LogSetup,
+    id: FileId,
+    bytes: u64,
+    direct: bool,
+) -> Result<Arc<dyn VolumeFile>> {
     let options = CreateOptions {
         stream: Stream::Log,
         reserve_bytes: bytes,
-        direct: true,
+        direct,
     };
     setup.volume.create(id, options)
 }

@@ -377,7 +377,7 @@ fn finish(
         file.sync()
             .map_err(|error| error.context(format!("sync log segment {}", header.id)))?;
     }
-    let mut prepare = PrepareState::new(last.base + last.capacity);
+    let mut prepare = PrepareState::new(last.base + last.capacity, &*ring);
     let first = prepare.create_stream_segment(&setup)?;
     let seed = FileSeed::new(setup.db, last.id.file());
     let end_position = last.base + u64::from(walk.end);

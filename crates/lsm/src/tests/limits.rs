@@ -393,3 +393,63 @@ fn cold_seek_reads_the_beginnings_of_all_sources_in_one_batch() {
         assert!((5..=8).contains(&(after.reads - before.reads)));
     }
 }
+
+/// A table in a gap between what level 0 holds may be on its way down in another compaction; until that one is applied, or given up, nothing may be laid over it.
+#[test]
+fn level_0_is_not_merged_over_a_table_that_another_compaction_has() {
+    for give_up in [true, false] {
+        let mut harness = Harness::new(LsmOptions {
+            size_ratio: 4,
+            base_level_bytes: 160 << 10,
+            ..small_options()
+        });
+        for part in 0..12 {
+            load(&mut harness, part * 100, 100, 200);
+            harness.settle();
+        }
+        let view = harness.lsm.view_for_tests();
+        let base = view.levels.first_level().unwrap();
+        let tables = &view.levels.level(base).slots;
+        assert!(
+            base < 6 && tables.len() >= 3,
+            "{} tables at L{base}",
+            tables.len()
+        );
+        let [left, gap, right] = [&tables[0], &tables[1], &tables[2]];
+        let (lower, upper) = (&gap.meta().smallest, &gap.meta().largest);
+        let mut downwards = harness
+            .lsm
+            .pick_full_compaction(Bound::Included(lower), Bound::Included(upper))
+            .unwrap();
+        // Level 0 gets the last key before the gap and the first one behind it.
+        for key in [&left.meta().largest, &right.meta().smallest] {
+            harness.seqno += 1;
+            let (seqno, value) = (
+                SeqNum(harness.seqno),
+                EntryValue::Inline(Bytes::from_static(b"new")),
+            );
+            harness.model.put(key.clone(), seqno, value.clone());
+            let mut run = VecRun {
+                entries: vec![(key.clone(), seqno, value)],
+                ..VecRun::default()
+            };
+            let change = harness.lsm.write_run(&mut run).unwrap();
+            harness.apply(&change);
+        }
+        let level0 = harness.lsm.pick_job().unwrap();
+        assert_eq!(level0.name(), format!("compaction L0->L{base}"));
+        harness.finish(level0);
+        let change = loop {
+            if let JobStep::Done(change) = downwards.step().unwrap() {
+                break change;
+            }
+        };
+        if give_up {
+            harness.lsm.abandon(change);
+        } else {
+            harness.apply(&change);
+        }
+        harness.settle();
+        harness.check(&mut Random(1));
+    }
+}

@@ -1,0 +1,309 @@
+//! The command line. Doc comments here are the texts of `--help`.
+
+use crate::exit;
+use crate::format::Format;
+use clap::{Args, Parser, Subcommand};
+use glintdb::Durability;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  glintdb serve                                  a Redis-protocol server on 127.0.0.1:6380, data in ./data
+  glintdb put greeting hello                     write one record into ./data
+  glintdb get greeting                           read it back
+  glintdb scan --prefix user: --limit 10         the first ten records whose keys begin with `user:`
+  glintdb import records.jsonl                   one {\"key\":…,\"value\":…} a line
+  apt-cache dumpavail | glintdb import --format dpkg -
+                                                 a Debian package index, one record a package
+  glintdb check                                  read and verify every byte
+  glintdb stats --json                           figures for a program";
+
+/// A crash-safe key-value store shaped for flash.
+///
+/// A database is a directory (`--dir`, ./data where nothing is said). Only one process opens it at a time: stop the server before using the other commands.
+#[derive(Debug, Parser)]
+#[command(name = "glintdb", version, after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Print the value of a key.
+    Get(Get),
+    /// Write a record.
+    Put(Put),
+    /// Delete a key, or every key with a prefix.
+    Delete(Delete),
+    /// List records in the order of their keys.
+    Scan(Scan),
+    /// Read records from a file or standard input into a keyspace.
+    #[command(after_help = IMPORT_HELP)]
+    Import(Import),
+    /// Write the records of a keyspace to a file or standard output.
+    Export(Export),
+    /// List the keyspaces, create one or drop one.
+    Keyspaces(Keyspaces),
+    /// Show the engine's figures: memory, log, levels, waits, bytes.
+    Stats(Figures),
+    /// Read and verify every byte; says what is wrong and where, and ends with code 1 then.
+    Check(Figures),
+    /// Show a log segment, a table or a manifest in readable form, without replaying or changing anything.
+    Dump(Dump),
+    /// Merge everything down: deleted and overwritten records give their space back.
+    Compact(Compact),
+    /// Copy the database as it is now into a new directory, which opens as a database.
+    Checkpoint(Checkpoint),
+}
+
+const IMPORT_HELP: &str = "\
+Formats:
+  jsonl   a JSON object a line: {\"key\":\"…\",\"value\":\"…\"}; `key_base64`, `value_base64` for what is not UTF-8
+  binary  key length (u32, little-endian), key, value length (u32, little-endian), value; and so on
+  dpkg    stanzas of a Debian package index separated by empty lines; the key is the field `Package`, the value the whole stanza
+
+With --acknowledge a line `acknowledged N` on standard output follows each batch: the first N records of the input are then kept at the durability asked for.
+
+Examples:
+  glintdb import --dir ./data records.jsonl
+  apt-cache dumpavail | glintdb import --format dpkg -
+  glintdb export --format binary - | glintdb import --dir ./copy --format binary -";
+
+/// Which database.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// The database's directory.
+    #[arg(long, value_name = "DIR", default_value = "./data")]
+    pub(crate) dir: PathBuf,
+    /// Memory for everything the engine keeps, in MiB [default: a quarter of the machine's, 1024 at most].
+    #[arg(long, value_name = "MIB")]
+    pub(crate) memory_mb: Option<usize>,
+}
+
+/// Which keyspace of which database.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// The keyspace.
+    #[arg(long, short, value_name = "NAME", default_value = "default")]
+    pub(crate) keyspace: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// The key; `base64:…` for one that cannot be typed.
+    pub(crate) key: OsString,
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// No line end behind the value.
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Print key and value as a JSON object.
+    #[arg(long, conflicts_with = "raw")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Put {
+    /// The key; `base64:…` for one that cannot be typed.
+    pub(crate) key: OsString,
+    /// The value; `base64:…`, or `-` for standard input.
+    pub(crate) value: OsString,
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// What the write must survive before the command ends: `os` a kill of the process, `sync` a power cut.
+    #[arg(long, default_value = "sync")]
+    pub(crate) durability: Durability,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "what", required = true, multiple = false, args = ["key", "prefix"])]
+pub(crate) struct Delete {
+    /// The key; `base64:…` for one that cannot be typed. A key that is not there is no error.
+    pub(crate) key: Option<OsString>,
+    /// Delete every key that begins with this.
+    #[arg(long)]
+    pub(crate) prefix: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// What the deletion must survive before the command ends: `os` a kill of the process, `sync` a power cut.
+    #[arg(long, default_value = "sync")]
+    pub(crate) durability: Durability,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Scan {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Only keys that begin with this.
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    pub(crate) prefix: Option<OsString>,
+    /// The first key (included).
+    #[arg(long, value_name = "KEY")]
+    pub(crate) from: Option<OsString>,
+    /// The end (not included).
+    #[arg(long, value_name = "KEY")]
+    pub(crate) to: Option<OsString>,
+    /// From the last key to the first.
+    #[arg(long)]
+    pub(crate) reverse: bool,
+    /// At most so many records.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// Keys without their values (which are then not read).
+    #[arg(long)]
+    pub(crate) keys_only: bool,
+    /// Only the number of records.
+    #[arg(long, conflicts_with = "keys_only")]
+    pub(crate) count: bool,
+    /// A JSON object a record.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// The file; `-` for standard input.
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// How the input is written.
+    #[arg(long, value_enum, default_value_t = Format::Jsonl)]
+    pub(crate) format: Format,
+    /// Put this before every key.
+    #[arg(long, default_value = "")]
+    pub(crate) key_prefix: OsString,
+    /// Records a batch; a batch is written whole or not at all. It ends earlier when it holds 1 MiB.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) batch_records: u64,
+    /// What an acknowledged batch survives: `os` a kill of the process, `sync` a power cut, `buffered` nothing before the end of the import.
+    #[arg(long, default_value = "os")]
+    pub(crate) durability: Durability,
+    /// Print `acknowledged N` after each batch.
+    #[arg(long)]
+    pub(crate) acknowledge: bool,
+    /// Print the closing figures as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// No progress bar.
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// The file (must not exist); `-` for standard output.
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// How to write it.
+    #[arg(long, value_enum, default_value_t = Format::Jsonl)]
+    pub(crate) format: Format,
+    /// Only keys that begin with this.
+    #[arg(long)]
+    pub(crate) prefix: Option<OsString>,
+    /// No progress bar.
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Keyspaces {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Create a keyspace of this name.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) create: Option<String>,
+    /// Drop the keyspace of this name, with everything in it.
+    #[arg(long, value_name = "NAME", conflicts_with = "create")]
+    pub(crate) drop: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Figures {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Dump {
+    /// A file of a database (`data/log-….glint`, `data/table-….glint`, `data/manifest-….glint`); or the directory, for the list of them.
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Compact {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Only this keyspace.
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) keyspace: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Checkpoint {
+    /// The new directory; it must not exist.
+    pub(crate) to: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Arguments;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    /// `docs/cli.md`, made from the texts of `--help`.
+    fn page() -> String {
+        let mut page = String::from(
+            "# The `glintdb` program\n\nMade from the texts of `--help`; a test holds it to them (`GLINTDB_BLESS=1 cargo test -p glintdb-cli` writes it anew).\n",
+        );
+        let mut command = Arguments::command().term_width(0);
+        command.build();
+        let mut add = |title: &str, help: String| {
+            let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+            page += &format!(
+                "\n## {title}\n\n```text\n{}\n```\n",
+                help.join("\n").trim_end()
+            );
+        };
+        add("glintdb", command.render_long_help().to_string());
+        for subcommand in command.get_subcommands_mut() {
+            let name = subcommand.get_name().to_string();
+            if name != "help" {
+                add(
+                    &format!("glintdb {name}"),
+                    subcommand.render_long_help().to_string(),
+                );
+            }
+        }
+        page
+    }
+
+    #[test]
+    fn the_page_in_docs_says_what_help_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
+        if std::env::var_os("GLINTDB_BLESS").is_some() {
+            std::fs::write(path, page()).expect("docs/cli.md can be written");
+        }
+        let written = std::fs::read_to_string(path).expect("docs/cli.md is there");
+        assert!(
+            written == page(),
+            "docs/cli.md is not what --help says; GLINTDB_BLESS=1 writes it anew"
+        );
+    }
+}

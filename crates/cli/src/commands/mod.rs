@@ -1,0 +1,48 @@
+//! The commands, one file each (the one-liners here).
+
+mod check;
+mod dump;
+mod export;
+mod import;
+mod keyspaces;
+mod records;
+mod stats;
+
+use crate::args::{Checkpoint, Command, Compact};
+use crate::exit::Failure;
+use crate::open::{self, Missing};
+use crate::output;
+use glintdb::Durability;
+
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Get(arguments) => records::get(&arguments),
+        Command::Put(arguments) => records::put(&arguments),
+        Command::Delete(arguments) => records::delete(&arguments),
+        Command::Scan(arguments) => records::scan(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
+        Command::Export(arguments) => export::run(&arguments),
+        Command::Keyspaces(arguments) => keyspaces::run(&arguments),
+        Command::Stats(arguments) => stats::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Dump(arguments) => dump::run(&arguments),
+        Command::Compact(arguments) => compact(&arguments),
+        Command::Checkpoint(arguments) => checkpoint(&arguments),
+    }
+}
+
+fn compact(arguments: &Compact) -> Result<(), Failure> {
+    let db = open::database(&arguments.place, Durability::Os, Missing::Refuse)?;
+    match &arguments.keyspace {
+        Some(name) => db.keyspace(name)?.compact()?,
+        None => db.compact()?,
+    }
+    Ok(db.close()?)
+}
+
+fn checkpoint(arguments: &Checkpoint) -> Result<(), Failure> {
+    let db = open::database(&arguments.place, Durability::Os, Missing::Refuse)?;
+    db.checkpoint(&arguments.to)?;
+    output::line(&format!("checkpoint in {}", arguments.to.display()))?;
+    Ok(db.close()?)
+}

@@ -1,0 +1,169 @@
+//! `get`, `put`, `delete`, `scan`.
+
+use crate::args::{Delete, Get, Put, Scan};
+use crate::exit::Failure;
+use crate::{open, output};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use glintdb::{Iter, Keyspace};
+use std::ffi::OsStr;
+use std::io::Read;
+use std::ops::Bound;
+use std::os::unix::ffi::OsStrExt;
+
+/// A key or value from the command line: its bytes, or what `base64:…` stands for.
+fn typed(argument: &OsStr) -> Result<Vec<u8>, Failure> {
+    let bytes = argument.as_bytes();
+    match bytes.strip_prefix(b"base64:") {
+        Some(encoded) => STANDARD.decode(encoded).map_err(|error| {
+            Failure::Usage(format!(
+                "`{}` is not base64: {error}",
+                argument.to_string_lossy()
+            ))
+        }),
+        None => Ok(bytes.to_vec()),
+    }
+}
+
+pub(crate) fn typed_option(argument: Option<&OsStr>) -> Result<Option<Vec<u8>>, Failure> {
+    argument.map(typed).transpose()
+}
+
+pub(super) fn get(arguments: &Get) -> Result<(), Failure> {
+    let key = typed(&arguments.key)?;
+    let Some(value) = open::keyspace(&arguments.target)?.get(&key)? else {
+        output::note(&format!("no such key: {}", output::printable(&key)));
+        return Err(Failure::Negative);
+    };
+    if arguments.json {
+        return output::line(&output::record(&key, Some(&value)).to_string());
+    }
+    output::bytes(&value)?;
+    if arguments.raw {
+        Ok(())
+    } else {
+        output::bytes(b"\n")
+    }
+}
+
+pub(super) fn put(arguments: &Put) -> Result<(), Failure> {
+    let key = typed(&arguments.key)?;
+    let value = if arguments.value.as_bytes() == b"-" {
+        let mut value = Vec::new();
+        std::io::stdin()
+            .lock()
+            .read_to_end(&mut value)
+            .map_err(|error| Failure::Io("cannot read standard input".into(), error))?;
+        value
+    } else {
+        typed(&arguments.value)?
+    };
+    let keyspace = open::keyspace_to_write(&arguments.target, arguments.durability)?;
+    keyspace.put_with(&key, &value, arguments.durability)?;
+    close(keyspace)
+}
+
+pub(super) fn delete(arguments: &Delete) -> Result<(), Failure> {
+    let key = typed_option(arguments.key.as_deref())?;
+    let prefix = typed_option(arguments.prefix.as_deref())?;
+    let keyspace = open::keyspace(&arguments.target)?;
+    if let Some(key) = key {
+        keyspace.delete(&key)?;
+    }
+    if let Some(prefix) = prefix {
+        let end = match glintdb_core::key::prefix_end(&prefix) {
+            Some(end) => Bound::Excluded(end.to_vec()),
+            None => Bound::Unbounded,
+        };
+        keyspace.delete_range((Bound::Included(prefix), end))?;
+    }
+    keyspace.db().flush_log(arguments.durability)?;
+    close(keyspace)
+}
+
+fn close(keyspace: Keyspace) -> Result<(), Failure> {
+    let db = keyspace.db();
+    drop(keyspace);
+    Ok(db.close()?)
+}
+
+/// The records that the bounds of the command line ask for.
+fn bounded(keyspace: &Keyspace, arguments: &Scan) -> Result<Iter, Failure> {
+    if let Some(prefix) = typed_option(arguments.prefix.as_deref())? {
+        return Ok(keyspace.prefix(prefix));
+    }
+    let from = typed_option(arguments.from.as_deref())?;
+    let to = typed_option(arguments.to.as_deref())?;
+    let lower = from.map_or(Bound::Unbounded, Bound::Included);
+    let upper = to.map_or(Bound::Unbounded, Bound::Excluded);
+    Ok(keyspace.range((lower, upper)))
+}
+
+/// One of two directions over the same iterator.
+fn directed<'a, I: DoubleEndedIterator + 'a>(
+    iterator: I,
+    reverse: bool,
+) -> Box<dyn Iterator<Item = I::Item> + 'a> {
+    if reverse {
+        Box::new(iterator.rev())
+    } else {
+        Box::new(iterator)
+    }
+}
+
+pub(super) fn scan(arguments: &Scan) -> Result<(), Failure> {
+    let keyspace = open::keyspace(&arguments.target)?;
+    let records = bounded(&keyspace, arguments)?;
+    let limit = arguments.limit.unwrap_or(usize::MAX);
+    let mut out = Out::new();
+    if arguments.count || arguments.keys_only {
+        let mut count = 0_u64;
+        for key in directed(records.keys(), arguments.reverse).take(limit) {
+            let key = key?;
+            count += 1;
+            if arguments.keys_only && arguments.json {
+                out.line(&output::record(&key, None).to_string())?;
+            } else if arguments.keys_only {
+                out.line(&output::printable(&key))?;
+            }
+        }
+        if arguments.count && arguments.json {
+            out.line(&serde_json::json!({ "count": count }).to_string())?;
+        } else if arguments.count {
+            out.line(&count.to_string())?;
+        }
+    } else {
+        for record in directed(records, arguments.reverse).take(limit) {
+            let (key, value) = record?;
+            if arguments.json {
+                out.line(&output::record(&key, Some(&value)).to_string())?;
+            } else {
+                out.line(&format!(
+                    "{}\t{}",
+                    output::printable(&key),
+                    output::printable(&value)
+                ))?;
+            }
+        }
+    }
+    out.finish()
+}
+
+/// Standard output with a buffer: a scan prints many lines.
+struct Out(std::io::BufWriter<std::io::StdoutLock<'static>>);
+
+impl Out {
+    fn new() -> Self {
+        Out(std::io::BufWriter::new(std::io::stdout().lock()))
+    }
+
+    fn line(&mut self, text: &str) -> Result<(), Failure> {
+        use std::io::Write;
+        writeln!(self.0, "{text}").map_err(Failure::output)
+    }
+
+    fn finish(mut self) -> Result<(), Failure> {
+        use std::io::Write;
+        self.0.flush().map_err(Failure::output)
+    }
+}

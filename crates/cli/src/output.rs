@@ -1,0 +1,168 @@
+//! Everything the program prints goes through here, so that a closed pipe is no panic and binary keys do not wreck a terminal.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is the program's one way to the terminal"
+)]
+
+use crate::exit::Failure;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+use std::io::Write;
+
+/// One line on standard error.
+pub(crate) fn complain(line: &str) {
+    eprintln!("glintdb: {line}");
+}
+
+/// A note on standard error that is no failure.
+pub(crate) fn note(line: &str) {
+    eprintln!("{line}");
+}
+
+/// One line on standard output, at once.
+pub(crate) fn line(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .map_err(Failure::output)
+}
+
+/// Bytes on standard output, as they are.
+pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes)
+        .and_then(|()| out.flush())
+        .map_err(Failure::output)
+}
+
+/// A JSON document on standard output, indented.
+pub(crate) fn json(value: &Value) -> Result<(), Failure> {
+    line(&format!("{value:#}"))
+}
+
+/// Sets `name` to `bytes`: as a string where they are UTF-8, else `name_base64`.
+pub(crate) fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => object.insert(name.to_string(), text.into()),
+        Err(_) => object.insert(format!("{name}_base64"), STANDARD.encode(bytes).into()),
+    };
+}
+
+/// A record as JSON: `key` and `value`, or `key_base64` and `value_base64`.
+pub(crate) fn record(key: &[u8], value: Option<&[u8]>) -> Value {
+    let mut object = Map::new();
+    put_bytes(&mut object, "key", key);
+    if let Some(value) = value {
+        put_bytes(&mut object, "value", value);
+    }
+    Value::Object(object)
+}
+
+/// Bytes for a terminal: text as it is, control bytes and what is not UTF-8 as `\xNN`, a backslash as `\\`.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\\' => out.push_str("\\\\"),
+                '\n' => out.push_str("\\n"),
+                '\t' => out.push_str("\\t"),
+                c if c.is_control() => {
+                    let mut buffer = [0; 4];
+                    for byte in c.encode_utf8(&mut buffer).bytes() {
+                        out.push_str(&format!("\\x{byte:02x}"));
+                    }
+                }
+                c => out.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            out.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    out
+}
+
+/// Figures for people: a JSON document as indented lines `name: value`, numbers whose name ends in `_bytes` with a unit behind them.
+pub(crate) fn figures(value: &Value) -> String {
+    let mut out = String::new();
+    write_figures(&mut out, 0, value);
+    out
+}
+
+fn write_figures(out: &mut String, depth: usize, value: &Value) {
+    let indent = "  ".repeat(depth);
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                write_field(out, depth, name, field);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                write_field(out, depth, &format!("[{index}]"), item);
+            }
+        }
+        other => out.push_str(&format!("{indent}{other}\n")),
+    }
+}
+
+fn write_field(out: &mut String, depth: usize, name: &str, value: &Value) {
+    let indent = "  ".repeat(depth);
+    match value {
+        Value::Object(fields) if fields.is_empty() => {}
+        Value::Array(items) if items.is_empty() => out.push_str(&format!("{indent}{name}: none\n")),
+        Value::Object(_) | Value::Array(_) => {
+            out.push_str(&format!("{indent}{name}:\n"));
+            write_figures(out, depth + 1, value);
+        }
+        Value::Number(number) => {
+            let size = number.as_u64().filter(|_| name.contains("bytes"));
+            match size {
+                Some(size) if size >= 1024 => {
+                    out.push_str(&format!("{indent}{name}: {number} ({})\n", size_text(size)));
+                }
+                _ => out.push_str(&format!("{indent}{name}: {number}\n")),
+            }
+        }
+        Value::String(text) => out.push_str(&format!("{indent}{name}: {text}\n")),
+        other => out.push_str(&format!("{indent}{name}: {other}\n")),
+    }
+}
+
+/// `1536` as `1.5 KiB`.
+pub(crate) fn size_text(size: u64) -> String {
+    indicatif::BinaryBytes(size).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printable_escapes_what_a_terminal_would_act_on() {
+        assert_eq!(
+            printable(b"a\x1b[0m\\\xff\n\xc3\xa4"),
+            "a\\x1b[0m\\\\\\xff\\n\u{e4}"
+        );
+    }
+
+    #[test]
+    fn records_turn_to_base64_where_they_must() {
+        assert_eq!(
+            record(b"k", Some(b"\xff\xfe")).to_string(),
+            r#"{"key":"k","value_base64":"//4="}"#
+        );
+    }
+
+    #[test]
+    fn figures_are_indented_and_sizes_have_units() {
+        let value = serde_json::json!({"log": {"bytes": 2048, "segments": 2}, "waits": []});
+        assert_eq!(
+            figures(&value),
+            "log:\n  bytes: 2048 (2.00 KiB)\n  segments: 2\nwaits: none\n"
+        );
+    }
+}

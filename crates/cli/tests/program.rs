@@ -1,0 +1,369 @@
+//! The program as a user runs it: what it prints, what it leaves, how it ends.
+#![allow(clippy::unwrap_used, reason = "tests: what fails ends them")]
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs `glintdb` with these words and this standard input, in `dir`.
+fn run_with(dir: &Path, words: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_glintdb"))
+        .current_dir(dir)
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // A program that refuses its arguments does not read.
+    stdin.write_all(input).ok();
+    drop(stdin);
+    child.wait_with_output().unwrap()
+}
+
+fn run(dir: &Path, words: &[&str]) -> Output {
+    run_with(dir, words, b"")
+}
+
+/// Runs, expects success and gives standard output.
+fn ok(dir: &Path, words: &[&str]) -> String {
+    let output = run(dir, words);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Exit code and standard error.
+fn fails(dir: &Path, words: &[&str]) -> (i32, String) {
+    let output = run(dir, words);
+    let code = output.status.code().unwrap();
+    (code, String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn records_are_written_read_listed_and_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for (key, value) in [("user:1", "ada"), ("user:2", "grace"), ("zebra", "stripes")] {
+        ok(dir, &["put", key, value]);
+    }
+    assert_eq!(ok(dir, &["get", "user:1"]), "ada\n");
+    assert_eq!(ok(dir, &["get", "--raw", "user:2"]), "grace");
+    assert_eq!(
+        ok(dir, &["get", "--json", "zebra"]),
+        "{\"key\":\"zebra\",\"value\":\"stripes\"}\n"
+    );
+    assert_eq!(
+        ok(dir, &["scan"]),
+        "user:1\tada\nuser:2\tgrace\nzebra\tstripes\n"
+    );
+    assert_eq!(
+        ok(
+            dir,
+            &["scan", "--prefix", "user:", "--reverse", "--keys-only"]
+        ),
+        "user:2\nuser:1\n"
+    );
+    assert_eq!(
+        ok(dir, &["scan", "--from", "user:2", "--to", "zebra"]),
+        "user:2\tgrace\n"
+    );
+    assert_eq!(ok(dir, &["scan", "--count"]), "3\n");
+    assert_eq!(
+        ok(dir, &["scan", "--limit", "1", "--json"]),
+        "{\"key\":\"user:1\",\"value\":\"ada\"}\n"
+    );
+    ok(dir, &["delete", "user:1"]);
+    ok(dir, &["delete", "--prefix", "z"]);
+    assert_eq!(ok(dir, &["scan", "--keys-only"]), "user:2\n");
+}
+
+#[test]
+fn bytes_that_are_no_text_go_in_and_come_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    ok(dir, &["put", "base64:/wA=", "base64:gIE="]);
+    assert_eq!(ok(dir, &["scan"]), "\\xff\\x00\t\\x80\\x81\n");
+    assert_eq!(
+        ok(dir, &["get", "--json", "base64:/wA="]),
+        "{\"key_base64\":\"/wA=\",\"value_base64\":\"gIE=\"}\n"
+    );
+    let output = run_with(dir, &["put", "piped", "-"], b"from\0standard input");
+    assert!(output.status.success());
+    assert_eq!(
+        run(dir, &["get", "--raw", "piped"]).stdout,
+        b"from\0standard input"
+    );
+}
+
+#[test]
+fn what_is_exported_is_imported_again_in_both_formats() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let input: String = (0..2500)
+        .map(|n| format!("{{\"key\":\"k{n:05}\",\"value\":\"v{n}\"}}\n"))
+        .collect();
+    let odd = "{\"key_base64\":\"/w==\",\"value\":\"\"}\n";
+    std::fs::write(dir.join("in.jsonl"), format!("{input}{odd}")).unwrap();
+    let printed = ok(
+        dir,
+        &[
+            "import",
+            "in.jsonl",
+            "--acknowledge",
+            "--batch-records",
+            "1000",
+        ],
+    );
+    let acknowledged: Vec<&str> = printed
+        .lines()
+        .filter(|line| line.starts_with("acknowledged"))
+        .collect();
+    assert_eq!(
+        acknowledged,
+        [
+            "acknowledged 1000",
+            "acknowledged 2000",
+            "acknowledged 2501"
+        ]
+    );
+    assert_eq!(ok(dir, &["export", "-"]), format!("{input}{odd}"));
+    ok(dir, &["export", "--format", "binary", "out.bin"]);
+    ok(
+        dir,
+        &[
+            "import",
+            "--dir",
+            "copy",
+            "--format",
+            "binary",
+            "--keyspace",
+            "there",
+            "out.bin",
+        ],
+    );
+    assert_eq!(
+        ok(
+            dir,
+            &["export", "--dir", "copy", "--keyspace", "there", "-"]
+        ),
+        format!("{input}{odd}")
+    );
+    let (code, stderr) = fails(dir, &["export", "out.bin"]);
+    assert_eq!(
+        (code, stderr.lines().count()),
+        (5, 1),
+        "an existing file is not overwritten: {stderr}"
+    );
+}
+
+#[test]
+fn a_debian_index_is_imported_by_package() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = "Package: a\nVersion: 1\n\nPackage: b\nDescription: two\n lines\n";
+    let output = run_with(
+        dir.path(),
+        &[
+            "import",
+            "--format",
+            "dpkg",
+            "--key-prefix",
+            "pkg:",
+            "--json",
+            "-",
+        ],
+        index.as_bytes(),
+    );
+    assert!(output.status.success());
+    let figures: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(figures["records"], 2);
+    assert_eq!(
+        ok(dir.path(), &["get", "pkg:b"]),
+        "Package: b\nDescription: two\n lines\n"
+    );
+}
+
+#[test]
+fn bad_input_is_named_by_line_and_keeps_what_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = b"{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":\"2\"}\nnonsense\n";
+    let output = run_with(
+        dir.path(),
+        &["import", "--acknowledge", "--batch-records", "1", "-"],
+        input,
+    );
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("input line 3"));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "acknowledged 1\nacknowledged 2\n"
+    );
+    assert_eq!(ok(dir.path(), &["scan", "--count"]), "2\n");
+}
+
+#[test]
+fn keyspaces_are_created_listed_and_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    ok(dir, &["keyspaces", "--create", "logs"]);
+    ok(dir, &["put", "--keyspace", "logs", "a", "1"]);
+    let listed: serde_json::Value =
+        serde_json::from_str(&ok(dir, &["keyspaces", "--json"])).unwrap();
+    let names: Vec<_> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|space| space["name"].clone())
+        .collect();
+    assert_eq!(names, ["default", "logs"]);
+    assert_eq!(fails(dir, &["keyspaces", "--create", "logs"]).0, 2);
+    ok(dir, &["keyspaces", "--drop", "logs"]);
+    let (code, stderr) = fails(dir, &["get", "--keyspace", "logs", "a"]);
+    assert_eq!((code, stderr.lines().count()), (5, 1), "{stderr}");
+}
+
+#[test]
+fn stats_check_compact_and_checkpoint_work_on_a_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let input: String = (0..5000)
+        .map(|n| format!("{{\"key\":\"k{n:05}\",\"value\":\"v{n}\"}}\n"))
+        .collect();
+    let output = run_with(dir, &["import", "-"], input.as_bytes());
+    assert!(output.status.success());
+    let stats: serde_json::Value = serde_json::from_str(&ok(dir, &["stats", "--json"])).unwrap();
+    assert!(stats.is_object() && !ok(dir, &["stats"]).is_empty());
+    ok(dir, &["compact"]);
+    assert!(ok(dir, &["check"]).starts_with("clean: "));
+    let report: serde_json::Value = serde_json::from_str(&ok(dir, &["check", "--json"])).unwrap();
+    assert_eq!(report["clean"], true);
+    ok(dir, &["checkpoint", "copy"]);
+    assert_eq!(ok(dir, &["scan", "--dir", "copy", "--count"]), "5000\n");
+    assert_ne!(
+        fails(dir, &["checkpoint", "copy"]).0,
+        0,
+        "a checkpoint overwrites nothing"
+    );
+}
+
+#[test]
+fn dump_shows_every_file_of_a_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    ok(dir, &["put", "the-key", "the-value"]);
+    ok(dir, &["compact"]);
+    ok(dir, &["put", "another-key", "another-value"]);
+    let mut dumped = Vec::new();
+    for entry in std::fs::read_dir(dir.join("data")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.ends_with(".glint") && !name.starts_with("ring") {
+            let text = ok(dir, &["dump", path.to_str().unwrap()]);
+            assert!(!text.is_empty(), "{name}");
+            dumped.push(name.split('-').next().unwrap().to_string());
+        }
+    }
+    dumped.sort();
+    dumped.dedup();
+    assert!(dumped.contains(&"log".to_string()), "{dumped:?}");
+    let (code, stderr) = fails(dir, &["dump", "data/LOCK"]);
+    assert_eq!((code, stderr.lines().count()), (2, 1), "{stderr}");
+}
+
+#[test]
+fn exit_codes_are_those_of_the_help() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    assert_eq!(fails(dir, &["get", "key"]).0, 5, "no database");
+    assert!(!dir.join("data").exists(), "reading made a directory");
+    ok(dir, &["put", "key", "value"]);
+    assert_eq!(fails(dir, &["get", "other"]).0, 1);
+    assert_eq!(fails(dir, &["get"]).0, 2);
+    assert_eq!(fails(dir, &["no-such-command"]).0, 2);
+    assert_eq!(fails(dir, &["put", "key", "base64:%"]).0, 2);
+    let help = ok(dir, &["--help"]);
+    for part in ["Examples:", "Exit codes:", "glintdb serve", "glintdb check"] {
+        assert!(help.contains(part), "--help has no `{part}`");
+    }
+}
+
+#[test]
+fn a_database_in_use_is_locked() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = glintdb::Db::open(dir.path().join("data")).unwrap();
+    db.put("key", "value").unwrap();
+    let (code, stderr) = fails(dir.path(), &["get", "key"]);
+    assert_eq!((code, stderr.lines().count()), (3, 1), "{stderr}");
+    db.close().unwrap();
+    assert_eq!(ok(dir.path(), &["get", "key"]), "value\n");
+}
+
+#[test]
+fn check_names_what_is_damaged_and_ends_with_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let input: String = (0..5000)
+        .map(|n| format!("{{\"key\":\"k{n:05}\",\"value\":\"v{n}\"}}\n"))
+        .collect();
+    assert!(
+        run_with(dir, &["import", "-"], input.as_bytes())
+            .status
+            .success()
+    );
+    ok(dir, &["compact"]);
+    let table = std::fs::read_dir(dir.join("data"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| {
+            path.file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("table-")
+        })
+        .unwrap();
+    let mut bytes = std::fs::read(&table).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+    let name = table.file_name().unwrap().to_string_lossy().into_owned();
+    let output = run(dir, &["check"]);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(
+        printed.contains(&name) && printed.contains("NOT clean"),
+        "{printed}"
+    );
+    let output = run(dir, &["check", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["clean"], false);
+    assert!(
+        report["errors"][0]["file"]
+            .as_str()
+            .unwrap()
+            .contains(&name)
+    );
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let input: String = (0..20_000)
+        .map(|n| format!("{{\"key\":\"k{n:05}\",\"value\":\"{}\"}}\n", "v".repeat(50)))
+        .collect();
+    assert!(
+        run_with(dir.path(), &["import", "-"], input.as_bytes())
+            .status
+            .success()
+    );
+    let mut child = Command::new(env!("CARGO_BIN_EXE_glintdb"))
+        .current_dir(dir.path())
+        .arg("scan")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}

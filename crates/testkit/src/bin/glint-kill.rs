@@ -1,0 +1,136 @@
+//! The kill test as a program: `cargo xtask kill`. It starts itself again as the child that is killed.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a program for people, in real time"
+)]
+
+use glintdb_testkit::kill::parent::{self, Campaign};
+use glintdb_testkit::kill::{WRITERS, child};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+const HELP: &str = "\
+cargo xtask kill [--cycles N] [--seed S] [--dir DIR]
+
+Writers are killed with SIGKILL at random times; the database is opened and checked after each kill.
+  --cycles N   kills (200)
+  --seed S     what is written and how long children live (from the clock; printed)
+  --dir DIR    the database; a directory in shared memory, else in the temporary directory, where nothing is said";
+
+struct Arguments {
+    campaign: Campaign,
+    /// Commits done by each writer: this process is the child.
+    child: Option<Vec<u64>>,
+}
+
+fn parse() -> Result<Option<Arguments>, String> {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let shared = PathBuf::from("/dev/shm");
+    let place = if shared.is_dir() {
+        shared
+    } else {
+        std::env::temp_dir()
+    };
+    let mut campaign = Campaign {
+        cycles: 200,
+        seed: u64::from(now.subsec_nanos()),
+        dir: place.join(format!("glintdb-kill-{}", std::process::id())),
+    };
+    let mut child = None;
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        if word == "--help" || word == "-h" {
+            return Ok(None);
+        }
+        let value = words
+            .next()
+            .ok_or_else(|| format!("{word} needs a value\n\n{HELP}"))?;
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|_| format!("{word} {value}: not a number"))
+        };
+        match word.as_str() {
+            "--cycles" => campaign.cycles = number()?,
+            "--seed" => campaign.seed = number()?,
+            "--dir" => campaign.dir = PathBuf::from(&value),
+            "--child" => {
+                let done = value
+                    .split(',')
+                    .map(str::parse)
+                    .collect::<Result<Vec<u64>, _>>();
+                child = Some(done.map_err(|_| format!("--child {value}: not numbers"))?);
+            }
+            _ => return Err(format!("no option `{word}`\n\n{HELP}")),
+        }
+    }
+    Ok(Some(Arguments { campaign, child }))
+}
+
+fn campaign(campaign: &Campaign) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    parent::fresh(&campaign.dir)?;
+    println!(
+        "kill: {} cycles, {WRITERS} writers, seed {}, {}",
+        campaign.cycles,
+        campaign.seed,
+        campaign.dir.display()
+    );
+    let start = Instant::now();
+    let totals = parent::run(campaign, |done| {
+        let done: Vec<String> = done.iter().map(u64::to_string).collect();
+        let mut command = Command::new(&program);
+        command.args([
+            "--child",
+            &done.join(","),
+            "--seed",
+            &campaign.seed.to_string(),
+        ]);
+        command.arg("--dir").arg(&campaign.dir);
+        command
+    })?;
+    std::fs::remove_dir_all(&campaign.dir).map_err(|error| error.to_string())?;
+    println!(
+        "kill: {} kills ({} during recovery) in {:.0} s: {} commits acknowledged, none lost, no hole; {} in flight were kept; longest open {:.0} ms, largest database {:.1} MiB",
+        totals.kills,
+        totals.kills_in_recovery,
+        start.elapsed().as_secs_f64(),
+        totals.acknowledged,
+        totals.in_flight_kept,
+        totals.open_max.as_secs_f64() * 1e3,
+        totals.bytes_max as f64 / f64::from(1 << 20),
+    );
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let outcome = match parse() {
+        Ok(None) => {
+            println!("{HELP}");
+            Ok(())
+        }
+        Ok(Some(Arguments {
+            campaign,
+            child: Some(done),
+        })) => child::run(&campaign.dir, campaign.seed, &done),
+        Ok(Some(arguments)) => campaign(&arguments.campaign).map_err(|message| {
+            format!(
+                "{message}\n(the database is kept in {})",
+                arguments.campaign.dir.display()
+            )
+        }),
+        Err(message) => Err(message),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("glint-kill: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

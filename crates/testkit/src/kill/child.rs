@@ -1,0 +1,178 @@
+//! The process that is killed. Acknowledgements go to standard output, 12 bytes each (writer u32, commit u64, little-endian), in one `write` that a pipe does not tear.
+
+use super::work::{self, Commit, Way, Write};
+use super::{SPACES, WRITERS};
+use crate::rng::Rng;
+use glintdb::{Batch, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions};
+use std::io::Write as _;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// In place of a writer's number: the database is open.
+pub const READY: u32 = u32::MAX;
+/// Length of an acknowledgement.
+pub const ACKNOWLEDGEMENT_BYTES: usize = 12;
+
+/// Set by whoever fails first; the process then ends by itself, which the parent takes as a failure.
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+fn acknowledge(writer: u32, number: u64) -> std::io::Result<()> {
+    let mut bytes = [0; ACKNOWLEDGEMENT_BYTES];
+    bytes[..4].copy_from_slice(&writer.to_le_bytes());
+    bytes[4..].copy_from_slice(&number.to_le_bytes());
+    let mut out = std::io::stdout().lock();
+    out.write_all(&bytes)?;
+    out.flush()
+}
+
+/// Opens the database and writes until it is killed. Writer `w` goes on after commit `done[w]`.
+///
+/// # Errors
+/// A sentence: the database does not open, a commit fails, the reader saw half a batch.
+pub fn run(dir: &Path, seed: u64, done: &[u64]) -> Result<(), String> {
+    let db = super::open(dir).map_err(|error| format!("open: {error}"))?;
+    let spaces = SPACES.map(|name| db.keyspace_or_create(name, KeyspaceOptions::default()));
+    let [first, second] = spaces;
+    let spaces = [first.map_err(sentence)?, second.map_err(sentence)?];
+    acknowledge(READY, 0).map_err(|error| error.to_string())?;
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (writer, done) in (0..WRITERS).zip(done) {
+            let (db, spaces) = (&db, &spaces);
+            threads.push(scope.spawn(move || noted(write(db, spaces, seed, writer, *done))));
+        }
+        threads.push(scope.spawn(|| noted(read(&db, &spaces))));
+        threads.push(scope.spawn(|| noted(disturb(&db, seed ^ done.iter().sum::<u64>()))));
+        let panicked = |_| Err("a thread panicked".into());
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().unwrap_or_else(panicked))
+    })
+}
+
+fn sentence(error: Error) -> String {
+    error.to_string()
+}
+
+fn noted(outcome: Result<(), String>) -> Result<(), String> {
+    if outcome.is_err() {
+        FAILED.store(true, Ordering::Relaxed);
+    }
+    outcome
+}
+
+fn going_on() -> bool {
+    !FAILED.load(Ordering::Relaxed)
+}
+
+fn write(db: &Db, spaces: &[Keyspace; 2], seed: u64, writer: u32, done: u64) -> Result<(), String> {
+    let mut number = done;
+    while going_on() {
+        number += 1;
+        let commit = work::commit(seed, writer, number);
+        apply(db, spaces, &commit)
+            .map_err(|error| format!("writer {writer}, commit {number}: {error}"))?;
+        acknowledge(writer, number).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+fn apply(db: &Db, spaces: &[Keyspace; 2], commit: &Commit) -> Result<(), Error> {
+    let durability = if commit.sync {
+        Durability::Sync
+    } else {
+        Durability::Os
+    };
+    match (commit.way, commit.writes.first()) {
+        (Way::Single, Some(Write::Put(space, key, value))) => {
+            spaces[*space].put_with(key, value, durability)
+        }
+        (Way::Single, Some(Write::Delete(space, key))) if !commit.sync => {
+            spaces[*space].delete(key)
+        }
+        (Way::Transaction, _) => {
+            let mut transaction = db.transaction();
+            for write in &commit.writes {
+                match write {
+                    Write::Put(space, key, value) => {
+                        transaction.get(&spaces[*space], key)?;
+                        transaction.put(&spaces[*space], key, value)?;
+                    }
+                    Write::Delete(space, key) => transaction.delete(&spaces[*space], key)?,
+                    Write::DeleteRange(space, start, end) => {
+                        transaction.delete_range(&spaces[*space], half_open(start, end))?;
+                    }
+                }
+            }
+            transaction.commit()
+        }
+        _ => {
+            let mut batch = Batch::new();
+            for write in &commit.writes {
+                match write {
+                    Write::Put(space, key, value) => batch.put(&spaces[*space], key, value),
+                    Write::Delete(space, key) => batch.delete(&spaces[*space], key),
+                    Write::DeleteRange(space, start, end) => {
+                        batch.delete_range(&spaces[*space], half_open(start, end))
+                    }
+                };
+            }
+            db.write_with(batch, durability)
+        }
+    }
+}
+
+fn half_open(start: &[u8], end: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    (
+        Bound::Included(start.to_vec()),
+        Bound::Excluded(end.to_vec()),
+    )
+}
+
+/// Sees through snapshots that no batch is ever half there, and that a snapshot does not change.
+fn read(db: &Db, spaces: &[Keyspace; 2]) -> Result<(), String> {
+    while going_on() {
+        let snapshot = db.snapshot();
+        for writer in 0..WRITERS {
+            let key = work::pair_key(writer);
+            let seen = [0, 1, 0].map(|space: usize| snapshot.get(&spaces[space], &key));
+            match seen {
+                [Ok(one), Ok(two), Ok(again)] if one == two && one == again => {}
+                [Ok(one), Ok(two), Ok(again)] => {
+                    return Err(format!(
+                        "writer {writer}: a snapshot shows {one:?}, {two:?}, then {again:?}"
+                    ));
+                }
+                // With the little memory there is, a snapshot may be given up; the next one will do.
+                seen => {
+                    let errors = seen.into_iter().filter_map(Result::err);
+                    if let Some(error) = errors
+                        .into_iter()
+                        .find(|error| error.kind() != ErrorKind::SnapshotTooOld)
+                    {
+                        return Err(format!("writer {writer}: {error}"));
+                    }
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Flushes and compacts now and then, beside what the engine does by itself.
+fn disturb(db: &Db, seed: u64) -> Result<(), String> {
+    let mut rng = Rng::new(seed);
+    while going_on() {
+        std::thread::sleep(Duration::from_millis(5 + rng.below(120)));
+        match rng.below(6) {
+            0 => db.compact(),
+            1 => db.flush_log(Durability::Sync),
+            _ => db.flush(),
+        }
+        .map_err(|error| format!("flush or compact: {error}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! What GlintDB's tests share. One operation type for every layer: a [generator](operation::operations) makes sequences of [`Operation`]s, a
+//! [`Runner`] applies them to the engine and to the reference [`Model`](model::State) and compares everything that can be seen from outside; crashes are operations too.
+//!
+//! - [`model`]: the reference: ordered maps, one state a commit.
+//! - [`operation`]: operations, the keys and values they use, the generator.
+//! - [`options`]: option sets under which the same sequence must give the same answers.
+//! - [`place`]: where a test database lives: a directory, or a volume in memory that can lose power.
+//! - [`runner`]: applies and compares.
+//! - [`kill`]: processes that write and are killed; the program `glint-kill` runs it.
+//!
+//! Thread safety: none is needed but in [`kill`], which says so itself.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::missing_panics_doc,
+    reason = "test code: a failed expectation ends the test"
+)]
+
+pub mod kill;
+pub mod model;
+pub mod operation;
+pub mod options;
+pub mod place;
+pub mod rng;
+pub mod runner;
+
+pub use operation::Operation;
+pub use runner::Runner;

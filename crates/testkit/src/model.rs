@@ -1,0 +1,285 @@
+//! The reference: what a database holds is a map of keyspaces, each an ordered map; a commit makes a new [`State`] from the one before.
+//!
+//! Invariants: a state never changes once it is in a [`History`]; states share the keyspaces that a commit did not touch.
+
+use crate::operation::{Change, Range, Space, Write};
+use glintdb::Durability;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Records of a keyspace.
+pub type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Everything a database holds at one moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct State {
+    spaces: BTreeMap<Space, Arc<Records>>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let spaces = BTreeMap::from([(Space::DEFAULT, Arc::new(Records::new()))]);
+        State { spaces }
+    }
+}
+
+impl State {
+    /// The keyspaces there are.
+    pub fn spaces(&self) -> impl Iterator<Item = Space> + '_ {
+        self.spaces.keys().copied()
+    }
+
+    /// The records of a keyspace, if there is such a keyspace.
+    #[must_use]
+    pub fn records(&self, space: Space) -> Option<&Arc<Records>> {
+        self.spaces.get(&space)
+    }
+
+    /// The value of a key; `None` also where there is no such keyspace.
+    #[must_use]
+    pub fn get(&self, space: Space, key: &[u8]) -> Option<&[u8]> {
+        self.spaces.get(&space)?.get(key).map(Vec::as_slice)
+    }
+
+    /// The records in a range, in order.
+    #[must_use]
+    pub fn range(&self, space: Space, range: &Range) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let Some(records) = self.spaces.get(&space) else {
+            return Vec::new();
+        };
+        records
+            .iter()
+            .filter(|(key, _)| range.contains(key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    }
+
+    /// Applies the writes of one commit, in order. Keyspaces must be there.
+    pub fn apply(&mut self, writes: &[Write]) {
+        for write in writes {
+            let records = self.spaces.get_mut(&write.space);
+            let records = Arc::make_mut(records.expect("a write to a keyspace that is there"));
+            match &write.change {
+                Change::Put(key, value) => {
+                    records.insert(key.bytes(), value.bytes());
+                }
+                Change::Delete(key) => {
+                    records.remove(&key.bytes());
+                }
+                Change::DeleteRange(range) => records.retain(|key, _| !range.contains(key)),
+            }
+        }
+    }
+
+    /// Sets the records of a keyspace.
+    pub fn insert(&mut self, space: Space, records: Arc<Records>) {
+        self.spaces.insert(space, records);
+    }
+
+    /// Makes an empty keyspace.
+    pub fn create(&mut self, space: Space) {
+        self.spaces.insert(space, Arc::new(Records::new()));
+    }
+
+    /// Drops a keyspace.
+    pub fn drop_space(&mut self, space: Space) {
+        self.spaces.remove(&space);
+    }
+
+    /// Whether the value of any key in `range` differs from what it is in `other`.
+    #[must_use]
+    pub fn differs_in(&self, other: &State, space: Space, range: &Range) -> bool {
+        self.range(space, range) != other.range(space, range)
+    }
+
+    /// Says where two states differ first.
+    #[must_use]
+    pub fn difference(&self, other: &State) -> Option<String> {
+        let names = |state: &State| state.spaces.keys().copied().collect::<Vec<_>>();
+        if names(self) != names(other) {
+            return Some(format!(
+                "keyspaces {:?} against {:?}",
+                names(self),
+                names(other)
+            ));
+        }
+        for (space, records) in &self.spaces {
+            let others = &other.spaces[space];
+            let keys = records.keys().chain(others.keys());
+            for key in keys {
+                let (one, two) = (records.get(key), others.get(key));
+                if one != two {
+                    let length = |value: Option<&Vec<u8>>| value.map(Vec::len);
+                    return Some(format!(
+                        "{space:?} key {}: value of {:?} bytes against {:?} bytes",
+                        key.escape_ascii(),
+                        length(one),
+                        length(two)
+                    ));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The states since the last crash, in commit order, and how far they are durable.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// `states[0]` is where it began; one more a commit.
+    states: Vec<State>,
+    /// Index of the last state that survives a kill of the process.
+    kept_at_kill: usize,
+    /// Index of the last state that survives a power cut.
+    kept_at_power_cut: usize,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        History::starting(State::default())
+    }
+}
+
+impl History {
+    /// A history that begins with a state that is durable.
+    #[must_use]
+    pub fn starting(state: State) -> History {
+        History {
+            states: vec![state],
+            kept_at_kill: 0,
+            kept_at_power_cut: 0,
+        }
+    }
+
+    /// What the database holds now.
+    #[must_use]
+    pub fn now(&self) -> &State {
+        self.states.last().expect("never empty")
+    }
+
+    /// A commit is under way: until [`raise`](Self::raise) it may be kept or lost.
+    pub fn begin(&mut self, change: impl FnOnce(&mut State)) {
+        let mut state = self.now().clone();
+        change(&mut state);
+        self.states.push(state);
+    }
+
+    /// The newest commit was refused: it never was.
+    pub fn refuse(&mut self) {
+        assert!(self.states.len() > 1, "there is a commit to refuse");
+        self.states.pop();
+    }
+
+    /// Everything so far was acknowledged at this level: a level covers all commits before.
+    pub fn raise(&mut self, durability: Durability) {
+        let last = self.states.len() - 1;
+        if durability != Durability::Buffered {
+            self.kept_at_kill = last;
+        }
+        if durability == Durability::Sync {
+            self.kept_at_power_cut = last;
+        }
+    }
+
+    /// After a crash the database holds `found`, which must be one of the states that may be left; the history goes on from there. What a killed process left
+    /// may still be lost in a power cut.
+    ///
+    /// # Errors
+    /// A sentence, where it is none of them.
+    pub fn recover(&mut self, power_cut: bool, found: &State) -> Result<(), String> {
+        let first = if power_cut {
+            self.kept_at_power_cut
+        } else {
+            self.kept_at_kill
+        };
+        if let Some(index) = self.states.iter().rposition(|state| state == found) {
+            if index < first {
+                return Err(format!(
+                    "recovered state {index} of {}, but {first} was acknowledged: commits are lost",
+                    self.states.len() - 1
+                ));
+            }
+            self.states.truncate(index + 1);
+            self.kept_at_kill = index;
+            if power_cut {
+                self.kept_at_power_cut = index;
+            }
+            self.forget();
+            return Ok(());
+        }
+        let difference = found.difference(self.now()).unwrap_or_default();
+        Err(format!(
+            "recovered a state that never was: no prefix of the commits; against the newest: {difference}"
+        ))
+    }
+
+    /// Drops the states that no crash can bring back.
+    fn forget(&mut self) {
+        let unreachable = self.kept_at_power_cut.min(self.kept_at_kill);
+        self.states.drain(..unreachable);
+        self.kept_at_kill -= unreachable;
+        self.kept_at_power_cut -= unreachable;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::{Key, Value};
+
+    fn put(history: &mut History, key: u8, durability: Durability) {
+        let write = Write {
+            space: Space::DEFAULT,
+            change: Change::Put(
+                Key(key),
+                Value {
+                    length: 3,
+                    seed: key,
+                },
+            ),
+        };
+        history.begin(|state| state.apply(&[write]));
+        history.raise(durability);
+    }
+
+    #[test]
+    fn recovery_accepts_prefixes_with_everything_acknowledged_and_nothing_else() {
+        let mut history = History::default();
+        put(&mut history, 1, Durability::Sync);
+        put(&mut history, 2, Durability::Os);
+        put(&mut history, 3, Durability::Buffered);
+        let states = history.states.clone();
+        let recovers =
+            |power_cut, index: usize| history.clone().recover(power_cut, &states[index]).is_ok();
+        assert_eq!(
+            [0, 1, 2, 3].map(|index| recovers(false, index)),
+            [false, false, true, true]
+        );
+        assert_eq!(
+            [0, 1, 2, 3].map(|index| recovers(true, index)),
+            [false, true, true, true]
+        );
+        let mut hole = states[1].clone();
+        hole.apply(&[Write {
+            space: Space::DEFAULT,
+            change: Change::Put(Key(3), Value { length: 3, seed: 3 }),
+        }]);
+        assert!(
+            history.clone().recover(true, &hole).is_err(),
+            "a hole in the commit order"
+        );
+    }
+
+    #[test]
+    fn what_a_kill_left_may_still_be_lost_in_a_power_cut() {
+        let mut history = History::default();
+        put(&mut history, 1, Durability::Os);
+        put(&mut history, 2, Durability::Os);
+        let states = history.states.clone();
+        history.recover(false, &states[2]).unwrap();
+        assert!(history.clone().recover(true, &states[1]).is_ok());
+        assert!(history.clone().recover(false, &states[1]).is_err());
+        history.raise(Durability::Sync);
+        assert!(history.recover(true, &states[1]).is_err());
+    }
+}

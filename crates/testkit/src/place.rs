@@ -1,0 +1,93 @@
+//! Where a test database lives.
+
+use glintdb::{Db, Env, Options, Result};
+use glintdb_core::DbId;
+use glintdb_core::clock::Clock;
+use glintdb_flash::{CrashMode, Fault, FaultKind, MemVolume};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A place for one database.
+pub enum Place {
+    /// A directory. Crashes are closes there; the kill test kills real processes.
+    Directory(PathBuf),
+    /// A volume in memory, which loses what a kill or a power cut may lose.
+    Memory(Arc<MemVolume>),
+}
+
+/// A clock that moves when someone sleeps, and a microsecond a look.
+#[derive(Default)]
+pub struct TestClock(AtomicU64);
+
+impl Clock for TestClock {
+    fn monotonic(&self) -> Duration {
+        Duration::from_micros(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn wall(&self) -> Duration {
+        Duration::from_secs(1_700_000_000) + self.monotonic()
+    }
+
+    fn sleep(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.0.fetch_add(micros, Ordering::Relaxed);
+    }
+}
+
+impl Place {
+    /// An empty volume in memory.
+    #[must_use]
+    pub fn memory() -> Place {
+        Place::Memory(MemVolume::new())
+    }
+
+    /// Opens the database there.
+    ///
+    /// # Errors
+    /// Whatever the engine reports.
+    pub fn open(&self, options: Options) -> Result<Db> {
+        match self {
+            Place::Directory(dir) => options.open(dir),
+            Place::Memory(volume) => {
+                let env = Env {
+                    clock: Arc::new(TestClock::default()),
+                    db: DbId(*b"a test's own id."),
+                };
+                options.open_volume(Arc::clone(volume) as Arc<dyn glintdb_flash::Volume>, env)
+            }
+        }
+    }
+
+    /// The power goes after so many more operations of the volume. Nothing happens to a directory.
+    pub fn power_off_after(&self, operations: u64) {
+        if let Place::Memory(volume) = self {
+            volume.fail(Fault {
+                at_operation: volume.operation_count() + operations,
+                kind: FaultKind::PowerOff,
+                sticky: false,
+            });
+        }
+    }
+
+    /// What a crash now leaves, which the database there does not notice: drop it, then open the place that this returns.
+    #[must_use]
+    pub fn crashed(&self, power_cut: bool, seed: u64) -> Place {
+        match self {
+            Place::Directory(dir) => Place::Directory(dir.clone()),
+            Place::Memory(volume) if power_cut => Place::Memory(volume.crash(match seed % 4 {
+                0 => CrashMode::LoseUnsynced,
+                1 => CrashMode::KeepUnsynced,
+                _ => CrashMode::Random { seed },
+            })),
+            Place::Memory(volume) => Place::Memory(volume.kill()),
+        }
+    }
+
+    /// Whether [`crashed`](Self::crashed) loses anything.
+    #[must_use]
+    pub fn crashes(&self) -> bool {
+        matches!(self, Place::Memory(_))
+    }
+}

@@ -28,6 +28,24 @@ pub(crate) struct Sequencer {
     active: Arc<Generation>,
     /// Log bytes of the active generation.
     log_bytes: u64,
+    /// Counted here, where the lock is held anyway: shared counters would cost every commit a contended cache line each.
+    counts: Counts,
+}
+
+/// What was committed since open.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) commits: u64,
+    pub(crate) operations: u64,
+    pub(crate) user_bytes: u64,
+}
+
+impl Counts {
+    fn add(&mut self, batch: &Batch) {
+        self.commits += 1;
+        self.operations += batch.len() as u64;
+        self.user_bytes += batch.size_bytes() as u64;
+    }
 }
 
 impl Sequencer {
@@ -36,7 +54,13 @@ impl Sequencer {
             next: newest.next(),
             active,
             log_bytes: 0,
+            counts: Counts::default(),
         }
+    }
+
+    /// What was committed since open.
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// The newest number given out.
@@ -162,13 +186,6 @@ impl Engine {
         }
         batch.insert_into(&generation, seqno, batch.frame.pointers(&place));
         drop(generation);
-        self.counters.commits.fetch_add(1, Ordering::Relaxed);
-        self.counters
-            .operations
-            .fetch_add(batch.len() as u64, Ordering::Relaxed);
-        self.counters
-            .user_bytes
-            .fetch_add(batch.size_bytes() as u64, Ordering::Relaxed);
         self.pipeline
             .complete(seqno, place.end_position(), durability);
         self.pipeline
@@ -286,7 +303,6 @@ impl Engine {
                     continue;
                 }
             }
-            let start = self.log.next_lsn();
             let reserved = match &mut large {
                 Some(large) => self.log.reserve_large(large),
                 None => self.log.reserve(frame_bytes, space),
@@ -301,10 +317,11 @@ impl Engine {
                 }
             };
             if seal {
-                self.seal(&mut sequencer, start);
+                self.seal(&mut sequencer, place.lsn());
             }
             sequencer.next = seqno.next();
             sequencer.log_bytes += frame_bytes;
+            sequencer.counts.add(batch);
             return Ok(Numbered {
                 seqno,
                 place,

@@ -77,9 +77,6 @@ pub(crate) struct Engine {
 /// Counters since open.
 #[derive(Default)]
 pub(crate) struct Counters {
-    pub(crate) commits: AtomicU64,
-    pub(crate) operations: AtomicU64,
-    pub(crate) user_bytes: AtomicU64,
     pub(crate) conflicts: AtomicU64,
     pub(crate) snapshots_given_up: AtomicU64,
 }
@@ -365,6 +362,14 @@ impl Engine {
             if let Err(error) = self.log.delete(segment) {
                 self.note_background_error(&error);
             }
+        }
+    }
+
+    /// [`collect_garbage`](Self::collect_garbage) where a dead segment waits for its last reader.
+    pub(crate) fn collect_garbage_if_waiting(&self) {
+        let waiting = !self.version_lock.lock().dead.is_empty();
+        if waiting && !self.closing() {
+            self.collect_garbage();
         }
     }
 

@@ -49,15 +49,15 @@ impl Pins {
 
     /// Gives up the oldest pin that still holds a version; `false`: there is none.
     pub(crate) fn give_up_oldest(&self) -> bool {
-        let state = self.state.lock();
-        let oldest = state
+        // Dropped outside the lock, which a pin's own drop takes; a version's drop may remove files.
+        let pins: Vec<Arc<Pin>> = self
+            .state
+            .lock()
             .pins
             .values()
             .filter_map(Weak::upgrade)
-            .find(|pin| pin.version.load().is_some());
-        drop(state);
-        // Its version is dropped outside the lock: that may remove files.
-        oldest.is_some_and(|pin| pin.version.swap(None).is_some())
+            .collect();
+        pins.iter().any(|pin| pin.version.swap(None).is_some())
     }
 }
 
@@ -100,13 +100,10 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.handle
-            .engine
-            .pins
-            .state
-            .lock()
-            .pins
-            .remove(&self.number);
+        let engine = &self.handle.engine;
+        engine.pins.state.lock().pins.remove(&self.number);
+        self.version.store(None);
+        engine.collect_garbage_if_waiting();
     }
 }
 

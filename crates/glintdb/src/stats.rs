@@ -185,6 +185,7 @@ impl Engine {
                 }
             })
             .collect();
+        let counts = self.sequencer.lock().counts();
         let log_stats = self.log.stats();
         let log_bytes = self
             .log
@@ -208,9 +209,9 @@ impl Engine {
         let cache = self.cache.stats();
         Stats {
             seqno: self.pipeline.visible().0,
-            commits: load(&self.counters.commits),
-            operations: load(&self.counters.operations),
-            user_bytes: load(&self.counters.user_bytes),
+            commits: counts.commits,
+            operations: counts.operations,
+            user_bytes: counts.user_bytes,
             conflicts: load(&self.counters.conflicts),
             memory: MemoryStats {
                 budget_bytes: self.memory.total_bytes() as u64,

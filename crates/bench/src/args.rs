@@ -72,6 +72,9 @@ pub struct BenchArgs {
     /// Memory for everything the engine holds, MiB [default: the engine's]
     #[arg(long)]
     pub memory_mb: Option<u64>,
+    /// Print the engine's own statistics at the end
+    #[arg(long)]
+    pub engine_stats: bool,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
@@ -132,12 +135,14 @@ pub fn run_on(store: &dyn Store, args: &BenchArgs, out: &mut dyn Write) -> Resul
         reports.push(report);
     }
     let correct = reports.iter().all(Report::is_correct);
+    let engine_stats = args.engine_stats.then(|| store.describe()).flatten();
     if args.json {
         let object = serde_json::json!({
             "engine": store.engine(),
             "config": config,
             "correct": correct,
             "results": reports,
+            "engine_stats": engine_stats,
         });
         serde_json::to_writer_pretty(&mut *out, &object)?;
         writeln!(out)?;
@@ -148,6 +153,9 @@ pub fn run_on(store: &dyn Store, args: &BenchArgs, out: &mut dyn Write) -> Resul
              w-amp: bytes written per user byte; space: disk use per live user byte; \
              others: share of the machine that other processes took"
         )?;
+        if let Some(stats) = engine_stats {
+            writeln!(out, "{stats}")?;
+        }
     }
     Ok(correct)
 }

@@ -16,6 +16,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed test may panic"))]
 
 mod args;
+mod glint;
 pub mod keys;
 pub mod machine;
 mod plan;
@@ -29,6 +30,7 @@ mod workload;
 pub mod zipf;
 
 pub use args::{BenchArgs, parse_count, run_on};
+pub use glint::{GlintStore, run};
 pub use report::{Latencies, Latency, Report, bytes, grouped};
 pub use run::{Config, Contents, Runner};
 pub use store::{Durability, Error, Handle, Result, Store};

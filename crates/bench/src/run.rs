@@ -6,8 +6,8 @@
 //! 1. Bytes, CPU and memory of a report include settling when the workload writes; rate and latencies do not.
 //! 2. After a workload that writes, a sample of what it wrote is looked up again before the report is given out.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -226,11 +226,13 @@ impl<'a> Runner<'a> {
             stop: AtomicBool::new(false),
         };
         let has_writer = workload == Workload::ReadWhileWriting;
+        // One start for all: a thread that is scheduled late makes the phase longer, not shorter.
+        let start = OnceLock::new();
         let barrier = Barrier::new(config.threads + usize::from(has_writer));
         let guarded = |is_writer: bool, thread: u64| -> Result<Outcome> {
             let worker = Worker::new(&shared);
             barrier.wait();
-            let start = Instant::now();
+            let start = *start.get_or_init(Instant::now);
             let outcome = worker.and_then(|worker| {
                 if is_writer {
                     worker.run_writer(plan.writer(), start)

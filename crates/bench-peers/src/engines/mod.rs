@@ -12,7 +12,7 @@ mod rocksdb;
 
 use std::path::Path;
 
-use glintdb_bench::{Durability, Result, Store};
+use glintdb_bench::{Durability, GlintStore, Result, Store};
 
 /// How a store is to be opened.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +33,7 @@ pub(crate) fn default_names() -> impl Iterator<Item = String> {
 
 /// Names of the engines in this build.
 pub(crate) const NAMES: &[&str] = &[
+    "glintdb",
     #[cfg(feature = "rocksdb")]
     "rocksdb",
     #[cfg(feature = "rocksdb")]
@@ -53,6 +54,15 @@ pub(crate) const NAMES: &[&str] = &[
 /// If there is no such engine in this build, or it fails.
 pub(crate) fn open(name: &str, dir: &Path, setup: Setup) -> Result<Box<dyn Store>> {
     match name {
+        // Its defaults: one number of memory, nothing else to tune. No compression, as the others.
+        "glintdb" => {
+            let memory = setup.memory_bytes as usize;
+            Ok(Box::new(GlintStore::open(
+                dir,
+                setup.durability,
+                Some(memory),
+            )?))
+        }
         #[cfg(feature = "rocksdb")]
         "rocksdb" => Ok(Box::new(rocksdb::Rocks::open(
             dir,

@@ -119,7 +119,7 @@ pub(crate) fn abandon(pending: Vec<Pending>) {
 }
 
 /// The items that record changes.
-fn items_of(pending: &[Pending], flush_point: Option<FlushPoint>) -> Vec<Item> {
+pub(crate) fn items_of(pending: &[Pending], flush_point: Option<FlushPoint>) -> Vec<Item> {
     let mut items = Vec::new();
     for Pending { keyspace, change } in pending {
         if !change.edit.is_empty() {

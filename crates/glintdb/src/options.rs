@@ -103,7 +103,7 @@ pub struct Options {
     pub separate_min_bytes: usize,
     /// Size of a log segment in bytes, 64 KiB to 1 GiB. Default: 64 MiB.
     pub log_segment_bytes: u64,
-    /// Size of the log's ring in bytes, a multiple of 4 KiB, 64 KiB to 1 GiB. Default: 16 MiB, or a sixteenth of the memory budget if that is less.
+    /// Size of the log's ring in bytes, a multiple of 4 KiB, 64 KiB to 1 GiB. Default: 32 MiB, or a sixteenth of the memory budget if that is less.
     pub log_ring_bytes: usize,
     /// Log that opening may have to replay, in bytes, at least one segment: a memtable is flushed before more gathers. Default: 512 MiB.
     pub replay_bytes_max: u64,
@@ -124,7 +124,7 @@ pub const SEPARATE_MIN_BYTES: usize = 512;
 /// Default of [`Options::log_segment_bytes`].
 pub const LOG_SEGMENT_BYTES: u64 = 64 << 20;
 /// Default of [`Options::log_ring_bytes`] where the budget allows it.
-pub const LOG_RING_BYTES: usize = 16 << 20;
+pub const LOG_RING_BYTES: usize = 32 << 20;
 /// Default of [`Options::replay_bytes_max`].
 pub const REPLAY_BYTES_MAX: u64 = 512 << 20;
 

@@ -9,7 +9,7 @@
 use crate::batch::{hide_covered, insert_entries};
 use crate::db::DEFAULT_KEYSPACE;
 use crate::engine::{Engine, Env, IndexFactory, Parts};
-use crate::flush::{Pending, abandon, write_generation};
+use crate::flush::{Pending, abandon, items_of, write_generation};
 use crate::manifest::{FlushPoint, Item, Loaded, Manifest, State, read_newest};
 use crate::numbers::Numbers;
 use crate::options::{KeyspaceOptions, OpenProgress, Options};
@@ -412,26 +412,11 @@ impl Replay<'_> {
     fn finish(self, manifest: &Arc<Mutex<Manifest>>, log_end: Lsn) -> Result<Replayed> {
         let mut manifest = manifest.lock();
         for (pending, newest, next) in self.written {
-            let mut items = Vec::new();
-            for Pending { keyspace, change } in &pending {
-                if !change.edit.is_empty() {
-                    items.push(Item::IndexEdit {
-                        keyspace: keyspace.id,
-                        edit: change.edit.clone(),
-                    });
-                }
-                items.extend(change.liveness.iter().filter(|delta| delta.bytes != 0).map(
-                    |delta| Item::Liveness {
-                        keyspace: keyspace.id,
-                        segment: delta.segment,
-                        bytes: delta.bytes,
-                    },
-                ));
-            }
-            items.push(Item::FlushPoint(FlushPoint {
+            let point = FlushPoint {
                 lsn: next,
                 seqno: newest,
-            }));
+            };
+            let items = items_of(&pending, Some(point));
             manifest.commit(&items)?;
             for Pending { keyspace, change } in &pending {
                 keyspace.index.apply(change)?;

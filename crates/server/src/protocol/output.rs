@@ -1,0 +1,219 @@
+//! What a connection still has to send: small answers are collected in one buffer, large values are queued as they are, without a copy.
+//!
+//! Not shared between threads: one a connection.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, Bytes};
+
+/// Values from this size on are queued, not copied: copying 16 KiB costs about a microsecond, as much as queueing does.
+const QUEUE_BYTES_MIN: usize = 16 << 10;
+
+/// Buffers larger than this are given back once they are empty.
+const KEEP_BYTES_MAX: usize = 64 << 10;
+
+/// Most pieces of one `writev`.
+pub(crate) const SLICES_MAX: usize = 16;
+
+enum Piece {
+    Small(Vec<u8>, usize),
+    Large(Bytes),
+}
+
+impl Piece {
+    fn rest(&self) -> &[u8] {
+        match self {
+            Piece::Small(bytes, sent) => &bytes[*sent..],
+            Piece::Large(bytes) => bytes,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Output {
+    pieces: VecDeque<Piece>,
+    tail: Vec<u8>,
+    tail_sent: usize,
+    /// Bytes ever put in, and ever sent.
+    put: u64,
+    sent: u64,
+}
+
+impl Output {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.put == self.sent
+    }
+
+    /// Bytes still to be sent.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        usize::try_from(self.put - self.sent).unwrap_or(usize::MAX)
+    }
+
+    /// A position for [`Output::take_from`]: all bytes ever put in.
+    pub(crate) fn position(&self) -> u64 {
+        self.put
+    }
+
+    /// Appends bytes.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.tail.extend_from_slice(bytes);
+        self.put += bytes.len() as u64;
+    }
+
+    /// Appends a value, without a copy where it is large.
+    pub(crate) fn push_value(&mut self, value: Bytes) {
+        if value.len() < QUEUE_BYTES_MIN {
+            self.push(&value);
+            return;
+        }
+        self.put += value.len() as u64;
+        if self.tail.len() > self.tail_sent {
+            let tail = std::mem::take(&mut self.tail);
+            self.pieces.push_back(Piece::Small(tail, self.tail_sent));
+        } else {
+            self.tail.clear();
+        }
+        self.tail_sent = 0;
+        self.pieces.push_back(Piece::Large(value));
+    }
+
+    /// Takes back everything put in since `position`.
+    ///
+    /// # Panics
+    /// If part of it has been sent.
+    pub(crate) fn take_from(&mut self, position: u64) -> Vec<u8> {
+        assert!(
+            position >= self.sent && position <= self.put,
+            "an answer that is being sent cannot be taken back"
+        );
+        let mut pieces = Vec::new();
+        let mut missing = usize::try_from(self.put - position).expect("answers fit memory");
+        self.put = position;
+        let tail = self.tail.len() - self.tail_sent;
+        let from_tail = missing.min(tail);
+        pieces.push(self.tail.split_off(self.tail.len() - from_tail));
+        missing -= from_tail;
+        while missing > 0 {
+            let mut piece = self.pieces.pop_back().expect("bytes put in are queued");
+            let length = piece.rest().len();
+            if length <= missing {
+                missing -= length;
+                pieces.push(piece.rest().to_vec());
+                continue;
+            }
+            let keep = length - missing;
+            pieces.push(piece.rest()[keep..].to_vec());
+            missing = 0;
+            match &mut piece {
+                Piece::Small(bytes, sent) => bytes.truncate(*sent + keep),
+                Piece::Large(bytes) => bytes.truncate(keep),
+            }
+            self.pieces.push_back(piece);
+        }
+        pieces.reverse();
+        pieces.concat()
+    }
+
+    /// The next bytes to send; the number of slices filled.
+    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
+        let tail = &self.tail[self.tail_sent..];
+        let pieces = self
+            .pieces
+            .iter()
+            .map(Piece::rest)
+            .chain((!tail.is_empty()).then_some(tail));
+        let mut count = 0;
+        for (slot, piece) in slices.iter_mut().zip(pieces) {
+            *slot = IoSlice::new(piece);
+            count += 1;
+        }
+        count
+    }
+
+    /// Notes that the next `count` bytes were sent.
+    pub(crate) fn advance(&mut self, mut count: usize) {
+        self.sent += count as u64;
+        assert!(self.sent <= self.put, "more was sent than there was");
+        while count > 0 {
+            let Some(piece) = self.pieces.front_mut() else {
+                self.tail_sent += count;
+                break;
+            };
+            let length = piece.rest().len();
+            if count >= length {
+                count -= length;
+                self.pieces.pop_front();
+                continue;
+            }
+            match piece {
+                Piece::Small(_, sent) => *sent += count,
+                Piece::Large(bytes) => bytes.advance(count),
+            }
+            count = 0;
+        }
+        if self.tail_sent == self.tail.len() {
+            self.tail.clear();
+            self.tail_sent = 0;
+            if self.tail.capacity() > KEEP_BYTES_MAX {
+                self.tail = Vec::new();
+            }
+        }
+    }
+
+    /// Gives an idle connection's memory back.
+    pub(crate) fn release(&mut self) {
+        if self.is_empty() {
+            self.tail = Vec::new();
+            self.pieces = VecDeque::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn drain(output: &mut Output, step: usize) -> Vec<u8> {
+        let mut sent = Vec::new();
+        while !output.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let count = output.slices(&mut slices);
+            let all: Vec<u8> = slices[..count].iter().flat_map(|s| s.to_vec()).collect();
+            let some = all.len().min(step);
+            assert!(some > 0);
+            sent.extend_from_slice(&all[..some]);
+            output.advance(some);
+        }
+        sent
+    }
+
+    proptest! {
+        #[test]
+        fn prop_bytes_leave_in_order(
+            parts in prop::collection::vec((any::<u8>(), 0usize..40_000), 0..20),
+            step in 1usize..100_000,
+            keep in any::<prop::sample::Index>(),
+        ) {
+            let mut output = Output::default();
+            let mut model = Vec::new();
+            let mut marks = vec![0u64];
+            for (byte, length) in parts {
+                let part = vec![byte; length];
+                model.extend_from_slice(&part);
+                output.push_value(Bytes::from(part));
+                marks.push(output.position());
+            }
+            let mark = *keep.get(&marks);
+            let at = usize::try_from(mark).unwrap();
+            prop_assert_eq!(&output.take_from(mark), &model[at..]);
+            model.truncate(at);
+            output.push(b"end");
+            model.extend_from_slice(b"end");
+            prop_assert_eq!(output.pending_bytes(), model.len());
+            prop_assert_eq!(drain(&mut output, step), model);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The databases behind the commands: keyspaces, expiry, locks, counts and cursors. Knows nothing of RESP.
+//!
+//! Thread-safe. Database 0 is the keyspace `default`, database *n* the keyspace `redis-db`*n*, made at its first write. While a server runs, its
+//! keyspaces are its own: what other code in the process writes to them is seen, but not held back by the key locks.
+
+pub(crate) mod count;
+pub(crate) mod cursor;
+pub(crate) mod expiry;
+pub(crate) mod locks;
+pub(crate) mod view;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use glintdb::{Batch, Db, Durability, Keyspace, KeyspaceOptions, Result, Transaction};
+use glintdb_core::clock::Clock;
+use parking_lot::Mutex;
+
+use count::Counter;
+use cursor::Cursors;
+use locks::{Held, Locks};
+
+/// Longest key, in bytes: the engine's limit.
+pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
+
+/// Figures for INFO.
+#[derive(Default)]
+pub(crate) struct StoreStats {
+    pub(crate) expired_keys: AtomicU64,
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+}
+
+/// See the module.
+pub(crate) struct Store {
+    db: Db,
+    durability: Durability,
+    clock: Arc<dyn Clock>,
+    keyspaces: Vec<OnceLock<Keyspace>>,
+    expiry: OnceLock<Keyspace>,
+    creating: Mutex<()>,
+    /// Has any key had an expiry? Until then a key is there when the engine says so, and no value need be read to know.
+    expiry_used: AtomicBool,
+    locks: Locks,
+    counters: Vec<Counter>,
+    pub(crate) cursors: Cursors,
+    pub(crate) stats: StoreStats,
+}
+
+impl Store {
+    /// The databases of `db`.
+    ///
+    /// # Errors
+    /// The engine's, when a keyspace cannot be opened.
+    pub(crate) fn open(
+        db: Db,
+        databases: u32,
+        durability: Durability,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Store> {
+        let store = Store {
+            keyspaces: (0..databases).map(|_| OnceLock::new()).collect(),
+            counters: (0..databases).map(|_| Counter::default()).collect(),
+            expiry: OnceLock::new(),
+            creating: Mutex::new(()),
+            expiry_used: AtomicBool::new(false),
+            locks: Locks::new(),
+            cursors: Cursors::default(),
+            stats: StoreStats::default(),
+            db,
+            durability,
+            clock,
+        };
+        let there = store.db.keyspaces();
+        for (number, slot) in (0u32..).zip(&store.keyspaces) {
+            let name = keyspace_name(number);
+            if there.contains(&name) {
+                let keyspace = store.db.keyspace(&name)?;
+                slot.get_or_init(|| keyspace);
+            }
+        }
+        if there.iter().any(|name| name == expiry::KEYSPACE) {
+            let keyspace = store.db.keyspace(expiry::KEYSPACE)?;
+            store.expiry.get_or_init(|| keyspace);
+            store.expiry_used.store(true, Ordering::Release);
+        }
+        Ok(store)
+    }
+
+    pub(crate) fn databases(&self) -> u32 {
+        u32::try_from(self.keyspaces.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Milliseconds since 1970 UTC.
+    pub(crate) fn now_ms(&self) -> u64 {
+        u64::try_from(self.clock.wall().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The keyspace of database `db`, if anything was ever written to it.
+    pub(crate) fn keyspace(&self, db: u32) -> Option<&Keyspace> {
+        self.keyspaces[db as usize].get()
+    }
+
+    fn keyspace_or_create(&self, db: u32) -> Result<&Keyspace> {
+        self.get_or_create(&self.keyspaces[db as usize], &keyspace_name(db))
+    }
+
+    fn expiry_or_create(&self) -> Result<&Keyspace> {
+        self.expiry_used.store(true, Ordering::Release);
+        self.get_or_create(&self.expiry, expiry::KEYSPACE)
+    }
+
+    fn get_or_create<'s>(&self, slot: &'s OnceLock<Keyspace>, name: &str) -> Result<&'s Keyspace> {
+        if let Some(keyspace) = slot.get() {
+            return Ok(keyspace);
+        }
+        let _creating = self.creating.lock();
+        if let Some(keyspace) = slot.get() {
+            return Ok(keyspace);
+        }
+        let keyspace = self
+            .db
+            .keyspace_or_create(name, KeyspaceOptions::default())?;
+        Ok(slot.get_or_init(|| keyspace))
+    }
+
+    /// May any key have an expiry?
+    fn expiry_used(&self) -> bool {
+        self.expiry_used.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
+    /// Commits; where that means waiting for the device, other connections go on meanwhile.
+    fn commit(&self, batch: Batch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.wait(|| self.db.write_with(batch, self.durability))
+    }
+
+    fn commit_transaction(&self, transaction: Transaction) -> Result<()> {
+        self.wait(|| transaction.commit())
+    }
+
+    fn wait<T>(&self, work: impl FnOnce() -> T) -> T {
+        if self.durability == Durability::Sync {
+            tokio::task::block_in_place(work)
+        } else {
+            work()
+        }
+    }
+
+    /// To be called by whoever changes `key`, under its lock and before the commit.
+    fn note_change(&self, held: &mut Held<'_>, db: u32, key: &[u8]) {
+        self.counters[db as usize].note(key);
+        self.locks.touch(held, db, key);
+    }
+
+    /// Keys in database `db`, exactly: those whose expiry has passed but who are not removed yet included, as in Redis.
+    pub(crate) fn count(&self, db: u32) -> Result<u64> {
+        match self.keyspace(db) {
+            Some(keyspace) => {
+                self.counters[db as usize].count(&self.db, keyspace, &self.locks, self.now_ms())
+            }
+            None => Ok(0),
+        }
+    }
+
+    /// Keys in database `db`: exact where they are being counted and this thread holds no locks (`unlocked`), else the engine's estimate.
+    pub(crate) fn count_roughly(&self, db: u32, unlocked: bool) -> Result<u64> {
+        if unlocked && self.counters[db as usize].is_counting() {
+            return self.count(db);
+        }
+        Ok(self.keyspace(db).map_or(0, Keyspace::approximate_len))
+    }
+
+    /// Keys that have an expiry, roughly.
+    pub(crate) fn expiring_roughly(&self) -> u64 {
+        self.expiry.get().map_or(0, Keyspace::approximate_len)
+    }
+
+    /// Once a second: keeps counts fresh, or gives them up.
+    pub(crate) fn maintain_counts(&self) -> Result<()> {
+        for (counter, keyspace) in self.counters.iter().zip(&self.keyspaces) {
+            if let Some(keyspace) = keyspace.get() {
+                counter.maintain(&self.db, keyspace, &self.locks, self.now_ms())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes every key of database `db`, atomically.
+    pub(crate) fn flush(&self, db: u32) -> Result<()> {
+        let Some(keyspace) = self.keyspace(db) else {
+            return Ok(());
+        };
+        let _held = self.locks.all();
+        self.locks
+            .touch_all(db, |key| keyspace.contains(key).unwrap_or(true));
+        self.counters[db as usize].forget();
+        let mut batch = Batch::new();
+        batch.delete_range::<&[u8]>(keyspace, ..);
+        self.commit(batch)
+    }
+}
+
+/// The keyspace of database `db`.
+fn keyspace_name(db: u32) -> String {
+    match db {
+        0 => "default".to_owned(),
+        _ => format!("redis-db{db}"),
+    }
+}

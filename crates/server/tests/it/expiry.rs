@@ -1,0 +1,175 @@
+//! Expiry with a clock that is moved by hand: to the millisecond on reads, swept away unread, kept over a restart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use glintdb_flash::ManualClock;
+
+use crate::support::TestServer;
+
+const START_S: u64 = 1_800_000_000;
+
+fn clock_at_start() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(Duration::from_secs(START_S)))
+}
+
+fn start(dir: &std::path::Path, clock: &Arc<ManualClock>) -> TestServer {
+    let clock = Arc::clone(clock);
+    TestServer::start_with(dir, move |config| config.clock = clock)
+}
+
+#[test]
+fn a_key_is_gone_at_its_millisecond() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock_at_start();
+    let server = start(dir.path(), &clock);
+    let mut client = server.client();
+    client.run(&["SET", "a", "1", "PX", "1500"]);
+    client.run(&["SET", "b", "1", "PX", "1500"]);
+    client.run(&["SET", "stays", "1"]);
+    clock.advance(Duration::from_millis(1499));
+    assert_eq!(client.run(&["PTTL", "a"]), "(integer) 1");
+    assert_eq!(client.run(&["EXISTS", "a", "b"]), "(integer) 2");
+    clock.advance(Duration::from_millis(1));
+    assert_eq!(client.run(&["GET", "a"]), "(nil)");
+    // Whoever comes across it removes it, as in Redis.
+    assert_eq!(client.run(&["EXISTS", "a", "b", "stays"]), "(integer) 1");
+    assert_eq!(client.run(&["DBSIZE"]), "(integer) 1");
+    assert_eq!(client.run(&["TTL", "a"]), "(integer) -2");
+    assert_eq!(client.run(&["SET", "b", "2", "NX"]), "OK");
+    assert_eq!(client.run(&["TTL", "b"]), "(integer) -1");
+    assert_eq!(client.run(&["INCR", "a"]), "(integer) 1");
+}
+
+#[test]
+fn scans_leave_expired_keys_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock_at_start();
+    let server = start(dir.path(), &clock);
+    let mut client = server.client();
+    client.run(&["MSET", "a", "1", "c", "3"]);
+    client.run(&["SET", "b", "2", "PX", "100"]);
+    assert_eq!(client.run(&["SCAN", "0"]), "[\"0\", [\"a\", \"b\", \"c\"]]");
+    // Within the second of its expiry the sweep leaves it alone, so this is the scan's own doing.
+    clock.advance(Duration::from_millis(100));
+    assert_eq!(client.run(&["SCAN", "0"]), "[\"0\", [\"a\", \"c\"]]");
+    assert_eq!(
+        client.run(&["GRANGE", "-", "+", "KEYSONLY"]),
+        "[\"a\", \"c\"]"
+    );
+    assert_eq!(
+        client.run(&["GRANGE", "-", "+"]),
+        "[\"a\", \"1\", \"c\", \"3\"]"
+    );
+}
+
+#[test]
+fn unread_keys_are_swept() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock_at_start();
+    let server = start(dir.path(), &clock);
+    let mut client = server.client();
+    for key in 0..300 {
+        client.run(&["SET", &format!("k{key}"), "1", "PX", "2500"]);
+    }
+    for key in 0..100 {
+        // Overwritten, made to stay, made to stay longer: their old entries must not hurt them.
+        client.run(&["SET", &format!("k{key}"), "2"]);
+    }
+    for key in 100..150 {
+        client.run(&["PERSIST", &format!("k{key}")]);
+        client.run(&["EXPIRE", &format!("k{}", key + 50), "1000"]);
+    }
+    assert_eq!(client.run(&["DBSIZE"]), "(integer) 300");
+    clock.advance(Duration::from_millis(5000));
+    let mut tries = 0;
+    while client.run(&["DBSIZE"]) != "(integer) 200" {
+        tries += 1;
+        assert!(tries < 100, "the sweep never came");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(client.run(&["GET", "k0"]), "\"2\"");
+    assert_eq!(client.run(&["TTL", "k120"]), "(integer) -1");
+    assert_eq!(client.run(&["TTL", "k170"]), "(integer) 995");
+    assert!(client.run(&["INFO", "stats"]).contains("expired_keys:100"));
+}
+
+#[test]
+fn expiry_outlives_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock_at_start();
+    let server = start(dir.path(), &clock);
+    let mut client = server.client();
+    client.run(&["SET", "soon", "1", "EX", "10"]);
+    client.run(&["SET", "late", "1", "EX", "1000"]);
+    client.run(&["SET", "never", "\u{fffd}GLINTV"]);
+    client.run(&["SELECT", "7"]);
+    client.run(&["SET", "seven", "1", "EX", "10"]);
+    client.run(&["SET", "eight", "8"]);
+    drop(client);
+    server.stop().unwrap();
+
+    clock.advance(Duration::from_millis(20_000));
+    let server = start(dir.path(), &clock);
+    let mut client = server.client();
+    assert_eq!(client.run(&["GET", "soon"]), "(nil)");
+    assert_eq!(client.run(&["TTL", "late"]), "(integer) 980");
+    assert_eq!(client.run(&["TTL", "never"]), "(integer) -1");
+    client.run(&["SELECT", "7"]);
+    assert_eq!(client.run(&["EXISTS", "seven", "eight"]), "(integer) 1");
+    let mut tries = 0;
+    while client.run(&["DBSIZE"]) != "(integer) 1" {
+        tries += 1;
+        assert!(tries < 100, "the sweep never came");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn values_of_other_programs_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let db = glintdb::Db::open(dir.path()).unwrap();
+        db.put(b"package", b"Package: glintdb").unwrap();
+        db.close().unwrap();
+    }
+    let clock = clock_at_start();
+    let server = start(dir.path(), &clock);
+    let mut client = server.client();
+    assert_eq!(client.run(&["GET", "package"]), "\"Package: glintdb\"");
+    assert_eq!(client.run(&["DBSIZE"]), "(integer) 1");
+    // A client's value that looks like a header comes back as it went in.
+    let value = b"\xffGLINTV\x01aaaaaaaabbbb";
+    client.run(&[b"SET".as_slice(), b"strange", value]);
+    assert_eq!(
+        client.run(&["GET", "strange"]),
+        format!("\"{}\"", value.escape_ascii())
+    );
+    drop(client);
+    server.stop().unwrap();
+    let db = glintdb::Db::open(dir.path()).unwrap();
+    assert_eq!(db.get(b"package").unwrap().unwrap(), "Package: glintdb");
+}
+
+#[test]
+fn a_watched_key_that_expires_is_a_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock_at_start();
+    let server = start(dir.path(), &clock);
+    let mut client = server.client();
+    client.run(&["SET", "a", "1", "PX", "100"]);
+    client.run(&["WATCH", "a"]);
+    clock.advance(Duration::from_millis(100));
+    client.run(&["MULTI"]);
+    client.run(&["PING"]);
+    assert_eq!(client.run(&["EXEC"]), "(nil)");
+    // One that had expired before is none.
+    client.run(&["SET", "b", "1", "PX", "100"]);
+    clock.advance(Duration::from_millis(100));
+    client.run(&["WATCH", "b"]);
+    clock.advance(Duration::from_millis(5000));
+    std::thread::sleep(Duration::from_millis(300));
+    client.run(&["MULTI"]);
+    client.run(&["PING"]);
+    assert_eq!(client.run(&["EXEC"]), "[PONG]");
+}

@@ -1,0 +1,16 @@
+//! The server from outside: real sockets, a real database in a temporary directory.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test may stop at the first surprise"
+)]
+
+mod concurrency;
+mod expiry;
+mod limits;
+mod pipelines;
+mod scans;
+mod stopping;
+mod support;
+mod transcripts;

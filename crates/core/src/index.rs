@@ -209,11 +209,13 @@ pub trait IndexView: Send + Sync {
     /// Newest sequence number of a range tombstone that meets the bounds.
     fn range_tombstone_seqno(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Option<SeqNum>;
 
-    /// Reads every byte and checks checksums, order and counts; each thing found wrong goes to `report`; pointers of live entries go to `pointer` with their key.
+    /// Reads every byte and checks checksums, order and counts. Each thing found wrong goes to `report`; every pointer that its files hold, shadowed and hidden ones
+    /// too, goes to `held` (the sum of all [`LivenessDelta`]s); those of live entries go to `live` with their key.
     fn verify(
         &self,
         report: &mut dyn FnMut(crate::Error),
-        pointer: &mut dyn FnMut(&[u8], crate::ValuePointer),
+        held: &mut dyn FnMut(crate::ValuePointer),
+        live: &mut dyn FnMut(&[u8], crate::ValuePointer),
     );
 
     /// Files this view names.

@@ -85,15 +85,19 @@ impl Engine {
             let mut errors = Vec::new();
             let mut pointers = Vec::new();
             let by_segment = live.entry(keyspace.state.id.0).or_default();
-            keyspace
-                .view
-                .verify(&mut |error| errors.push(error), &mut |_, pointer| {
+            keyspace.view.verify(
+                &mut |error| errors.push(error),
+                // What compactions have yet to drop counts as live in the manifest.
+                &mut |pointer| {
                     *by_segment.entry(pointer.segment.0).or_default() += u64::from(pointer.length);
+                },
+                &mut |_, pointer| {
                     pointers.push(pointer);
                     if pointers.len() >= VALUES_BATCH {
                         Db::follow(self, &mut report, &mut pointers);
                     }
-                });
+                },
+            );
             Db::follow(self, &mut report, &mut pointers);
             report.errors.extend(
                 errors

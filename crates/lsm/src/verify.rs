@@ -11,7 +11,8 @@ use std::ops::Bound;
 pub(crate) fn verify(
     view: &View,
     report: &mut dyn FnMut(Error),
-    pointer: &mut dyn FnMut(&[u8], ValuePointer),
+    held: &mut dyn FnMut(ValuePointer),
+    live: &mut dyn FnMut(&[u8], ValuePointer),
 ) {
     let mut sound = true;
     for (place, tables) in view.levels.sources() {
@@ -21,8 +22,7 @@ pub(crate) fn verify(
                     sound = false;
                     report(error);
                 },
-                // Shadowed pointers may lead to values that are gone; the live ones come below.
-                &mut |_, _| {},
+                &mut |_, pointer| held(pointer),
             );
         }
         for pair in tables.slots.windows(2) {
@@ -38,7 +38,7 @@ pub(crate) fn verify(
             }
         }
     }
-    if let Err(error) = live_pointers(view, pointer) {
+    if let Err(error) = live_pointers(view, live) {
         // What is wrong with a table was said above, once.
         if sound {
             report(error);

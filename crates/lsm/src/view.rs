@@ -94,9 +94,10 @@ impl IndexView for View {
     fn verify(
         &self,
         report: &mut dyn FnMut(glintdb_core::Error),
-        pointer: &mut dyn FnMut(&[u8], ValuePointer),
+        held: &mut dyn FnMut(ValuePointer),
+        live: &mut dyn FnMut(&[u8], ValuePointer),
     ) {
-        verify::verify(self, report, pointer);
+        verify::verify(self, report, held, live);
     }
 
     fn files(&self) -> Vec<FileId> {

@@ -475,9 +475,13 @@ impl Harness {
         let view = self.lsm.view();
         self.check_view(view.as_ref(), &self.model, random);
         let mut pointers = BTreeMap::new();
-        view.verify(&mut |error| panic!("{error}"), &mut |key, pointer| {
-            pointers.insert(Bytes::copy_from_slice(key), pointer);
-        });
+        view.verify(
+            &mut |error| panic!("{error}"),
+            &mut |_| {},
+            &mut |key, pointer| {
+                pointers.insert(Bytes::copy_from_slice(key), pointer);
+            },
+        );
         let live = self.model.live().into_iter();
         let expected: BTreeMap<Bytes, ValuePointer> = live
             .filter_map(|(key, (_, value))| match value {

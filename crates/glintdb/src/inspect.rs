@@ -166,6 +166,7 @@ fn dump_log(volume: &dyn Volume, segment: SegmentId, out: Lines<'_>) -> Result<(
 
 fn dump_table(volume: Arc<DirVolume>, id: FileId, out: Lines<'_>) -> Result<()> {
     let db = crate::manifest::read_newest(&*volume)?
+        .loaded
         .map(|loaded| loaded.db)
         .ok_or_else(|| {
             Error::new(

@@ -10,7 +10,7 @@ use crate::batch::{hide_covered, insert_entries};
 use crate::db::DEFAULT_KEYSPACE;
 use crate::engine::{Engine, Env, IndexFactory, Parts};
 use crate::flush::{Pending, abandon, items_of, write_generation};
-use crate::manifest::{FlushPoint, Item, Loaded, Manifest, State, read_newest};
+use crate::manifest::{FlushPoint, Found, Item, Loaded, Manifest, State, read_newest};
 use crate::numbers::Numbers;
 use crate::options::{KeyspaceOptions, OpenProgress, Options};
 use crate::version::{Generation, KeyspaceCounters, KeyspaceState, KeyspaceVersion, Version};
@@ -29,7 +29,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 impl Engine {
     /// Opens the database on a volume, creating it where there is none.
     pub(crate) fn open(volume: Arc<dyn Volume>, env: Env, options: Options) -> Result<Engine> {
-        let found = read_newest(&*volume)?;
+        let Found {
+            loaded: found,
+            number_next,
+        } = read_newest(&*volume)?;
         match &found {
             Some(_) if options.error_if_exists => {
                 return Err(Error::invalid(
@@ -48,10 +51,10 @@ impl Engine {
         match found {
             // A crash while it was being created: the log was not begun.
             Some(loaded) if loaded.state.flush_point.lsn == Lsn::ZERO => {
-                opening.create_again(loaded.number)
+                opening.create_again(number_next)
             }
-            Some(loaded) => opening.open_existing(loaded),
-            None => opening.create(1),
+            Some(loaded) => opening.open_existing(loaded, number_next),
+            None => opening.create(number_next),
         }
     }
 }
@@ -135,7 +138,7 @@ impl Opening {
             }
         }
         self.volume.sync_directory()?;
-        self.create(manifest + 1)
+        self.create(manifest)
     }
 
     fn create(self, number: u64) -> Result<Engine> {
@@ -182,7 +185,7 @@ impl Opening {
         })
     }
 
-    fn open_existing(self, loaded: Loaded) -> Result<Engine> {
+    fn open_existing(self, loaded: Loaded, manifest_number: u64) -> Result<Engine> {
         // Numbers of files that a crash left behind are below the durable high-water mark, so it is safe to go on from there.
         let cell = Arc::new(DeferredNumbers::default());
         let numbers: Arc<dyn FileNumbers> = Arc::clone(&cell) as Arc<dyn FileNumbers>;
@@ -214,7 +217,7 @@ impl Opening {
         let manifest = Manifest::create(
             Arc::clone(&self.volume),
             self.db,
-            loaded.number + 1,
+            manifest_number,
             state,
             snapshots,
         )?;

@@ -98,9 +98,11 @@ impl ManifestFile {
         Ok(())
     }
 
-    /// The next record goes where the first one not synced stands.
-    pub(super) fn forget_unsynced(&mut self) {
+    /// Takes a record back that was written in part: the file ends behind the last one synced, durably, so that the record can never be found whole.
+    pub(super) fn take_back_unsynced(&mut self) -> Result<()> {
         self.bytes = self.synced_bytes.max(HEADER_BYTES as u64);
+        self.file.set_len(self.bytes)?;
+        self.file.sync()
     }
 }
 
@@ -225,8 +227,8 @@ fn read_file(id: FileId, bytes: &[u8]) -> Result<Option<Loaded>> {
     }
     let (db, mut records) = match RecordReader::open(id, bytes) {
         Ok(opened) => opened,
-        // All zeros: the header's sector never reached the medium.
-        Err(_) if bytes.iter().all(|&byte| byte == 0) => return Ok(None),
+        // The header's sector never reached the medium, though later ones may have: sectors of one write are torn apart.
+        Err(_) if bytes.iter().take(HEADER_BYTES).all(|&byte| byte == 0) => return Ok(None),
         Err(error) => return Err(error),
     };
     let mut loaded = Loaded {
@@ -278,21 +280,33 @@ fn read_file(id: FileId, bytes: &[u8]) -> Result<Option<Loaded>> {
     Ok(Some(loaded))
 }
 
-/// Finds and reads the manifest; `None`: there is no database.
+/// What opening finds of manifests.
+pub(crate) struct Found {
+    /// The manifest; `None`: there is no database.
+    pub(crate) loaded: Option<Loaded>,
+    /// Number for the next manifest: above every file there is, those that a crash left torn included.
+    pub(crate) number_next: u64,
+}
+
+/// Finds and reads the manifest.
 ///
 /// # Errors
 /// `Corruption` (also where manifest files are there but none is whole), `UnsupportedFormat`, I/O errors.
-pub(crate) fn read_newest(volume: &dyn Volume) -> Result<Option<Loaded>> {
+pub(crate) fn read_newest(volume: &dyn Volume) -> Result<Found> {
     let files = volume.list()?;
     let manifests: Vec<FileId> = files
         .iter()
         .copied()
         .filter(|id| id.kind == FileKind::Manifest)
         .collect();
+    let number_next = manifests.last().map_or(1, |newest| newest.number + 1);
     for &id in manifests.iter().rev() {
         let bytes = read_whole(volume, id)?;
         if let Some(loaded) = read_file(id, &bytes)? {
-            return Ok(Some(loaded));
+            return Ok(Found {
+                loaded: Some(loaded),
+                number_next,
+            });
         }
     }
     match (
@@ -300,7 +314,10 @@ pub(crate) fn read_newest(volume: &dyn Volume) -> Result<Option<Loaded>> {
         files.iter().find(|id| id.kind != FileKind::Manifest),
     ) {
         // A crash while the very first manifest was written: nothing can have been stored.
-        (_, None) => Ok(None),
+        (_, None) => Ok(Found {
+            loaded: None,
+            number_next,
+        }),
         (Some(id), Some(_)) => Err(Error::corruption(
             *id,
             0,

@@ -12,7 +12,7 @@ mod edit;
 mod file;
 
 pub(crate) use edit::{Item, describe, encode_items};
-pub(crate) use file::{RecordReader, read_newest, read_whole};
+pub(crate) use file::{Found, RecordReader, read_newest, read_whole};
 
 use crate::options::KeyspaceOptions;
 use crate::{Error, ErrorKind, Result};
@@ -298,24 +298,26 @@ impl Manifest {
                 .apply(item)
                 .map_err(|what| Error::corruption(self.file.id(), self.file.bytes(), what))?;
         }
-        match self
-            .file
-            .append(&encode_items(items))
-            .and_then(|()| self.file.sync())
-        {
-            Ok(()) => {
-                self.state = state;
-                Ok(())
-            }
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
-                self.file.forget_unsynced();
-                Err(error)
-            }
-            Err(error) => {
+        if let Err(error) = self.file.append(&encode_items(items)) {
+            // The caller removes the edit's files after this, so a later open must not find the edit.
+            if error.kind() != ErrorKind::NoSpace || self.file.take_back_unsynced().is_err() {
                 self.poisoned = Some(error.clone());
-                Err(error)
             }
+            return Err(error);
         }
+        if let Err(error) = self.file.sync() {
+            self.poisoned = Some(error.clone());
+            // Also where a file system finds out only now that it is full: the record may be on the medium.
+            return Err(match error.kind() {
+                ErrorKind::NoSpace => Error::new(
+                    ErrorKind::Io,
+                    format!("a manifest edit may or may not be durable: {error}"),
+                ),
+                _ => error,
+            });
+        }
+        self.state = state;
+        Ok(())
     }
 
     /// Whether the file has grown so far beyond its snapshot that a new one should be begun.
@@ -330,15 +332,14 @@ impl Manifest {
             match Self::write_file(&self.volume, self.db, number, &self.state, index_edits) {
                 Ok(written) => written,
                 Err(error) => {
-                    // A whole new file without a durable name would win over later edits to this one.
-                    if self
-                        .volume
-                        .delete(glintdb_core::FileId::new(
-                            glintdb_core::FileKind::Manifest,
-                            number,
-                        ))
-                        .is_err()
-                    {
+                    // A whole new file would win over later edits to this one, so it must be gone for good. Where it was not even created there is nothing to remove.
+                    let id = glintdb_core::FileId::new(glintdb_core::FileKind::Manifest, number);
+                    let removed = match self.volume.delete(id) {
+                        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                        Err(error) => Err(error),
+                        Ok(()) => self.volume.sync_directory(),
+                    };
+                    if removed.is_err() {
                         self.poisoned = Some(error.clone());
                     }
                     return Err(error);
@@ -350,5 +351,7 @@ impl Manifest {
     }
 }
 
+#[cfg(test)]
+mod fault_tests;
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ fn created(name: &str, id: u32) -> Item {
     }
 }
 
-fn live(segment: u64, bytes: i64) -> Item {
+pub(super) fn live(segment: u64, bytes: i64) -> Item {
     Item::Liveness {
         keyspace: KeyspaceId(0),
         segment: SegmentId(segment),
@@ -25,7 +25,7 @@ fn live(segment: u64, bytes: i64) -> Item {
     }
 }
 
-fn new_manifest(volume: &Arc<dyn Volume>) -> Manifest {
+pub(super) fn new_manifest(volume: &Arc<dyn Volume>) -> Manifest {
     let mut state = State::empty();
     state.apply(&created("default", 0)).unwrap();
     Manifest::create(Arc::clone(volume), DB, 1, state, Vec::new()).unwrap()
@@ -53,7 +53,7 @@ fn what_was_committed_is_read_back() {
         seqno: SeqNum(9),
     };
     manifest.commit(&[Item::FlushPoint(point)]).unwrap();
-    let loaded = read_newest(&*volume).unwrap().unwrap();
+    let loaded = read_newest(&*volume).unwrap().loaded.unwrap();
     assert_eq!(loaded.db, DB);
     assert_eq!(&loaded.state, manifest.state());
     assert_eq!(loaded.edits[&KeyspaceId(1)], vec![b"edit".to_vec()]);
@@ -113,6 +113,7 @@ fn a_dropped_keyspace_is_remembered_until_the_flush_point_passes_the_drop() {
     assert!(
         read_newest(&*volume)
             .unwrap()
+            .loaded
             .unwrap()
             .state
             .dropped
@@ -122,6 +123,7 @@ fn a_dropped_keyspace_is_remembered_until_the_flush_point_passes_the_drop() {
     assert!(
         read_newest(&*volume)
             .unwrap()
+            .loaded
             .unwrap()
             .state
             .dropped
@@ -131,7 +133,12 @@ fn a_dropped_keyspace_is_remembered_until_the_flush_point_passes_the_drop() {
     assert_eq!(manifest.state().keyspace_next, KeyspaceId(2));
     manifest.roll(Vec::new()).unwrap();
     assert_eq!(
-        read_newest(&*volume).unwrap().unwrap().state.keyspace_next,
+        read_newest(&*volume)
+            .unwrap()
+            .loaded
+            .unwrap()
+            .state
+            .keyspace_next,
         KeyspaceId(2)
     );
 }
@@ -167,7 +174,7 @@ fn read_bytes(bytes: &[u8]) -> Result<Option<Loaded>> {
         )
         .unwrap();
     file.write_at(0, bytes).unwrap();
-    read_newest(&*volume)
+    read_newest(&*volume).map(|found| found.loaded)
 }
 
 #[test]
@@ -217,10 +224,18 @@ fn a_new_manifest_that_is_not_whole_gives_way_to_the_old_one() {
         direct: false,
     };
     let file = volume.create(id, options).unwrap();
-    assert_eq!(read_newest(&*volume).unwrap().unwrap().number, 1, "empty");
+    assert_eq!(
+        read_newest(&*volume).unwrap().loaded.unwrap().number,
+        1,
+        "empty"
+    );
     let whole = read_whole(&*volume, FileId::new(FileKind::Manifest, 1)).unwrap();
     file.write_at(0, &vec![0; whole.len()]).unwrap();
-    assert_eq!(read_newest(&*volume).unwrap().unwrap().number, 1, "zeros");
+    assert_eq!(
+        read_newest(&*volume).unwrap().loaded.unwrap().number,
+        1,
+        "zeros"
+    );
     drop(manifest);
 }
 
@@ -238,7 +253,7 @@ fn rolling_keeps_the_state_and_removes_the_old_file() {
             edit: b"more".to_vec(),
         }])
         .unwrap();
-    let loaded = read_newest(&*volume).unwrap().unwrap();
+    let loaded = read_newest(&*volume).unwrap().loaded.unwrap();
     assert_eq!((loaded.number, volume.list().unwrap().len()), (2, 1));
     assert_eq!(
         loaded.edits[&KeyspaceId(0)],

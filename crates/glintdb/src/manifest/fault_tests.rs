@@ -1,0 +1,91 @@
+//! What a manifest is when its writing goes wrong: regression tests, each for a way in which an edit was once lost or came back.
+
+use super::tests::{live, new_manifest};
+use super::*;
+use glintdb_core::{FileId, FileKind};
+use glintdb_flash::{CrashMode, CreateOptions, Fault, FaultKind, MemVolume, Stream};
+
+fn pair() -> (Arc<MemVolume>, Manifest) {
+    let volume = MemVolume::new();
+    let manifest = new_manifest(&(Arc::clone(&volume) as Arc<dyn Volume>));
+    (volume, manifest)
+}
+
+fn fail_after(volume: &MemVolume, operations: u64, kind: FaultKind) {
+    volume.fail(Fault {
+        at_operation: volume.operation_count() + operations,
+        kind,
+        sticky: false,
+    });
+}
+
+/// The power went while the second manifest was written: of its sectors the first was lost and a later one kept. It was taken for a damaged manifest.
+#[test]
+fn a_new_manifest_without_its_first_sector_gives_way_to_the_old_one() {
+    let (volume, mut manifest) = pair();
+    let many: Vec<_> = (1..100).map(|segment| live(segment, 1000)).collect();
+    manifest.commit(&many).unwrap();
+    let mut bytes = read_whole(&*volume, FileId::new(FileKind::Manifest, 1))
+        .unwrap()
+        .to_vec();
+    assert!(bytes.len() > 512);
+    bytes[..512].fill(0);
+    let options = CreateOptions {
+        stream: Stream::Manifest,
+        reserve_bytes: 0,
+        direct: false,
+    };
+    let torn = volume
+        .create(FileId::new(FileKind::Manifest, 2), options)
+        .unwrap();
+    torn.write_at(0, &bytes).unwrap();
+    let found = read_newest(&*volume).unwrap();
+    assert_eq!(found.loaded.unwrap().number, 1);
+    assert_eq!(found.number_next, 3, "the torn file's number is taken");
+}
+
+/// A full disk took half of an edit, which stayed in the file behind the last whole record.
+#[test]
+fn an_edit_that_found_no_space_is_gone_for_good() {
+    let (volume, mut manifest) = pair();
+    let before = manifest.state().clone();
+    let many: Vec<_> = (1..100).map(|segment| live(segment, 1000)).collect();
+    fail_after(&volume, 0, FaultKind::NoSpace);
+    assert_eq!(
+        manifest.commit(&many).unwrap_err().kind(),
+        ErrorKind::NoSpace
+    );
+    for mode in [CrashMode::LoseUnsynced, CrashMode::KeepUnsynced] {
+        let loaded = read_newest(&*volume.crash(mode)).unwrap().loaded.unwrap();
+        assert_eq!((loaded.torn_bytes, &loaded.state), (0, &before), "{mode:?}");
+    }
+    manifest.commit(&[live(1, 10)]).unwrap();
+    let loaded = read_newest(&*volume.crash(CrashMode::LoseUnsynced))
+        .unwrap()
+        .loaded
+        .unwrap();
+    assert_eq!(&loaded.state, manifest.state());
+}
+
+/// A new manifest was whole but its name not durable when the roll failed; the name was removed, but not durably, so that a power cut could bring the file back, and
+/// with it the state from before the edits made since.
+#[test]
+fn a_roll_that_failed_never_hides_later_edits() {
+    for failing in 0..6 {
+        let (volume, mut manifest) = pair();
+        fail_after(&volume, failing, FaultKind::Io);
+        manifest.roll(Vec::new()).ok();
+        let Ok(()) = manifest.commit(&[live(1, 10)]) else {
+            continue;
+        };
+        for seed in 0..20 {
+            let after = volume.crash(CrashMode::Random { seed });
+            let loaded = read_newest(&*after).unwrap().loaded.unwrap();
+            assert_eq!(
+                &loaded.state,
+                manifest.state(),
+                "operation {failing}, seed {seed}"
+            );
+        }
+    }
+}

@@ -240,6 +240,12 @@ impl Engine {
         self.throttle.wake();
     }
 
+    /// After a job that failed, or was cut off by closing.
+    pub(crate) fn after_failed_job(&self) {
+        self.update_memory();
+        self.throttle.wake();
+    }
+
     /// With no background threads, callers run what is queued, in order.
     pub(crate) fn run_inline(&self) {
         if self.options.background_threads == 0 {
@@ -476,6 +482,7 @@ impl Engine {
         }
         self.flush_log(crate::Durability::Sync)?;
         let mut manifest = self.manifest.lock();
+        // Looked up under the lock: of two drops at once the second finds nothing.
         let state = self.keyspace(name)?;
         // Under the sequencer's lock: no commit that names it is numbered after this.
         let newest = {

@@ -78,8 +78,8 @@ pub(crate) fn write_generation(
         let Some(mem) = generation.keyspace(keyspace.id) else {
             continue;
         };
-        if (mem.map.is_empty() && mem.ranges.is_empty()) || keyspace.dropped.load(Ordering::Acquire)
-        {
+        // Not left out where it is being dropped: the drop may fail yet. What nobody wants is given up under the manifest's lock.
+        if mem.map.is_empty() && mem.ranges.is_empty() {
             continue;
         }
         let cursor = mem.map.cursor(
@@ -187,7 +187,12 @@ impl Engine {
         });
         if manifest.wants_roll() {
             let snapshots = self.index_snapshots();
-            manifest.roll(snapshots)?;
+            // The change is done. A full disk only means that the file goes on growing; anything else poisons the manifest, and the next edit tells.
+            if let Err(error) = manifest.roll(snapshots)
+                && error.kind() != ErrorKind::NoSpace
+            {
+                self.note_background_error(&error);
+            }
         }
         drop(manifest);
         self.update_throttle();
@@ -211,9 +216,7 @@ impl Engine {
             seqno: SeqNum(after.first_seqno.0 - 1),
         };
         self.pipeline.wait_visible(point.seqno)?;
-        if !oldest.is_empty() {
-            self.sync_log_to(point.lsn)?;
-        }
+        self.sync_log_to(point.lsn)?;
         let pending = write_generation(
             oldest,
             version
@@ -221,6 +224,8 @@ impl Engine {
                 .map(|keyspace| Arc::clone(&keyspace.state)),
         )?;
         self.commit_changes(pending, Some((oldest, point)))?;
+        // What was just flushed counts as pinned as long as this version is held.
+        drop(version);
         self.enforce_pin_limit();
         Ok(true)
     }

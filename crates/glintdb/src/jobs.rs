@@ -108,7 +108,8 @@ impl JobQueue {
         drop(state);
         if let Some((job, error)) = ended {
             job.abandon(engine, error.as_ref());
-            engine.after_job();
+            // Nothing is queued: what failed would fail again at once, for ever. The next seal, or a writer that waits, tries again.
+            engine.after_failed_job();
         }
         self.finished.notify_all();
     }

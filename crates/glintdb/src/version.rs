@@ -67,14 +67,6 @@ impl Generation {
     pub(crate) fn bytes(&self) -> usize {
         self.arena.allocated_bytes()
     }
-
-    /// Whether nothing was ever inserted.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.keyspaces
-            .iter()
-            .flatten()
-            .all(|mem| mem.map.is_empty() && mem.ranges.is_empty())
-    }
 }
 
 impl KeyspaceMem {

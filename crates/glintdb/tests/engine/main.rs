@@ -1,4 +1,4 @@
-//! Tests of the engine through its public API.
+//! Tests of the engine through its public API: what a user does, and the protocols one by one (`docs/protocol-tests.md`).
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -7,3 +7,5 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod basics;
+mod power;
+mod support;

@@ -35,7 +35,7 @@ const SEQNOS: u64 = 40;
 
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig {
-        cases: if cfg!(miri) { 2 } else { cases },
+        cases: if cfg!(miri) { 1 } else { cases },
         failure_persistence: None,
         ..ProptestConfig::default()
     }
@@ -50,7 +50,7 @@ fn build(puts: &[(Vec<u8>, u64)]) -> (Arc<Memtable>, Model) {
 }
 
 fn any_puts() -> impl Strategy<Value = Vec<(Vec<u8>, u64)>> {
-    let most = if cfg!(miri) { 40 } else { 700 };
+    let most = if cfg!(miri) { 25 } else { 700 };
     vec((any_key(), 1..SEQNOS), 0..most)
 }
 

@@ -177,6 +177,7 @@ impl Engine {
             large,
             generation,
         } = self.number(batch, durability, checks, outstanding)?;
+        let in_flight = self.pipeline.begin(seqno);
         match large {
             None => self.log.copy(&place, &mut batch.frame, seqno),
             Some(large) => self
@@ -186,8 +187,7 @@ impl Engine {
         }
         batch.insert_into(&generation, seqno, batch.frame.pointers(&place));
         drop(generation);
-        self.pipeline
-            .complete(seqno, place.end_position(), durability);
+        in_flight.done(place.end_position(), durability);
         self.pipeline
             .advance_completed(|end| self.log.complete_to(end));
         *outstanding = Some(Outstanding { seqno, place });

@@ -298,12 +298,13 @@ impl Db {
         self.handle.engine.stats()
     }
 
-    /// Closes the database: commits acknowledged as `Buffered` reach the kernel. Waits for nothing but running job steps. Other handles keep it open.
+    /// Makes everything committed durable and lets go of this handle; the last one to go closes the database (which does the same, but cannot tell errors). Waits for
+    /// running job steps only: memtables need no flush, for the log holds everything.
     ///
     /// # Errors
-    /// Where the log could not be written.
+    /// Where the log could not be made durable.
     pub fn close(self) -> Result<()> {
-        self.flush_log(Durability::Os)
+        self.flush_log(Durability::Sync)
     }
 }
 

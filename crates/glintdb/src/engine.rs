@@ -365,8 +365,14 @@ impl Engine {
         drop(replaced);
         drop(manifest);
         for segment in free {
-            if let Err(error) = self.log.delete(segment) {
-                self.note_background_error(&error);
+            match self.log.delete(segment) {
+                Ok(()) => {}
+                // Its last bytes are still in the ring: at the next occasion.
+                Err(error) if error.kind() == ErrorKind::InvalidArgument => {
+                    self.version_lock.lock().dead.insert(segment, Vec::new());
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => self.note_background_error(&error),
             }
         }
     }
@@ -524,9 +530,14 @@ impl Engine {
         self.throttle.wake();
     }
 
-    /// All threads have ended: what was committed as `Buffered` goes to the kernel.
+    /// All threads have ended: everything committed is made durable, and the log says so in its last frame, so that the next open can tell damage from a torn tail.
     pub(crate) fn finish_close(&self) {
-        if let Err(error) = self.flush_log(crate::Durability::Os) {
+        let closed = self
+            .pipeline
+            .check()
+            .and_then(|()| self.flush_log(crate::Durability::Os))
+            .and_then(|()| self.log.close());
+        if let Err(error) = closed {
             self.note_background_error(&error);
         }
     }

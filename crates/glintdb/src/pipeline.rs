@@ -48,7 +48,36 @@ pub(crate) struct Pipeline {
     waits: Arc<Waits>,
 }
 
+/// A commit between its number and its completion. Dropped before [`done`](Self::done) (its thread panicked), it fails the pipeline: nobody waits for ever.
+pub(crate) struct InFlight<'a> {
+    pipeline: &'a Pipeline,
+    seqno: SeqNum,
+}
+
+impl InFlight<'_> {
+    /// The commit, which ends at log position `end`, is in ring and memtables.
+    pub(crate) fn done(self, end: u64, durability: Durability) {
+        self.pipeline.complete(self.seqno, end, durability);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        let what = format!("commit {} was given up half done", self.seqno);
+        self.pipeline.fail(&Error::new(ErrorKind::Poisoned, what));
+    }
+}
+
 impl Pipeline {
+    /// Commit `seqno` has its number and place; it must be `done`.
+    pub(crate) fn begin(&self, seqno: SeqNum) -> InFlight<'_> {
+        InFlight {
+            pipeline: self,
+            seqno,
+        }
+    }
+
     /// A pipeline in which everything up to `seqno` is visible.
     pub(crate) fn new(seqno: SeqNum, waits: Arc<Waits>) -> Self {
         Pipeline {
@@ -74,7 +103,7 @@ impl Pipeline {
     }
 
     /// Commit `seqno`, which ends at `end`, is in ring and memtables.
-    pub(crate) fn complete(&self, seqno: SeqNum, end: u64, durability: Durability) {
+    fn complete(&self, seqno: SeqNum, end: u64, durability: Durability) {
         let slot = self.slot(seqno.0);
         slot.end.store(end, Ordering::Relaxed);
         // SeqCst with the loads in `advance_*`: of two threads that complete neighbours at once, one sees both.
@@ -268,6 +297,15 @@ mod tests {
             durable: 0,
         });
         assert_eq!(pipeline.visible(), SeqNum(10));
+    }
+
+    #[test]
+    fn a_commit_given_up_half_done_fails_the_pipeline() {
+        let pipeline = pipeline();
+        pipeline.begin(SeqNum(11)).done(100, Durability::Os);
+        assert!(pipeline.check().is_ok());
+        drop(pipeline.begin(SeqNum(12)));
+        assert_eq!(pipeline.check().unwrap_err().kind(), ErrorKind::Poisoned);
     }
 
     #[test]

@@ -232,6 +232,10 @@ impl Engine {
 
     /// Commits the change of a finished compaction.
     fn finish_compaction(&self, keyspace: &Arc<KeyspaceState>, change: IndexChange) -> Result<()> {
+        if change == IndexChange::default() {
+            // A part of a compaction that another part will finish.
+            return Ok(());
+        }
         // What it holds was flushed, so the log up to there is synced already; the rule is kept by whoever flushed it.
         self.commit_changes(
             vec![Pending {

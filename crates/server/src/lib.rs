@@ -23,6 +23,7 @@ mod command;
 mod config;
 mod glob;
 mod net;
+mod pace;
 mod protocol;
 mod server;
 mod session;

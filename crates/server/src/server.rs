@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use atomic_waker::AtomicWaker;
 use glintdb::Db;
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::config::{ServerConfig, ServerError, ServerEvent};
+use crate::pace::Pace;
 use crate::store::Store;
 
 /// Asks a running server to stop, from any thread. Clones ask the same server.
@@ -111,6 +113,9 @@ pub(crate) struct Server {
     pub(crate) config: ServerConfig,
     pub(crate) store: Store,
     pub(crate) stats: ServerStats,
+    /// Groups that only read, and groups with changes.
+    pub(crate) reads: Pace,
+    pub(crate) changes: Pace,
     pub(crate) shutdown: Shutdown,
     pub(crate) stopping: AtomicBool,
     pub(crate) port: AtomicU32,
@@ -145,6 +150,9 @@ impl Server {
             store,
             config,
             stats: ServerStats::default(),
+            // One read from the medium takes 60 µs and more; a commit that waits for nothing a few.
+            reads: Pace::new(Duration::from_micros(60)),
+            changes: Pace::new(Duration::from_micros(200)),
             shutdown,
             stopping: AtomicBool::new(false),
             port: AtomicU32::new(0),

@@ -229,10 +229,7 @@ impl Session {
                 count += 1;
             }
             if count > 0 {
-                let group = &requests[..count];
-                heavy_if(bytes > HEAVY_BYTES_MIN, || {
-                    self.run_group(server, group, output);
-                });
+                self.run_group(server, &requests[..count], bytes, output);
                 return count;
             }
         }
@@ -240,11 +237,38 @@ impl Session {
         1
     }
 
-    fn run_group<'a>(&mut self, server: &Server, group: &[Request<'a>], output: &mut Output) {
-        let specs = || group.iter().filter_map(Request::grouped);
-        if specs().any(|spec| spec.has(WRITE)) {
-            return self.run_changes(server, group, output);
-        }
+    fn run_group<'a>(
+        &mut self,
+        server: &Server,
+        group: &[Request<'a>],
+        bytes: usize,
+        output: &mut Output,
+    ) {
+        let changes = group
+            .iter()
+            .filter_map(Request::spec)
+            .any(|spec| spec.has(WRITE));
+        let (pace, always) = match changes {
+            true => (
+                &server.changes,
+                server.store.durability() == glintdb::Durability::Sync,
+            ),
+            false => (&server.reads, false),
+        };
+        let clock = &server.config.clock;
+        let started = clock.monotonic();
+        heavy_if(always || bytes > HEAVY_BYTES_MIN || pace.is_slow(), || {
+            if changes {
+                self.run_changes(server, group, output);
+            } else {
+                self.run_reads(server, group, output);
+            }
+        });
+        pace.note(clock.monotonic().saturating_sub(started));
+    }
+
+    fn run_reads<'a>(&mut self, server: &Server, group: &[Request<'a>], output: &mut Output) {
+        let specs = || group.iter().filter_map(Request::spec);
         let mut view = View::read(&server.store, self.db);
         let mut reply = self.reply(output);
         if group.len() > 1 && specs().all(|spec| spec.name == "get") {
@@ -271,7 +295,7 @@ impl Session {
     fn run_changes<'a>(&mut self, server: &Server, group: &[Request<'a>], output: &mut Output) {
         let db = self.db;
         let keys = group.iter().flat_map(|request| {
-            let spec = request.grouped();
+            let spec = request.spec();
             spec.into_iter()
                 .flat_map(|spec| spec.keys(request.args))
                 .map(move |key| (db, key))
@@ -285,7 +309,7 @@ impl Session {
                 .iter()
                 .filter_map(|request| {
                     request
-                        .grouped()
+                        .spec()
                         .filter(|spec| spec.has(READS))
                         .map(|spec| (spec, request.args))
                 })

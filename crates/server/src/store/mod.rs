@@ -12,7 +12,7 @@ pub(crate) mod view;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use glintdb::{Batch, Db, Durability, Keyspace, KeyspaceOptions, Result, Transaction};
+use glintdb::{Batch, Db, Durability, Keyspace, KeyspaceOptions, Result};
 use glintdb_core::clock::Clock;
 use parking_lot::Mutex;
 
@@ -137,24 +137,11 @@ impl Store {
         &self.locks
     }
 
-    /// Commits; where that means waiting for the device, other connections go on meanwhile.
     fn commit(&self, batch: Batch) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
-        self.wait(|| self.db.write_with(batch, self.durability))
-    }
-
-    fn commit_transaction(&self, transaction: Transaction) -> Result<()> {
-        self.wait(|| transaction.commit())
-    }
-
-    fn wait<T>(&self, work: impl FnOnce() -> T) -> T {
-        if self.durability == Durability::Sync {
-            tokio::task::block_in_place(work)
-        } else {
-            work()
-        }
+        self.db.write_with(batch, self.durability)
     }
 
     /// To be called by whoever changes `key`, under its lock and before the commit.

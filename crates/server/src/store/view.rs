@@ -346,7 +346,7 @@ impl<'a> View<'a> {
                 for db in exec.flushed {
                     store.counters[db as usize].forget();
                 }
-                store.commit_transaction(exec.transaction)
+                exec.transaction.commit()
             }
         }
     }

@@ -354,4 +354,6 @@ impl Manifest {
 #[cfg(test)]
 mod fault_tests;
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;

@@ -1,0 +1,31 @@
+//! The first program: `cargo run --release -p glintdb --example quickstart [DIRECTORY]`. README.md quotes it between the two marks.
+#![allow(
+    clippy::print_stdout,
+    reason = "an example shows what it does on the terminal"
+)]
+
+// README: from here
+use glintdb::{Batch, Db, KeyspaceOptions};
+
+fn main() -> glintdb::Result<()> {
+    let path = std::env::args()
+        .nth(1)
+        .unwrap_or("quickstart.db".to_owned());
+    let db = Db::open(path)?;
+    let fruit = db.keyspace_or_create("fruit", KeyspaceOptions::default())?;
+
+    fruit.put("apple", "green")?;
+    fruit.put("pear", "yellow")?;
+
+    let mut batch = Batch::new();
+    batch.put(&fruit, "cherry", "red").delete(&fruit, "pear");
+    db.write(batch)?; // both or neither, whatever happens
+
+    for entry in fruit.range("a".."d") {
+        let (name, colour) = entry?;
+        println!("{}: {}", name.escape_ascii(), colour.escape_ascii());
+    }
+    assert_eq!(fruit.get("pear")?, None);
+    Ok(())
+}
+// README: to here

@@ -1,0 +1,62 @@
+//! A report over one moment while writers go on: a snapshot shows the same data however long it is read, forwards and backwards.
+//!
+//! `cargo run --release -p glintdb --example snapshot_scan`
+#![allow(
+    clippy::print_stdout,
+    reason = "an example shows what it does on the terminal"
+)]
+
+use glintdb::{Error, Options, Result};
+
+const SENSORS: u32 = 100;
+const READINGS: u32 = 50;
+
+/// Keys sort by sensor, then by time, so one sensor's readings are one prefix.
+fn key(sensor: u32, time: u32) -> String {
+    format!("sensor-{sensor:04}/{time:08}")
+}
+
+fn main() -> Result<()> {
+    let directory = tempfile::tempdir().map_err(|error| Error::io("make a directory", error))?;
+    let db = Options::default()
+        .memory_budget_bytes(16 << 20)
+        .open(directory.path().join("readings"))?;
+    let readings = db.default_keyspace();
+    for time in 0..READINGS {
+        for sensor in 0..SENSORS {
+            readings.put(key(sensor, time), format!("{}", sensor * time))?;
+        }
+    }
+
+    let snapshot = db.snapshot();
+    // What happens from here on, the snapshot does not see: not even a flush and a compaction change what it shows.
+    readings.delete_range(key(0, 0)..key(50, 0))?;
+    for time in READINGS..2 * READINGS {
+        readings.put(key(99, time), "later")?;
+    }
+    db.compact()?;
+
+    let count = snapshot.iter(&readings).keys().count();
+    assert_eq!(count, (SENSORS * READINGS) as usize);
+    println!("the snapshot shows {count} readings");
+    println!("the database holds {} now", readings.iter().keys().count());
+
+    // Newest first, without reading what is not asked for.
+    println!("the last three of sensor 7 in the snapshot:");
+    for entry in snapshot.prefix(&readings, "sensor-0007/").rev().take(3) {
+        let (key, value) = entry?;
+        println!("  {} {}", key.escape_ascii(), value.escape_ascii());
+    }
+    assert_eq!(readings.prefix("sensor-0007/").count(), 0);
+
+    // Many keys in one call: the reads they need are submitted to the drive together.
+    let wanted: Vec<String> = (0..SENSORS).map(|sensor| key(sensor, 10)).collect();
+    let found = snapshot
+        .multi_get(&readings, &wanted)
+        .into_iter()
+        .filter(|value| matches!(value, Ok(Some(_))))
+        .count();
+    assert_eq!(found, SENSORS as usize);
+    println!("{found} of {} keys found with one multi_get", wanted.len());
+    Ok(())
+}

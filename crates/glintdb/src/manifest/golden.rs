@@ -1,0 +1,201 @@
+//! Locks format version 1 of the manifest: what is written today is `testdata/manifest-v1.bin`, byte for byte, and that is read as `docs/format/manifest.md` says.
+//!
+//! To look at a deliberate change: `GLINTDB_BLESS=1 cargo test -p glintdb golden`, and a new version in the format page.
+
+use super::*;
+use bytes::Bytes;
+use glintdb_core::{FileId, FileKind};
+use glintdb_flash::{CreateOptions, MemVolume, Stream};
+use glintdb_lsm::table::TableMeta;
+use glintdb_lsm::{Compression, Lsm};
+use std::path::Path;
+
+const DB: DbId = DbId(*b"0123456789abcdef");
+const NUMBER: u64 = 7;
+const ID: FileId = FileId {
+    kind: FileKind::Manifest,
+    number: NUMBER,
+};
+const GOLDEN: &[u8] = include_bytes!("../../testdata/manifest-v1.bin");
+const PAGE: &str = include_str!("../../../../docs/format/manifest.md");
+
+fn created(id: u32, name: &str, compression: Compression) -> Item {
+    Item::KeyspaceCreated {
+        id: KeyspaceId(id),
+        name: name.to_owned(),
+        options: KeyspaceOptions::default().compression(compression),
+    }
+}
+
+fn live(segment: u64, bytes: i64) -> Item {
+    Item::Liveness {
+        keyspace: KeyspaceId(0),
+        segment: SegmentId(segment),
+        bytes,
+    }
+}
+
+fn point(segment: u64, offset: u32, seqno: u64) -> FlushPoint {
+    FlushPoint {
+        lsn: Lsn::new(SegmentId(segment), offset),
+        seqno: SeqNum(seqno),
+    }
+}
+
+/// The edit of an index to which table 42 is added, at level 6, as the page gives it.
+fn table_42_at_the_bottom() -> Vec<u8> {
+    let meta = TableMeta {
+        id: FileId::new(FileKind::Table, 42),
+        bytes: 12_288,
+        tail_offset: 8192,
+        blocks: 1,
+        entries: 3,
+        tombstones: 1,
+        range_tombstones: 1,
+        pointed_bytes: 1024,
+        smallest: Bytes::from_static(b"apple"),
+        largest: Bytes::from_static(b"banana"),
+        range: (Bytes::from_static(b"apple"), Some(Bytes::from_static(b"d"))),
+        seqno_min: SeqNum(5),
+        seqno_max: SeqNum(300),
+    };
+    let mut edit = vec![1, 1, 6, 0];
+    meta.encode(&mut edit);
+    edit
+}
+
+/// The edit of a compaction that leaves nothing: table 42 goes.
+const TABLE_42_REMOVED: [u8; 5] = [1, 2, 6, 0, 42];
+
+/// State and edits of the worked example, written by the code that writes manifests.
+fn written() -> Bytes {
+    let volume: Arc<dyn Volume> = MemVolume::new();
+    let mut state = State::empty();
+    for item in [
+        Item::NumbersReserved(257),
+        created(0, "default", Compression::None),
+        created(2, "fruit", Compression::Lz4),
+        Item::FlushPoint(point(1, 4096, 300)),
+        Item::KeyspaceDropped {
+            id: KeyspaceId(3),
+            seqno: SeqNum(301),
+        },
+        live(1, 1024),
+    ] {
+        state.apply(&item).unwrap();
+    }
+    let edits = vec![
+        (KeyspaceId(0), table_42_at_the_bottom()),
+        (KeyspaceId(2), Vec::new()),
+    ];
+    let mut manifest = Manifest::create(Arc::clone(&volume), DB, NUMBER, state, edits).unwrap();
+    manifest.commit(&[Item::NumbersReserved(513)]).unwrap();
+    manifest
+        .commit(&[
+            Item::IndexEdit {
+                keyspace: KeyspaceId(0),
+                edit: TABLE_42_REMOVED.to_vec(),
+            },
+            live(1, -1024),
+            Item::FlushPoint(point(258, 4136, 302)),
+        ])
+        .unwrap();
+    read_whole(&*volume, ID).unwrap()
+}
+
+#[test]
+fn writing_gives_the_golden_bytes() {
+    let written = written();
+    if std::env::var_os("GLINTDB_BLESS").is_some() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/manifest-v1.bin");
+        std::fs::write(path, &written).unwrap();
+    }
+    assert!(written == GOLDEN, "the format changed");
+}
+
+#[test]
+fn the_golden_manifest_reads_as_the_page_says() {
+    let volume: Arc<dyn Volume> = MemVolume::new();
+    let options = CreateOptions {
+        stream: Stream::Manifest,
+        reserve_bytes: 0,
+        direct: false,
+    };
+    let file = volume.create(ID, options).unwrap();
+    file.write_at(0, GOLDEN).unwrap();
+    let loaded = read_newest(&*volume).unwrap().unwrap();
+    assert_eq!(
+        (loaded.db, loaded.number, loaded.torn_bytes),
+        (DB, NUMBER, 0)
+    );
+    let state = &loaded.state;
+    assert_eq!(state.numbers_reserved, 513);
+    assert_eq!(state.keyspace_next, KeyspaceId(4));
+    let names: Vec<_> = state
+        .keyspaces
+        .iter()
+        .map(|(id, record)| (id.0, record.name.as_str(), record.options.lsm.compression))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            (0, "default", Compression::None),
+            (2, "fruit", Compression::Lz4)
+        ]
+    );
+    // The flush point has passed the drop, and the segment's last live bytes are gone.
+    assert_eq!(state.flush_point, point(258, 4136, 302));
+    assert!(state.dropped.is_empty() && state.liveness.is_empty());
+    assert_eq!(
+        loaded.edits[&KeyspaceId(0)],
+        [table_42_at_the_bottom(), TABLE_42_REMOVED.to_vec()]
+    );
+    assert_eq!(loaded.edits[&KeyspaceId(2)], [Vec::<u8>::new()]);
+}
+
+#[test]
+fn the_index_edits_of_the_page_are_edits() {
+    let added = Lsm::describe_edit(&table_42_at_the_bottom()).unwrap();
+    assert!(
+        added.starts_with("add table-000000000000002a.glint at L6: 12288 bytes, 3 entries"),
+        "{added}"
+    );
+    let removed = Lsm::describe_edit(&TABLE_42_REMOVED).unwrap();
+    assert_eq!(removed, "remove table 000000000000002a from L6\n");
+}
+
+/// Rows like `0010  30 31 …  what it is` of the page's example.
+fn rows_of_the_page() -> Vec<(usize, Vec<u8>)> {
+    let (_, example) = PAGE.split_once("## Worked example").unwrap();
+    let (_, block) = example.split_once("```text\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let row = |line: &str| {
+        let (offset, rest) = line.split_once("  ").unwrap();
+        let hex = rest.split("   ").next().unwrap();
+        let bytes = hex
+            .split_whitespace()
+            .map(|byte| u8::from_str_radix(byte, 16).unwrap())
+            .collect();
+        (usize::from_str_radix(offset, 16).unwrap(), bytes)
+    };
+    block
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(row)
+        .collect()
+}
+
+#[test]
+fn the_bytes_in_the_page_are_the_whole_golden_manifest() {
+    let mut next = 0;
+    for (offset, bytes) in rows_of_the_page() {
+        assert_eq!(offset, next, "a row is missing before {offset:#x}");
+        assert_eq!(
+            GOLDEN.get(offset..offset + bytes.len()),
+            Some(&bytes[..]),
+            "at {offset:#x}"
+        );
+        next = offset + bytes.len();
+    }
+    assert_eq!(next, GOLDEN.len());
+}

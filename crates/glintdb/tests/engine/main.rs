@@ -7,5 +7,6 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod basics;
+mod docs;
 mod power;
 mod support;

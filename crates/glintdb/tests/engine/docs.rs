@@ -1,0 +1,357 @@
+//! Pages cannot lie: `docs/options.md` has every option with the default and limits of the code, and the README's program is the example that is compiled.
+
+use glintdb::{
+    BATCH_BYTES_MAX, Compression, DirectIo, Durability, ErrorKind, IndexKind, Isolation,
+    KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, KeyspaceOptions, LOG_RING_BYTES, LOG_SEGMENT_BYTES,
+    LsmOptions, MEMORY_BUDGET_BYTES_MIN, Options, REPLAY_BYTES_MAX, ReadEngine, SEPARATE_MIN_BYTES,
+    TransactionOptions, VALUE_BYTES_MAX,
+};
+use std::collections::BTreeMap;
+
+const PAGE: &str = include_str!("../../../../docs/options.md");
+
+/// Rows of the table below the heading that begins so: name to its other cells.
+fn table(heading: &str) -> BTreeMap<&'static str, Vec<&'static str>> {
+    let (_, section) = PAGE.split_once(heading).unwrap();
+    let section = section
+        .split_once("\n## ")
+        .map_or(section, |(section, _)| section);
+    section
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .skip(1)
+        .map(|line| {
+            let mut cells = line.trim_matches('|').split('|').map(str::trim);
+            (
+                cells.next().unwrap().trim_matches('`'),
+                cells.collect::<Vec<_>>(),
+            )
+        })
+        .collect()
+}
+
+/// Bytes as the page writes them.
+fn bytes(value: u64) -> String {
+    match value {
+        0 => "0".to_owned(),
+        _ if value.is_multiple_of(1 << 30) => format!("{}G", value >> 30),
+        _ if value.is_multiple_of(1 << 20) => format!("{}M", value >> 20),
+        _ if value.is_multiple_of(1 << 10) => format!("{}K", value >> 10),
+        _ => value.to_string(),
+    }
+}
+
+fn word(debug: impl std::fmt::Debug) -> String {
+    format!("{debug:?}").to_lowercase()
+}
+
+/// Holds a table's first two columns behind the name to what is expected, and that no row is missing or too many.
+fn hold(heading: &str, expected: &[(&str, String, String)]) {
+    let mut rows = table(heading);
+    for (name, default, limits) in expected {
+        let cells = rows
+            .remove(name)
+            .unwrap_or_else(|| panic!("`{name}` is not in {heading}"));
+        assert_eq!((cells[0], cells[1]), (&**default, &**limits), "{name}");
+    }
+    assert!(rows.is_empty(), "{heading} has rows for nothing: {rows:?}");
+}
+
+#[test]
+fn the_page_has_the_options_of_a_database() {
+    // No `..`: an option that is added must be written down.
+    let Options {
+        create_if_missing,
+        error_if_exists,
+        durability,
+        memory_budget_bytes: _,
+        background_threads: _,
+        separate_min_bytes,
+        log_segment_bytes,
+        log_ring_bytes,
+        replay_bytes_max,
+        snapshot_pin_bytes_max,
+        direct_io,
+        read_engine,
+        progress,
+    } = Options::default();
+    assert!(progress.is_none());
+    assert_eq!(
+        (log_ring_bytes, snapshot_pin_bytes_max),
+        (0, 0),
+        "0 stands for what depends on the budget"
+    );
+    assert_eq!(
+        (separate_min_bytes, log_segment_bytes, replay_bytes_max),
+        (SEPARATE_MIN_BYTES, LOG_SEGMENT_BYTES, REPLAY_BYTES_MAX)
+    );
+    assert_eq!((direct_io, read_engine), (DirectIo::Auto, ReadEngine::Auto));
+    let row = |name, default: &str, limits: &str| (name, default.to_owned(), limits.to_owned());
+    hold(
+        "## `Options`",
+        &[
+            row("create_if_missing", &word(create_if_missing), ""),
+            row("error_if_exists", &word(error_if_exists), ""),
+            row("durability", &durability.to_string(), "buffered, os, sync"),
+            row(
+                "memory_budget_bytes",
+                "a quarter of RAM, at most 1G",
+                &format!("from {}", bytes(MEMORY_BUDGET_BYTES_MIN as u64)),
+            ),
+            row("background_threads", "cores, at most 4", "0 to 64"),
+            row(
+                "separate_min_bytes",
+                &separate_min_bytes.to_string(),
+                "from 1",
+            ),
+            row("log_segment_bytes", &bytes(log_segment_bytes), "64K to 1G"),
+            row(
+                "log_ring_bytes",
+                &format!(
+                    "0: a sixteenth of the budget, at most {}",
+                    bytes(LOG_RING_BYTES as u64)
+                ),
+                "64K to 1G, a multiple of 4096, at most a quarter of the budget",
+            ),
+            row(
+                "replay_bytes_max",
+                &bytes(replay_bytes_max),
+                "at least `log_segment_bytes`",
+            ),
+            row("snapshot_pin_bytes_max", "0: a quarter of the budget", ""),
+            row("direct_io", &word(direct_io), "auto, on, off"),
+            row("read_engine", &word(read_engine), "auto, io_uring, sync"),
+            row("progress", "nobody", ""),
+        ],
+    );
+}
+
+#[test]
+fn the_defaults_that_depend_on_the_machine_are_within_what_the_page_says() {
+    let options = Options::default();
+    assert!((MEMORY_BUDGET_BYTES_MIN..=1 << 30).contains(&options.memory_budget_bytes));
+    assert!((1..=4).contains(&options.background_threads));
+}
+
+#[test]
+fn what_is_beyond_the_limits_of_the_page_is_refused_by_name() {
+    let beyond: [(&str, Options); 10] = [
+        (
+            "memory_budget_bytes",
+            Options::default().memory_budget_bytes((8 << 20) - 1),
+        ),
+        (
+            "background_threads",
+            Options::default().background_threads(65),
+        ),
+        (
+            "separate_min_bytes",
+            Options::default().separate_min_bytes(0),
+        ),
+        (
+            "log_segment_bytes",
+            Options::default().log_segment_bytes((64 << 10) - 1),
+        ),
+        (
+            "log_segment_bytes",
+            Options::default().log_segment_bytes((1 << 30) + 1),
+        ),
+        (
+            "log_ring_bytes",
+            Options::default().log_ring_bytes(60 << 10),
+        ),
+        (
+            "log_ring_bytes",
+            Options::default().log_ring_bytes((64 << 10) + 1),
+        ),
+        (
+            "log_ring_bytes",
+            Options::default().log_ring_bytes((1 << 30) + 4096),
+        ),
+        (
+            "log_ring_bytes",
+            Options::default()
+                .memory_budget_bytes(8 << 20)
+                .log_ring_bytes((2 << 20) + 4096),
+        ),
+        (
+            "replay_bytes_max",
+            Options::default().replay_bytes_max(LOG_SEGMENT_BYTES - 1),
+        ),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    for (name, options) in beyond {
+        let path = directory.path().join("never made");
+        let error = options.open(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains(name), "{error}");
+        assert!(!path.exists(), "{name}");
+    }
+}
+
+#[test]
+fn the_page_has_the_options_of_a_keyspace() {
+    let KeyspaceOptions { index, lsm } = KeyspaceOptions::default();
+    assert_eq!(index, IndexKind::Lsm);
+    let LsmOptions {
+        size_ratio,
+        level0_runs_compact,
+        level0_runs_slow,
+        level0_runs_stop,
+        table_bytes_target,
+        block_bytes,
+        filter_bits_per_key,
+        compression,
+        base_level_bytes,
+    } = lsm;
+    assert_eq!(compression, Compression::None);
+    let row = |name, default: String, limits: &str| (name, default, limits.to_owned());
+    hold(
+        "## `KeyspaceOptions`",
+        &[
+            row("index", word(index), "lsm"),
+            row("size_ratio", size_ratio.to_string(), "2 to 100"),
+            row(
+                "level0_runs_compact",
+                level0_runs_compact.to_string(),
+                "1 to 1000",
+            ),
+            row(
+                "level0_runs_slow",
+                level0_runs_slow.to_string(),
+                "above `level0_runs_compact`, to 10000",
+            ),
+            row(
+                "level0_runs_stop",
+                level0_runs_stop.to_string(),
+                "above `level0_runs_slow`, to 10000",
+            ),
+            row("table_bytes_target", bytes(table_bytes_target), "4K to 4G"),
+            row(
+                "block_bytes",
+                bytes(block_bytes.into()),
+                "4K to 64K, without compression a multiple of 4096",
+            ),
+            row(
+                "filter_bits_per_key",
+                filter_bits_per_key.to_string(),
+                "0 to 64",
+            ),
+            row("compression", word(compression), "none, lz4, zstd"),
+            row("base_level_bytes", bytes(base_level_bytes), "4K to 1024G"),
+        ],
+    );
+}
+
+#[test]
+fn the_limits_of_a_keyspace_are_those_of_the_page() {
+    type Change = fn(&mut LsmOptions);
+    let within: [Change; 14] = [
+        |o| o.size_ratio = 2,
+        |o| o.size_ratio = 100,
+        |o| o.level0_runs_compact = 1,
+        |o| {
+            (
+                o.level0_runs_compact,
+                o.level0_runs_slow,
+                o.level0_runs_stop,
+            ) = (1000, 1001, 1002)
+        },
+        |o| (o.level0_runs_slow, o.level0_runs_stop) = (9999, 10_000),
+        |o| o.table_bytes_target = 4 << 10,
+        |o| o.table_bytes_target = 4 << 30,
+        |o| o.block_bytes = 64 << 10,
+        |o| {
+            o.block_bytes = 5000;
+            o.compression = Compression::Lz4;
+        },
+        |o| o.filter_bits_per_key = 0,
+        |o| o.filter_bits_per_key = 64,
+        |o| o.base_level_bytes = 4 << 10,
+        |o| o.base_level_bytes = 1024 << 30,
+        |o| o.compression = Compression::Lz4,
+    ];
+    for change in within {
+        let mut options = LsmOptions::default();
+        change(&mut options);
+        options
+            .validate()
+            .unwrap_or_else(|error| panic!("{options:?}: {error}"));
+    }
+    let beyond: [(&str, Change); 14] = [
+        ("size_ratio", |o| o.size_ratio = 1),
+        ("size_ratio", |o| o.size_ratio = 101),
+        ("level0_runs_compact", |o| o.level0_runs_compact = 0),
+        ("level0_runs_compact", |o| o.level0_runs_compact = 1001),
+        ("level0_runs_slow", |o| o.level0_runs_slow = 4),
+        ("level0_runs_stop", |o| o.level0_runs_stop = 8),
+        ("level0_runs_stop", |o| o.level0_runs_stop = 10_001),
+        ("table_bytes_target", |o| {
+            o.table_bytes_target = (4 << 10) - 1
+        }),
+        ("table_bytes_target", |o| {
+            o.table_bytes_target = (4 << 30) + 1
+        }),
+        ("block_bytes", |o| o.block_bytes = 5000),
+        ("block_bytes", |o| o.block_bytes = (64 << 10) + 4096),
+        ("filter_bits_per_key", |o| o.filter_bits_per_key = 65),
+        ("base_level_bytes", |o| o.base_level_bytes = (4 << 10) - 1),
+        ("base_level_bytes", |o| {
+            o.base_level_bytes = (1024 << 30) + 1
+        }),
+    ];
+    for (name, change) in beyond {
+        let mut options = LsmOptions::default();
+        change(&mut options);
+        let error = options.validate().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains(name), "{error}");
+    }
+}
+
+#[test]
+fn the_page_has_the_options_of_a_transaction_and_the_fixed_limits() {
+    let TransactionOptions {
+        isolation,
+        durability,
+    } = TransactionOptions::default();
+    assert_eq!((isolation, durability), (Isolation::Snapshot, None));
+    hold(
+        "## `TransactionOptions`",
+        &[
+            (
+                "isolation",
+                word(isolation),
+                "snapshot, serializable".to_owned(),
+            ),
+            (
+                "durability",
+                "the database's".to_owned(),
+                [Durability::Buffered, Durability::Os, Durability::Sync]
+                    .map(|durability| durability.to_string())
+                    .join(", "),
+            ),
+        ],
+    );
+    let limits = table("## Limits that are not options");
+    for (name, value) in [
+        ("key", KEY_BYTES_MAX),
+        ("value", VALUE_BYTES_MAX),
+        ("keys and values of one batch", BATCH_BYTES_MAX),
+        ("name of a keyspace", KEYSPACE_NAME_BYTES_MAX),
+    ] {
+        assert_eq!(limits[name], [bytes(value as u64)], "{name}");
+    }
+    assert_eq!(limits.len(), 4);
+}
+
+#[test]
+fn the_program_in_the_readme_is_the_example() {
+    let readme = include_str!("../../../../README.md");
+    let example = include_str!("../../examples/quickstart.rs");
+    let (_, program) = example.split_once("// README: from here\n").unwrap();
+    let (program, _) = program.split_once("// README: to here").unwrap();
+    let (_, quoted) = readme.split_once("```rust\n").unwrap();
+    let (quoted, _) = quoted.split_once("```").unwrap();
+    assert_eq!(quoted, program);
+}

@@ -123,7 +123,7 @@ fn the_golden_manifest_reads_as_the_page_says() {
     };
     let file = volume.create(ID, options).unwrap();
     file.write_at(0, GOLDEN).unwrap();
-    let loaded = read_newest(&*volume).unwrap().unwrap();
+    let loaded = read_newest(&*volume).unwrap().loaded.unwrap();
     assert_eq!(
         (loaded.db, loaded.number, loaded.torn_bytes),
         (DB, NUMBER, 0)

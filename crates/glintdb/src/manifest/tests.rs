@@ -1,3 +1,5 @@
+//! The manifest, edit by edit and byte by byte: what is read back, what is refused, torn and damaged files, rolling.
+
 use super::*;
 use bytes::Bytes;
 use glintdb_core::{FileId, FileKind};

@@ -5,6 +5,7 @@ use crate::format::Format;
 use clap::{Args, Parser, Subcommand};
 use glintdb::Durability;
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -31,6 +32,9 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Serve the database to Redis clients, until SIGTERM, SIGINT or SHUTDOWN.
+    #[command(after_help = SERVE_HELP)]
+    Serve(Serve),
     /// Print the value of a key.
     Get(Get),
     /// Write a record.
@@ -56,6 +60,8 @@ pub(crate) enum Command {
     Compact(Compact),
     /// Copy the database as it is now into a new directory, which opens as a database.
     Checkpoint(Checkpoint),
+    /// Measure: workloads of db_bench and YCSB on a database of their own.
+    Bench(glintdb_bench::BenchArgs),
 }
 
 const IMPORT_HELP: &str = "\
@@ -70,6 +76,10 @@ Examples:
   glintdb import --dir ./data records.jsonl
   apt-cache dumpavail | glintdb import --format dpkg -
   glintdb export --format binary - | glintdb import --dir ./copy --format binary -";
+
+const SERVE_HELP: &str = "\
+Any Redis client can talk to it (RESP2 and RESP3): redis-cli -p 6380 SET greeting hello
+Standard output gets one line, `listening on ADDRESS`, when connections are taken; notes go to standard error.";
 
 /// Which database.
 #[derive(Debug, Args)]
@@ -90,6 +100,24 @@ pub(crate) struct Target {
     /// The keyspace.
     #[arg(long, short, value_name = "NAME", default_value = "default")]
     pub(crate) keyspace: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// The address to listen on. Anything but a loopback address needs a password.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(crate) bind: IpAddr,
+    /// The port; 0 for one that is free.
+    #[arg(long, default_value_t = 6380)]
+    pub(crate) port: u16,
+    /// What a write survives once it is answered: `os` a kill of the process, `sync` a power cut, `buffered` neither.
+    #[arg(long, default_value = "os")]
+    pub(crate) durability: Durability,
+    /// What clients must show with AUTH. Others can see a command line: the environment is the better place.
+    #[arg(long, env = "GLINTDB_PASSWORD", hide_env_values = true)]
+    pub(crate) password: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -1,7 +1,8 @@
 //! The program as a user runs it: what it prints, what it leaves, how it ends.
 #![allow(clippy::unwrap_used, reason = "tests: what fails ends them")]
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -366,4 +367,63 @@ fn a_closed_pipe_is_no_failure() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn serve_says_where_it_listens_answers_and_ends_well_at_sigterm() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_glintdb"))
+        .current_dir(dir.path())
+        .args(["serve", "--port", "0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("listening on ").unwrap();
+    let mut client = TcpStream::connect(address).unwrap();
+    client
+        .write_all(b"SET served yes\r\nGET served\r\n")
+        .unwrap();
+    let mut answer = [0; 13];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+OK\r\n$3\r\nyes\r");
+    let killed = Command::new("kill")
+        .arg(child.id().to_string())
+        .status()
+        .unwrap();
+    assert!(killed.success() && child.wait().unwrap().success());
+    assert_eq!(ok(dir.path(), &["get", "served"]), "yes\n");
+}
+
+#[test]
+fn serve_beyond_this_machine_needs_a_password() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, stderr) = fails(dir.path(), &["serve", "--bind", "0.0.0.0", "--port", "0"]);
+    assert_eq!((code, stderr.lines().count()), (2, 1), "{stderr}");
+    assert!(stderr.contains("without a password"), "{stderr}");
+    assert!(!dir.path().join("data").exists());
+}
+
+#[test]
+fn bench_gives_its_figures_as_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = [
+        "bench",
+        "--workloads",
+        "fillseq,readrandom",
+        "--num",
+        "2000",
+        "--dir",
+        "bench",
+        "--json",
+    ];
+    let figures: serde_json::Value = serde_json::from_str(&ok(dir.path(), &words)).unwrap();
+    assert_eq!(
+        (figures["engine"].as_str(), figures["correct"].as_bool()),
+        (Some("glintdb"), Some(true))
+    );
+    assert_eq!(figures["results"].as_array().unwrap().len(), 2);
 }

@@ -1,11 +1,13 @@
 //! The commands, one file each (the one-liners here).
 
+mod bench;
 mod check;
 mod dump;
 mod export;
 mod import;
 mod keyspaces;
 mod records;
+mod serve;
 mod stats;
 
 use crate::args::{Checkpoint, Command, Compact};
@@ -16,6 +18,7 @@ use glintdb::Durability;
 
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
+        Command::Serve(arguments) => serve::run(&arguments),
         Command::Get(arguments) => records::get(&arguments),
         Command::Put(arguments) => records::put(&arguments),
         Command::Delete(arguments) => records::delete(&arguments),
@@ -28,6 +31,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Dump(arguments) => dump::run(&arguments),
         Command::Compact(arguments) => compact(&arguments),
         Command::Checkpoint(arguments) => checkpoint(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     }
 }
 

@@ -1,0 +1,26 @@
+//! `bench`: workloads of db_bench and YCSB on a database of their own.
+
+use crate::exit::Failure;
+use glintdb_bench::BenchArgs;
+
+pub(super) fn run(arguments: &BenchArgs) -> Result<(), Failure> {
+    let outcome = glintdb_bench::run(arguments, &mut std::io::stdout());
+    match outcome {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Failure::Usage(
+            "the engine gave wrong answers; see the rows that say so".into(),
+        )),
+        Err(error) => Err(failure(error)),
+    }
+}
+
+/// The harness takes any engine's errors; ours keeps its exit code.
+fn failure(error: glintdb_bench::Error) -> Failure {
+    match error.downcast::<glintdb::Error>() {
+        Ok(error) => Failure::Engine(*error),
+        Err(error) => match error.downcast::<std::io::Error>() {
+            Ok(error) => Failure::output(*error),
+            Err(error) => Failure::Usage(error.to_string()),
+        },
+    }
+}

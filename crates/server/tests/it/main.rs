@@ -8,6 +8,7 @@
 
 mod concurrency;
 mod expiry;
+mod failures;
 mod limits;
 mod pipelines;
 mod scans;

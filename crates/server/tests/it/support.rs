@@ -24,7 +24,10 @@ impl TestServer {
     }
 
     pub(crate) fn start_with(dir: &Path, set: impl FnOnce(&mut ServerConfig)) -> Self {
-        let db = glintdb::Db::open(dir).unwrap();
+        TestServer::serve(glintdb::Db::open(dir).unwrap(), set)
+    }
+
+    pub(crate) fn serve(db: glintdb::Db, set: impl FnOnce(&mut ServerConfig)) -> Self {
         let mut config = ServerConfig::default();
         config.port = 0;
         config.signals = false;

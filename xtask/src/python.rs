@@ -1,7 +1,7 @@
 //! Tests in Python: a virtual environment under `target/venv` with pytest and redis-py from PyPI, made once; then pytest over every directory of the repository
 //! that holds `test_*.py`. They find the program under test in the environment variable `GLINTDB_BIN`.
 
-use crate::run::{self, Scratch};
+use crate::run::{self, Build, Scratch};
 use crate::summary::Counts;
 use crate::test::Outcome;
 use std::collections::BTreeSet;
@@ -24,20 +24,14 @@ pub(crate) fn step(scratch: &Scratch) -> Result<Outcome, String> {
             )));
         }
     };
-    let built = run::lines(
-        run::cargo().args(["build", "--package", "glintdb-cli", "--bin", "glintdb"]),
-        |_| (),
-    )?;
-    if !built {
-        return Err("crates/cli does not compile".into());
-    }
+    let program = run::program("glintdb-cli", "glintdb", Build::WithTests)?;
     let mut command = Command::new(python);
     command
         .current_dir(run::root())
         .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs"])
         .args(&directories)
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("GLINTDB_BIN", run::target_dir().join("debug/glintdb"))
+        .env("GLINTDB_BIN", program)
         .env("TMPDIR", scratch.path());
     let mut counts = Counts::default();
     let mut not_run = Vec::new();

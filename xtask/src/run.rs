@@ -53,6 +53,36 @@ pub(crate) fn lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result
     Ok(status.success())
 }
 
+/// A program of the workspace, up to date. Inside `xtask test` it is built together with all tests: the same features, so nothing is compiled a second time.
+pub(crate) fn program(package: &str, name: &str, build: Build) -> Result<PathBuf, String> {
+    let mut command = cargo();
+    match build {
+        Build::WithTests => command.args(["test", "--workspace", "--no-run", "--quiet"]),
+        Build::Alone => command.args(["build", "--package", package, "--bin", name]),
+        Build::Release => command.args(["build", "--release", "--package", package, "--bin", name]),
+    };
+    if !lines(&mut command, |_| ())? {
+        return Err(format!("{package} does not compile"));
+    }
+    let profile = if build == Build::Release {
+        "release"
+    } else {
+        "debug"
+    };
+    Ok(target_dir().join(profile).join(name))
+}
+
+/// How [`program`] builds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// With everything else.
+    WithTests,
+    /// By itself.
+    Alone,
+    /// By itself, optimised.
+    Release,
+}
+
 /// Runs `command` and hands back what it printed, or what it said on standard error when it failed.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();

@@ -8,7 +8,7 @@
 mod index;
 mod server;
 
-use crate::run::{self, Scratch};
+use crate::run::{self, Build, Scratch};
 use crate::summary::Counts;
 use crate::test::Outcome;
 use index::Record;
@@ -43,7 +43,12 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
             other => return Err(format!("demo-debian does not know `{other}`")),
         }
     }
-    let outcome = demonstrate(records_max, release)?;
+    let build = if release {
+        Build::Release
+    } else {
+        Build::Alone
+    };
+    let outcome = demonstrate(records_max, build)?;
     for reason in &outcome.not_run {
         println!("not run: {reason}");
     }
@@ -52,10 +57,13 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
 
 /// The step of `xtask test`, on the binary that the tests have built.
 pub(crate) fn step(records: &str) -> Result<Outcome, String> {
-    demonstrate(records.parse().unwrap_or(INDEX_RECORDS_MIN), false)
+    demonstrate(
+        records.parse().unwrap_or(INDEX_RECORDS_MIN),
+        Build::WithTests,
+    )
 }
 
-fn demonstrate(records_max: usize, release: bool) -> Result<Outcome, String> {
+fn demonstrate(records_max: usize, build: Build) -> Result<Outcome, String> {
     for program in ["apt-cache", "redis-cli", "redis-benchmark"] {
         if !run::on_path(program) {
             return Ok(Outcome::skipped(format!(
@@ -70,7 +78,7 @@ fn demonstrate(records_max: usize, release: bool) -> Result<Outcome, String> {
             records.len()
         )));
     }
-    let demo = Demo::prepare(release, records, &text)?;
+    let demo = Demo::prepare(build, records, &text)?;
     let mut counts = Counts::default();
     let steps: [(&str, Step); 3] = [
         ("import, then export gives the same records", Demo::import),
@@ -100,16 +108,8 @@ struct Demo {
 }
 
 impl Demo {
-    fn prepare(release: bool, records: Vec<Record>, text: &[u8]) -> Result<Demo, String> {
-        let profile = if release { "release" } else { "debug" };
-        let mut build = run::cargo();
-        build.args(["build", "--package", "glintdb-cli", "--bin", "glintdb"]);
-        if release {
-            build.arg("--release");
-        }
-        if !run::lines(&mut build, |_| ())? {
-            return Err("crates/cli does not compile".into());
-        }
+    fn prepare(build: Build, records: Vec<Record>, text: &[u8]) -> Result<Demo, String> {
+        let glintdb = run::program("glintdb-cli", "glintdb", build)?;
         let scratch = Scratch::new("debian")?;
         let packages = scratch.path().join("packages");
         std::fs::write(&packages, text)
@@ -120,7 +120,7 @@ impl Demo {
             text.len()
         );
         Ok(Demo {
-            glintdb: run::target_dir().join(profile).join("glintdb"),
+            glintdb,
             scratch,
             records,
         })

@@ -64,7 +64,7 @@ impl Server {
                 "-P",
                 "16",
                 "-n",
-                "200000",
+                "500000",
                 "-q",
             ])
             .stdin(Stdio::null())

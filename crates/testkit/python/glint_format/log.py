@@ -128,9 +128,9 @@ class Segment:
         need(used == len(values), "values that no entry has")
         return entries
 
-    def frames(self, ring=b""):
-        """Frames from the first to the seal, or to where none is valid; then `self.hole` is that offset, else None."""
-        offset, self.hole = BLOCK, None
+    def frames(self, ring=b"", offset=BLOCK):
+        """Frames from `offset` to the seal, or to where none is valid; then `self.hole` is that offset, else None."""
+        self.hole = None
         while True:
             try:
                 frame = self.frame(offset)
@@ -183,21 +183,22 @@ def segments(directory):
     return found
 
 
-def commits(directory, start):
-    """Frames of the stream from segment `start` on, in order; the tail rule decides how it may end."""
+def commits(directory, number, offset=BLOCK):
+    """Frames of the stream from that place on, in order; the tail rule decides how it may end."""
     found = segments(directory)
     ring_file = Path(directory) / "ring"
     ring = ring_file.read_bytes() if ring_file.exists() else b""
-    number, position = start, 0
+    position = 0
     while True:
         need(number in found, f"segment {number} is not there")
         segment = found[number]
         need(segment.base >= position, "positions do not grow")
         position = segment.base + segment.capacity
         last = None
-        for frame in segment.frames(ring):
+        for frame in segment.frames(ring, offset):
             yield segment, frame
             last = frame
+        offset = BLOCK
         if last is not None and last.kind == "seal":
             number = last.next_segment
             continue

@@ -150,9 +150,9 @@ impl Server {
             store,
             config,
             stats: ServerStats::default(),
-            // One read from the medium takes 60 µs and more; a commit that waits for nothing a few.
+            // One read from the medium takes 60 µs and more; writers are slowed down by milliseconds.
             reads: Pace::new(Duration::from_micros(60)),
-            changes: Pace::new(Duration::from_micros(200)),
+            changes: Pace::new(Duration::from_micros(500)),
             shutdown,
             stopping: AtomicBool::new(false),
             port: AtomicU32::new(0),

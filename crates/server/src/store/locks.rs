@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// A power of two. 1024 mutexes are 64 KiB; two clients with 16 keys each meet by chance in one pipeline of four.
-const SHARDS: usize = 1024;
+/// A power of two. Pipelines of 16 keys each meet by chance once in 64 (with 1,024 shards in every fourth, and a waiter may wait for a holder that has lost its core);
+/// 16 bytes each, 256 KiB.
+const SHARDS: usize = 1 << 14;
 
 /// A key with the number of its database.
 pub(crate) type DbKey = (u32, Box<[u8]>);
@@ -23,10 +24,10 @@ pub(crate) type DbKey = (u32, Box<[u8]>);
 /// Set as soon as a watched key changes.
 pub(crate) type Touched = Arc<AtomicBool>;
 
-#[derive(Default)]
-pub(crate) struct Shard {
-    watches: HashMap<DbKey, Vec<Touched>, RandomState>,
-}
+type Watches = HashMap<DbKey, Vec<Touched>, RandomState>;
+
+/// The watches of the shard's keys; most shards have none.
+type Shard = Option<Box<Watches>>;
 
 /// See the module.
 pub(crate) struct Locks {
@@ -87,7 +88,8 @@ impl Locks {
             return;
         }
         self.with_shard(held, db, key, |shard| {
-            if let Some(watches) = shard.watches.get(&(db, Box::from(key)) as &DbKey) {
+            let key: DbKey = (db, Box::from(key));
+            if let Some(watches) = shard.as_ref().and_then(|watches| watches.get(&key)) {
                 for touched in watches {
                     touched.store(true, Ordering::Release);
                 }
@@ -101,7 +103,7 @@ impl Locks {
             return;
         }
         for shard in &self.shards {
-            for ((watched_db, key), watches) in &shard.lock().watches {
+            for ((watched_db, key), watches) in shard.lock().iter().flat_map(|all| all.iter()) {
                 if *watched_db == db && exists(key) {
                     for touched in watches {
                         touched.store(true, Ordering::Release);
@@ -114,7 +116,8 @@ impl Locks {
     /// Begins to watch `key`, which the holder of `held` has locked.
     pub(crate) fn watch(&self, held: &mut Held<'_>, db: u32, key: &[u8], touched: &Touched) {
         self.with_shard(held, db, key, |shard| {
-            let watches = shard.watches.entry((db, Box::from(key))).or_default();
+            let watches = shard.get_or_insert_default();
+            let watches = watches.entry((db, Box::from(key))).or_default();
             watches.push(Arc::clone(touched));
             self.watched.fetch_add(1, Ordering::AcqRel);
         });
@@ -123,15 +126,21 @@ impl Locks {
     /// Ends a watch begun with the same flag; without locks held.
     pub(crate) fn unwatch(&self, db: u32, key: &[u8], touched: &Touched) {
         let mut shard = self.shards[self.shard(db, key)].lock();
+        let Some(all) = shard.as_mut() else {
+            return;
+        };
         let key = (db, Box::from(key));
-        if let Some(watches) = shard.watches.get_mut(&key) {
+        if let Some(watches) = all.get_mut(&key) {
             if let Some(at) = watches.iter().position(|other| Arc::ptr_eq(other, touched)) {
                 watches.swap_remove(at);
                 self.watched.fetch_sub(1, Ordering::AcqRel);
             }
             if watches.is_empty() {
-                shard.watches.remove(&key);
+                all.remove(&key);
             }
+        }
+        if all.is_empty() {
+            *shard = None;
         }
     }
 
@@ -172,11 +181,6 @@ mod tests {
         assert!(touched.load(Ordering::Acquire));
         locks.unwatch(0, b"a", &touched);
         assert_eq!(locks.watched.load(Ordering::Acquire), 0);
-        assert!(
-            locks
-                .shards
-                .iter()
-                .all(|shard| shard.lock().watches.is_empty())
-        );
+        assert!(locks.shards.iter().all(|shard| shard.lock().is_none()));
     }
 }

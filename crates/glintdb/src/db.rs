@@ -40,7 +40,7 @@ impl Drop for Handle {
 }
 
 /// An open database. `Send + Sync + Clone`: any number of threads read and write at once. Closed when the last clone, keyspace, snapshot, transaction and
-/// iterator of it is gone; closing flushes nothing, for the log holds everything.
+/// iterator of it is gone; closing makes the log durable, and flushes no memtable, for the log holds everything.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();

@@ -2,8 +2,8 @@
 //!
 //! Thread safety: everything from any thread.
 //!
-//! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`version_lock`, an index's own locks); `sequencer` → `version_lock`. `pins` and `transactions` → nothing but
-//! `version` reads. No lock is held while a job's step runs, but `flush_lock` during a flush. The sequencer's lock is never held across I/O.
+//! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`sequencer` → `version_lock`, an index's own locks). `transactions` → `pins` → nothing but `version` reads. A large
+//! commit comes to `numbers`, or to `sequencer`, with the log's `prepare` held. No lock is held while a job's step runs, but `flush_lock` during a flush. The sequencer's lock is never held across I/O.
 
 use crate::commit::Sequencer;
 use crate::flush::{CompactionJob, FlushJob, SpillJob};

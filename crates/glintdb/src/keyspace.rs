@@ -236,7 +236,7 @@ impl Keyspace {
         self.handle.engine.compact(&self.state, lower, upper)
     }
 
-    /// About how many keys there are: entries of memtables and index less twice the tombstones; keys overwritten since the last compaction count more than once.
+    /// About how many keys there are: entries of memtables and index, less twice the index's tombstones; keys deleted or overwritten since the last compaction count more than once.
     #[must_use]
     pub fn approximate_len(&self) -> u64 {
         let version = self.handle.engine.version.load();

@@ -103,11 +103,13 @@ pub struct Options {
     pub separate_min_bytes: usize,
     /// Size of a log segment in bytes, 64 KiB to 1 GiB. Default: 64 MiB.
     pub log_segment_bytes: u64,
-    /// Size of the log's ring in bytes, a multiple of 4 KiB, 64 KiB to 1 GiB. Default: 32 MiB, or a sixteenth of the memory budget if that is less.
+    /// Size of the log's ring in bytes, a multiple of 4 KiB, 64 KiB to 1 GiB and at most a quarter of the memory budget. 0, the
+    /// default: a sixteenth of the budget, at most 32 MiB.
     pub log_ring_bytes: usize,
     /// Log that opening may have to replay, in bytes, at least one segment: a memtable is flushed before more gathers. Default: 512 MiB.
     pub replay_bytes_max: u64,
-    /// Memory that snapshots may pin beyond the live memtables, in bytes; past it the oldest snapshot fails with `SnapshotTooOld`. Default: a quarter of the memory budget.
+    /// Memory that snapshots may pin beyond the live memtables, in bytes; past it the oldest snapshot fails with `SnapshotTooOld`. 0, the default: a quarter of the
+    /// memory budget.
     pub snapshot_pin_bytes_max: usize,
     /// Direct or buffered I/O. Default: direct where the file system takes it.
     pub direct_io: DirectIo,

@@ -51,7 +51,7 @@ pub struct Stats {
     pub write_rate_max: u64,
     /// Whether writers are stopped until a compaction is through.
     pub writes_stopped: bool,
-    /// Bytes of all files but the ring.
+    /// Bytes written to log segments, tables and the manifest; without the ring, and without space that is only preallocated.
     pub disk_bytes: u64,
     /// Bytes of log that opening replayed.
     pub replayed_bytes: u64,

@@ -74,3 +74,8 @@ fn main() -> Result<()> {
     println!("keyspaces: {}", users.db.keyspaces().join(", "));
     Ok(())
 }
+
+#[test]
+fn it_runs() {
+    main().unwrap();
+}

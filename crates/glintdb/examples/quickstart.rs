@@ -29,3 +29,10 @@ fn main() -> glintdb::Result<()> {
     Ok(())
 }
 // README: to here
+
+#[test]
+fn it_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    std::env::set_current_dir(&directory).unwrap();
+    main().unwrap();
+}

@@ -60,3 +60,8 @@ fn main() -> Result<()> {
     println!("{found} of {} keys found with one multi_get", wanted.len());
     Ok(())
 }
+
+#[test]
+fn it_runs() {
+    main().unwrap();
+}

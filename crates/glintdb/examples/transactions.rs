@@ -98,3 +98,8 @@ fn main() -> Result<()> {
     );
     Ok(())
 }
+
+#[test]
+fn it_runs() {
+    main().unwrap();
+}

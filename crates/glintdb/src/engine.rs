@@ -175,7 +175,8 @@ impl Engine {
         self.transactions.raise_floor(self);
         let version = self.version.load_full();
         for keyspace in version.live_keyspaces() {
-            while self.compactions_running.load(Ordering::Acquire) < limit {
+            // Closing is looked at each time: a stopped queue hands a job back at once, and the index would give out the same one for ever.
+            while !self.closing() && self.compactions_running.load(Ordering::Acquire) < limit {
                 let Some(job) = keyspace.state.index.pick_job() else {
                     break;
                 };

@@ -306,3 +306,27 @@ impl KeyspaceOptions {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `docs/options.md`, "Memory", and the defaults in its tables that follow from the budget.
+    #[test]
+    fn shares_of_the_budget_are_those_of_the_page() {
+        let page = include_str!("../../../docs/options.md");
+        assert!(page.contains("A quarter is for memtables: they are sealed at an eighth"));
+        for (budget, ring) in [
+            (8 << 20, 512 << 10),
+            (64 << 20, 4 << 20),
+            (1 << 30, LOG_RING_BYTES),
+        ] {
+            let options = Options::default().memory_budget_bytes(budget);
+            let options = options.resolve().unwrap();
+            assert_eq!(options.memtable_share_bytes(), budget / 4);
+            assert_eq!(options.memtable_seal_bytes(), budget / 8);
+            assert_eq!(options.log_ring_bytes, ring);
+            assert_eq!(options.snapshot_pin_bytes_max, budget / 4);
+        }
+    }
+}

@@ -20,6 +20,8 @@ use connection::Connection;
 
 /// File descriptors left to the database.
 const FILES_RESERVED: u64 = 512;
+/// Threads that take over from those in slow calls; so many commits at `Sync`, or reads from the medium, wait at once.
+const SPARE_THREADS_MAX: usize = 256;
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 /// Sweeps (of 128 keys each) without a pause: 32 × 128 keys take about 30 ms of each 100 ms.
 const SWEEPS_IN_A_ROW_MAX: u32 = 32;
@@ -45,6 +47,7 @@ pub fn run(db: Db, config: ServerConfig, shutdown: &Shutdown) -> Result<(), Serv
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.threads)
+        .max_blocking_threads(SPARE_THREADS_MAX)
         .thread_name("glint-net")
         .enable_all()
         .build()

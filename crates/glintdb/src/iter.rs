@@ -7,8 +7,7 @@
 //! 2. After an error an iterator is at its end.
 
 use crate::keyspace::Keyspace;
-use crate::merge::Merge;
-use crate::snapshot::{Pin, bound_slices};
+use crate::snapshot::{Pin, PinnedMerge, bound_slices};
 use crate::transaction::OwnView;
 use crate::version::KeyspaceState;
 use crate::{Error, Result};
@@ -51,7 +50,7 @@ struct Scan {
 
 #[derive(Default)]
 struct End {
-    merge: Option<Merge>,
+    merge: Option<Arc<PinnedMerge>>,
     /// Fetched, not yielded.
     ready: VecDeque<(Bytes, Result<Bytes>)>,
     batch: usize,
@@ -90,6 +89,14 @@ impl Iter {
                 done: empty,
             },
         }
+    }
+
+    /// Its first answer is the error, if there is one.
+    pub(crate) fn failing(mut self, checked: Result<()>) -> Self {
+        if let Err(error) = checked {
+            self.scan.failed.get_or_insert(error);
+        }
+        self
     }
 
     /// The keys alone, without reading their separated values. Keys already taken from this iterator are not yielded again.
@@ -177,17 +184,24 @@ impl Scan {
             let merge = self
                 .pin
                 .merge(&self.keyspace, lower, upper, direction, own)?;
+            let merge = self.pin.keep(merge);
             let end = self.end(direction);
             end.merge = Some(merge);
             end.batch = BATCH_FIRST;
         }
         let with_values = self.with_values;
+        let pin = &self.pin;
         let end = match direction {
             Direction::Forward => &mut self.front,
             Direction::Reverse => &mut self.back,
         };
-        let Some(merge) = end.merge.as_mut() else {
+        let Some(shared) = end.merge.clone() else {
             return Ok(());
+        };
+        let mut locked = shared.lock();
+        let Some(merge) = locked.as_mut() else {
+            // Given up since the look above.
+            return pin.version().map(drop);
         };
         // One buffer for the keys of a batch and one for its inline values, cut up by reference: two allocations a batch, not two an entry.
         let mut keys = BytesMut::new();
@@ -216,6 +230,11 @@ impl Scan {
             }
         }
         end.batch = (end.batch * 2).min(BATCH_MAX);
+        drop(locked);
+        if end.exhausted || pin.version().is_err() {
+            // Where the pin was given up while this thread had the lock, nobody else could free it.
+            shared.lock().take();
+        }
         if end.exhausted {
             end.merge = None;
         }

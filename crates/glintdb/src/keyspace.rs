@@ -78,7 +78,7 @@ impl Keyspace {
 
     pub(crate) fn check_same_db(&self, handle: &Arc<Handle>) -> Result<()> {
         if Arc::ptr_eq(&self.handle, handle) {
-            self.check_alive()
+            Ok(())
         } else {
             Err(Error::invalid(format!(
                 "keyspace {:?} belongs to another open database",
@@ -87,7 +87,7 @@ impl Keyspace {
         }
     }
 
-    fn check_alive(&self) -> Result<()> {
+    pub(crate) fn check_alive(&self) -> Result<()> {
         if self.state.dropped.load(Ordering::Acquire) {
             return Err(Error::new(
                 ErrorKind::NotFound,
@@ -191,25 +191,23 @@ impl Keyspace {
     /// All keys and values, as they are now.
     #[must_use]
     pub fn iter(&self) -> Iter {
-        Iter::new(
-            Pin::new(&self.handle),
-            self,
-            Bound::Unbounded,
-            Bound::Unbounded,
-            None,
-        )
+        self.scan(Bound::Unbounded, Bound::Unbounded)
+    }
+
+    fn scan(&self, lower: Bound<Bytes>, upper: Bound<Bytes>) -> Iter {
+        Iter::new(Pin::new(&self.handle), self, lower, upper, None).failing(self.check_alive())
     }
 
     /// Keys and values within bounds, as they are now.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Iter {
         let (lower, upper) = owned_bounds(&range);
-        Iter::new(Pin::new(&self.handle), self, lower, upper, None)
+        self.scan(lower, upper)
     }
 
     /// Keys that begin with `prefix`, and their values, as they are now.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
         let (lower, upper) = prefix_bounds(prefix.as_ref());
-        Iter::new(Pin::new(&self.handle), self, lower, upper, None)
+        self.scan(lower, upper)
     }
 
     /// Flushes, and compacts the whole keyspace to the bottom of its index.

@@ -27,7 +27,12 @@ pub(crate) struct Pin {
     pub(crate) at: SeqNum,
     number: u64,
     version: ArcSwapOption<Version>,
+    /// Merges of its iterators, which hold memtables and tables too.
+    merges: Mutex<Vec<Weak<PinnedMerge>>>,
 }
+
+/// The merge of one end of an iterator, until the pin is given up.
+pub(crate) type PinnedMerge = Mutex<Option<crate::merge::Merge>>;
 
 /// All pins of a database, oldest first.
 #[derive(Default)]
@@ -57,7 +62,7 @@ impl Pins {
             .values()
             .filter_map(Weak::upgrade)
             .collect();
-        pins.iter().any(|pin| pin.version.swap(None).is_some())
+        pins.iter().any(|pin| pin.give_up())
     }
 }
 
@@ -74,9 +79,32 @@ impl Pin {
             at,
             number,
             version: ArcSwapOption::new(Some(version)),
+            merges: Mutex::new(Vec::new()),
         });
         state.pins.insert(number, Arc::downgrade(&pin));
         pin
+    }
+
+    /// Frees what it holds, its iterators' share included; `false`: that was done before.
+    fn give_up(&self) -> bool {
+        let version = self.version.swap(None);
+        let merges = std::mem::take(&mut *self.merges.lock());
+        for merge in merges.iter().filter_map(Weak::upgrade) {
+            // An iterator that holds the lock is reading, and looks at the version afterwards.
+            if let Some(mut merge) = merge.try_lock() {
+                merge.take();
+            }
+        }
+        version.is_some()
+    }
+
+    /// Takes note of an iterator's merge, to be freed when the pin is given up.
+    pub(crate) fn keep(&self, merge: crate::merge::Merge) -> Arc<PinnedMerge> {
+        let merge = Arc::new(Mutex::new(Some(merge)));
+        let mut merges = self.merges.lock();
+        merges.retain(|merge| merge.strong_count() > 0);
+        merges.push(Arc::downgrade(&merge));
+        merge
     }
 
     pub(crate) fn engine(&self) -> &Engine {

@@ -221,6 +221,7 @@ impl Transaction {
 
     fn writes(&mut self, keyspace: &Keyspace) -> Result<&mut Writes> {
         keyspace.check_same_db(&self.pin.handle)?;
+        keyspace.check_alive()?;
         Ok(self
             .writes
             .entry(keyspace.state.id)

@@ -78,11 +78,18 @@ pub enum FileKind {
     Table,
     /// A manifest (`docs/format/manifest.md`).
     Manifest,
+    /// Space kept for a full disk; holds nothing (`docs/format/reserve.md`).
+    Reserve,
 }
 
 impl FileKind {
     /// Every kind, in the order of the directory listing.
-    pub const ALL: [FileKind; 3] = [FileKind::Log, FileKind::Table, FileKind::Manifest];
+    pub const ALL: [FileKind; 4] = [
+        FileKind::Log,
+        FileKind::Table,
+        FileKind::Manifest,
+        FileKind::Reserve,
+    ];
 
     /// First part of the file's name.
     #[must_use]
@@ -91,6 +98,7 @@ impl FileKind {
             FileKind::Log => "log",
             FileKind::Table => "table",
             FileKind::Manifest => "manifest",
+            FileKind::Reserve => "reserve",
         }
     }
 }

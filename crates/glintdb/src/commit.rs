@@ -254,6 +254,9 @@ impl Engine {
         } else {
             Space::Normal
         };
+        if space == Space::Normal && self.reserve.is_lent() && !self.refill_reserve()? {
+            return Err(crate::reserve::refused());
+        }
         // For a transaction: everything up to here was checked against what it read and writes.
         let mut checked_to = SeqNum::ZERO;
         if let Some(checks) = checks {
@@ -339,7 +342,12 @@ impl Engine {
 
     fn wait_for_log(&self, reason: WaitReason, space: Space) -> Result<()> {
         let _timed = self.waits.start(Wait::LogSpace);
-        self.log.wait(reason, space).inspect_err(|error| {
+        let wait = || self.log.wait(reason, space);
+        let waited = match space {
+            Space::Normal => wait(),
+            Space::Reserve => self.with_reserve(wait),
+        };
+        waited.inspect_err(|error| {
             if error.kind() != ErrorKind::NoSpace {
                 self.pipeline.fail(error);
             }
@@ -461,6 +469,7 @@ impl Engine {
 
     /// Raises everything committed so far to `durability`.
     pub(crate) fn flush_log(&self, durability: Durability) -> Result<()> {
+        self.pipeline.check()?;
         let newest = self.sequencer.lock().newest();
         self.pipeline.wait_completed(newest)?;
         let result = match durability {

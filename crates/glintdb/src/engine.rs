@@ -2,7 +2,7 @@
 //!
 //! Thread safety: everything from any thread.
 //!
-//! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`sequencer` → `version_lock`, an index's own locks). `transactions` → `pins` → nothing but `version` reads. A large
+//! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`sequencer` → `version_lock`, the reserve's lock, an index's own locks). `transactions` → `pins` → nothing but `version` reads. A large
 //! commit comes to `numbers`, or to `sequencer`, with the log's `prepare` held. No lock is held while a job's step runs, but `flush_lock` during a flush. The sequencer's lock is never held across I/O.
 
 use crate::commit::Sequencer;
@@ -11,6 +11,7 @@ use crate::jobs::JobQueue;
 use crate::manifest::{Item, Manifest};
 use crate::options::{KeyspaceOptions, Options};
 use crate::pipeline::Pipeline;
+use crate::reserve::Reserve;
 use crate::snapshot::Pins;
 use crate::throttle::Throttle;
 use crate::transaction::Transactions;
@@ -52,6 +53,7 @@ pub(crate) struct Engine {
     pub(crate) log: Arc<Log>,
     pub(crate) manifest: Arc<Mutex<Manifest>>,
     pub(crate) numbers: Arc<dyn FileNumbers>,
+    pub(crate) reserve: Reserve,
     pub(crate) chunks: Arc<ChunkPool>,
     pub(crate) sequencer: Mutex<Sequencer>,
     pub(crate) pipeline: Pipeline,
@@ -85,7 +87,8 @@ pub(crate) struct Counters {
 #[derive(Default)]
 pub(crate) struct Replaced {
     versions: Vec<Weak<Version>>,
-    generations: Vec<Weak<Generation>>,
+    /// Memory of memtables that were flushed: an iterator may hold it without its generation.
+    arenas: Vec<Weak<Arena>>,
     /// Segments found dead, with the versions that may still name them.
     dead: BTreeMap<SegmentId, Vec<Weak<Version>>>,
 }
@@ -93,8 +96,7 @@ pub(crate) struct Replaced {
 impl Replaced {
     fn prune(&mut self) {
         self.versions.retain(|version| version.strong_count() > 0);
-        self.generations
-            .retain(|generation| generation.strong_count() > 0);
+        self.arenas.retain(|arena| arena.strong_count() > 0);
     }
 }
 
@@ -138,7 +140,7 @@ impl Engine {
         let new = Arc::new(change(&old));
         for generation in old.generations() {
             if !new.generations().any(|kept| Arc::ptr_eq(kept, generation)) {
-                replaced.generations.push(Arc::downgrade(generation));
+                replaced.arenas.push(Arc::downgrade(generation.arena()));
             }
         }
         replaced.versions.push(Arc::downgrade(&old));
@@ -309,17 +311,14 @@ impl Engine {
 
     /// Memory of memtables that only snapshots, transactions and iterators keep, in bytes.
     pub(crate) fn pinned_bytes(&self) -> usize {
-        let generations: Vec<_> = self
+        let arenas: Vec<_> = self
             .version_lock
             .lock()
-            .generations
+            .arenas
             .iter()
             .filter_map(Weak::upgrade)
             .collect();
-        generations
-            .iter()
-            .map(|generation| generation.bytes())
-            .sum()
+        arenas.iter().map(|arena| arena.allocated_bytes()).sum()
     }
 
     /// Gives up the oldest snapshots while more is pinned than may be.
@@ -384,6 +383,25 @@ impl Engine {
         if waiting && !self.closing() {
             self.collect_garbage();
         }
+    }
+
+    /// Runs what frees space: where it finds none, once more with the reserve's.
+    pub(crate) fn with_reserve<T>(&self, run: impl Fn() -> Result<T>) -> Result<T> {
+        match run() {
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.reserve.lend()? => run(),
+            result => result,
+        }
+    }
+
+    /// Makes the reserve as large as it should be; `Ok(false)`: there is no space for it now.
+    pub(crate) fn refill_reserve(&self) -> Result<bool> {
+        let version = self.version.load_full();
+        let tables = version
+            .live_keyspaces()
+            .map(|keyspace| keyspace.view.stats().bytes)
+            .sum();
+        drop(version);
+        self.reserve.refill(&*self.numbers, tables)
     }
 
     /// Every index's whole state, for a new manifest.
@@ -497,10 +515,17 @@ impl Engine {
             state.dropped.store(true, Ordering::Release);
             sequencer.newest()
         };
-        if let Err(error) = manifest.commit(&[Item::KeyspaceDropped {
+        let dropped = [Item::KeyspaceDropped {
             id: state.id,
             seqno: newest,
-        }]) {
+        }];
+        let committed = match manifest.commit(&dropped) {
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.reserve.lend()? => {
+                manifest.commit(&dropped)
+            }
+            result => result,
+        };
+        if let Err(error) = committed {
             if error.kind() == ErrorKind::NoSpace {
                 state.dropped.store(false, Ordering::Release);
             }
@@ -559,6 +584,7 @@ pub(crate) struct Parts {
     pub(crate) log: Arc<Log>,
     pub(crate) manifest: Arc<Mutex<Manifest>>,
     pub(crate) numbers: Arc<dyn FileNumbers>,
+    pub(crate) reserve: Reserve,
     pub(crate) chunks: Arc<ChunkPool>,
     pub(crate) version: Version,
     pub(crate) default_keyspace: Arc<KeyspaceState>,
@@ -602,6 +628,7 @@ impl Engine {
             log: parts.log,
             manifest: parts.manifest,
             numbers: parts.numbers,
+            reserve: parts.reserve,
             chunks: parts.chunks,
         };
         engine.update_memory();

@@ -197,12 +197,23 @@ impl Engine {
         drop(manifest);
         self.update_throttle();
         self.collect_garbage();
+        if let Err(error) = self.refill_reserve() {
+            self.note_background_error(&error);
+        }
         Ok(())
     }
 
-    /// Writes the oldest sealed generation to the indexes. `Ok(false)`: there is none.
+    /// Writes the oldest sealed generation to the indexes, with the reserve's space where there is no other. `Ok(false)`: there is none.
     pub(crate) fn flush_oldest(&self) -> Result<bool> {
         let _one_at_a_time = self.flush_lock.lock();
+        let flushed = self.with_reserve(|| self.flush_oldest_once())?;
+        if flushed {
+            self.enforce_pin_limit();
+        }
+        Ok(flushed)
+    }
+
+    fn flush_oldest_once(&self) -> Result<bool> {
         let version = self.version.load_full();
         let Some(oldest) = version.sealed.last() else {
             return Ok(false);
@@ -224,9 +235,6 @@ impl Engine {
                 .map(|keyspace| Arc::clone(&keyspace.state)),
         )?;
         self.commit_changes(pending, Some((oldest, point)))?;
-        // What was just flushed counts as pinned as long as this version is held.
-        drop(version);
-        self.enforce_pin_limit();
         Ok(true)
     }
 
@@ -257,13 +265,27 @@ impl Engine {
             self.transactions.raise_floor(self);
             if let Some(mut job) = keyspace.index.pick_full_compaction(lower, upper) {
                 loop {
-                    match job.step()? {
+                    let step = match job.step() {
+                        // Its outputs are gone; with the reserve's space it may be picked again.
+                        Err(error)
+                            if error.kind() == ErrorKind::NoSpace && self.reserve.lend()? =>
+                        {
+                            break;
+                        }
+                        step => step?,
+                    };
+                    match step {
                         JobStep::More if self.closing() => {
                             return Err(Error::new(ErrorKind::Closed, "the database is closing"));
                         }
                         JobStep::More => {}
                         JobStep::Done(change) => {
-                            self.finish_compaction(keyspace, change)?;
+                            match self.finish_compaction(keyspace, change) {
+                                Err(error)
+                                    if error.kind() == ErrorKind::NoSpace
+                                        && self.reserve.lend()? => {}
+                                finished => finished?,
+                            }
                             break;
                         }
                     }
@@ -349,7 +371,13 @@ impl Job for CompactionJob {
 
     fn abandon(self: Box<Self>, engine: &Engine, error: Option<&Error>) {
         self.done(engine);
-        if let Some(error) = error {
+        let Some(error) = error else { return };
+        let lent = error.kind() == ErrorKind::NoSpace && matches!(engine.reserve.lend(), Ok(true));
+        drop(self);
+        if lent {
+            // Its outputs are gone and its inputs free: with the reserve's space it may go through.
+            engine.schedule();
+        } else {
             engine.note_background_error(error);
         }
     }

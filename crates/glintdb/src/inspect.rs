@@ -73,6 +73,10 @@ pub fn dump(path: impl AsRef<Path>, name: &str, out: Lines<'_>) -> Result<()> {
         FileKind::Log => dump_log(&*volume, SegmentId(id.number), out),
         FileKind::Table => dump_table(volume, id, out),
         FileKind::Manifest => dump_manifest(&*volume, id, out),
+        FileKind::Reserve => {
+            out("space kept for a full disk; it holds nothing".to_owned());
+            Ok(())
+        }
     }
 }
 

@@ -45,6 +45,7 @@ mod pipeline;
 mod range_set;
 mod read;
 mod recovery;
+mod reserve;
 mod snapshot;
 mod stats;
 mod throttle;

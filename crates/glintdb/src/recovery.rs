@@ -13,6 +13,7 @@ use crate::flush::{Pending, abandon, items_of, write_generation};
 use crate::manifest::{FlushPoint, Found, Item, Loaded, Manifest, State, read_newest};
 use crate::numbers::Numbers;
 use crate::options::{KeyspaceOptions, OpenProgress, Options};
+use crate::reserve::Reserve;
 use crate::version::{Generation, KeyspaceCounters, KeyspaceState, KeyspaceVersion, Version};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
@@ -47,7 +48,7 @@ impl Engine {
             }
             _ => {}
         }
-        let opening = Opening::new(volume, env, options, found.as_ref());
+        let opening = Opening::new(volume, env, options, found.as_ref())?;
         match found {
             // A crash while it was being created: the log was not begun.
             Some(loaded) if loaded.state.flush_point.lsn == Lsn::ZERO => {
@@ -69,15 +70,30 @@ struct Opening {
     cache: Arc<Cache>,
     chunks: Arc<ChunkPool>,
     tombstone_floor: Arc<AtomicU64>,
+    reserve: Reserve,
 }
 
+/// Space that opening asks for beside the segment it goes on in: a manifest, and tables of a replay that does not fit memory.
+const OPEN_BYTES: u64 = 256 << 10;
+
 impl Opening {
-    fn new(volume: Arc<dyn Volume>, env: Env, options: Options, found: Option<&Loaded>) -> Self {
+    fn new(
+        volume: Arc<dyn Volume>,
+        env: Env,
+        options: Options,
+        found: Option<&Loaded>,
+    ) -> Result<Self> {
         let memory = Arc::new(MemoryBudget::new(options.memory_budget_bytes));
         memory.add(MemoryPart::LogRing, options.log_ring_bytes);
         let cache_bytes =
             options.memory_budget_bytes - options.memtable_share_bytes() - options.log_ring_bytes;
-        Opening {
+        let reserve = Reserve::open(
+            Arc::clone(&volume),
+            options.memtable_seal_bytes() as u64,
+            2 * options.log_segment_bytes + OPEN_BYTES,
+        )?;
+        Ok(Opening {
+            reserve,
             db: found.map_or(env.db, |loaded| loaded.db),
             volume,
             env,
@@ -87,7 +103,7 @@ impl Opening {
             chunks: ChunkPool::new(options.memtable_seal_bytes()),
             tombstone_floor: Arc::new(AtomicU64::new(0)),
             options,
-        }
+        })
     }
 
     fn lsm_env(&self, numbers: &Arc<dyn FileNumbers>) -> IndexFactory {
@@ -321,6 +337,7 @@ impl Opening {
             log: Arc::new(log),
             manifest,
             numbers,
+            reserve: self.reserve,
             chunks: self.chunks,
             version,
             default_keyspace,

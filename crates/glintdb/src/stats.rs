@@ -53,6 +53,10 @@ pub struct Stats {
     pub writes_stopped: bool,
     /// Bytes written to log segments, tables and the manifest; without the ring, and without space that is only preallocated.
     pub disk_bytes: u64,
+    /// Bytes of `disk_bytes` that are kept for a full disk, beside the log's two spare segments.
+    pub reserve_bytes: u64,
+    /// Whether the medium is so full that the reserve is in use; puts are refused until there is space again.
+    pub reserve_lent: bool,
     /// Bytes of log that opening replayed.
     pub replayed_bytes: u64,
     /// What keeps background jobs from going on, if anything does.
@@ -232,10 +236,13 @@ impl Engine {
             },
             disk_bytes: log_bytes
                 + manifest_bytes
+                + self.reserve.bytes()
                 + keyspaces
                     .iter()
                     .map(|keyspace| keyspace.index_bytes)
                     .sum::<u64>(),
+            reserve_bytes: self.reserve.bytes(),
+            reserve_lent: self.reserve.is_lent(),
             keyspaces,
             volume: VolumeFigures {
                 description: self.volume.describe(),

@@ -63,6 +63,11 @@ impl Generation {
         self.keyspaces.get(id.0 as usize)?.as_ref()
     }
 
+    /// The memory that its memtables and their cursors share.
+    pub(crate) fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
     /// Memory it takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.arena.allocated_bytes()

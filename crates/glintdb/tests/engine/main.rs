@@ -7,6 +7,14 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod basics;
-mod docs;
+mod drops;
+mod faults;
+mod full_disk;
+mod gate;
+mod order;
 mod power;
+mod snapshots;
 mod support;
+mod threads;
+mod transactions;
+mod visibility;

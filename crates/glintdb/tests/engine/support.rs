@@ -168,6 +168,8 @@ pub(crate) fn commit(db: &Db, n: u64, durability: Durability) -> Result<()> {
 pub(crate) struct Promises {
     /// Newest commit tried.
     pub(crate) tried: u64,
+    /// Newest commit that was acknowledged at its own level.
+    pub(crate) acknowledged: u64,
     pub(crate) os: u64,
     pub(crate) synced: u64,
 }
@@ -193,6 +195,7 @@ pub(crate) fn run(
         if !on() {
             break;
         }
+        promises.acknowledged = n;
         // The ring takes a buffered commit too, so a kill does not lose it; no promise of that is made, and a later `Os` commit makes it good.
         match durability {
             Durability::Buffered => {}

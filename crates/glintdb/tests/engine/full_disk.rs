@@ -1,0 +1,195 @@
+//! A full disk: refused puts, nothing lost, reads and deletes, and the way out.
+
+use crate::support::*;
+use glintdb::{Db, ErrorKind};
+use glintdb_core::FileKind;
+use glintdb_flash::{FaultKind, MemVolume};
+use std::sync::Arc;
+
+const CAPACITY_BYTES: u64 = 3 << 20;
+
+fn key(n: u64) -> String {
+    format!("key{n:06}")
+}
+
+/// Puts until the disk is full; answers how many were acknowledged.
+fn fill(db: &Db, from: u64, value_bytes: usize) -> u64 {
+    for n in from.. {
+        match db.put(key(n), pattern(n, value_bytes)) {
+            Ok(()) => assert!(n < 1_000_000, "the disk never fills"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                return n;
+            }
+        }
+    }
+    unreachable!("the loop has no other end")
+}
+
+fn all_there(db: &Db, range: std::ops::Range<u64>, value_bytes: usize) {
+    for n in range.clone() {
+        let value = db.get(key(n)).unwrap();
+        assert!(
+            value.is_some_and(|value| value == pattern(n, value_bytes)),
+            "{n} of {range:?}"
+        );
+    }
+    assert_eq!(
+        db.default_keyspace().iter().keys().count() as u64,
+        range.end - range.start
+    );
+}
+
+fn full(value_bytes: usize) -> (Arc<MemVolume>, Db, u64) {
+    let volume = volume_of(CAPACITY_BYTES);
+    let db = open(&volume).unwrap();
+    let count = fill(&db, 0, value_bytes);
+    assert!(count > 300, "{count}");
+    (volume, db, count)
+}
+
+#[test]
+fn a_full_disk_refuses_puts_and_loses_nothing() {
+    for value_bytes in [100, 2000] {
+        let (volume, db, count) = full(value_bytes);
+        for _ in 0..5 {
+            assert_eq!(
+                db.put("one more", pattern(1, value_bytes))
+                    .unwrap_err()
+                    .kind(),
+                ErrorKind::NoSpace
+            );
+        }
+        all_there(&db, 0..count, value_bytes);
+        check_clean(&db, &"full");
+        drop(db);
+        let killed = volume.kill();
+        let db = open(&killed).unwrap_or_else(|error| panic!("on a full disk: {error}"));
+        all_there(&db, 0..count, value_bytes);
+        check_clean(&db, &"full, reopened");
+        check_files(&killed, &db, &"full, reopened");
+        db.delete(key(0)).unwrap();
+        all_there(&db, 1..count, value_bytes);
+    }
+}
+
+#[test]
+fn deleting_gets_out_of_a_full_disk() {
+    for value_bytes in [100, 2000] {
+        for reopened in [false, true] {
+            let (mut volume, mut db, count) = full(value_bytes);
+            if reopened {
+                drop(db);
+                volume = volume.kill();
+                db = open(&volume).unwrap();
+            }
+            let context = format!("values of {value_bytes}, reopened {reopened}");
+            let kept = count - 20..count;
+            for n in 0..kept.start {
+                db.delete(key(n))
+                    .unwrap_or_else(|error| panic!("{context}: delete {n} of {count}: {error}"));
+            }
+            all_there(&db, kept.clone(), value_bytes);
+            db.compact()
+                .unwrap_or_else(|error| panic!("{context}: {error}"));
+            all_there(&db, kept.clone(), value_bytes);
+            for n in count..count + 100 {
+                db.put(key(n), pattern(n, value_bytes))
+                    .unwrap_or_else(|error| panic!("{context}: put {n}: {error}"));
+            }
+            db.flush().unwrap();
+            let stats = db.stats();
+            assert!(!stats.reserve_lent && stats.reserve_bytes > 0, "{context}");
+            all_there(&db, kept.start..count + 100, value_bytes);
+            check_clean(&db, &context);
+            check_files(&volume, &db, &context);
+        }
+    }
+}
+
+#[test]
+fn a_range_delete_and_a_dropped_keyspace_get_out_of_a_full_disk() {
+    let volume = volume_of(CAPACITY_BYTES);
+    let db = open(&volume).unwrap();
+    let other = db.create_keyspace("other", Default::default()).unwrap();
+    for n in 0..300 {
+        other.put(key(n), pattern(n, 2000)).unwrap();
+    }
+    let count = fill(&db, 0, 2000);
+    db.drop_keyspace("other").unwrap();
+    let more = fill(&db, count, 2000);
+    assert!(more > count + 200, "{count} to {more}");
+    db.default_keyspace().delete_range::<&str>(..).unwrap();
+    db.compact().unwrap();
+    let again = fill(&db, 0, 2000);
+    assert!(again > more - more / 4, "{again} after {more}");
+    all_there(&db, 0..again, 2000);
+    check_clean(&db, &"after");
+}
+
+/// Every operation that takes space fails once for want of it, through commits, flushes and compactions.
+#[test]
+fn no_space_at_every_operation_keeps_inputs_and_removes_outputs() {
+    let life = |at| {
+        let mut volume = MemVolume::new();
+        let mut db = open(&volume).unwrap();
+        keyspaces(&db).unwrap();
+        let start = volume.operation_count();
+        fail_at(&volume, start + at, FaultKind::NoSpace, false);
+        let context = format!("no space at {at}");
+        let mut n = 1;
+        while n <= 40 {
+            let mut promises = Promises::default();
+            match run(&volume, &db, n..=40, u64::MAX, &mut promises) {
+                Ok(()) => break,
+                // A segment has its space from the beginning; a medium that takes it back is as good as broken.
+                Err(error) if error.to_string().contains("write the log") => {
+                    drop(db);
+                    n = promises.acknowledged.max(n - 1) + 1;
+                    volume = volume.kill();
+                    db = open(&volume).unwrap();
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::NoSpace, "{context}: {error}");
+                    // Tried again from the first one that was not acknowledged.
+                    n = promises.acknowledged.max(n - 1) + 1;
+                }
+            }
+        }
+        check(&volume, &db, 40, 40, &context);
+        let operations = volume.operation_count() - start;
+        drop(db);
+        let killed = volume.kill();
+        let db = open(&killed).unwrap();
+        check(&killed, &db, 40, 40, &context);
+        operations
+    };
+    let count = life(u64::MAX / 2);
+    for at in 0..count {
+        life(at);
+    }
+}
+
+#[test]
+fn the_reserve_is_in_proportion_and_an_empty_database_has_none() {
+    let volume = MemVolume::new();
+    let db = open(&volume).unwrap();
+    let reserve = |volume| files(volume, FileKind::Reserve);
+    assert_eq!((reserve(&volume), db.stats().reserve_bytes), (0, 0));
+    db.put("a", "b").unwrap();
+    db.flush().unwrap();
+    assert_eq!((reserve(&volume), db.stats().reserve_bytes), (1, 256 << 10));
+    for n in 0..20_000 {
+        db.put(key(n), pattern(n, 100)).unwrap();
+    }
+    db.compact().unwrap();
+    let bytes = db.stats().reserve_bytes;
+    assert!((300 << 10..=1 << 20).contains(&bytes), "{bytes}");
+    drop(db);
+    let killed = volume.kill();
+    let db = open(&killed).unwrap();
+    db.put("a", "c").unwrap();
+    db.flush().unwrap();
+    assert_eq!(reserve(&killed), 1, "an old one is replaced, not added to");
+    assert!(db.stats().reserve_bytes >= 300 << 10);
+}

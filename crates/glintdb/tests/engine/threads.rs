@@ -1,0 +1,265 @@
+//! Real threads over tiny memtables: every read is held against a model of the thread's own keys. A hang fails with what everybody waits for.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "real threads, and a watchdog over them"
+)]
+
+use crate::support::*;
+use glintdb::{Batch, Db, Durability, Result};
+use glintdb_flash::{FaultKind, MemVolume};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+}
+
+/// Runs `work` on threads of its own; where they are not through in time, fails with what the engine says it waits for, instead of waiting for them.
+fn with_watchdog(db: &Db, limit: Duration, work: Vec<Box<dyn FnOnce() + Send>>) {
+    let (done, ended) = channel();
+    let count = work.len();
+    for (number, work) in work.into_iter().enumerate() {
+        let done = done.clone();
+        std::thread::spawn(move || {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            done.send((number, result.is_ok())).ok();
+        });
+    }
+    drop(done);
+    let until = Instant::now() + limit;
+    for left in (1..=count).rev() {
+        match ended.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok((_, true)) => {}
+            Ok((number, false)) => panic!("thread {number} failed, see above"),
+            Err(RecvTimeoutError::Timeout) => {
+                let stats = db.stats();
+                let waits: Vec<_> = stats.waits.iter().filter(|wait| wait.waiting > 0).collect();
+                panic!(
+                    "{left} of {count} threads hang after {limit:?}: waits {waits:?}; jobs waiting {:?}, running {}; log {:?}; stopped {}; background error {:?}",
+                    stats.jobs_waiting,
+                    stats.jobs_running,
+                    stats.log,
+                    stats.writes_stopped,
+                    stats.background_error
+                );
+            }
+            Err(RecvTimeoutError::Disconnected) => panic!("a thread is gone"),
+        }
+    }
+}
+
+fn own_keys(db: &Db, prefix: &str) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let entries = db.default_keyspace().prefix(prefix);
+    entries
+        .map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec())))
+        .collect()
+}
+
+/// One thread's life: it alone writes keys of its prefix, so it knows what it must see.
+fn live(db: &Db, thread: u64, rounds: u64) {
+    let keyspace = db.default_keyspace();
+    let mut dice = Dice(0x1234_5678_9abc_def1 ^ (thread << 40));
+    let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    let prefix = format!("{thread}/");
+    let key = |n: u64| format!("{thread}/{n:03}").into_bytes();
+    let durabilities = [Durability::Buffered, Durability::Os, Durability::Sync];
+    for round in 0..rounds {
+        let n = dice.below(150);
+        let value = pattern(
+            round * 8 + thread,
+            [20, 90, 400, 1500][dice.below(4) as usize],
+        );
+        match dice.below(20) {
+            0..=7 => {
+                let durability = durabilities[dice.below(3) as usize];
+                keyspace.put_with(key(n), &value, durability).unwrap();
+                model.insert(key(n), value);
+            }
+            8 | 9 => {
+                keyspace.delete(key(n)).unwrap();
+                model.remove(&key(n));
+            }
+            10 | 11 => {
+                let mut batch = Batch::new();
+                for step in 0..5 {
+                    batch.put(&keyspace, key(n + step), &value);
+                    model.insert(key(n + step), value.clone());
+                }
+                batch.delete(&keyspace, key(n + 1));
+                model.remove(&key(n + 1));
+                db.write(batch).unwrap();
+            }
+            12 => {
+                keyspace.delete_range(key(n)..key(n + 8)).unwrap();
+                model.retain(|k, _| *k < key(n) || *k >= key(n + 8));
+            }
+            13 => {
+                let expected: Vec<_> = model.clone().into_iter().rev().collect();
+                let found: Vec<_> = keyspace.prefix(&prefix).rev().map(Result::unwrap).collect();
+                assert_eq!(
+                    found.len(),
+                    expected.len(),
+                    "thread {thread}, round {round}"
+                );
+                for (found, expected) in found.iter().zip(&expected) {
+                    assert!(found.0 == expected.0 && found.1 == expected.1);
+                }
+            }
+            14 => {
+                let snapshot = db.snapshot();
+                let then = model.clone();
+                keyspace.put(key(n), "later").unwrap();
+                model.insert(key(n), b"later".to_vec());
+                let keys: Vec<_> = (0..150).map(key).collect();
+                for (key, found) in keys.iter().zip(snapshot.multi_get(&keyspace, &keys)) {
+                    assert_eq!(
+                        found.unwrap().as_deref(),
+                        then.get(key).map(Vec::as_slice),
+                        "thread {thread}, round {round}"
+                    );
+                }
+            }
+            _ => {
+                let found = keyspace.get(key(n)).unwrap();
+                assert_eq!(
+                    found.as_deref(),
+                    model.get(&key(n)).map(Vec::as_slice),
+                    "thread {thread}, round {round}"
+                );
+            }
+        }
+    }
+    assert!(own_keys(db, &prefix).unwrap() == model, "thread {thread}");
+}
+
+/// All keys of the shared counter batch always show one and the same number.
+fn watch_shared(db: &Db, stop: &AtomicBool) {
+    let keyspace = db.default_keyspace();
+    let keys = ["shared/a", "shared/b", "shared/c"];
+    let mut last = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let values = keyspace.multi_get(&keys);
+        let values: Vec<_> = values
+            .into_iter()
+            .map(|value| {
+                value
+                    .unwrap()
+                    .map_or(0, |v| u64::from_le_bytes((*v).try_into().unwrap()))
+            })
+            .collect();
+        assert!(
+            values.iter().all(|value| *value == values[0]),
+            "a batch is seen in part: {values:?}"
+        );
+        assert!(values[0] >= last, "time goes back: {last}, {values:?}");
+        last = values[0];
+    }
+}
+
+#[test]
+fn four_threads_beside_flushes_and_compactions_see_what_they_wrote() {
+    let volume = MemVolume::new();
+    let tiny = options().background_threads(2).replay_bytes_max(128 << 10);
+    let db = open_with(&volume, tiny).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let left = Arc::new(std::sync::atomic::AtomicUsize::new(4));
+    let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+    for thread in 0..4u64 {
+        let (db, stop, left) = (db.clone(), Arc::clone(&stop), Arc::clone(&left));
+        work.push(Box::new(move || {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                live(&db, thread, 2500);
+            }));
+            if left.fetch_sub(1, Ordering::SeqCst) == 1 || result.is_err() {
+                stop.store(true, Ordering::SeqCst);
+            }
+            result.unwrap();
+        }));
+    }
+    let (of_writer, stop_writer) = (db.clone(), Arc::clone(&stop));
+    work.push(Box::new(move || {
+        let keyspace = of_writer.default_keyspace();
+        let mut n = 0u64;
+        while !stop_writer.load(Ordering::Relaxed) {
+            n += 1;
+            let mut batch = Batch::new();
+            for key in ["shared/a", "shared/b", "shared/c"] {
+                batch.put(&keyspace, key, n.to_le_bytes());
+            }
+            of_writer.write(batch).unwrap();
+            if n.is_multiple_of(300) {
+                of_writer.compact().unwrap();
+            }
+        }
+    }));
+    let (of_watcher, stop_watcher) = (db.clone(), Arc::clone(&stop));
+    work.push(Box::new(move || watch_shared(&of_watcher, &stop_watcher)));
+    with_watchdog(&db, Duration::from_secs(90), work);
+    let stats = db.stats();
+    assert!(
+        stats.keyspaces[0].flushes > 5,
+        "{}",
+        stats.keyspaces[0].flushes
+    );
+    assert!(stats.keyspaces[0].compactions > 0);
+    assert_eq!(stats.background_error, None);
+    check_clean(&db, &"after");
+    let before = contents(&db.default_keyspace()).unwrap();
+    db.flush_log(Durability::Os).unwrap();
+    let killed = volume.kill();
+    let db = open(&killed).unwrap();
+    assert!(contents(&db.default_keyspace()).unwrap() == before);
+    check_clean(&db, &"reopened");
+    check_files(&killed, &db, &"reopened");
+}
+
+/// A sync fails under four threads: each gets an error and none hangs; what was acknowledged is there.
+#[test]
+fn a_failure_reaches_every_thread() {
+    for at in [400, 900, 1500] {
+        let volume = MemVolume::new();
+        let db = open_with(&volume, options().background_threads(2)).unwrap();
+        fail_at(&volume, at, FaultKind::SyncLosesData, false);
+        let work = (0..4u64)
+            .map(|thread| {
+                let db = db.clone();
+                Box::new(move || {
+                    let keyspace = db.default_keyspace();
+                    for n in 0u64.. {
+                        let durability = if n % 7 == thread {
+                            Durability::Sync
+                        } else {
+                            Durability::Os
+                        };
+                        let key = format!("{thread}/{n:06}");
+                        if keyspace
+                            .put_with(&key, pattern(n, 200), durability)
+                            .is_err()
+                        {
+                            // Seen is what was acknowledged, no more and no less.
+                            assert_eq!(keyspace.prefix(format!("{thread}/")).count() as u64, n);
+                            assert!(keyspace.put("x", "y").is_err());
+                            return;
+                        }
+                    }
+                }) as Box<dyn FnOnce() + Send>
+            })
+            .collect();
+        with_watchdog(&db, Duration::from_secs(60), work);
+        let seen = db.default_keyspace().iter().count();
+        let killed = volume.kill();
+        let reopened = open(&killed).unwrap();
+        assert!(reopened.default_keyspace().iter().count() >= seen);
+        check_clean(&reopened, &"reopened");
+    }
+}

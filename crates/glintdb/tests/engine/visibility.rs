@@ -1,0 +1,92 @@
+//! Commits become visible in their order, and none behind one that failed.
+
+use crate::gate::{Gate, GatedVolume};
+use crate::support::*;
+use glintdb::{Db, Durability, ErrorKind};
+use glintdb_flash::{FaultKind, MemVolume, Volume};
+use std::sync::Arc;
+use std::time::Duration;
+
+struct Stage {
+    volume: Arc<MemVolume>,
+    gate: Arc<Gate>,
+    db: Db,
+}
+
+fn stage() -> Stage {
+    let (volume, gate) = (MemVolume::new(), Arc::new(Gate::default()));
+    let gated: Arc<dyn Volume> = Arc::new(GatedVolume {
+        inner: Arc::clone(&volume),
+        gate: Arc::clone(&gate),
+    });
+    let db = options().open_volume(gated, env()).unwrap();
+    Stage { volume, gate, db }
+}
+
+/// A `Sync` commit of "a" that waits in its sync, and an `Os` commit of "b" behind it; answers both results once the gate opens after `meanwhile`.
+fn sync_then_os(stage: &Stage, meanwhile: impl FnOnce(&Db)) -> [glintdb::Result<()>; 2] {
+    let Stage { gate, db, .. } = stage;
+    gate.close();
+    std::thread::scope(|scope| {
+        let put = |key: &'static str, durability| {
+            let keyspace = db.default_keyspace();
+            scope.spawn(move || keyspace.put_with(key, "new", durability))
+        };
+        let synced = put("a", Durability::Sync);
+        gate.wait_for_one();
+        let before = db.stats().commits;
+        let behind = put("b", Durability::Os);
+        while db.stats().commits == before {
+            std::thread::yield_now();
+        }
+        // Long enough for it to become visible, were it allowed to.
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(
+            !behind.is_finished(),
+            "acknowledged before a commit before it"
+        );
+        meanwhile(db);
+        gate.open();
+        [synced.join().unwrap(), behind.join().unwrap()]
+    })
+}
+
+fn shown(db: &Db) -> [bool; 3] {
+    let keyspace = db.default_keyspace();
+    ["zero", "a", "b"].map(|key| {
+        let there = keyspace.get(key).unwrap().is_some();
+        assert_eq!(there, db.snapshot().contains(&keyspace, key).unwrap());
+        assert_eq!(there, keyspace.iter().any(|entry| entry.unwrap().0 == key));
+        there
+    })
+}
+
+#[test]
+fn an_os_commit_behind_a_pending_sync_commit_is_not_seen_before_it() {
+    let stage = stage();
+    stage.db.put("zero", "there").unwrap();
+    let results = sync_then_os(&stage, |db| assert_eq!(shown(db), [true, false, false]));
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert_eq!(shown(&stage.db), [true, true, true]);
+}
+
+#[test]
+fn nothing_behind_a_failed_sync_commit_is_ever_seen() {
+    let stage = stage();
+    stage.db.put("zero", "there").unwrap();
+    let volume = Arc::clone(&stage.volume);
+    let results = sync_then_os(&stage, |_| {
+        fail_at(&volume, 0, FaultKind::SyncLosesData, false);
+    });
+    let [synced, behind] = results.map(|result| result.unwrap_err().kind());
+    assert_eq!((synced, behind), (ErrorKind::Io, ErrorKind::Poisoned));
+    assert_eq!(shown(&stage.db), [true, false, false]);
+    assert_eq!(
+        stage.db.put("c", "x").unwrap_err().kind(),
+        ErrorKind::Poisoned
+    );
+    assert_eq!(shown(&stage.db), [true, false, false]);
+    // After a kill both may be there, but "b" never without "a".
+    let db = open(&stage.volume.kill()).unwrap();
+    assert!(shown(&db)[1] || !shown(&db)[2]);
+}

@@ -53,7 +53,7 @@ pub struct Stats {
     pub writes_stopped: bool,
     /// Bytes written to log segments, tables and the manifest; without the ring, and without space that is only preallocated.
     pub disk_bytes: u64,
-    /// Bytes of `disk_bytes` that are kept for a full disk, beside the log's two spare segments.
+    /// Space kept for a full disk, in bytes, beside the log's two spare segments; not in `disk_bytes`.
     pub reserve_bytes: u64,
     /// Whether the medium is so full that the reserve is in use; puts are refused until there is space again.
     pub reserve_lent: bool,
@@ -236,7 +236,6 @@ impl Engine {
             },
             disk_bytes: log_bytes
                 + manifest_bytes
-                + self.reserve.bytes()
                 + keyspaces
                     .iter()
                     .map(|keyspace| keyspace.index_bytes)

@@ -6,7 +6,7 @@ use crate::manifest::RecordReader;
 use crate::options::Options;
 use crate::snapshot::Pin;
 use crate::{Error, Result};
-use glintdb_core::{FileId, FileKind, KeyspaceId, SegmentId, ValuePointer};
+use glintdb_core::{FileId, FileKind, ValuePointer};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -80,11 +80,11 @@ impl Engine {
         let pin = Pin::new(handle);
         let version = pin.version()?;
         let mut report = VerifyReport::default();
-        let mut live: BTreeMap<u32, BTreeMap<u64, u64>> = BTreeMap::new();
+        let mut held: BTreeMap<u32, BTreeMap<u64, u64>> = BTreeMap::new();
         for keyspace in version.live_keyspaces() {
             let mut errors = Vec::new();
             let mut pointers = Vec::new();
-            let by_segment = live.entry(keyspace.state.id.0).or_default();
+            let by_segment = held.entry(keyspace.state.id.0).or_default();
             keyspace.view.verify(
                 &mut |error| errors.push(error),
                 // What compactions have yet to drop counts as live in the manifest.
@@ -122,7 +122,7 @@ impl Engine {
             }
         }
         self.verify_manifest(&mut report)?;
-        self.verify_liveness(&version, &live, &mut report);
+        self.verify_liveness(&version, &held, &mut report);
         Ok(report)
     }
 
@@ -161,12 +161,12 @@ impl Engine {
         Ok(())
     }
 
-    /// The manifest must count at least the bytes that live entries point at in each segment: less, and a segment could go that is still needed. It may count more:
-    /// entries that are shadowed count until a compaction drops them. Checked where nothing changed meanwhile.
+    /// The live bytes that the manifest states must be those of the pointers that the indexes' files hold: fewer, and a segment could go that is still needed; more, and
+    /// one would never go. Compared where nothing changed meanwhile.
     fn verify_liveness(
         &self,
         version: &Arc<crate::version::Version>,
-        live: &BTreeMap<u32, BTreeMap<u64, u64>>,
+        held: &BTreeMap<u32, BTreeMap<u64, u64>>,
         report: &mut VerifyReport,
     ) {
         let manifest = self.manifest.lock();
@@ -174,19 +174,23 @@ impl Engine {
             return;
         }
         let id = FileId::new(FileKind::Manifest, manifest.number());
-        for (keyspace, by_segment) in live {
-            for (segment, found) in by_segment {
-                let by_keyspace = manifest.state().liveness.get(&SegmentId(*segment));
-                let stated = by_keyspace
-                    .and_then(|counts| counts.get(&KeyspaceId(*keyspace)))
-                    .copied()
-                    .unwrap_or(0);
-                if *found > stated {
-                    let message = format!(
-                        "keyspace {keyspace} has {found} live value bytes in segment {segment}, the manifest counts {stated}"
-                    );
-                    report.errors.push(Error::corruption(id, 0, message));
-                }
+        let mut differences: BTreeMap<(u32, u64), (u64, u64)> = BTreeMap::new();
+        for (keyspace, by_segment) in held {
+            for (segment, bytes) in by_segment {
+                differences.entry((*keyspace, *segment)).or_default().0 = *bytes;
+            }
+        }
+        for (segment, by_keyspace) in &manifest.state().liveness {
+            for (keyspace, bytes) in by_keyspace {
+                differences.entry((keyspace.0, segment.0)).or_default().1 = *bytes;
+            }
+        }
+        for ((keyspace, segment), (held, stated)) in differences {
+            if held != stated {
+                let message = format!(
+                    "keyspace {keyspace} holds {held} value bytes in segment {segment}, the manifest counts {stated}"
+                );
+                report.errors.push(Error::corruption(id, 0, message));
             }
         }
     }

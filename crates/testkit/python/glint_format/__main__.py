@@ -15,10 +15,13 @@ KINDS = {"log": Segment, "table": Table, "manifest": Manifest}
 def main(names):
     wrong = 0
     for name in names:
-        match = re.fullmatch(r"(log|table|manifest)-([0-9a-f]{16})\.glint", Path(name).name)
+        match = re.fullmatch(r"(log|table|manifest|reserve)-([0-9a-f]{16})\.glint", Path(name).name)
         if not match:
             print(f"{name}: not the name of a log segment, a table or a manifest", file=sys.stderr)
             wrong = 2
+            continue
+        if match[1] == "reserve":
+            print("space kept for a full disk; it holds nothing")
             continue
         try:
             for line in KINDS[match[1]](Path(name).read_bytes(), int(match[2], 16)).lines():

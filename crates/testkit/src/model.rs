@@ -134,6 +134,13 @@ pub struct History {
     kept_at_power_cut: usize,
 }
 
+/// A mark in a [`History`].
+#[derive(Clone, Copy, Debug)]
+pub struct Acknowledged {
+    at_kill: usize,
+    at_power_cut: usize,
+}
+
 impl Default for History {
     fn default() -> Self {
         History::starting(State::default())
@@ -162,6 +169,21 @@ impl History {
         let mut state = self.now().clone();
         change(&mut state);
         self.states.push(state);
+    }
+
+    /// How far everything is acknowledged, for [`unacknowledge`](Self::unacknowledge).
+    #[must_use]
+    pub fn acknowledged(&self) -> Acknowledged {
+        Acknowledged {
+            at_kill: self.kept_at_kill,
+            at_power_cut: self.kept_at_power_cut,
+        }
+    }
+
+    /// Goes back to an earlier mark: what was acknowledged since was acknowledged by nobody, for the machine was off.
+    pub fn unacknowledge(&mut self, mark: Acknowledged) {
+        self.kept_at_kill = mark.at_kill;
+        self.kept_at_power_cut = mark.at_power_cut;
     }
 
     /// The newest commit was refused: it never was.

@@ -60,14 +60,25 @@ impl Place {
         }
     }
 
-    /// The power goes after so many more operations of the volume. Nothing happens to a directory.
-    pub fn power_off_after(&self, operations: u64) {
+    /// The power goes after so many more operations of the volume; gives the number of the operation that it hits. Nothing happens to a directory.
+    pub fn power_off_after(&self, operations: u64) -> u64 {
+        let at_operation = self.operations() + operations;
         if let Place::Memory(volume) = self {
             volume.fail(Fault {
-                at_operation: volume.operation_count() + operations,
+                at_operation,
                 kind: FaultKind::PowerOff,
                 sticky: false,
             });
+        }
+        at_operation
+    }
+
+    /// Operations of the volume so far.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        match self {
+            Place::Directory(_) => 0,
+            Place::Memory(volume) => volume.operation_count(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Crashes: now, or at some later operation of the volume, which may be in the middle of anything; then again in the middle of recovery; then what is left is judged.
 
 use super::read::read_all;
-use super::{Done, Runner, Stop, ensure};
+use super::{Done, Planned, Runner, Stop, ensure};
 use crate::operation::{Change, Key, Space, Value, Write};
 use glintdb::Durability;
 
@@ -15,14 +15,20 @@ impl Runner {
         if !self.place.crashes() {
             return self.reopen();
         }
-        if let Some((power_cut, seed)) = self.planned.take() {
-            return self.crash(power_cut, seed);
+        if let Some(planned) = self.planned.take() {
+            return self.crash(planned.power_cut, planned.seed);
         }
         if seed.is_multiple_of(3) {
             return self.crash(power_cut, seed);
         }
-        self.place.power_off_after((seed >> 8) % PLANNED_WITHIN);
-        self.planned = Some((power_cut, seed));
+        let at_operation = self
+            .place
+            .power_off_after((seed >> 8 & 0xff) % PLANNED_WITHIN);
+        self.planned = Some(Planned {
+            power_cut,
+            seed,
+            at_operation,
+        });
         Ok(())
     }
 

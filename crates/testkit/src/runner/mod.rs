@@ -51,6 +51,15 @@ struct Taken {
     epochs: BTreeMap<Space, u64>,
 }
 
+/// A crash to come.
+#[derive(Clone, Copy)]
+struct Planned {
+    power_cut: bool,
+    seed: u64,
+    /// The operation of the volume that it hits.
+    at_operation: u64,
+}
+
 /// A database under test and its model.
 pub struct Runner {
     set: OptionSet,
@@ -61,7 +70,7 @@ pub struct Runner {
     /// Counts creations of each keyspace: a name may come again.
     epochs: BTreeMap<Space, u64>,
     /// A crash that is planned: the power goes at some operation of the volume.
-    planned: Option<(bool, u64)>,
+    planned: Option<Planned>,
     /// Directories given to checkpoints.
     checkpoints: u64,
 }
@@ -108,13 +117,22 @@ impl Runner {
     /// # Errors
     /// What went wrong.
     pub fn step(&mut self, operation: &Operation) -> Result<(), String> {
-        match self.apply(operation) {
-            Ok(()) => Ok(()),
-            Err(Stop::Engine(error)) => match self.planned.take() {
-                Some((power_cut, seed)) => self.crash(power_cut, seed).map_err(sentence),
-                None => Err(format!("unexpected error: {error}")),
-            },
-            Err(Stop::Wrong(message)) => Err(message),
+        let acknowledged = self.history.acknowledged();
+        let outcome = self.apply(operation);
+        // A process whose machine is off acknowledges nothing. The simulated one does not notice while it only copies into the log's ring, which cannot fail.
+        let off = self
+            .planned
+            .filter(|planned| self.place.operations() > planned.at_operation);
+        match (outcome, off) {
+            (Err(Stop::Wrong(message)), _) => Err(message),
+            (Ok(()) | Err(Stop::Engine(_)), Some(planned)) => {
+                self.planned = None;
+                self.history.unacknowledge(acknowledged);
+                self.crash(planned.power_cut, planned.seed)
+                    .map_err(sentence)
+            }
+            (Ok(()), None) => Ok(()),
+            (Err(Stop::Engine(error)), None) => Err(format!("unexpected error: {error}")),
         }
     }
 
@@ -169,8 +187,9 @@ impl Runner {
     }
 
     fn finish(&mut self) -> Result<(), String> {
-        if let Some((power_cut, seed)) = self.planned.take() {
-            self.crash(power_cut, seed).map_err(sentence)?;
+        if let Some(planned) = self.planned.take() {
+            self.crash(planned.power_cut, planned.seed)
+                .map_err(sentence)?;
         }
         let mut compare = || -> Done {
             self.compare_all(self.db())?;
@@ -212,18 +231,13 @@ impl Runner {
 
     fn reopen(&mut self) -> Done {
         let closed = self.close();
-        if closed.is_err() && self.planned.is_none() {
-            return closed;
-        }
-        // A clean close keeps everything, whatever its durability was.
-        if closed.is_ok() {
-            self.history.raise(glintdb::Durability::Os);
-        }
-        if self.planned.is_some() {
+        if let Some(planned) = self.planned.take() {
             // The power may have gone while closing; what is left is the crash's to look at.
-            let (power_cut, seed) = self.planned.take().expect("just seen");
-            return self.crash(power_cut, seed);
+            return self.crash(planned.power_cut, planned.seed);
         }
+        closed?;
+        // A clean close keeps everything, whatever its durability was.
+        self.history.raise(glintdb::Durability::Os);
         self.db = Some(self.place.open(self.set.options.clone())?);
         self.compare_all(self.db())
     }

@@ -149,7 +149,8 @@ fn verdict(
     then: &State,
     now: &State,
 ) -> Verdict {
-    if touched.writes.is_empty() && !serializable {
+    let writes = is_commit(&touched.writes);
+    if !writes && !serializable {
         return Verdict::Commits;
     }
     let mut ranges: Vec<(Space, Range)> = touched
@@ -169,7 +170,7 @@ fn verdict(
             .iter()
             .any(|(space, range)| now.differs_in(then, *space, range));
         // A transaction that only reads is serializable where its snapshot stands.
-        must |= changed && !touched.writes.is_empty();
+        must |= changed && writes;
         ranges.extend(touched.reads.iter().cloned());
     }
     if must {

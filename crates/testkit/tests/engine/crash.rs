@@ -18,7 +18,7 @@ fn run(set: OptionSet, operations: &[Operation]) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(config(100))]
+    #![proptest_config(config(250))]
 
     #[test]
     fn prop_a_crash_leaves_a_prefix_with_everything_acknowledged(operations in operations(80, Mix { crashes: true })) {
@@ -28,7 +28,10 @@ proptest! {
     }
 }
 
-/// The same operations, cut at every operation of the volume in turn.
+/// Operations of the volume at which a sequence is cut.
+const STEPS: u64 = 600;
+
+/// The same operations, cut at every operation of the volume in turn: from ten places in the sequence, each of the next 60.
 #[test]
 fn a_power_cut_at_every_step_of_the_volume_loses_nothing_acknowledged() {
     let mut runner = TestRunner::new_with_rng(
@@ -41,14 +44,14 @@ fn a_power_cut_at_every_step_of_the_volume_loses_nothing_acknowledged() {
         .current();
     let mut rng = Rng::new(11);
     for set in options::deterministic() {
-        for step in 0..120 {
+        for step in 0..STEPS {
             // A seed that plans the crash `step` operations ahead, with survivors and crashes in recovery chosen by the rest of its bits.
             let mut seed = rng.number();
             seed = (seed & !0xff00) | (step % 60) << 8;
             while seed.is_multiple_of(3) {
                 seed += 1;
             }
-            let place = (step / 60) as usize * operations.len() / 2;
+            let place = (step / 60) as usize * operations.len() / (STEPS / 60) as usize;
             let mut cut = operations.clone();
             let crash = Operation::Crash {
                 power_cut: step % 3 != 0,

@@ -69,7 +69,7 @@ pub use options::{
     SEPARATE_MIN_BYTES, TransactionOptions,
 };
 pub use snapshot::Snapshot;
-pub use stats::{KeyspaceStats, Stats};
+pub use stats::{KeyspaceStats, LevelFigures, LogFigures, MemoryStats, Stats, VolumeFigures};
 pub use transaction::Transaction;
 pub use verify::{VerifyReport, check};
 pub use waits::WaitStats;

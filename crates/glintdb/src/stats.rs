@@ -107,8 +107,8 @@ pub struct KeyspaceStats {
     pub flushes: u64,
     /// See `flushes`.
     pub flushed_entries: u64,
-    /// Level by level, level 0 first: tables, bytes, entries, target bytes.
-    pub levels: Vec<(u32, u64, u64, u64)>,
+    /// The levels that hold or may hold tables, from level 0 down.
+    pub levels: Vec<LevelFigures>,
     /// Bytes of the index's files.
     pub index_bytes: u64,
     /// Entries in the index, tombstones included.
@@ -125,6 +125,22 @@ pub struct KeyspaceStats {
     pub moved_bytes: u64,
     /// Most block reads that a point lookup can take now.
     pub lookup_reads_max: u32,
+}
+
+/// One level of an LSM index.
+#[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct LevelFigures {
+    /// Its number; 0 is the newest.
+    pub level: u32,
+    /// Tables in it.
+    pub tables: u32,
+    /// Bytes of their files.
+    pub bytes: u64,
+    /// Entries in them.
+    pub entries: u64,
+    /// Bytes it may hold before it is compacted; 0 where it has no target.
+    pub target_bytes: u64,
 }
 
 /// What the volume did.
@@ -151,10 +167,18 @@ impl KeyspaceStats {
     fn new(name: &str, index: &IndexStats) -> Self {
         KeyspaceStats {
             name: name.to_owned(),
-            levels: index
-                .levels
-                .iter()
-                .map(|level| (level.tables, level.bytes, level.entries, level.target_bytes))
+            levels: (0..)
+                .zip(&index.levels)
+                .filter(|(level, figures)| {
+                    *level == 0 || figures.tables > 0 || figures.target_bytes > 0
+                })
+                .map(|(level, figures)| LevelFigures {
+                    level,
+                    tables: figures.tables,
+                    bytes: figures.bytes,
+                    entries: figures.entries,
+                    target_bytes: figures.target_bytes,
+                })
                 .collect(),
             index_bytes: index.bytes,
             index_entries: index.entries,

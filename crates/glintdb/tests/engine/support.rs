@@ -271,7 +271,7 @@ pub(crate) fn check_files(volume: &Arc<MemVolume>, db: &Db, context: &dyn std::f
         .keyspaces
         .iter()
         .flat_map(|keyspace| &keyspace.levels)
-        .map(|(tables, ..)| u64::from(*tables))
+        .map(|level| u64::from(level.tables))
         .sum();
     assert_eq!(files(volume, FileKind::Table), tables, "{context}: tables");
     assert_eq!(files(volume, FileKind::Manifest), 1, "{context}: manifests");

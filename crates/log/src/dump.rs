@@ -157,7 +157,8 @@ impl Log {
         self.write_out_to(completed)?;
         let table = self.table.load_full();
         let stream = table.get(segment).and_then(|s| s.stream.as_ref());
-        // A segment of an earlier process ends with its seal; one of this process where it ended a moment ago.
+        // A segment of an earlier process ends with its seal, or with zeros where that was still in the ring when the process was killed and the flush point lay behind it
+        // already, so that nobody needed it again; one of this process where it ended a moment ago.
         let end = stream.map(|stream| match stream.end_offset() {
             Some(end) if stream.position(end) <= completed => u64::from(end),
             _ => u64::from(FIRST_FRAME_OFFSET).max(completed.saturating_sub(stream.base)),
@@ -188,6 +189,10 @@ impl Log {
                     }
                 }
                 Probe::Hole(reason) => {
+                    let next = scan.next_header(offset + 8)?;
+                    if end.is_none() && next.is_none() && scan.is_zero(offset, scan.file_bytes())? {
+                        break;
+                    }
                     if report.errors.len() < ERRORS_MAX {
                         report.errors.push(Error::corruption(
                             segment.file(),
@@ -195,7 +200,7 @@ impl Log {
                             format!("expected a frame, found {reason}"),
                         ));
                     }
-                    match scan.next_header(offset + 8)? {
+                    match next {
                         Some((found, _)) => offset = u64::from(found),
                         None => break,
                     }

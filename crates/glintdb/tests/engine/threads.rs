@@ -263,3 +263,32 @@ fn a_failure_reaches_every_thread() {
         check_clean(&reopened, &"reopened");
     }
 }
+
+#[test]
+#[should_panic(expected = "1 of 1 threads hang")]
+fn a_hang_fails_with_what_is_waited_for() {
+    let gate = Arc::new(crate::gate::Gate::default());
+    let gated = crate::gate::GatedVolume {
+        inner: MemVolume::new(),
+        gate: Arc::clone(&gate),
+    };
+    let db = options().open_volume(Arc::new(gated), env()).unwrap();
+    let of_thread = db.clone();
+    gate.close();
+    let put = move || {
+        let keyspace = of_thread.default_keyspace();
+        keyspace.put_with("a", "b", Durability::Sync).unwrap();
+    };
+    let opener = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(400));
+        gate.open();
+    });
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        with_watchdog(&db, Duration::from_millis(100), vec![Box::new(put)]);
+    }));
+    opener.join().unwrap();
+    let message = caught.unwrap_err();
+    let message = message.downcast_ref::<String>().unwrap();
+    assert!(message.contains("log_sync"), "{message}");
+    panic!("{message}");
+}

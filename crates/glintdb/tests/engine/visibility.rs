@@ -1,10 +1,15 @@
 //! Commits become visible in their order, and none behind one that failed.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "threads that may hang must not be waited for"
+)]
 
 use crate::gate::{Gate, GatedVolume};
 use crate::support::*;
 use glintdb::{Db, Durability, ErrorKind};
 use glintdb_flash::{FaultKind, MemVolume, Volume};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 struct Stage {
@@ -23,31 +28,42 @@ fn stage() -> Stage {
     Stage { volume, gate, db }
 }
 
+/// Opens the gate also when the test fails, so that it fails and does not hang.
+struct OpenAtEnd<'a>(&'a Gate);
+
+impl Drop for OpenAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
 /// A `Sync` commit of "a" that waits in its sync, and an `Os` commit of "b" behind it; answers both results once the gate opens after `meanwhile`.
 fn sync_then_os(stage: &Stage, meanwhile: impl FnOnce(&Db)) -> [glintdb::Result<()>; 2] {
     let Stage { gate, db, .. } = stage;
     gate.close();
-    std::thread::scope(|scope| {
-        let put = |key: &'static str, durability| {
-            let keyspace = db.default_keyspace();
-            scope.spawn(move || keyspace.put_with(key, "new", durability))
-        };
-        let synced = put("a", Durability::Sync);
-        gate.wait_for_one();
-        let before = db.stats().commits;
-        let behind = put("b", Durability::Os);
-        while db.stats().commits == before {
-            std::thread::yield_now();
-        }
-        // Long enough for it to become visible, were it allowed to.
-        std::thread::sleep(Duration::from_millis(30));
-        assert!(
-            !behind.is_finished(),
-            "acknowledged before a commit before it"
-        );
-        meanwhile(db);
-        gate.open();
-        [synced.join().unwrap(), behind.join().unwrap()]
+    let open_at_end = OpenAtEnd(gate);
+    let put = |key: &'static str, durability| {
+        let keyspace = db.default_keyspace();
+        let (done, result) = channel();
+        std::thread::spawn(move || done.send(keyspace.put_with(key, "new", durability)).ok());
+        result
+    };
+    let synced = put("a", Durability::Sync);
+    gate.wait_for_one();
+    let before = db.stats().commits;
+    let behind = put("b", Durability::Os);
+    while db.stats().commits == before {
+        std::thread::yield_now();
+    }
+    // Long enough for it to become visible, were it allowed to.
+    let early = behind.recv_timeout(Duration::from_millis(30));
+    assert!(early.is_err(), "acknowledged before a commit before it");
+    meanwhile(db);
+    drop(open_at_end);
+    [synced, behind].map(|result| {
+        result
+            .recv_timeout(Duration::from_secs(20))
+            .unwrap_or_else(|_| panic!("a commit hangs: {:?}", db.stats().waits))
     })
 }
 

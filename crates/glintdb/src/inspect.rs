@@ -108,6 +108,14 @@ fn dump_manifest(volume: &dyn Volume, id: FileId, out: Lines<'_>) -> Result<()> 
 }
 
 fn dump_log(volume: &dyn Volume, segment: SegmentId, out: Lines<'_>) -> Result<()> {
+    let head = volume.open(segment.file())?.read_at(0, 4096)?;
+    if head.len() < 4096 || head.iter().all(|byte| *byte == 0) {
+        out(format!(
+            "{}: without a header; made ahead, and never took a frame",
+            segment.file()
+        ));
+        return Ok(());
+    }
     let dump = glintdb_log::dump(volume, segment)?;
     out(format!("{}: {:?}", segment.file(), dump.header()));
     for item in dump {

@@ -1,15 +1,26 @@
-"""`python -m glint_format FILE...`: prints what segments, tables and manifests hold."""
+"""`python -m glint_format FILE...`: prints what the files of a database hold."""
 
 import re
 import sys
 from pathlib import Path
 
 from .codec import FormatError
-from .log import Segment
+from .log import BLOCK, Segment
 from .manifest import Manifest
 from .table import Table
 
-KINDS = {"log": Segment, "table": Table, "manifest": Manifest}
+
+class Nothing:
+    """A file that holds nothing: reserved space, or a segment that never took a frame."""
+
+    def lines(self):
+        yield "holds nothing"
+
+
+def read(kind, number, data):
+    if kind == "reserve" or kind == "log" and not (len(data) >= BLOCK and any(data[:BLOCK])):
+        return Nothing()
+    return {"log": Segment, "table": Table, "manifest": Manifest}[kind](data, number)
 
 
 def main(names):
@@ -17,14 +28,11 @@ def main(names):
     for name in names:
         match = re.fullmatch(r"(log|table|manifest|reserve)-([0-9a-f]{16})\.glint", Path(name).name)
         if not match:
-            print(f"{name}: not the name of a log segment, a table or a manifest", file=sys.stderr)
+            print(f"{name}: not the name of a file of a database", file=sys.stderr)
             wrong = 2
             continue
-        if match[1] == "reserve":
-            print("space kept for a full disk; it holds nothing")
-            continue
         try:
-            for line in KINDS[match[1]](Path(name).read_bytes(), int(match[2], 16)).lines():
+            for line in read(match[1], int(match[2], 16), Path(name).read_bytes()).lines():
                 print(line)
         except FormatError as error:
             print(f"{name}: {error}", file=sys.stderr)

@@ -63,7 +63,7 @@ pub fn run(campaign: &Campaign, child: impl Fn(&[u64]) -> Command) -> Result<Tot
         let done: Vec<u64> = writers.iter().map(|writer| writer.done).collect();
         let in_recovery = cycle > 0 && rng.one_in(IN_RECOVERY);
         let life = Duration::from_micros(if in_recovery {
-            rng.below(30_000)
+            rng.below(10_000)
         } else {
             // Short lives as often as long ones.
             let max = 1 + rng.below(LIFE_MS_MAX);

@@ -7,8 +7,12 @@ use std::io;
 #[must_use]
 pub fn physical_memory_bytes() -> Option<usize> {
     // SAFETY: sysconf takes no pointer and has no precondition.
-    let (pages, page_bytes) =
-        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    let (pages, page_bytes) = unsafe {
+        (
+            libc::sysconf(libc::_SC_PHYS_PAGES),
+            libc::sysconf(libc::_SC_PAGESIZE),
+        )
+    };
     let pages = usize::try_from(pages).ok().filter(|&pages| pages > 0)?;
     pages.checked_mul(usize::try_from(page_bytes).ok()?)
 }

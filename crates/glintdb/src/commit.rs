@@ -98,6 +98,8 @@ impl Engine {
         fill: impl FnOnce(&mut Batch),
     ) -> Result<()> {
         SCRATCH.with_borrow_mut(|batch| {
+            // Also before: a commit that panicked left its operations here.
+            batch.clear();
             fill(batch);
             debug_assert!(
                 batch
@@ -289,7 +291,7 @@ impl Engine {
             let seal = sequencer.active.bytes() >= self.options.memtable_seal_bytes()
                 || (sequencer.log_bytes + frame_bytes > self.options.replay_bytes_max / 2
                     && sequencer.log_bytes > 0);
-            if seal && !self.may_seal(&sequencer) {
+            if seal && !self.may_seal() {
                 drop(sequencer);
                 drop(large.take());
                 self.settle(outstanding, durability)?;
@@ -354,19 +356,10 @@ impl Engine {
         })
     }
 
-    /// Whether there is memory for one more generation. With none sealed there must be: nothing would ever be flushed else.
-    fn may_seal(&self, sequencer: &Sequencer) -> bool {
-        let version = self.version.load();
-        if version.sealed.is_empty() {
-            return true;
-        }
-        let sealed: usize = version
-            .sealed
-            .iter()
-            .map(|generation| generation.bytes())
-            .sum();
-        sealed + sequencer.active.bytes() < self.options.memtable_share_bytes()
-            && version.sealed.len() < 8
+    /// Whether the active generation may be sealed now: one at a time waits to be flushed. Each is sealed at half the memtables' share of memory, or at half of the log
+    /// that may have to be replayed, so both bounds hold.
+    fn may_seal(&self) -> bool {
+        !self.version.load().has_sealed()
     }
 
     /// Seals the active generation; the next commit, at `start`, opens a new one.

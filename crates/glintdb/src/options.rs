@@ -295,10 +295,17 @@ impl KeyspaceOptions {
         let kind = reader.varint()?;
         let mut lsm = Reader::new(reader.bytes()?);
         Some(match kind {
-            0 => Ok(KeyspaceOptions {
-                index: IndexKind::Lsm,
-                lsm: LsmOptions::decode(&mut lsm)?,
-            }),
+            0 => match LsmOptions::decode(&mut lsm) {
+                Some(options) if lsm.is_empty() => Ok(KeyspaceOptions {
+                    index: IndexKind::Lsm,
+                    lsm: options,
+                }),
+                // The record's checksum was right, so another version wrote this.
+                _ => Err(Error::new(
+                    crate::ErrorKind::UnsupportedFormat,
+                    "options of an LSM index are not ones that this build knows",
+                )),
+            },
             other => Err(Error::new(
                 crate::ErrorKind::UnsupportedFormat,
                 format!("index kind {other} is not known to this build"),

@@ -267,6 +267,8 @@ impl Engine {
         if let Some(error) = self.background_error.lock().clone() {
             return Err(error);
         }
+        // The inputs of a change whose edit failed stay reserved until the next open: nobody will ever finish with them.
+        self.manifest.lock().check()?;
         let _timed = self.waits.start(Wait::Jobs);
         self.jobs.wait_finished(Duration::from_millis(10));
         Ok(())

@@ -281,17 +281,23 @@ impl Manifest {
         self.file.number()
     }
 
+    /// The error that every edit gets since one failed: whether that one is durable, the next open will tell.
+    pub(crate) fn check(&self) -> Result<()> {
+        match &self.poisoned {
+            None => Ok(()),
+            Some(error) => Err(Error::new(
+                ErrorKind::Poisoned,
+                format!("the manifest failed before: {error}"),
+            )),
+        }
+    }
+
     /// Makes one atomic edit durable and applies it.
     ///
     /// # Errors
     /// `NoSpace`: nothing happened, and it may be tried again. Anything else poisons the manifest: whether the edit is durable is unknown until the next open.
     pub(crate) fn commit(&mut self, items: &[Item]) -> Result<()> {
-        if let Some(error) = &self.poisoned {
-            return Err(Error::new(
-                ErrorKind::Poisoned,
-                format!("the manifest failed before: {error}"),
-            ));
-        }
+        self.check()?;
         let mut state = self.state.clone();
         for item in items {
             state

@@ -569,10 +569,6 @@ impl Engine {
             self.note_background_error(&error);
         }
     }
-
-    pub(crate) fn new_closing() -> AtomicBool {
-        AtomicBool::new(false)
-    }
 }
 
 /// Pieces of [`Engine`] that only `recovery` puts together.
@@ -620,7 +616,7 @@ impl Engine {
             counters: Counters::default(),
             background_error: Mutex::new(None),
             replayed_bytes: parts.replayed_bytes,
-            closing: Engine::new_closing(),
+            closing: AtomicBool::new(false),
             options: parts.options,
             db: parts.db,
             volume: parts.volume,

@@ -60,14 +60,23 @@ pub(crate) fn program(package: &str, name: &str, build: Build) -> Result<PathBuf
         Build::WithTests => command.args(["test", "--workspace", "--no-run", "--quiet"]),
         Build::Alone => command.args(["build", "--package", package, "--bin", name]),
         Build::Release => command.args(["build", "--release", "--package", package, "--bin", name]),
+        Build::Campaign => command.args([
+            "build",
+            "--profile",
+            "campaign",
+            "--package",
+            package,
+            "--bin",
+            name,
+        ]),
     };
     if !lines(&mut command, |_| ())? {
         return Err(format!("{package} does not compile"));
     }
-    let profile = if build == Build::Release {
-        "release"
-    } else {
-        "debug"
+    let profile = match build {
+        Build::WithTests | Build::Alone => "debug",
+        Build::Release => "release",
+        Build::Campaign => "campaign",
     };
     Ok(target_dir().join(profile).join(name))
 }
@@ -81,6 +90,8 @@ pub(crate) enum Build {
     Alone,
     /// By itself, optimised.
     Release,
+    /// By itself, optimised, with assertions: for millions of cases.
+    Campaign,
 }
 
 /// Runs `command` and hands back what it printed, or what it said on standard error when it failed.

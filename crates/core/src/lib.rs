@@ -14,6 +14,7 @@ pub mod ids;
 pub mod index;
 pub mod key;
 pub mod memory;
+pub mod seeded;
 
 pub use entry::{Direction, Entry, EntryRef, EntryValue, RangeTombstone, ValuePointer};
 pub use error::{Error, ErrorKind, Result};

@@ -5,6 +5,7 @@
 //! - [`operation`]: operations, the keys and values they use, the generator.
 //! - [`options`]: option sets under which the same sequence must give the same answers.
 //! - [`place`]: where a test database lives: a directory, or a volume in memory that can lose power.
+//! - [`report`]: what a lane of the reliability campaign did, as JSON.
 //! - [`runner`]: applies and compares.
 //! - [`kill`]: processes that write and are killed; the program `glint-kill` runs it.
 //!
@@ -21,6 +22,7 @@ pub mod model;
 pub mod operation;
 pub mod options;
 pub mod place;
+pub mod report;
 pub mod rng;
 pub mod runner;
 

@@ -11,7 +11,10 @@ fn program(build: Build) -> Result<PathBuf, String> {
 }
 
 pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
-    run::lines(Command::new(program(Build::Campaign)?).args(arguments), |_| ())
+    run::lines(
+        Command::new(program(Build::Campaign)?).args(arguments),
+        |_| (),
+    )
 }
 
 /// The step of `xtask test`.

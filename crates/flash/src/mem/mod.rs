@@ -6,6 +6,7 @@
 //!
 //! Thread-safe (one mutex: it is for tests, and gives the operations of concurrent threads a total order).
 
+mod contents;
 mod fault;
 mod file;
 mod image;
@@ -14,6 +15,7 @@ mod ring;
 mod state;
 
 use crate::volume::{CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats};
+pub use contents::Contents;
 pub use fault::{CrashMode, Fault, FaultKind, Operation, OperationKind};
 use file::MemFile;
 use glintdb_core::{Error, FileId, Result};

@@ -33,7 +33,7 @@ pub(super) struct State {
     pub(super) ring: Option<Image>,
     inodes: BTreeMap<u64, Inode>,
     inode_next: u64,
-    names: BTreeMap<FileId, u64>,
+    pub(super) names: BTreeMap<FileId, u64>,
     synced_names: BTreeMap<FileId, u64>,
     name_changes: Vec<NameChange>,
 }

@@ -9,6 +9,7 @@
 mod demo_debian;
 mod kill;
 mod python;
+mod reliability;
 mod run;
 mod summary;
 mod test;
@@ -26,6 +27,8 @@ cargo xtask COMMAND
                        the kill test alone, with more cycles: writers are killed with SIGKILL, the database is opened and checked
   demo-debian [--records N] [--release]
                        the Debian package index: import, serve, redis-cli and redis-benchmark, kill -9 in a second import, check
+  reliability [--take ci|campaign]
+                       the tables of docs/reliability.md from the lanes' reports; --take: first those in target/reliability (or GLINTDB_REPORTS)
   help                 this text
 ";
 
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         "test" => test::main(rest),
         "tidy" => tidy::main(),
         "kill" => kill::main(rest),
+        "reliability" => reliability::main(rest),
         "demo-debian" => demo_debian::main(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");

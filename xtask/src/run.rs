@@ -27,11 +27,13 @@ pub(crate) fn cargo() -> Command {
 }
 
 /// Runs `command`, standard error merged into nothing (it goes through), standard output through `line`. Whether it ended well.
+/// A lane of the reliability campaign finds in the environment where its report belongs.
 pub(crate) fn lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<bool, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .env("GLINTDB_REPORTS", crate::reliability::reports_dir())
         .spawn()
         .map_err(|error| format!("cannot run {name}: {error}"))?;
     if let Some(stdout) = child.stdout.take() {

@@ -5,7 +5,7 @@
 
 use crate::run::{self, Scratch};
 use crate::summary::Counts;
-use crate::{demo_debian, kill, python, tidy};
+use crate::{demo_debian, kill, python, reliability, tidy};
 use std::time::Instant;
 
 /// Kill cycles in `xtask test`; a campaign gives its own number to `xtask kill`.
@@ -52,6 +52,9 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
         return Err(format!("no step `{step}`; there are {}", STEPS.join(", ")));
     }
     let scratch = Scratch::new("tests")?;
+    if only.is_none() {
+        reliability::forget();
+    }
     let mut total = Counts::default();
     let mut report = Vec::new();
     for step in STEPS {

@@ -2,6 +2,8 @@
 //!
 //! Thread safety: none is needed.
 
+pub mod page;
+
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

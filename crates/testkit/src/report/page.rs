@@ -91,8 +91,8 @@ fn tables(runs: &Path) -> Result<(String, usize), String> {
     let mut line = |arguments: std::fmt::Arguments<'_>| {
         writeln!(text, "{arguments}").map_err(|error| error.to_string())
     };
-    line(format_args!("One `.ci/run`: {}.  ", ci.about))?;
-    line(format_args!("Campaign: {}.\n", campaign.about))?;
+    line(format_args!("- One `.ci/run`: {}.", ci.about))?;
+    line(format_args!("- Campaign: {}.\n", campaign.about))?;
     line(format_args!(
         "| lane | what was tried | one `.ci/run` | a second a thread | campaign | a second a thread |"
     ))?;

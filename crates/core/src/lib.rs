@@ -15,6 +15,7 @@ pub mod index;
 pub mod key;
 pub mod memory;
 pub mod seeded;
+pub mod sync;
 
 pub use entry::{Direction, Entry, EntryRef, EntryValue, RangeTombstone, ValuePointer};
 pub use error::{Error, ErrorKind, Result};

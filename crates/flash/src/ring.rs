@@ -2,9 +2,9 @@
 
 use crate::buffer::{AlignedBuffer, DIRECT_ALIGNMENT};
 use crate::volume::{Ring, VolumeFile};
+use glintdb_core::sync::atomic::{AtomicU64, Ordering};
 use glintdb_core::{Error, Result};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Shared words at a fixed address. The owner of the memory (mapping or buffer) holds one of these beside it.
 pub(crate) struct Words {

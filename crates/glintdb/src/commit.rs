@@ -15,7 +15,7 @@ use crate::transaction::Checks;
 use crate::version::{Generation, KeyspaceState, Version};
 use crate::waits::Wait;
 use crate::{Error, ErrorKind, Result};
-use glintdb_core::SeqNum;
+use glintdb_core::{SeqNum, sync};
 use glintdb_log::{LargeFrame, Lsn, Reservation, Space, WaitReason};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ struct Outstanding {
     place: Reservation,
 }
 
-thread_local! {
+sync::thread_local! {
     /// Reused by single puts and deletes.
     static SCRATCH: RefCell<Batch> = RefCell::new(Batch::new());
 }
@@ -97,7 +97,8 @@ impl Engine {
         durability: Durability,
         fill: impl FnOnce(&mut Batch),
     ) -> Result<()> {
-        SCRATCH.with_borrow_mut(|batch| {
+        SCRATCH.with(|scratch| {
+            let batch = &mut *scratch.borrow_mut();
             // Also before: a commit that panicked left its operations here.
             batch.clear();
             fill(batch);

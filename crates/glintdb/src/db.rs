@@ -10,11 +10,11 @@ use crate::transaction::Transaction;
 use crate::verify::VerifyReport;
 use crate::{Error, Result};
 use bytes::Bytes;
+use glintdb_core::sync::Mutex;
+use glintdb_core::sync::thread::{self, JoinHandle};
 use glintdb_flash::{DirOptions, DirVolume, SystemClock, Volume};
-use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 /// Name of the keyspace that always exists.
 pub const DEFAULT_KEYSPACE: &str = "default";
@@ -30,7 +30,7 @@ impl Drop for Handle {
         self.engine.begin_close();
         for thread in self.threads.lock().drain(..) {
             // The last handle may be dropped by a background thread's own work; that thread ends by itself.
-            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+            if thread.thread().id() != thread::current().id() && thread.join().is_err() {
                 self.engine
                     .note_background_error(&Error::invalid("a background thread panicked"));
             }
@@ -88,7 +88,7 @@ impl Db {
         let mut handles = Vec::new();
         for number in 0..threads {
             let engine_of_thread = Arc::clone(&engine);
-            let thread = std::thread::Builder::new()
+            let thread = thread::Builder::new()
                 .name(format!("glintdb-{number}"))
                 .spawn(move || engine_of_thread.jobs.work(&engine_of_thread))
                 .map_err(|error| Error::io("start a background thread", error))?;

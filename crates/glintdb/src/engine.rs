@@ -18,18 +18,17 @@ use crate::transaction::Transactions;
 use crate::version::{Generation, KeyspaceCounters, KeyspaceState, KeyspaceVersion, Version};
 use crate::waits::{Wait, Waits};
 use crate::{Error, ErrorKind, Result};
-use arc_swap::ArcSwap;
 use glintdb_core::clock::Clock;
 use glintdb_core::index::{Index, JobPriority};
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use glintdb_core::sync::{ArcSwap, Mutex};
 use glintdb_core::{DbId, FileNumbers, KeyspaceId, SegmentId};
 use glintdb_flash::{Cache, Volume};
 use glintdb_log::{Log, Space};
 use glintdb_lsm::{Lsm, LsmEnv};
 use glintdb_memtable::{Arena, ChunkPool};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -79,8 +78,8 @@ pub(crate) struct Engine {
 /// Counters since open.
 #[derive(Default)]
 pub(crate) struct Counters {
-    pub(crate) conflicts: AtomicU64,
-    pub(crate) snapshots_given_up: AtomicU64,
+    pub(crate) conflicts: std::sync::atomic::AtomicU64,
+    pub(crate) snapshots_given_up: std::sync::atomic::AtomicU64,
 }
 
 /// What was replaced and may still be in use.

@@ -8,7 +8,7 @@
 use crate::Result;
 use crate::engine::Engine;
 use glintdb_core::index::JobPriority;
-use parking_lot::{Condvar, Mutex};
+use glintdb_core::sync::{Condvar, Mutex};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 use crate::Result;
 use crate::manifest::{Item, Manifest};
 use glintdb_core::FileNumbers;
-use parking_lot::Mutex;
+use glintdb_core::sync::Mutex;
 use std::sync::Arc;
 
 /// Numbers made durable at a time: one manifest edit for 256 files.

@@ -12,9 +12,9 @@ use crate::options::Durability;
 use crate::waits::{Wait, Waits};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::SeqNum;
-use parking_lot::{Condvar, Mutex};
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use glintdb_core::sync::{Condvar, Mutex, hint};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Commits in flight at most.
 pub(crate) const SLOTS: u64 = 4096;
@@ -180,7 +180,7 @@ impl Pipeline {
             if reached() {
                 return Ok(());
             }
-            std::hint::spin_loop();
+            hint::spin_loop();
         }
         let _timed = self.waits.start(why);
         let mut bed = self.bed.lock();

@@ -2,10 +2,10 @@
 //!
 //! Thread safety: inserts and reads from any thread; reads of an empty set touch one atomic.
 
+use glintdb_core::sync::RwLock;
+use glintdb_core::sync::atomic::{AtomicUsize, Ordering};
 use glintdb_core::{RangeTombstone, SeqNum};
-use parking_lot::RwLock;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Range tombstones, in the order they came.
 pub(crate) struct RangeSet {

@@ -17,15 +17,15 @@ use crate::reserve::Reserve;
 use crate::version::{Generation, KeyspaceCounters, KeyspaceState, KeyspaceVersion, Version};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
+use glintdb_core::sync::Mutex;
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU64};
 use glintdb_core::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SegmentId, SeqNum};
 use glintdb_flash::{Cache, Volume};
 use glintdb_log::{FrameView, Log, LogOp, LogOptions, LogSetup, Lsn};
 use glintdb_lsm::LsmEnv;
 use glintdb_memtable::{Arena, ChunkPool};
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
 impl Engine {
     /// Opens the database on a volume, creating it where there is none.

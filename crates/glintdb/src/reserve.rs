@@ -10,11 +10,11 @@
 //! 2. Its files are named by nothing, and removing one at any time harms nothing.
 
 use crate::{Error, ErrorKind, Result};
+use glintdb_core::sync::Mutex;
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use glintdb_core::{FileId, FileKind, FileNumbers};
 use glintdb_flash::{CreateOptions, Stream, Volume};
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Smallest reserve, in bytes.
 const RESERVE_BYTES_MIN: u64 = 256 << 10;

@@ -7,9 +7,9 @@
 
 use glintdb_core::clock::Clock;
 use glintdb_core::index::Debt;
-use parking_lot::{Condvar, Mutex};
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use glintdb_core::sync::{Condvar, Mutex};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Bytes a second at which writers go when the debt begins to count: about what one thread compacts.

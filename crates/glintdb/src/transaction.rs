@@ -16,12 +16,12 @@ use crate::snapshot::{Pin, merge_of};
 use crate::version::{KeyspaceState, Version};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
+use glintdb_core::sync::Mutex;
+use glintdb_core::sync::atomic::{AtomicU64, Ordering};
 use glintdb_core::{Direction, EntryValue, KeyspaceId, RangeTombstone, SeqNum, key};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Sequence number that a transaction's own range deletions have while it runs: above every commit, below its own puts.
 const OWN_RANGE: SeqNum = SeqNum(SeqNum::MAX.0 - 1);

@@ -14,7 +14,7 @@ use glintdb_core::{EntryRef, KeyspaceId, SeqNum};
 use glintdb_log::Lsn;
 use glintdb_memtable::{Arena, Memtable};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
 /// The memtable of one keyspace in one generation.
 pub(crate) struct KeyspaceMem {
@@ -99,7 +99,7 @@ pub(crate) struct KeyspaceState {
     /// The database's, beside what a put needs.
     pub(crate) separate_min_bytes: usize,
     pub(crate) index: Arc<dyn Index>,
-    pub(crate) dropped: AtomicBool,
+    pub(crate) dropped: glintdb_core::sync::atomic::AtomicBool,
     pub(crate) counters: KeyspaceCounters,
 }
 

@@ -12,10 +12,10 @@ use crate::log::Log;
 use crate::lsn::Lsn;
 use crate::segment::{Segment, Stream};
 use glintdb_core::checksum::{FileSeed, crc32c};
+use glintdb_core::sync::atomic::{Ordering, fence};
 use glintdb_core::{SegmentId, SeqNum};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 /// Why [`Log::reserve`] gave no place. Leave the sequencer lock, call [`Log::wait`], try again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

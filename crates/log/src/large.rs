@@ -11,9 +11,9 @@ use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET, block_up};
 use crate::log::Log;
 use crate::prepare::PrepareState;
 use crate::segment::Segment;
+use glintdb_core::sync::MutexGuard;
 use glintdb_core::{Error, Result, SeqNum};
 use glintdb_flash::AlignedBuffer;
-use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

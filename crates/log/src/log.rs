@@ -13,11 +13,10 @@ use crate::prepare::PrepareState;
 use crate::segment::{LogView, Segment, SegmentInfo, SegmentTable};
 use crate::spill::SpillState;
 use crate::sync::SyncState;
-use arc_swap::ArcSwap;
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use glintdb_core::sync::{ArcSwap, Condvar, Mutex};
 use glintdb_core::{DbId, Error, ErrorKind, FileNumbers, Result, SegmentId};
 use glintdb_flash::{Ring, Volume};
-use parking_lot::{Condvar, Mutex};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Sizes.

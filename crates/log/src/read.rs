@@ -9,10 +9,10 @@ use crate::log::Log;
 use crate::segment::{LogView, Segment, SegmentTable};
 use bytes::Bytes;
 use glintdb_core::checksum::crc32c;
+use glintdb_core::sync::atomic::{Ordering, fence};
 use glintdb_core::{Error, Result, ValuePointer};
 use glintdb_flash::{ReadRequest, VolumeFile};
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 impl Log {
     /// The value at `pointer`, its checksum verified.

@@ -3,11 +3,11 @@
 use crate::format::segment::{SegmentHeader, SegmentKind};
 use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET};
 use glintdb_core::checksum::FileSeed;
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use glintdb_core::{DbId, Error, ErrorKind, Result, SegmentId};
 use glintdb_flash::{Volume, VolumeFile};
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// A segment that this process writes, or wrote, through the stream.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use crate::log::Log;
 use crate::lsn::Lsn;
 use glintdb_core::Result;
-use parking_lot::{Condvar, Mutex};
+use glintdb_core::sync::{Condvar, Mutex};
 use std::sync::atomic::Ordering;
 
 #[derive(Default)]

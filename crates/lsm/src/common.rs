@@ -24,7 +24,7 @@ pub struct LsmEnv {
     /// Numbers of new files.
     pub numbers: Arc<dyn FileNumbers>,
     /// Tombstones whose sequence number is this or greater are kept: transactions may still have to see them.
-    pub tombstone_floor: Arc<AtomicU64>,
+    pub tombstone_floor: Arc<glintdb_core::sync::atomic::AtomicU64>,
 }
 
 /// See the module's page.

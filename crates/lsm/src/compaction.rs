@@ -18,9 +18,9 @@ use crate::pieces::{self, Pieces};
 use crate::shared::Shared;
 use crate::view::View;
 use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep};
+use glintdb_core::sync::Mutex;
 use glintdb_core::{Result, SeqNum};
 use glintdb_flash::Stream;
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 

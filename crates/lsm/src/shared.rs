@@ -7,10 +7,10 @@ use crate::compaction::Task;
 use crate::picker::{Picker, Plan};
 use crate::view::View;
 use glintdb_core::index::IndexJob;
-use parking_lot::{Mutex, RwLock};
+use glintdb_core::sync::atomic::{AtomicU64, Ordering};
+use glintdb_core::sync::{Mutex, RwLock};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module's page.
 pub(crate) struct Shared {

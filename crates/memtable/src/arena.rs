@@ -12,10 +12,11 @@
 use std::cell::Cell;
 use std::mem::size_of;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::chunk::{CHUNK_ALIGN, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Chunk, ChunkPool};
+use glintdb_core::sync::Mutex;
+use glintdb_core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Lies at the start of the slab it bumps.
 #[repr(C, align(64))]
@@ -119,7 +120,7 @@ impl Arena {
             // Past the slabs, so that at most a quarter of any slab's end is wasted.
             return Some(self.cut(bytes.next_multiple_of(CHUNK_ALIGN)));
         }
-        let _guard = shard.refill.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = shard.refill.lock();
         if shard.current.load(Ordering::Acquire) != seen {
             return None;
         }
@@ -138,7 +139,7 @@ impl Arena {
 
     /// `bytes` (whole cache lines) of a chunk, for one owner.
     fn cut(&self, bytes: usize) -> NonNull<u8> {
-        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chunks = self.chunks.lock();
         // Chunks double with the arena, so a small database stays small.
         let chunk_bytes = self
             .allocated_bytes()
@@ -171,11 +172,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        let chunks = self
-            .chunks
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
-        for chunk in chunks.all.drain(..) {
+        for chunk in self.chunks.get_mut().all.drain(..) {
             self.pool.give_back(chunk);
         }
     }
@@ -201,7 +198,7 @@ fn bump(at: *mut Slab, bytes: usize) -> Option<NonNull<u8>> {
 }
 
 pub(crate) fn thread_index() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     thread_local! {
         static INDEX: Cell<usize> = const { Cell::new(usize::MAX) };
     }

@@ -13,7 +13,9 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use glintdb_core::sync::{Mutex, MutexGuard};
 
 /// Size of the smallest chunk, and of an arena's first: 64 KiB.
 pub(crate) const CHUNK_BYTES_MIN: usize = 64 << 10;
@@ -176,9 +178,9 @@ impl ChunkPool {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Free> {
+    fn lock(&self) -> MutexGuard<'_, Free> {
         // The lists are whole between any two statements above, so a panicking holder leaves nothing half done.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free.lock()
     }
 }
 

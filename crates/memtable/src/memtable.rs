@@ -2,12 +2,14 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use crate::arena::{Arena, thread_index};
 use crate::cursor::{self, MemCursor};
 use crate::node::{Locked, Node, NodeRef, Position, SLOTS};
 use crate::record::Record;
+use glintdb_core::sync::atomic::{AtomicPtr, Ordering};
+use glintdb_core::sync::hint;
 use glintdb_core::{Direction, EntryRef, SeqNum};
 
 const COUNTERS: usize = 8;
@@ -72,7 +74,7 @@ impl Memtable {
             spare: Vec::new(),
         };
         while self.try_insert(&mut new).is_none() {
-            std::hint::spin_loop();
+            hint::spin_loop();
         }
     }
 

@@ -21,7 +21,6 @@
 use std::cmp::Ordering as Order;
 use std::mem::{offset_of, size_of};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 mod locked;
 
@@ -32,6 +31,8 @@ use crate::prefetch_line;
 use crate::prefix::prefix_at;
 use crate::record::Record;
 use glintdb_core::SeqNum;
+use glintdb_core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use glintdb_core::sync::{hint, thread};
 
 /// Slots of a node. Measured: see docs/decisions/002-memtable.md.
 pub(crate) const SLOTS: usize = if cfg!(any(miri, feature = "small-nodes")) {
@@ -156,9 +157,9 @@ impl NodeRef {
             // A holder needs well under a microsecond, unless it was descheduled.
             spins += 1;
             if spins < 64 {
-                std::hint::spin_loop()
+                hint::spin_loop()
             } else {
-                std::thread::yield_now()
+                thread::yield_now()
             }
         }
     }

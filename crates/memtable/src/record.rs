@@ -23,10 +23,10 @@
 
 use std::mem::size_of;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::arena::Arena;
 use crate::prefetch_line;
+use glintdb_core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use glintdb_core::{EntryRef, SeqNum, ValuePointer};
 
 #[repr(C)]

@@ -18,8 +18,8 @@ use crate::volume::{CreateOptions, ReadRequest, Ring, Volume, VolumeFile, Volume
 pub use contents::Contents;
 pub use fault::{CrashMode, Fault, FaultKind, Operation, OperationKind};
 use file::MemFile;
+use glintdb_core::sync::Mutex;
 use glintdb_core::{Error, FileId, Result};
-use parking_lot::Mutex;
 use state::State;
 use std::path::Path;
 use std::sync::Arc;

@@ -16,13 +16,13 @@ use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::codec::Reader;
 use glintdb_core::memory::MemoryPart;
+use glintdb_core::sync::Mutex;
+use glintdb_core::sync::atomic::{AtomicBool, Ordering};
 use glintdb_core::{
     Direction, Entry, Error, ErrorKind, FileId, RangeTombstone, Result, ValuePointer,
 };
 use glintdb_flash::{ReadRequest, VolumeFile};
-use parking_lot::Mutex;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// An open table.

@@ -1,0 +1,208 @@
+//! The same names over loom or shuttle: `parking_lot`'s and `arc-swap`'s interfaces, as far as the engine uses them.
+//!
+//! Thread safety: as the originals, within one execution of a model.
+//!
+//! What a model cannot show, because of this file: how `arc-swap` orders its loads and stores (here a lock does), and that a wait with a time limit ends by itself: loom's
+//! never does (so a wake-up that is missing is a deadlock, which loom reports), shuttle's may end at any moment.
+
+#[cfg(loom)]
+use loom as model;
+#[cfg(shuttle)]
+use shuttle as model;
+
+pub use model::{hint, sync::atomic, thread, thread_local};
+
+use model::sync as inner;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// As `parking_lot::Mutex`.
+#[derive(Default)]
+pub struct Mutex<T: ?Sized>(inner::Mutex<T>);
+
+/// As `parking_lot::MutexGuard`.
+pub struct MutexGuard<'a, T: ?Sized> {
+    lock: &'a inner::Mutex<T>,
+    /// `None` only inside a wait.
+    held: Option<inner::MutexGuard<'a, T>>,
+}
+
+impl<T> Mutex<T> {
+    /// As the original.
+    pub fn new(value: T) -> Self {
+        Mutex(inner::Mutex::new(value))
+    }
+
+    /// As the original.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// As the original.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard {
+            lock: &self.0,
+            held: Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    /// As the original.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let held = Some(self.0.try_lock().ok()?);
+        Some(MutexGuard {
+            lock: &self.0,
+            held,
+        })
+    }
+
+    /// As the original.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized> std::fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mutex")
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        match &self.held {
+            Some(guard) => guard,
+            None => unreachable!("the guard is lent to a wait"),
+        }
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        match &mut self.held {
+            Some(guard) => guard,
+            None => unreachable!("the guard is lent to a wait"),
+        }
+    }
+}
+
+/// As `parking_lot::Condvar`.
+#[derive(Default)]
+pub struct Condvar(inner::Condvar);
+
+impl Condvar {
+    /// As the original.
+    pub fn new() -> Self {
+        Condvar(inner::Condvar::new())
+    }
+
+    /// As the original.
+    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
+        guard.held = guard
+            .held
+            .take()
+            .map(|lent| self.0.wait(lent).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// As the original; see the head of this file for the time limit.
+    #[cfg(loom)]
+    pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, _time: Duration) {
+        self.wait(guard);
+    }
+
+    /// As the original; see the head of this file for the time limit.
+    #[cfg(shuttle)]
+    pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, _time: Duration) {
+        guard.held = None;
+        thread::yield_now();
+        guard.held = Some(guard.lock.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// As the original.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// As the original.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// As `parking_lot::RwLock`.
+#[derive(Default)]
+pub struct RwLock<T: ?Sized>(inner::RwLock<T>);
+
+impl<T> RwLock<T> {
+    /// As the original.
+    pub fn new(value: T) -> Self {
+        RwLock(inner::RwLock::new(value))
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// As the original.
+    pub fn read(&self) -> inner::RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As the original.
+    pub fn write(&self) -> inner::RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What stands for `arc-swap`: a lock around what is swapped.
+pub struct Swapped<T>(Mutex<T>);
+
+/// As `arc_swap::ArcSwap`.
+pub type ArcSwap<T> = Swapped<Arc<T>>;
+/// As `arc_swap::ArcSwapOption`.
+pub type ArcSwapOption<T> = Swapped<Option<Arc<T>>>;
+
+/// As `arc_swap::Guard`.
+pub struct Loaded<T>(T);
+
+impl<T> Deref for Loaded<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Clone> Swapped<T> {
+    /// As the original.
+    pub fn new(value: T) -> Self {
+        Swapped(Mutex::new(value))
+    }
+
+    /// As the original.
+    pub fn load(&self) -> Loaded<T> {
+        Loaded(self.load_full())
+    }
+
+    /// As the original.
+    pub fn load_full(&self) -> T {
+        self.0.lock().clone()
+    }
+
+    /// As the original.
+    pub fn store(&self, value: T) {
+        drop(self.swap(value));
+    }
+
+    /// As the original.
+    pub fn swap(&self, value: T) -> T {
+        std::mem::replace(&mut *self.0.lock(), value)
+    }
+}
+
+impl<T> Swapped<Arc<T>> {
+    /// As the original.
+    pub fn from_pointee(value: T) -> Self {
+        Swapped::new(Arc::new(value))
+    }
+}

@@ -9,7 +9,7 @@ use crate::{demo_debian, kill, python, reliability, tidy};
 use std::time::Instant;
 
 /// Kill cycles in `xtask test`; a campaign gives its own number to `xtask kill`.
-const KILL_CYCLES: &str = "200";
+const KILL_CYCLES: &str = "500";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
 

@@ -1,13 +1,17 @@
 //! The kill test as a program: `cargo xtask kill`. It starts itself again as the child that is killed.
+//!
+//! Thread safety: none is needed.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
     clippy::disallowed_methods,
+    clippy::cast_possible_truncation,
     reason = "a program for people, in real time"
 )]
 
-use glintdb_testkit::kill::parent::{self, Campaign};
-use glintdb_testkit::kill::{WRITERS, child};
+use glintdb_testkit::kill::parent::{self, Campaign, ChildArguments};
+use glintdb_testkit::kill::{WRITERS, child, sets};
+use glintdb_testkit::report::Report;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -16,14 +20,16 @@ const HELP: &str = "\
 cargo xtask kill [--cycles N] [--seed S] [--dir DIR]
 
 Writers are killed with SIGKILL at random times; the database is opened and checked after each kill.
-  --cycles N   kills (200)
+  --cycles N   kills (500)
   --seed S     what is written and how long children live (from the clock; printed)
   --dir DIR    the database; a directory in shared memory, else in the temporary directory, where nothing is said";
 
 struct Arguments {
     campaign: Campaign,
-    /// Commits done by each writer: this process is the child.
-    child: Option<Vec<u64>>,
+    /// This process is a child: its option set.
+    set: Option<usize>,
+    /// Commits done by each writer; a child without them opens the database and no more.
+    done: Option<Vec<u64>>,
 }
 
 fn parse() -> Result<Option<Arguments>, String> {
@@ -37,11 +43,11 @@ fn parse() -> Result<Option<Arguments>, String> {
         std::env::temp_dir()
     };
     let mut campaign = Campaign {
-        cycles: 200,
+        cycles: 500,
         seed: u64::from(now.subsec_nanos()),
         dir: place.join(format!("glintdb-kill-{}", std::process::id())),
     };
-    let mut child = None;
+    let (mut set, mut done) = (None, None);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         if word == "--help" || word == "-h" {
@@ -59,17 +65,22 @@ fn parse() -> Result<Option<Arguments>, String> {
             "--cycles" => campaign.cycles = number()?,
             "--seed" => campaign.seed = number()?,
             "--dir" => campaign.dir = PathBuf::from(&value),
-            "--child" => {
-                let done = value
+            "--set" => set = Some(number()? as usize % sets::all().len()),
+            "--done" => {
+                let numbers = value
                     .split(',')
                     .map(str::parse)
                     .collect::<Result<Vec<u64>, _>>();
-                child = Some(done.map_err(|_| format!("--child {value}: not numbers"))?);
+                done = Some(numbers.map_err(|_| format!("--done {value}: not numbers"))?);
             }
             _ => return Err(format!("no option `{word}`\n\n{HELP}")),
         }
     }
-    Ok(Some(Arguments { campaign, child }))
+    Ok(Some(Arguments {
+        campaign,
+        set,
+        done,
+    }))
 }
 
 fn campaign(campaign: &Campaign) -> Result<(), String> {
@@ -82,30 +93,47 @@ fn campaign(campaign: &Campaign) -> Result<(), String> {
         campaign.dir.display()
     );
     let start = Instant::now();
-    let totals = parent::run(campaign, |done| {
-        let done: Vec<String> = done.iter().map(u64::to_string).collect();
+    let totals = parent::run(campaign, |arguments: &ChildArguments<'_>| {
         let mut command = Command::new(&program);
-        command.args([
-            "--child",
-            &done.join(","),
-            "--seed",
-            &campaign.seed.to_string(),
-        ]);
+        command.args(["--set", &arguments.set.to_string()]);
+        if let Some(done) = arguments.done {
+            let done: Vec<String> = done.iter().map(u64::to_string).collect();
+            command.args(["--done", &done.join(",")]);
+        }
+        command.args(["--seed", &campaign.seed.to_string()]);
         command.arg("--dir").arg(&campaign.dir);
         command
-    })?;
-    std::fs::remove_dir_all(&campaign.dir).map_err(|error| error.to_string())?;
-    println!(
-        "kill: {} kills ({} during recovery) in {:.0} s: {} commits acknowledged, none lost, no hole; {} in flight were kept; longest open {:.0} ms, largest database {:.1} MiB",
-        totals.kills,
-        totals.kills_in_recovery,
-        start.elapsed().as_secs_f64(),
-        totals.acknowledged,
-        totals.in_flight_kept,
-        totals.open_max.as_secs_f64() * 1e3,
-        totals.bytes_max as f64 / f64::from(1 << 20),
+    });
+    let mut report = Report::new(
+        "kill",
+        format!(
+            "cargo xtask kill --cycles {} --seed {}",
+            campaign.cycles, campaign.seed
+        ),
     );
-    Ok(())
+    report.seconds = start.elapsed().as_secs_f64();
+    let outcome = totals.map(|totals| {
+        report.count("kill cycles", totals.kills);
+        report.count("kills during recovery", totals.kills_in_recovery);
+        report.count("commits acknowledged, none lost", totals.acknowledged);
+        report.count("checkpoints checked after a kill", totals.checkpoints);
+        println!(
+            "kill: {} kills ({} during recovery) in {:.0} s: {} commits acknowledged, none lost, no hole; {} in flight were kept; {} checkpoints checked, {} more cut off; longest open {:.0} ms, largest database {:.1} MiB",
+            totals.kills,
+            totals.kills_in_recovery,
+            report.seconds,
+            totals.acknowledged,
+            totals.in_flight_kept,
+            totals.checkpoints,
+            totals.checkpoints_cut,
+            totals.open_max.as_secs_f64() * 1e3,
+            totals.bytes_max as f64 / f64::from(1 << 20),
+        );
+    });
+    report.failures.extend(outcome.as_ref().err().cloned());
+    report.save_where_asked()?;
+    outcome?;
+    parent::fresh(&campaign.dir)
 }
 
 fn main() -> ExitCode {
@@ -116,12 +144,20 @@ fn main() -> ExitCode {
         }
         Ok(Some(Arguments {
             campaign,
-            child: Some(done),
-        })) => child::run(&campaign.dir, campaign.seed, &done),
+            set: Some(set),
+            done,
+        })) => child::run(&child::Task {
+            dir: &campaign.dir,
+            set: &sets::all()[set],
+            seed: campaign.seed,
+            done: done.as_deref(),
+        }),
         Ok(Some(arguments)) => campaign(&arguments.campaign).map_err(|message| {
             format!(
-                "{message}\n(the database is kept in {})",
-                arguments.campaign.dir.display()
+                "{message}\n(the database is kept in {}; again: cargo xtask kill --cycles {} --seed {})",
+                arguments.campaign.dir.display(),
+                arguments.campaign.cycles,
+                arguments.campaign.seed
             )
         }),
         Err(message) => Err(message),

@@ -1,9 +1,14 @@
 //! The process that is killed. Acknowledgements go to standard output, 12 bytes each (writer u32, commit u64, little-endian), in one `write` that a pipe does not tear.
+//!
+//! Thread-safe: several threads write, and each tells of its own commits.
 
+use super::sets::Set;
 use super::work::{self, Commit, Way, Write};
-use super::{SPACES, WRITERS};
+use super::{SPACES, WRITERS, checkpoint_of};
 use crate::rng::Rng;
-use glintdb::{Batch, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions};
+use glintdb::{
+    Batch, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, TransactionOptions,
+};
 use std::io::Write as _;
 use std::ops::Bound;
 use std::path::Path;
@@ -12,6 +17,8 @@ use std::time::Duration;
 
 /// In place of a writer's number: the database is open.
 pub const READY: u32 = u32::MAX;
+/// In place of a writer's number: a checkpoint is being made (commit 0), or is whole (commit 1).
+pub const CHECKPOINT: u32 = u32::MAX - 1;
 /// Length of an acknowledgement.
 pub const ACKNOWLEDGEMENT_BYTES: usize = 12;
 
@@ -27,12 +34,33 @@ fn acknowledge(writer: u32, number: u64) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Opens the database and writes until it is killed. Writer `w` goes on after commit `done[w]`.
+/// What a child does.
+pub struct Task<'a> {
+    /// The database.
+    pub dir: &'a Path,
+    /// Its options.
+    pub set: &'a Set,
+    /// The campaign's seed.
+    pub seed: u64,
+    /// Writer `w` goes on after commit `done[w]`; `None`: the child opens the database and writes nothing.
+    pub done: Option<&'a [u64]>,
+}
+
+/// Opens the database and writes until it is killed.
 ///
 /// # Errors
 /// A sentence: the database does not open, a commit fails, the reader saw half a batch.
-pub fn run(dir: &Path, seed: u64, done: &[u64]) -> Result<(), String> {
-    let db = super::open(dir).map_err(|error| format!("open: {error}"))?;
+pub fn run(task: &Task<'_>) -> Result<(), String> {
+    let opened = task.set.options.clone().open(task.dir);
+    let db = opened.map_err(|error| format!("open: {error}"))?;
+    let Some(done) = task.done else {
+        acknowledge(READY, 0).map_err(|error| error.to_string())?;
+        // Background threads go on with what recovery left to do; so does this one, until it is killed.
+        loop {
+            db.compact().map_err(sentence)?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
     let spaces = SPACES.map(|name| db.keyspace_or_create(name, KeyspaceOptions::default()));
     let [first, second] = spaces;
     let spaces = [first.map_err(sentence)?, second.map_err(sentence)?];
@@ -41,10 +69,12 @@ pub fn run(dir: &Path, seed: u64, done: &[u64]) -> Result<(), String> {
         let mut threads = Vec::new();
         for (writer, done) in (0..WRITERS).zip(done) {
             let (db, spaces) = (&db, &spaces);
-            threads.push(scope.spawn(move || noted(write(db, spaces, seed, writer, *done))));
+            threads.push(scope.spawn(move || noted(write(db, spaces, task, writer, *done))));
         }
         threads.push(scope.spawn(|| noted(read(&db, &spaces))));
-        threads.push(scope.spawn(|| noted(disturb(&db, seed ^ done.iter().sum::<u64>()))));
+        threads.push(
+            scope.spawn(|| noted(disturb(&db, task.dir, task.seed ^ done.iter().sum::<u64>()))),
+        );
         let panicked = |_| Err("a thread panicked".into());
         threads
             .into_iter()
@@ -67,19 +97,33 @@ fn going_on() -> bool {
     !FAILED.load(Ordering::Relaxed)
 }
 
-fn write(db: &Db, spaces: &[Keyspace; 2], seed: u64, writer: u32, done: u64) -> Result<(), String> {
+fn write(
+    db: &Db,
+    spaces: &[Keyspace; 2],
+    task: &Task<'_>,
+    writer: u32,
+    done: u64,
+) -> Result<(), String> {
     let mut number = done;
     while going_on() {
         number += 1;
-        let commit = work::commit(seed, writer, number);
-        apply(db, spaces, &commit)
-            .map_err(|error| format!("writer {writer}, commit {number}: {error}"))?;
+        let mut commit = work::commit(task.seed, writer, number);
+        commit.sync |= task.set.sync;
+        loop {
+            match apply(db, spaces, &commit) {
+                Ok(()) => break,
+                // With the little memory there is, a transaction's snapshot may be given up; it has changed nothing.
+                Err(error) if error.kind() == ErrorKind::SnapshotTooOld => {}
+                Err(error) => return Err(format!("writer {writer}, commit {number}: {error}")),
+            }
+        }
         acknowledge(writer, number).map_err(|error| error.to_string())?;
     }
     Ok(())
 }
 
-fn apply(db: &Db, spaces: &[Keyspace; 2], commit: &Commit) -> Result<(), Error> {
+/// Commits it.
+pub(crate) fn apply(db: &Db, spaces: &[Keyspace; 2], commit: &Commit) -> Result<(), Error> {
     let durability = if commit.sync {
         Durability::Sync
     } else {
@@ -93,7 +137,10 @@ fn apply(db: &Db, spaces: &[Keyspace; 2], commit: &Commit) -> Result<(), Error> 
             spaces[*space].delete(key)
         }
         (Way::Transaction, _) => {
-            let mut transaction = db.transaction();
+            let mut transaction = db.transaction_with(TransactionOptions {
+                durability: Some(durability),
+                ..TransactionOptions::default()
+            });
             for write in &commit.writes {
                 match write {
                     Write::Put(space, key, value) => {
@@ -162,17 +209,28 @@ fn read(db: &Db, spaces: &[Keyspace; 2]) -> Result<(), String> {
     Ok(())
 }
 
-/// Flushes and compacts now and then, beside what the engine does by itself.
-fn disturb(db: &Db, seed: u64) -> Result<(), String> {
+/// Flushes, compacts and makes checkpoints now and then, beside what the engine does by itself.
+fn disturb(db: &Db, dir: &Path, seed: u64) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     while going_on() {
-        std::thread::sleep(Duration::from_millis(5 + rng.below(120)));
-        match rng.below(6) {
-            0 => db.compact(),
-            1 => db.flush_log(Durability::Sync),
-            _ => db.flush(),
+        std::thread::sleep(Duration::from_millis(5 + rng.below(80)));
+        match rng.below(8) {
+            0 => db.compact().map_err(sentence),
+            1 => db.flush_log(Durability::Sync).map_err(sentence),
+            2 => checkpoint(db, dir),
+            _ => db.flush().map_err(sentence),
         }
-        .map_err(|error| format!("flush or compact: {error}"))?;
+        .map_err(|error| format!("flush, compact or checkpoint: {error}"))?;
     }
     Ok(())
+}
+
+fn checkpoint(db: &Db, dir: &Path) -> Result<(), String> {
+    let path = checkpoint_of(dir);
+    acknowledge(CHECKPOINT, 0).map_err(|error| error.to_string())?;
+    if path.exists() {
+        std::fs::remove_dir_all(&path).map_err(|error| error.to_string())?;
+    }
+    db.checkpoint(&path).map_err(sentence)?;
+    acknowledge(CHECKPOINT, 1).map_err(|error| error.to_string())
 }

@@ -1,19 +1,22 @@
 //! The process that kills and checks.
+//!
+//! Thread safety: none is needed.
 
-use super::child::{ACKNOWLEDGEMENT_BYTES, READY};
+use super::life::{self, Death, Told};
+use super::sets::{self, Set};
 use super::work::{self, Records};
-use super::{SPACES, WRITERS};
+use super::{SPACES, WRITERS, checkpoint_of};
 use crate::rng::Rng;
-use glintdb::{Db, Error};
-use std::io::Read;
+use glintdb::{Db, Error, ErrorKind};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Longest life of a child, in milliseconds, once the database is open.
-const LIFE_MS_MAX: u64 = 700;
-/// One child in so many is killed while it opens the database.
-const IN_RECOVERY: u64 = 4;
+const LIFE_MS_MAX: u64 = 320;
+/// After one death in so many, a child is killed that opens what the last one left, and so on after that one.
+const IN_RECOVERY: u64 = 3;
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -37,10 +40,22 @@ pub struct Totals {
     pub acknowledged: u64,
     /// Commits found that were in flight.
     pub in_flight_kept: u64,
+    /// Checkpoints opened and checked.
+    pub checkpoints: u64,
+    /// Of those, cut off by the kill.
+    pub checkpoints_cut: u64,
     /// Longest open after a kill.
     pub open_max: Duration,
     /// Most bytes that `verify` read.
     pub bytes_max: u64,
+}
+
+/// What the command for a child is made of.
+pub struct ChildArguments<'a> {
+    /// Number of the option set.
+    pub set: usize,
+    /// Commits done by each writer; `None`: open only.
+    pub done: Option<&'a [u64]>,
 }
 
 /// A writer as the parent knows it.
@@ -49,135 +64,166 @@ struct Writer {
     /// Commits that are in the database.
     done: u64,
     records: Records,
+    /// Fingerprints of all its states since the last check.
+    states: Vec<u64>,
 }
 
-/// Runs the campaign. `child` makes the command that calls [`super::child::run`] with these counts of commits done.
+/// A campaign under way.
+struct Parent<'a> {
+    campaign: &'a Campaign,
+    sets: Vec<Set>,
+    rng: Rng,
+    writers: Vec<Writer>,
+    totals: Totals,
+    /// How long children took to open the database, from their start: a running mean.
+    open: Duration,
+}
+
+/// Runs the campaign. `child` makes the command that calls [`super::child::run`].
 ///
 /// # Errors
 /// What was found wrong, and in which cycle.
-pub fn run(campaign: &Campaign, child: impl Fn(&[u64]) -> Command) -> Result<Totals, String> {
-    let mut rng = Rng::of(&[campaign.seed, 1]);
-    let mut totals = Totals::default();
-    let mut writers: Vec<Writer> = (0..WRITERS).map(|_| Writer::default()).collect();
-    for cycle in 0..campaign.cycles {
-        let done: Vec<u64> = writers.iter().map(|writer| writer.done).collect();
-        let in_recovery = cycle > 0 && rng.one_in(IN_RECOVERY);
-        let life = Duration::from_micros(if in_recovery {
-            rng.below(10_000)
-        } else {
-            // Short lives as often as long ones.
-            let max = 1 + rng.below(LIFE_MS_MAX);
-            rng.below(max * 1000)
-        });
-        let acknowledged = one_life(&mut child(&done), life, in_recovery, &mut totals)
-            .and_then(|acknowledged| {
-                check(campaign, &mut writers, &acknowledged, &mut totals)?;
-                Ok(acknowledged)
-            })
-            .map_err(|message| format!("cycle {cycle}, seed {}: {message}", campaign.seed))?;
-        totals.acknowledged += acknowledged.iter().sum::<u64>();
+pub fn run(
+    campaign: &Campaign,
+    child: impl Fn(&ChildArguments<'_>) -> Command,
+) -> Result<Totals, String> {
+    let mut parent = Parent {
+        campaign,
+        sets: sets::all(),
+        rng: Rng::of(&[campaign.seed, 1]),
+        writers: (0..WRITERS).map(|_| Writer::default()).collect(),
+        totals: Totals::default(),
+        open: Duration::from_millis(5),
+    };
+    while parent.totals.kills < campaign.cycles {
+        let kill = parent.totals.kills;
+        parent
+            .cycle(&child)
+            .map_err(|message| format!("kill {kill}, seed {}: {message}", campaign.seed))?;
     }
-    Ok(totals)
+    Ok(parent.totals)
 }
 
-/// Starts a child, kills it, and gives the commits that each writer acknowledged in its life.
-fn one_life(
-    command: &mut Command,
-    life: Duration,
-    in_recovery: bool,
-    totals: &mut Totals,
-) -> Result<Vec<u64>, String> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("cannot start the child: {error}"))?;
-    let mut pipe = child.stdout.take().ok_or("no pipe")?;
-    let (ready, opened) = std::sync::mpsc::channel();
-    let reader = std::thread::spawn(move || {
-        let mut acknowledged = vec![Vec::new(); WRITERS as usize];
-        let mut bytes = [0; ACKNOWLEDGEMENT_BYTES];
-        while pipe.read_exact(&mut bytes).is_ok() {
-            let writer = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
-            let number = u64::from_le_bytes(bytes[4..].try_into().expect("eight bytes"));
-            if writer == READY {
-                ready.send(()).ok();
-            } else if let Some(numbers) = acknowledged.get_mut(writer as usize) {
-                numbers.push(number);
+impl Parent<'_> {
+    /// A child writes and is killed, others are killed while they recover, and then the database is judged.
+    fn cycle(&mut self, child: &impl Fn(&ChildArguments<'_>) -> Command) -> Result<(), String> {
+        let done: Vec<u64> = self.writers.iter().map(|writer| writer.done).collect();
+        let set = self.some_set();
+        // Short lives as often as long ones.
+        let max = 1 + self.rng.below(LIFE_MS_MAX);
+        let life = Duration::from_micros(self.rng.below(max * 1000));
+        let arguments = ChildArguments {
+            set,
+            done: Some(&done),
+        };
+        let mut history = vec![self.sets[set].name];
+        let told = life::live(&mut child(&arguments), Death::AfterOpen(life))
+            .map_err(|message| format!("{}: {message}", history.join(", then ")))?;
+        self.count(&told);
+        while self.rng.one_in(IN_RECOVERY) {
+            let set = self.some_set();
+            history.push(self.sets[set].name);
+            let most = u64::try_from(self.open.as_micros()).unwrap_or(u64::MAX);
+            let life = Duration::from_micros(self.rng.below(1 + most + most / 4));
+            let arguments = ChildArguments { set, done: None };
+            let killed = life::live(&mut child(&arguments), Death::AfterStart(life))
+                .map_err(|message| format!("{}: {message}", history.join(", then ")))?;
+            self.count(&killed);
+        }
+        let set = self.some_set();
+        history.push(self.sets[set].name);
+        self.check(set, &told)
+            .map_err(|message| format!("{}: {message}", history.join(", then ")))
+    }
+
+    fn some_set(&mut self) -> usize {
+        self.rng.below(self.sets.len() as u64) as usize
+    }
+
+    fn count(&mut self, told: &Told) {
+        self.totals.kills += 1;
+        match told.open {
+            Some(open) => self.open = (self.open * 7 + open) / 8,
+            None => self.totals.kills_in_recovery += 1,
+        }
+        let acknowledged = told.acknowledged.iter().map(|numbers| numbers.len() as u64);
+        self.totals.acknowledged += acknowledged.sum::<u64>();
+    }
+
+    /// Opens the database and compares; the writers go on from what was found.
+    fn check(&mut self, set: usize, told: &Told) -> Result<(), String> {
+        let start = Instant::now();
+        let options = self.sets[set].options.clone();
+        let db = options
+            .open(&self.campaign.dir)
+            .map_err(|error| format!("open after the kill: {error}"))?;
+        self.totals.open_max = self.totals.open_max.max(start.elapsed());
+        let mut found = read_all(&db).map_err(|error| format!("read after the kill: {error}"))?;
+        for (number, writer) in self.writers.iter_mut().enumerate() {
+            let found = found.remove(&(number as u32)).unwrap_or_default();
+            let acknowledged = told.acknowledged[number].len() as u64;
+            self.totals.in_flight_kept += advance(
+                self.campaign.seed,
+                number as u32,
+                writer,
+                acknowledged,
+                &found,
+            )?;
+        }
+        if let Some(writer) = found.keys().next() {
+            return Err(format!("records of a writer {writer}, whom nobody asked"));
+        }
+        self.totals.bytes_max = self.totals.bytes_max.max(verify(&db)?);
+        db.close().map_err(|error| format!("close: {error}"))?;
+        match told.checkpoint {
+            Some(whole) => self.check_checkpoint(whole),
+            None => Ok(()),
+        }
+    }
+
+    /// A checkpoint that was finished opens, and every writer's records are those of some moment of the child's life; one that was cut off may refuse to open.
+    fn check_checkpoint(&mut self, whole: bool) -> Result<(), String> {
+        let path = checkpoint_of(&self.campaign.dir);
+        let mut options = self.sets[0].options.clone();
+        options.create_if_missing = false;
+        let db = match options.open(&path) {
+            Ok(db) => db,
+            Err(error) if !whole && refused(&error) => {
+                self.totals.checkpoints_cut += 1;
+                return Ok(());
+            }
+            Err(error) => return Err(format!("open the checkpoint: {error}")),
+        };
+        let mut found = read_all(&db).map_err(|error| format!("read the checkpoint: {error}"))?;
+        for (number, writer) in self.writers.iter().enumerate() {
+            let found = found.remove(&(number as u32)).unwrap_or_default();
+            if !writer.states.contains(&found.fingerprint()) {
+                return Err(format!(
+                    "the checkpoint ({}) shows records of writer {number} that the database never had in that life",
+                    if whole { "whole" } else { "cut off" }
+                ));
             }
         }
-        acknowledged
-    });
-    let was_open = if in_recovery {
-        std::thread::sleep(life);
-        opened.try_recv().is_ok()
-    } else {
-        let open = opened.recv_timeout(Duration::from_secs(60)).is_ok();
-        std::thread::sleep(life);
-        open
-    };
-    kill(&mut child)?;
-    if !was_open && !in_recovery {
-        return Err("the child did not open the database within a minute".into());
+        verify(&db).map_err(|message| format!("the checkpoint: {message}"))?;
+        self.totals.checkpoints += 1;
+        Ok(())
     }
-    totals.kills += 1;
-    totals.kills_in_recovery += u64::from(!was_open);
-    let acknowledged = reader
-        .join()
-        .map_err(|_| "the reader of the pipe panicked")?;
-    let count = |numbers: &Vec<u64>| numbers.len() as u64;
-    for (writer, numbers) in acknowledged.iter().enumerate() {
-        let in_order = numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]);
-        if !in_order {
-            return Err(format!("writer {writer} acknowledged out of order"));
-        }
-    }
-    Ok(acknowledged.iter().map(count).collect())
 }
 
-/// SIGKILL; a child that has ended by itself has failed.
-fn kill(child: &mut Child) -> Result<(), String> {
-    if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
-        return Err(format!("the child ended by itself: {status}"));
-    }
-    child.kill().map_err(|error| format!("kill: {error}"))?;
-    child.wait().map_err(|error| error.to_string())?;
-    Ok(())
+/// How half a checkpoint may answer.
+fn refused(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corruption)
 }
 
-/// Opens the database and compares; the writers go on from what was found.
-fn check(
-    campaign: &Campaign,
-    writers: &mut [Writer],
-    acknowledged: &[u64],
-    totals: &mut Totals,
-) -> Result<(), String> {
-    let start = Instant::now();
-    let db = super::open(&campaign.dir).map_err(|error| format!("open after the kill: {error}"))?;
-    totals.open_max = totals.open_max.max(start.elapsed());
-    let mut found = read_all(&db).map_err(|error| format!("read after the kill: {error}"))?;
-    for (number, writer) in writers.iter_mut().enumerate() {
-        let found = found.remove(&(number as u32)).unwrap_or_default();
-        totals.in_flight_kept += advance(
-            campaign.seed,
-            number as u32,
-            writer,
-            acknowledged[number],
-            &found,
-        )?;
-    }
-    if let Some(writer) = found.keys().next() {
-        return Err(format!("records of a writer {writer}, whom nobody asked"));
-    }
+fn verify(db: &Db) -> Result<u64, String> {
     let report = db.verify().map_err(|error| format!("verify: {error}"))?;
-    if let Some(error) = report.errors.first() {
-        return Err(format!(
+    match report.errors.first() {
+        None => Ok(report.bytes),
+        Some(error) => Err(format!(
             "verify found {} errors; the first: {error}",
             report.errors.len()
-        ));
+        )),
     }
-    totals.bytes_max = totals.bytes_max.max(report.bytes);
-    db.close().map_err(|error| format!("close: {error}"))
 }
 
 /// The writer's records must be those after all acknowledged commits, or after one more. Gives how many of one more.
@@ -188,11 +234,13 @@ fn advance(
     acknowledged: u64,
     found: &Records,
 ) -> Result<u64, String> {
+    writer.states = vec![writer.records.fingerprint()];
     for _ in 0..acknowledged {
         writer.done += 1;
         writer
             .records
             .apply(&work::commit(seed, number, writer.done));
+        writer.states.push(writer.records.fingerprint());
     }
     let Some(difference) = writer.records.difference(found) else {
         return Ok(0);
@@ -207,17 +255,18 @@ fn advance(
     }
     writer.done += 1;
     writer.records = next;
+    writer.states.push(writer.records.fingerprint());
     Ok(1)
 }
 
 /// All records, by writer.
-fn read_all(db: &Db) -> Result<std::collections::BTreeMap<u32, Records>, Error> {
-    let mut all = std::collections::BTreeMap::<u32, Records>::new();
+pub(crate) fn read_all(db: &Db) -> Result<BTreeMap<u32, Records>, Error> {
+    let mut all = BTreeMap::<u32, Records>::new();
     for (space, name) in SPACES.into_iter().enumerate() {
         let keyspace = match db.keyspace(name) {
             Ok(keyspace) => keyspace,
             // The child may have died before it made the second one.
-            Err(error) if error.kind() == glintdb::ErrorKind::NotFound => continue,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
         for record in keyspace.iter() {
@@ -228,21 +277,23 @@ fn read_all(db: &Db) -> Result<std::collections::BTreeMap<u32, Records>, Error> 
             let writer = writer
                 .and_then(|digits| digits.parse().ok())
                 .unwrap_or(u32::MAX);
-            all.entry(writer).or_default().0[space].insert(key.to_vec(), value.to_vec());
+            all.entry(writer).or_default().insert(space, &key, &value);
         }
     }
     Ok(all)
 }
 
-/// A fresh directory for a campaign: what is there from an earlier one goes.
+/// Fresh directories for a campaign: what is there from an earlier one goes.
 ///
 /// # Errors
 /// A sentence.
 pub fn fresh(dir: &Path) -> Result<(), String> {
-    match std::fs::remove_dir_all(dir) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(format!("{}: {error}", dir.display())),
+    for dir in [dir, &checkpoint_of(dir)] {
+        match std::fs::remove_dir_all(dir) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("{}: {error}", dir.display())),
+        }
     }
     let parent = dir.parent().unwrap_or(dir);
     std::fs::create_dir_all(parent).map_err(|error| format!("{}: {error}", parent.display()))

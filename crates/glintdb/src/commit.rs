@@ -233,6 +233,9 @@ impl Engine {
         }
         self.pipeline.advance_visible(|| self.reached());
         self.schedule_spill();
+        if glintdb_core::seeded::bug("glintdb: a commit is acknowledged before it is visible") {
+            return Ok(());
+        }
         self.pipeline.wait_visible(seqno)
     }
 
@@ -322,10 +325,16 @@ impl Engine {
                     continue;
                 }
             };
-            if seal {
+            let late = glintdb_core::seeded::bug(
+                "glintdb: a memtable is sealed after the commit that finds it full",
+            );
+            if seal && !late {
                 self.seal(&mut sequencer, place.lsn());
             }
             sequencer.next = seqno.next();
+            if seal && late {
+                self.seal(&mut sequencer, place.lsn());
+            }
             sequencer.log_bytes += frame_bytes;
             sequencer.counts.add(batch);
             return Ok(Numbered {

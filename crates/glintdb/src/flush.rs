@@ -54,6 +54,9 @@ impl SortedRun for MemtableRun {
     }
 
     fn range_tombstones(&self) -> &[RangeTombstone] {
+        if glintdb_core::seeded::bug("glintdb: a flush forgets range deletions") {
+            return &[];
+        }
         &self.ranges
     }
 
@@ -81,6 +84,11 @@ pub(crate) fn write_generation(
         // Not left out where it is being dropped: the drop may fail yet. What nobody wants is given up under the manifest's lock.
         if mem.map.is_empty() && mem.ranges.is_empty() {
             continue;
+        }
+        if !pending.is_empty()
+            && glintdb_core::seeded::bug("glintdb: a flush writes one keyspace and no more")
+        {
+            break;
         }
         let cursor = mem.map.cursor(
             Bound::Unbounded,
@@ -129,6 +137,11 @@ pub(crate) fn items_of(pending: &[Pending], flush_point: Option<FlushPoint>) -> 
             });
         }
         for delta in change.liveness.iter().filter(|delta| delta.bytes != 0) {
+            if delta.bytes < 0
+                && glintdb_core::seeded::bug("glintdb: values that die are not counted")
+            {
+                continue;
+            }
             items.push(Item::Liveness {
                 keyspace: keyspace.id,
                 segment: delta.segment,
@@ -157,10 +170,30 @@ impl Engine {
         });
         abandon(dropped);
         let items = items_of(&pending, flushed.map(|(_, point)| point));
-        if !items.is_empty()
-            && let Err(error) = manifest.commit(&items)
-        {
-            if error.kind() == ErrorKind::NoSpace {
+        let early = glintdb_core::seeded::bug("glintdb: tables go before the manifest says so");
+        for Pending { keyspace, change } in pending.iter().filter(|_| early) {
+            keyspace.index.apply(change)?;
+        }
+        let committed = match items.is_empty() {
+            true => Ok(()),
+            false => manifest.commit(&items),
+        };
+        let committed = match committed {
+            Err(error)
+                if error.kind() == ErrorKind::NoSpace
+                    && glintdb_core::seeded::bug(
+                        "glintdb: a change that found no space takes effect",
+                    ) =>
+            {
+                Ok(())
+            }
+            committed => committed,
+        };
+        if let Err(error) = committed {
+            let sure = error.kind() == ErrorKind::NoSpace;
+            if sure
+                || glintdb_core::seeded::bug("glintdb: the files of an edit in doubt are removed")
+            {
                 abandon(pending);
             } else {
                 // Whether the edit is durable is unknown, so its files stay until the next open decides.
@@ -168,7 +201,7 @@ impl Engine {
             }
             return Err(error);
         }
-        for Pending { keyspace, change } in &pending {
+        for Pending { keyspace, change } in pending.iter().filter(|_| !early) {
             keyspace.index.apply(change)?;
         }
         self.install(|version| {
@@ -227,13 +260,19 @@ impl Engine {
             seqno: SeqNum(after.first_seqno.0 - 1),
         };
         self.pipeline.wait_visible(point.seqno)?;
-        self.sync_log_to(point.lsn)?;
+        if !glintdb_core::seeded::bug("glintdb: the manifest runs ahead of the log") {
+            self.sync_log_to(point.lsn)?;
+        }
         let pending = write_generation(
             oldest,
             version
                 .live_keyspaces()
                 .map(|keyspace| Arc::clone(&keyspace.state)),
         )?;
+        let mut point = point;
+        if glintdb_core::seeded::bug("glintdb: the flush point lies a commit too far") {
+            point.seqno = point.seqno.next();
+        }
         self.commit_changes(pending, Some((oldest, point)))?;
         Ok(true)
     }

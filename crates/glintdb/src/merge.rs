@@ -158,12 +158,12 @@ impl Merge {
             Ordering::Greater
         };
         self.current = 0;
+        let older = glintdb_core::seeded::bug("glintdb: of two sources the older one wins");
         for index in 1..self.sources.len() {
-            if self.sources[index]
+            let order = self.sources[index]
                 .key()
-                .cmp(self.sources[self.current].key())
-                == wanted
-            {
+                .cmp(self.sources[self.current].key());
+            if order == wanted || (older && order == Ordering::Equal) {
                 self.current = index;
             }
         }

@@ -70,7 +70,10 @@ impl Pin {
     pub(crate) fn new(handle: &Arc<Handle>) -> Arc<Pin> {
         let engine = &handle.engine;
         let mut state = engine.pins.state.lock();
-        let ReadPoint { version, at } = engine.read_point();
+        let ReadPoint { version, mut at } = engine.read_point();
+        if glintdb_core::seeded::bug("glintdb: a snapshot shows what came after it") {
+            at = SeqNum::MAX;
+        }
         let number = state.next;
         state.next += 1;
         let pin = Arc::new(Pin {

@@ -153,12 +153,20 @@ impl Log {
         trailer: u32,
         space: Space,
     ) -> Result<Reservation, WaitReason> {
-        let limit = self.reclaimed.load(Ordering::Acquire) + self.ring_bytes;
+        let mut limit = self.reclaimed.load(Ordering::Acquire) + self.ring_bytes;
+        if glintdb_core::seeded::bug("log: the ring takes a block more than it has room for") {
+            limit += crate::format::BLOCK_BYTES;
+        }
         if let Some((segment, offset)) = &mut sequencer.active {
             let stream = segment.stream();
             if refused(stream, space) {
                 return Err(WaitReason::Segment);
             }
+            let trailer =
+                match glintdb_core::seeded::bug("log: a segment keeps no room for its end") {
+                    true => 0,
+                    false => trailer,
+                };
             if u64::from(*offset) + u64::from(bytes) + u64::from(trailer)
                 <= u64::from(stream.capacity)
             {
@@ -273,7 +281,10 @@ impl Log {
             u64::from(reservation.bytes),
             "the frame that was reserved for"
         );
-        let durable = self.durable.load(Ordering::Acquire);
+        let mut durable = self.durable.load(Ordering::Acquire);
+        if glintdb_core::seeded::bug("log: a frame claims more durability than there is") {
+            durable = self.completed.load(Ordering::Acquire);
+        }
         self.copy_seal(reservation, durable);
         let stream = reservation.segment.stream();
         frame.seal_header(stream.seed, reservation.offset, seqno, durable);
@@ -308,7 +319,8 @@ impl Log {
         let at = (position % self.ring_bytes) as usize;
         let (first, rest) = bytes.split_at(bytes.len().min(self.ring_bytes as usize - at));
         self.ring.write(at, first);
-        if !rest.is_empty() {
+        let lost = glintdb_core::seeded::bug("log: what goes round the ring's end is lost");
+        if !rest.is_empty() && !lost {
             self.ring.write(0, rest);
         }
     }

@@ -54,8 +54,20 @@ impl PrepareState {
         let file = create_file(setup, header.id.file(), capacity, self.direct)?;
         let written = file
             .write_at(0, &header.encode())
-            .and_then(|()| file.sync())
-            .and_then(|()| setup.volume.sync_directory());
+            .and_then(|()| {
+                match glintdb_core::seeded::bug("log: the header of a new segment is not synced") {
+                    true => Ok(()),
+                    false => file.sync(),
+                }
+            })
+            .and_then(|()| {
+                match glintdb_core::seeded::bug(
+                    "log: the name of a new segment is not made durable",
+                ) {
+                    true => Ok(()),
+                    false => setup.volume.sync_directory(),
+                }
+            });
         if let Err(error) = written {
             // Where the removal fails too, recovery finds a file that no seal names and removes it.
             drop(setup.volume.delete(header.id.file()));

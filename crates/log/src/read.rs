@@ -166,7 +166,8 @@ fn verify(pointer: &ValuePointer, bytes: Bytes) -> Result<Bytes> {
         ));
     }
     let found = crc32c(&bytes);
-    if found != pointer.checksum {
+    let trusting = glintdb_core::seeded::bug("log: a value's checksum is not checked");
+    if found != pointer.checksum && !trusting {
         return Err(Error::corruption(
             file,
             offset,

@@ -176,6 +176,11 @@ impl<'a> SegmentScan<'a> {
     pub(crate) fn probe(&mut self, offset: u32) -> Result<Probe> {
         let in_file = probe(&mut self.file, self.seed, self.header.id, offset, false)?;
         match (&in_file, &mut self.ring) {
+            (Probe::Hole(_), Some(_))
+                if glintdb_core::seeded::bug("log: recovery forgets the ring") =>
+            {
+                Ok(in_file)
+            }
             (Probe::Hole(_), Some(ring)) => {
                 let in_ring = probe(ring, self.seed, self.header.id, offset, true)?;
                 Ok(match in_ring {
@@ -280,7 +285,11 @@ fn probe(
         start + FRAME_HEADER_BYTES as u64,
         header.meta_bytes as usize,
     )?;
-    if meta.len() != header.meta_bytes as usize || crc32c(&meta) != header.meta_checksum {
+    let trusting =
+        glintdb_core::seeded::bug("log: the checksum of a frame's entries is not checked");
+    if meta.len() != header.meta_bytes as usize
+        || (crc32c(&meta) != header.meta_checksum && !trusting)
+    {
         return Ok(Probe::Hole("a frame with another metadata checksum"));
     }
     let (entries, values_end, sound) = count(entry_reader(&header, offset, &meta, segment));
@@ -300,7 +309,9 @@ fn probe(
             "a frame with other entries than its header says",
         ));
     }
-    if header.kind == FrameKind::Commit && header.values_bytes > 0 {
+    let values = header.values_bytes > 0
+        && !glintdb_core::seeded::bug("log: recovery does not look at separated values");
+    if header.kind == FrameKind::Commit && values {
         for entry in entry_reader(&header, offset, &meta, segment) {
             let Some(pointer) = crate::builder::pointer_of(&entry) else {
                 continue;

@@ -76,6 +76,12 @@ impl SpillState {
     /// What a sync must sync: segments written since the last one.
     pub(crate) fn take_unsynced(&mut self) -> Vec<Arc<Segment>> {
         let mut segments = std::mem::take(&mut self.unsynced);
+        if glintdb_core::seeded::bug("log: a sync forgets segments that are full") {
+            segments.clear();
+        }
+        if glintdb_core::seeded::bug("log: a large frame is not synced") {
+            segments.retain(|segment| segment.stream().kind != SegmentKind::Large);
+        }
         segments.extend(self.current.clone());
         segments
     }
@@ -147,7 +153,12 @@ impl Log {
         }
         // Every byte before `exact` is whole and belongs to this segment; blocks before `whole` hold no other bytes.
         let exact = end.unwrap_or(completed);
-        let whole = end.map_or(block_down(completed), block_up);
+        let whole = if glintdb_core::seeded::bug("log: a block that is not full counts as written")
+        {
+            block_up(exact)
+        } else {
+            end.map_or(block_down(completed), block_up)
+        };
         let result = if state.position < whole {
             self.write_blocks(state, &segment, whole)
         } else if partial && state.written < exact {
@@ -294,6 +305,9 @@ impl Log {
             while state.reclaim_position + FRAME_HEADER_BYTES as u64 <= state.position {
                 let next = state.reclaim_position + self.frame_bytes_at(state.reclaim_position);
                 if next > state.position {
+                    if glintdb_core::seeded::bug("log: half a frame is given up in the ring") {
+                        state.reclaim_position = state.position;
+                    }
                     return;
                 }
                 state.reclaim_position = next;

@@ -66,10 +66,14 @@ impl Log {
         };
         for segment in segments {
             self.counters.segment_syncs.fetch_add(1, Ordering::Relaxed);
-            segment
-                .written_file()
-                .sync()
-                .map_err(|error| self.poison(error.context("sync the log")))?;
+            if glintdb_core::seeded::bug("log: the log is not synced") {
+                continue;
+            }
+            let mut synced = segment.written_file().sync();
+            if glintdb_core::seeded::bug("log: a failed sync is tried again and believed") {
+                synced = synced.or_else(|_| segment.written_file().sync());
+            }
+            synced.map_err(|error| self.poison(error.context("sync the log")))?;
         }
         self.durable.fetch_max(target, Ordering::AcqRel);
         Ok(())

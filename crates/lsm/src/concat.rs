@@ -65,6 +65,9 @@ impl Concat {
 
     #[cold]
     fn next_table(&mut self) -> Result<bool> {
+        if self.cursor.is_some() && glintdb_core::seeded::bug("lsm: a cursor passes over a table") {
+            self.pop();
+        }
         while self.begin_table() {
             if let Some(cursor) = &mut self.cursor
                 && cursor.advance()?

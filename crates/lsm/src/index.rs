@@ -136,6 +136,9 @@ impl Index for Lsm {
         });
         for slot in &edited.gone {
             slot.table.mark_obsolete();
+            if glintdb_core::seeded::bug("lsm: a table's file goes while a snapshot reads it") {
+                common.remove_file(slot.meta().id);
+            }
         }
         self.shared.install(view, edit.removed());
         Ok(())

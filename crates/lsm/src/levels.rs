@@ -104,6 +104,14 @@ impl Sorted {
         let to = self
             .slots
             .partition_point(|slot| before_end(&slot.range.start, &range.end));
+        let mut to = to;
+        if to > from + 1
+            && glintdb_core::seeded::bug(
+                "lsm: of the tables that overlap a range the last is left out",
+            )
+        {
+            to -= 1;
+        }
         self.slots.get(from..to).unwrap_or_default()
     }
 
@@ -289,7 +297,11 @@ impl Levels {
         if place.level > 0 {
             return self.levels.get_mut(usize::from(place.level) - 1);
         }
-        let at = self.runs.partition_point(|run| run.id > place.run);
+        let oldest_first = glintdb_core::seeded::bug("lsm: level 0 is read oldest first");
+        let at = self.runs.partition_point(|run| match oldest_first {
+            true => run.id < place.run,
+            false => run.id > place.run,
+        });
         if create && self.runs.get(at).is_none_or(|run| run.id != place.run) {
             let run = Run {
                 id: place.run,

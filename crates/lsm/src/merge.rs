@@ -130,7 +130,11 @@ impl Tournament {
                 } else {
                     key_a.cmp(key_b)
                 };
-                order.then(a.cmp(&b)).is_lt()
+                let mut newer = a.cmp(&b);
+                if glintdb_core::seeded::bug("lsm: of two runs with a key the older one wins") {
+                    newer = newer.reverse();
+                }
+                order.then(newer).is_lt()
             }
             (Some(_), None) => true,
             (None, Some(_)) => false,

@@ -74,6 +74,9 @@ pub(crate) fn carried(inputs: &MergeInputs<'_>) -> Result<TombstoneSet> {
     }
     let kept = set.clipped(inputs.range).filter(|tombstone| {
         let range = crate::tombstones::range_of(tombstone);
+        if glintdb_core::seeded::bug("lsm: a range deletion goes before what it hides") {
+            return false;
+        }
         tombstone.seqno >= inputs.floor
             || crate::pieces::anything_beneath(inputs.levels, inputs.output, &range)
     });
@@ -176,8 +179,15 @@ impl Merging {
         if hidden {
             if let EntryRef::Pointer(pointer) = value {
                 self.liveness.dead(pointer);
+                if glintdb_core::seeded::bug("lsm: a value that dies is counted twice") {
+                    self.liveness.dead(pointer);
+                }
             }
-        } else if value != EntryRef::Tombstone || seqno >= self.floor || self.beneath.may_hold(key)
+        } else if value != EntryRef::Tombstone
+            || (seqno >= self.floor
+                && !glintdb_core::seeded::bug("lsm: a tombstone goes while a transaction needs it"))
+            || (self.beneath.may_hold(key)
+                && !glintdb_core::seeded::bug("lsm: a tombstone goes before what it hides"))
         {
             self.outputs.add(key, seqno, value)?;
         }
@@ -231,6 +241,11 @@ impl Merging {
         let first = cursor.key();
         if self.has_last_key && first <= self.last_key.as_slice() {
             return false;
+        }
+        if glintdb_core::seeded::bug(
+            "lsm: a block is moved whole though another run has keys in it",
+        ) {
+            return true;
         }
         let rival = self.tournament.runner_up(&self.sources);
         let rival = rival.and_then(|rival| self.sources[rival].cursor());

@@ -81,6 +81,10 @@ impl Memtable {
     /// The newest record of `key` with a seqno of at most `at`. Takes no lock and writes nothing shared.
     #[must_use]
     pub fn get(&self, key: &[u8], at: SeqNum) -> Option<(SeqNum, EntryRef<'_>)> {
+        let at = match glintdb_core::seeded::bug("memtable: a search takes the newest version") {
+            true => SeqNum::MAX,
+            false => at,
+        };
         let record = self.newest(key)?.newest_at(at)?;
         Some((record.seqno(), record.value()))
     }
@@ -193,7 +197,9 @@ impl Memtable {
         if let Some(newest) = position.found {
             let leaf = seen.node.lock(seen.version)?;
             leaf.raise_max_seqno(record.seqno());
-            if newest.seqno() <= record.seqno() {
+            let last_wins =
+                !glintdb_core::seeded::bug("memtable: of two writes in a batch the first one wins");
+            if newest.seqno() < record.seqno() || (newest.seqno() == record.seqno() && last_wins) {
                 record.put_in_front_of(newest);
                 leaf.replace_record(position.index, record);
             } else {

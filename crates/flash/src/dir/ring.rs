@@ -158,7 +158,10 @@ impl Mapping {
                 std::ptr::null_mut(),
                 bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
+                match glintdb_core::seeded::bug("flash: the ring is a private mapping") {
+                    true => libc::MAP_PRIVATE | libc::MAP_POPULATE,
+                    false => libc::MAP_SHARED | libc::MAP_POPULATE,
+                },
                 file.as_raw_fd(),
                 0,
             )

@@ -52,6 +52,14 @@ impl FrameKind {
     }
 }
 
+/// What of its place the checksum of a frame covers.
+fn bound_to(offset: u32) -> u64 {
+    if glintdb_core::seeded::bug("log: a frame's checksum is not bound to its place") {
+        return 0;
+    }
+    u64::from(offset)
+}
+
 /// Header of a frame. Its checksum covers every other byte of it, seeded with database, segment and offset, so that a frame is valid in one place only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameHeader {
@@ -97,7 +105,7 @@ impl FrameHeader {
         out[28..32].copy_from_slice(&self.values_bytes.to_le_bytes());
         out[32..36].copy_from_slice(&self.entry_count.to_le_bytes());
         out[36..40].copy_from_slice(&self.meta_checksum.to_le_bytes());
-        let checksum = seed.checksum(u64::from(offset), &out[8..]);
+        let checksum = seed.checksum(bound_to(offset), &out[8..]);
         out[4..8].copy_from_slice(&checksum.to_le_bytes());
         out
     }
@@ -110,7 +118,7 @@ impl FrameHeader {
             return None;
         }
         let stored = reader.u32()?;
-        if seed.checksum(u64::from(offset), reader.rest()) != stored {
+        if seed.checksum(bound_to(offset), reader.rest()) != stored {
             return None;
         }
         let seqno_and_kind = reader.u64()?;

@@ -75,7 +75,8 @@ pub(super) fn open(
         u32::from_le_bytes(*found),
         seed.checksum(handle.offset, covered),
     );
-    if found != expected {
+    let trusting = glintdb_core::seeded::bug("lsm: a block's checksum is not checked");
+    if found != expected && !trusting {
         return Err(corrupt(format!(
             "key block checksum {found:#010x}, computed {expected:#010x}"
         )));

@@ -7,6 +7,7 @@
 )]
 
 mod demo_debian;
+mod fuzz;
 mod kill;
 mod python;
 mod reliability;
@@ -20,11 +21,14 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test;
-                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, demo
+  test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test, fuzz targets;
+                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, fuzz, demo
   tidy                 the house lints alone (file lengths, heads, links, layers, no paths of machines)
   kill [--cycles N] [--seed S] [--dir DIR]
                        the kill test alone, with more cycles: writers are killed with SIGKILL, the database is opened and checked
+  fuzz [--target T] [--seconds S] [--sanitizer none|address] [--list] [--keep] [--builtin …]
+                       every fuzz target under cargo-fuzz (nightly), S seconds each (60); --keep makes fuzz/corpus anew from what was found;
+                       --builtin: replay and seeded random mutations without cargo-fuzz (its options: --builtin --help)
   demo-debian [--records N] [--release]
                        the Debian package index: import, serve, redis-cli and redis-benchmark, kill -9 in a second import, check
   reliability [--take ci|campaign]
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
         "test" => test::main(rest),
         "tidy" => tidy::main(),
         "kill" => kill::main(rest),
+        "fuzz" => fuzz::main(rest),
         "reliability" => reliability::main(rest),
         "demo-debian" => demo_debian::main(rest),
         "help" | "--help" | "-h" => {

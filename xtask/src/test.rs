@@ -5,15 +5,19 @@
 
 use crate::run::{self, Scratch};
 use crate::summary::Counts;
-use crate::{demo_debian, kill, python, reliability, tidy};
+use crate::{demo_debian, fuzz, kill, python, reliability, tidy};
 use std::time::Instant;
 
 /// Kill cycles in `xtask test`; a campaign gives its own number to `xtask kill`.
 const KILL_CYCLES: &str = "500";
+/// Seconds of each fuzz target in `xtask test`.
+const FUZZ_SECONDS: &str = "3";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
 
-const STEPS: [&str; 7] = ["fmt", "tidy", "clippy", "cargo", "python", "kill", "demo"];
+const STEPS: [&str; 8] = [
+    "fmt", "tidy", "clippy", "cargo", "python", "kill", "fuzz", "demo",
+];
 
 /// What a step found.
 pub(crate) struct Outcome {
@@ -107,6 +111,7 @@ fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {
         "cargo" => cargo_test(scratch),
         "python" => python::step(scratch),
         "kill" => kill::step(KILL_CYCLES, scratch),
+        "fuzz" => fuzz::step(FUZZ_SECONDS),
         _ => demo_debian::step(DEMO_RECORDS),
     }
 }

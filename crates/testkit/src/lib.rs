@@ -4,6 +4,7 @@
 //! - [`model`]: the reference: ordered maps, one state a commit.
 //! - [`operation`]: operations, the keys and values they use, the generator.
 //! - [`options`]: option sets under which the same sequence must give the same answers.
+//! - [`fuzz`]: functions of any bytes, for fuzzers.
 //! - [`place`]: where a test database lives: a directory, or a volume in memory that can lose power.
 //! - [`report`]: what a lane of the reliability campaign did, as JSON.
 //! - [`runner`]: applies and compares.
@@ -17,6 +18,7 @@
     reason = "test code: a failed expectation ends the test"
 )]
 
+pub mod fuzz;
 pub mod kill;
 pub mod model;
 pub mod operation;

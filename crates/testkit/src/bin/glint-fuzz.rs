@@ -1,0 +1,280 @@
+//! The fuzz targets without cargo-fuzz: `cargo xtask fuzz --builtin`. Replays corpora and regressions, then tries seeded random mutations of them.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a program for people, in real time"
+)]
+
+use glintdb_testkit::fuzz::campaign::{Case, Inputs, fuzz_dir};
+use glintdb_testkit::fuzz::{Meter, TARGETS, Target};
+use glintdb_testkit::report::Report;
+use peak_alloc::PeakAlloc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const HELP: &str = "\
+cargo xtask fuzz --builtin [--target T] [--seconds S | --cases N] [--seed S] [--case N] [--replay FILE] [--list] [--seeds DIR]
+
+Every target in turn: its seeds, corpus and regressions as they are, then random mutations of them.
+  --target T     only this one
+  --seconds S    how long each target gets (5)
+  --cases N      or how many mutations
+  --seed S       chooses the mutations (from the clock; printed)
+  --case N       only this mutation of the seed
+  --replay FILE  only this input
+  --list         the targets' names and limits
+  --seeds DIR    writes the targets' seeds to DIR/TARGET/ and ends";
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+const METER: Meter = Meter {
+    current: || ALLOCATOR.current_usage(),
+    reset: || ALLOCATOR.reset_peak_usage(),
+    peak: || ALLOCATOR.peak_usage(),
+};
+
+/// No case may take longer.
+const CASE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What is being run since when, for the watching thread.
+static RUNNING: Mutex<Option<(Instant, String)>> = Mutex::new(None);
+
+fn running(what: Option<String>) {
+    if let Ok(mut running) = RUNNING.lock() {
+        *running = what.map(|what| (Instant::now(), what));
+    }
+}
+
+fn watch() {
+    loop {
+        std::thread::sleep(Duration::from_millis(500));
+        let Ok(running) = RUNNING.lock() else { return };
+        if let Some((since, what)) = running.as_ref()
+            && since.elapsed() > CASE_TIME_MAX
+        {
+            eprintln!("glint-fuzz: a case takes longer than {CASE_TIME_MAX:?}: {what}");
+            std::process::exit(1);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Arguments {
+    target: Option<Target>,
+    seconds: Option<f64>,
+    cases: Option<u64>,
+    seed: u64,
+    case: Option<u64>,
+    replay: Option<PathBuf>,
+    list: bool,
+    seeds: Option<PathBuf>,
+}
+
+fn parse() -> Result<Option<Arguments>, String> {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let mut arguments = Arguments {
+        seed: u64::from(now.subsec_nanos()),
+        ..Arguments::default()
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--help" | "-h" => return Ok(None),
+            "--list" => {
+                arguments.list = true;
+                continue;
+            }
+            _ => {}
+        }
+        let value = words
+            .next()
+            .ok_or_else(|| format!("{word} needs a value\n\n{HELP}"))?;
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|_| format!("{word} {value}: not a number"))
+        };
+        match word.as_str() {
+            "--target" => {
+                let target = Target::named(&value);
+                arguments.target = Some(target.ok_or_else(|| format!("no target `{value}`"))?);
+            }
+            "--seconds" => arguments.seconds = Some(number()? as f64),
+            "--cases" => arguments.cases = Some(number()?),
+            "--seed" => arguments.seed = number()?,
+            "--case" => arguments.case = Some(number()?),
+            "--replay" => arguments.replay = Some(PathBuf::from(value)),
+            "--seeds" => arguments.seeds = Some(PathBuf::from(value)),
+            _ => return Err(format!("no option `{word}`\n\n{HELP}")),
+        }
+    }
+    Ok(Some(arguments))
+}
+
+/// Runs one input; what was wrong, as a sentence.
+fn check(target: &Target, what: &str, data: &[u8]) -> Result<(), String> {
+    running(Some(what.to_string()));
+    let outcome = catch_unwind(AssertUnwindSafe(|| target.check(data, METER)));
+    running(None);
+    outcome.map_err(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        format!("{what}: {}", text.unwrap_or("a panic without words"))
+    })
+}
+
+/// Runs one target as asked; the number of executions.
+fn campaign(target: &Target, arguments: &Arguments) -> Result<u64, String> {
+    let inputs = Inputs::of(target)?;
+    let again = |number| {
+        let (name, seed) = (target.name, arguments.seed);
+        format!("cargo xtask fuzz --builtin --target {name} --seed {seed} --case {number}")
+    };
+    let run = |number| {
+        let case = Case {
+            seed: arguments.seed,
+            number,
+        };
+        let data = inputs.case(target, case);
+        check(target, &again(number), &data).map_err(|message| {
+            let file = fuzz_dir()
+                .join("artifacts")
+                .join(target.name)
+                .join(format!("builtin-{}-{number}", arguments.seed));
+            let kept = std::fs::create_dir_all(file.parent().unwrap_or(&file))
+                .and_then(|()| std::fs::write(&file, &data));
+            match kept {
+                Ok(()) => format!("{message}\n(the input is kept in {})", file.display()),
+                Err(error) => format!("{message}\n(the input could not be kept: {error})"),
+            }
+        })
+    };
+    if let Some(number) = arguments.case {
+        return run(number).map(|()| 1);
+    }
+    let mut executions = 0;
+    for (name, data) in &inputs.inputs {
+        check(target, &format!("{} {name}", target.name), data)?;
+        executions += 1;
+    }
+    let time = Duration::from_secs_f64(arguments.seconds.unwrap_or(5.0));
+    let start = Instant::now();
+    let mut number = 0;
+    loop {
+        let over = match arguments.cases {
+            Some(cases) => number >= cases,
+            None => start.elapsed() >= time,
+        };
+        if over {
+            return Ok(executions);
+        }
+        run(number)?;
+        number += 1;
+        executions += 1;
+    }
+}
+
+fn all(arguments: &Arguments) -> Result<(), String> {
+    println!("fuzz: builtin mutator, seed {}", arguments.seed);
+    let command = format!("cargo xtask fuzz --builtin --seed {}", arguments.seed);
+    let mut report = Report::new("fuzz-builtin", command);
+    let start = Instant::now();
+    for target in TARGETS {
+        if arguments
+            .target
+            .is_some_and(|only| only.name != target.name)
+        {
+            continue;
+        }
+        let began = Instant::now();
+        match campaign(target, arguments) {
+            Ok(executions) => {
+                let seconds = began.elapsed().as_secs_f64();
+                println!(
+                    "fuzz: {:16} {executions:8} executions, {:7.0} a second",
+                    target.name,
+                    executions as f64 / seconds
+                );
+                report.count(&format!("executions {}", target.name), executions);
+            }
+            Err(message) => {
+                println!("fuzz: {:16} FAILED: {message}", target.name);
+                report.failures.push(message);
+            }
+        }
+    }
+    report.seconds = start.elapsed().as_secs_f64();
+    report.save_where_asked()?;
+    println!(
+        "fuzz: {} executions in {:.0} s, {} failures",
+        report.counts.values().sum::<u64>(),
+        report.seconds,
+        report.failures.len()
+    );
+    match report.failures.is_empty() {
+        true => Ok(()),
+        false => Err("a target failed".into()),
+    }
+}
+
+fn list() {
+    for target in TARGETS {
+        println!("{} {}", target.name, target.length_max);
+    }
+}
+
+fn write_seeds(dir: &std::path::Path) -> Result<(), String> {
+    for target in TARGETS {
+        let dir = dir.join(target.name);
+        std::fs::create_dir_all(&dir).map_err(|error| error.to_string())?;
+        for (index, seed) in (target.seeds)().into_iter().enumerate() {
+            let file = dir.join(format!("seed-{index}"));
+            std::fs::write(file, seed).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+fn run(arguments: &Arguments) -> Result<(), String> {
+    if arguments.list {
+        list();
+        return Ok(());
+    }
+    if let Some(dir) = &arguments.seeds {
+        return write_seeds(dir);
+    }
+    std::thread::spawn(watch);
+    if let Some(file) = &arguments.replay {
+        let target = arguments.target.ok_or("--replay needs --target")?;
+        let data = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        return check(&target, &file.display().to_string(), &data);
+    }
+    all(arguments)
+}
+
+fn main() -> ExitCode {
+    let outcome = match parse() {
+        Ok(None) => {
+            println!("{HELP}");
+            Ok(())
+        }
+        Ok(Some(arguments)) => run(&arguments),
+        Err(message) => Err(message),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("glint-fuzz: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

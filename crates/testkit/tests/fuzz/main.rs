@@ -1,0 +1,42 @@
+//! Corpora and regressions of the fuzz targets, replayed: every input that a fuzzer kept, and some random mutations. A binary of its own, and one test, for memory is
+//! measured by the process.
+
+use glintdb_testkit::fuzz::campaign::{Case, Inputs, fuzz_dir};
+use glintdb_testkit::fuzz::{Meter, TARGETS};
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+const METER: Meter = Meter {
+    current: || ALLOCATOR.current_usage(),
+    reset: || ALLOCATOR.reset_peak_usage(),
+    peak: || ALLOCATOR.peak_usage(),
+};
+
+/// Mutations of each target: the campaign (`cargo xtask fuzz`) does millions.
+const CASES: u64 = 40;
+
+#[test]
+fn every_input_of_the_corpora_is_harmless() {
+    for target in TARGETS {
+        let inputs = Inputs::of(target).expect("the corpus is readable");
+        inputs.replay(target, METER);
+        for number in 0..CASES {
+            let data = inputs.case(target, Case { seed: 1, number });
+            let told = format!("{} case {number}", target.name);
+            inputs.tell(&told, || target.check(&data, METER));
+        }
+    }
+    // Each directory is of a target: a renamed one would not be replayed any more.
+    for part in ["corpus", "regressions"] {
+        let Ok(entries) = std::fs::read_dir(fuzz_dir().join(part)) else {
+            continue;
+        };
+        for entry in entries {
+            let name = entry.expect("readable").file_name();
+            let known = TARGETS.iter().any(|target| *target.name == *name);
+            assert!(known, "fuzz/{part}/{} is of no target", name.display());
+        }
+    }
+}

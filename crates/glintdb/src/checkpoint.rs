@@ -42,6 +42,8 @@ impl Engine {
 
     fn checkpoint_into(&self, target: &Path, volume: &Arc<DirVolume>) -> Result<()> {
         self.flush()?;
+        // A flush between the seal and the lock below would put pointers into later segments, which the copy does not have, into the manifest.
+        let _no_flush = self.flush_lock.lock();
         let (sealed, next) = self.seal_segment()?;
         // Until the links are made no flush, compaction or drop changes what the manifest names.
         let manifest = self.manifest.lock();

@@ -292,3 +292,59 @@ fn a_hang_fails_with_what_is_waited_for() {
     assert!(message.contains("log_sync"), "{message}");
     panic!("{message}");
 }
+
+/// A flush that ended between the checkpoint's seal of the active segment and its look at the manifest put pointers into the segment behind the seal; the copy had
+/// only that segment's header, and did not open: "expected a segment with live values, found no such file". Found by `cargo xtask kill`, seed 20261122, kill 1729.
+#[test]
+fn checkpoints_beside_flushes_open_and_hold_a_prefix() {
+    let key = |writer: u8, number: u32| [&[writer][..], &number.to_be_bytes()].concat();
+    let directory = tempfile::tempdir().unwrap();
+    let db = options()
+        .background_threads(1)
+        .separate_min_bytes(1)
+        .open(directory.path().join("db"))
+        .unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Set also where an assertion below fails.
+        let _done = SetAtEnd(&done);
+        // The seal writes the ring out for as long as writers fill it, and a flush may end meanwhile.
+        for writer in 0..3_u8 {
+            let (db, done) = (&db, &done);
+            scope.spawn(move || {
+                let mut number = 0_u32;
+                while !done.load(Ordering::Relaxed) {
+                    db.put(key(writer, number), [writer; 3000]).unwrap();
+                    number += 1;
+                }
+            });
+        }
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                db.flush().unwrap();
+            }
+        });
+        for round in 0..10 {
+            let copy = directory.path().join(format!("copy-{round}"));
+            db.checkpoint(&copy).unwrap();
+            let opened = options().create_if_missing(false).open(&copy);
+            let mut next = [0; 3];
+            for record in opened.unwrap().default_keyspace().iter() {
+                let (found, value) = record.unwrap();
+                let writer = value[0];
+                let expected = &mut next[usize::from(writer)];
+                assert_eq!(&found[..], key(writer, *expected), "no hole");
+                *expected += 1;
+            }
+            std::fs::remove_dir_all(&copy).unwrap();
+        }
+    });
+}
+
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

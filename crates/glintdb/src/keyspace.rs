@@ -188,6 +188,21 @@ impl Keyspace {
         engine.multi_get(&point.version, point.at, &self.state, keys)
     }
 
+    /// [`multi_get`](Self::multi_get) of the first of `keys`: as many as have no more than `bytes_max` bytes of values together, but at least one. Fewer answers than
+    /// keys mean that the next value would have been too much; it was not read. For whoever must bound memory and does not know the values.
+    pub fn multi_get_within<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        bytes_max: usize,
+    ) -> Vec<Result<Option<Bytes>>> {
+        if let Err(error) = self.check_alive() {
+            return keys.iter().map(|_| Err(error.clone())).collect();
+        }
+        let engine = &self.handle.engine;
+        let point = engine.read_point();
+        engine.multi_get_within(&point.version, point.at, &self.state, keys, bytes_max)
+    }
+
     /// All keys and values, as they are now.
     #[must_use]
     pub fn iter(&self) -> Iter {

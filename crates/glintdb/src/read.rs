@@ -127,6 +127,19 @@ impl Engine {
         keyspace: &KeyspaceState,
         keys: &[K],
     ) -> Vec<Result<Option<Bytes>>> {
+        self.multi_get_within(version, at, keyspace, keys, usize::MAX)
+    }
+
+    /// [`multi_get`](Self::multi_get) of the first of `keys`, as many as have no more than `bytes_max` of values together, but at least one. Nothing is read of a
+    /// separated value that is left out: its length stands in its pointer.
+    pub(crate) fn multi_get_within<K: AsRef<[u8]>>(
+        &self,
+        version: &Version,
+        at: SeqNum,
+        keyspace: &KeyspaceState,
+        keys: &[K],
+        bytes_max: usize,
+    ) -> Vec<Result<Option<Bytes>>> {
         let mut found: Vec<Option<Result<Found>>> = Vec::with_capacity(keys.len());
         for key in keys {
             let in_memory = version
@@ -147,6 +160,17 @@ impl Engine {
                     Some(entry.map(|entry| entry.map(|entry| (entry.seqno, entry.value))));
             }
         }
+        let mut bytes = 0usize;
+        let fitting = found.iter().take_while(|found| {
+            let length = match found {
+                Some(Ok(Some((_, EntryValue::Inline(value))))) => value.len(),
+                Some(Ok(Some((_, EntryValue::Pointer(pointer))))) => pointer.length as usize,
+                _ => 0,
+            };
+            bytes = bytes.saturating_add(length);
+            bytes <= bytes_max
+        });
+        found.truncate(fitting.count().max(1));
         let pointers: Vec<ValuePointer> = found
             .iter()
             .filter_map(|found| match found {

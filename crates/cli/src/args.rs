@@ -118,6 +118,35 @@ pub(crate) struct Serve {
     /// What clients must show with AUTH. Others can see a command line: the environment is the better place.
     #[arg(long, env = "GLINTDB_PASSWORD", hide_env_values = true)]
     pub(crate) password: Option<String>,
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+}
+
+/// What clients may take; names and meaning as in Redis where Redis has them.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct Limits {
+    /// Most connections at once; further ones are told so and closed.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) maxclients: u32,
+    /// Most memory of all connections together, in MiB: above it the one that holds most is closed; 0 for no limit.
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub(crate) maxmemory_clients: u32,
+    /// Largest request, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) client_query_buffer_limit: u32,
+    /// Answers that a connection has not taken: above HARD MiB it is closed, above SOFT MiB not read from, and after SECONDS in which it took none it is closed (0: never).
+    #[arg(long, num_args = 3, value_names = ["HARD", "SOFT", "SECONDS"], default_values_t = [1024, 64, 60])]
+    pub(crate) client_output_buffer_limit: Vec<u32>,
+    /// Close a connection that is silent for so many seconds; 0 for never.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub(crate) timeout: u32,
+    /// Close a connection that has not shown the password after so many seconds; 0 for never.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) auth_timeout: u32,
+    /// Probe a silent connection after so many seconds, whether its other end still lives; 0 for never.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    pub(crate) tcp_keepalive: u32,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,8 @@ use glintdb::Durability;
 use glintdb_core::clock::Clock;
 use glintdb_flash::SystemClock;
 
+use crate::protocol::parser::BUFFER_BYTES_MAX;
+
 /// Settings of a server. `ServerConfig::default()` is right for one machine: loopback, port 6380, no password.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -24,9 +26,25 @@ pub struct ServerConfig {
     pub durability: Durability,
     /// Most connections at once; further ones get an error. Default 10,000, or what the process may have open.
     pub clients_max: u32,
+    /// Most memory of all connections together: requests that are not whole, commands queued by MULTI, watched keys, answers not yet taken. Above it the connection
+    /// that holds most is closed. Default 1 GiB; 0 = no limit. (Redis: `maxmemory-clients`.)
+    pub clients_bytes_max: usize,
+    /// Largest request, in bytes, 1 MiB to 1 GiB. Default 1 GiB. (Redis: `client-query-buffer-limit`.)
+    pub query_bytes_max: usize,
     /// A connection with so many bytes of answers not yet taken is not read from until it takes them. Default 64 MiB. (An eighth of it is all
     /// that each gets while all connections together hold more than four times as much.)
     pub output_bytes_max: usize,
+    /// A connection is closed when the answers it has not taken would exceed this: one command can have a large answer. Default 1 GiB.
+    pub output_bytes_hard_max: usize,
+    /// A connection that has answers waiting, and takes nothing of them for so long, is closed. Default 60 s; zero = never.
+    pub output_stall_max: Duration,
+    /// A connection from which nothing came, and to which nothing went, for so long is closed. Default zero = never. (Redis: `timeout`.)
+    pub idle_timeout: Duration,
+    /// A connection that has not shown the password so long after it was made is closed. Default 60 s; zero = never.
+    pub auth_timeout: Duration,
+    /// The system probes a silent peer after so long, three times within as long again, and then the connection is dead. Default 300 s; zero = never. (Redis:
+    /// `tcp-keepalive`.)
+    pub keepalive: Duration,
     /// Threads that serve connections. Default: twice the cores, at least 4, so that one in a slow read or sync leaves others to serve.
     pub threads: usize,
     /// How long a stop waits for answers to be taken. Default 5 s.
@@ -48,7 +66,14 @@ impl Default for ServerConfig {
             databases: 16,
             durability: Durability::Os,
             clients_max: 10_000,
+            clients_bytes_max: 1 << 30,
+            query_bytes_max: BUFFER_BYTES_MAX,
             output_bytes_max: 64 << 20,
+            output_bytes_hard_max: 1 << 30,
+            output_stall_max: Duration::from_secs(60),
+            idle_timeout: Duration::ZERO,
+            auth_timeout: Duration::from_secs(60),
+            keepalive: Duration::from_secs(300),
             threads: std::thread::available_parallelism()
                 .map_or(4, |cores| cores.get() * 2)
                 .max(4),
@@ -116,6 +141,17 @@ impl ServerConfig {
                 self.databases
             )));
         }
+        if !(1 << 20..=BUFFER_BYTES_MAX).contains(&self.query_bytes_max) {
+            return Err(ServerError::InvalidConfig(format!(
+                "the largest request may be 1 MiB to 1 GiB, not {} bytes",
+                self.query_bytes_max
+            )));
+        }
+        if self.output_bytes_hard_max < self.output_bytes_max {
+            return Err(ServerError::InvalidConfig(
+                "a connection would be closed for its answers before it is held back".to_owned(),
+            ));
+        }
         if self.clients_max == 0 || self.threads == 0 {
             return Err(ServerError::InvalidConfig(
                 "a server needs at least one connection and one thread".to_owned(),
@@ -145,6 +181,15 @@ mod tests {
         assert!(config.check().is_ok());
         config.databases = 0;
         assert!(matches!(config.check(), Err(ServerError::InvalidConfig(_))));
+        let invalid = |set: fn(&mut ServerConfig)| {
+            let mut config = ServerConfig::default();
+            set(&mut config);
+            matches!(config.check(), Err(ServerError::InvalidConfig(_)))
+        };
+        assert!(!invalid(|_| {}));
+        assert!(invalid(|config| config.query_bytes_max = 1000));
+        assert!(invalid(|config| config.query_bytes_max = usize::MAX));
+        assert!(invalid(|config| config.output_bytes_hard_max = 1 << 20));
     }
 
     #[test]
@@ -155,6 +200,13 @@ mod tests {
         assert_eq!(config.durability, Durability::Os);
         assert_eq!(config.clients_max, 10_000);
         assert_eq!(config.output_bytes_max, 64 << 20);
+        assert_eq!(config.output_bytes_hard_max, 1 << 30);
+        assert_eq!(config.clients_bytes_max, 1 << 30);
+        assert_eq!(config.query_bytes_max, 1 << 30);
+        assert_eq!(config.output_stall_max, Duration::from_secs(60));
+        assert_eq!(config.auth_timeout, Duration::from_secs(60));
+        assert_eq!(config.keepalive, Duration::from_secs(300));
+        assert!(config.idle_timeout.is_zero());
         assert!(config.threads >= 4 && config.password.is_none() && config.signals);
     }
 }

@@ -5,8 +5,11 @@
 //! order and what they would be one after another. Everything else runs alone.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use foldhash::fast::RandomState;
 
 use crate::command::strings::{STRING_BYTES_MAX, answer};
 use crate::command::table::{
@@ -17,9 +20,9 @@ use crate::protocol::output::Output;
 use crate::protocol::parser::{Parser, ParserLimits, ProtocolError};
 use crate::protocol::reply::{Protocol, Reply};
 use crate::protocol::{Args, OwnedArgs};
-use crate::server::{Client, Server};
+use crate::server::{Client, Misdeed, Server};
 use crate::store::KEY_BYTES_MAX;
-use crate::store::locks::Touched;
+use crate::store::locks::{DbKey, Touched};
 use crate::store::view::View;
 
 /// Most commands run together: they hold locks for so long, and one commit takes them all.
@@ -30,14 +33,15 @@ const GROUP_BYTES_MAX: usize = 4 << 20;
 const PARSE_COMMANDS_MAX: usize = 1024;
 /// Commands with more bytes than this may take milliseconds.
 const HEAVY_BYTES_MIN: usize = 1 << 20;
-/// Most memory a client's queued commands take.
-const QUEUE_BYTES_MAX: usize = 256 << 20;
+/// Most memory a client's queued commands take, and most that the keys it watches do.
+pub(crate) const QUEUE_BYTES_MAX: usize = 256 << 20;
+/// What a watched key takes beyond twice its bytes: it stands in the session and among the locks.
+pub(crate) const WATCH_OVERHEAD_BYTES: usize = 160;
+/// A group ends when it has so many bytes of values in memory, or answers; earlier where a connection may not keep twice as much.
+const GROUP_VALUES_MAX: usize = 16 << 20;
 
-const LIMITS: ParserLimits = ParserLimits {
-    bulk_bytes_max: STRING_BYTES_MAX,
-    elements_max: 1 << 20,
-    authenticated: true,
-};
+/// Keys that a session watches, with their databases.
+pub(crate) type Watches = HashSet<DbKey, RandomState>;
 
 /// CLIENT REPLY.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,7 +71,10 @@ pub(crate) struct Session {
     pub(crate) multi: Option<Multi>,
     /// In the middle of an EXEC, with locks held.
     pub(crate) in_exec: bool,
-    pub(crate) watches: Vec<(u32, Box<[u8]>)>,
+    pub(crate) watches: Watches,
+    pub(crate) watch_bytes: usize,
+    /// Commands run in all.
+    pub(crate) executed: u64,
     pub(crate) touched: Touched,
     pub(crate) replies: Replies,
     /// Close once all answers are sent.
@@ -79,6 +86,8 @@ pub(crate) struct Session {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
     Input,
+    /// Others should have their turn; there is more to run.
+    Turn,
     /// Answers have to be taken first.
     Output,
     Close,
@@ -115,7 +124,9 @@ impl Session {
             authenticated: server.config.password.is_none(),
             multi: None,
             in_exec: false,
-            watches: Vec::new(),
+            watches: Watches::default(),
+            watch_bytes: 0,
+            executed: 0,
             touched: Touched::default(),
             replies: Replies::On,
             closing: false,
@@ -123,7 +134,7 @@ impl Session {
         }
     }
 
-    /// Runs what has arrived, until it is used up, or `output` holds more than `output_bytes_max`.
+    /// Runs what has arrived, until it is used up, or `output` holds more than `output_bytes_max`; at most [`PARSE_COMMANDS_MAX`] commands.
     pub(crate) fn process(
         &mut self,
         server: &Server,
@@ -132,12 +143,22 @@ impl Session {
         output: &mut Output,
         output_bytes_max: usize,
     ) -> Next {
+        let before = self.executed;
         loop {
             if parser.commands().len() == 0 {
                 parser.consume(input);
+                if self.executed - before >= PARSE_COMMANDS_MAX as u64 {
+                    return Next::Turn;
+                }
+                let authenticated = ParserLimits {
+                    bulk_bytes_max: STRING_BYTES_MAX,
+                    buffer_bytes_max: server.config.query_bytes_max,
+                    elements_max: 1 << 20,
+                    authenticated: true,
+                };
                 // Until a client has authenticated, each command may change what the next may be.
                 let (limits, count) = match self.authenticated {
-                    true => (&LIMITS, PARSE_COMMANDS_MAX),
+                    true => (&authenticated, PARSE_COMMANDS_MAX),
                     false => (&ParserLimits::UNAUTHENTICATED, 1),
                 };
                 if self.broken.is_none() {
@@ -147,6 +168,12 @@ impl Session {
                     let Some(error) = self.broken else {
                         return Next::Input;
                     };
+                    if error == ProtocolError::CommandTooLong {
+                        server.stats.query_closed.fetch_add(1, Ordering::Relaxed);
+                        server.warn_of_peer(Misdeed::Query, || {
+                            format!("closed {}: its request is too large", self.client.address)
+                        });
+                    }
                     self.reply(output).error(&format!("ERR {error}"));
                     return Next::Close;
                 }
@@ -162,7 +189,7 @@ impl Session {
                 })
                 .collect();
             let mut done = 0;
-            while done < requests.len() && !self.closing {
+            while done < requests.len() && !self.closing && !output.is_overflown() {
                 if output.pending_bytes() > output_bytes_max {
                     break;
                 }
@@ -170,13 +197,23 @@ impl Session {
             }
             self.note_commands(server, &requests[..done]);
             parser.executed(done);
-            if self.closing {
+            if self.closing || output.is_overflown() {
                 return Next::Close;
             }
             if parser.commands().len() > 0 {
                 return Next::Output;
             }
         }
+    }
+
+    pub(crate) fn set_authenticated(&mut self, server: &Server, authenticated: bool) {
+        self.authenticated = authenticated;
+        server.note_authenticated(&self.client, authenticated);
+    }
+
+    /// Memory held for the client beside its buffers.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.watch_bytes + self.multi.as_ref().map_or(0, |multi| multi.bytes)
     }
 
     /// Ends what others know of this session.
@@ -192,8 +229,9 @@ impl Session {
         }
     }
 
-    fn note_commands(&self, server: &Server, requests: &[Request<'_>]) {
+    fn note_commands(&mut self, server: &Server, requests: &[Request<'_>]) {
         let count = requests.len() as u64;
+        self.executed += count;
         server.stats.commands.fetch_add(count, Ordering::Relaxed);
         if let Some(Request {
             index: Some(index), ..
@@ -229,21 +267,21 @@ impl Session {
                 count += 1;
             }
             if count > 0 {
-                self.run_group(server, &requests[..count], bytes, output);
-                return count;
+                return self.run_group(server, &requests[..count], bytes, output);
             }
         }
         self.run_alone(server, requests[0], output);
         1
     }
 
+    /// How many of the group were run: at least one; not all, where their values are large.
     fn run_group<'a>(
         &mut self,
         server: &Server,
         group: &[Request<'a>],
         bytes: usize,
         output: &mut Output,
-    ) {
+    ) -> usize {
         let changes = group
             .iter()
             .filter_map(Request::spec)
@@ -257,23 +295,33 @@ impl Session {
         };
         let clock = &server.config.clock;
         let started = clock.monotonic();
-        heavy_if(always || bytes > HEAVY_BYTES_MIN || pace.is_slow(), || {
+        let done = heavy_if(always || bytes > HEAVY_BYTES_MIN || pace.is_slow(), || {
             if changes {
-                self.run_changes(server, group, output);
+                self.run_changes(server, group, output)
             } else {
-                self.run_reads(server, group, output);
+                self.run_reads(server, group, output)
             }
         });
         pace.note(clock.monotonic().saturating_sub(started));
+        done
     }
 
-    fn run_reads<'a>(&mut self, server: &Server, group: &[Request<'a>], output: &mut Output) {
+    fn run_reads<'a>(
+        &mut self,
+        server: &Server,
+        group: &[Request<'a>],
+        output: &mut Output,
+    ) -> usize {
+        let values_max = GROUP_VALUES_MAX.min(output.room_bytes() / 2);
+        let start = output.position();
+        let mut done = 0;
         let specs = || group.iter().filter_map(Request::spec);
         let mut view = View::read(&server.store, self.db);
         let mut reply = self.reply(output);
         if group.len() > 1 && specs().all(|spec| spec.name == "get") {
             let keys: Vec<&'a [u8]> = group.iter().map(|request| request.args.get(1)).collect();
-            for found in view.lookup_many(&keys) {
+            for found in view.lookup_many(&keys, values_max) {
+                done += 1;
                 match found {
                     Ok(current) => answer(current.map(|current| current.value), &mut reply),
                     Err(error) => fail(server, &mut reply, &error.into()),
@@ -281,18 +329,28 @@ impl Session {
             }
         } else {
             for request in group {
+                done += 1;
                 if let Err(error) = run_data(request, &mut view, &mut reply) {
                     fail(server, &mut reply, &error);
+                }
+                if reply.output.position() - start > values_max as u64 {
+                    break;
                 }
             }
         }
         if let Err(error) = view.commit() {
             server.warn(format!("expired keys stay for now: {error}"));
         }
+        done
     }
 
     /// A group with changes in it.
-    fn run_changes<'a>(&mut self, server: &Server, group: &[Request<'a>], output: &mut Output) {
+    fn run_changes<'a>(
+        &mut self,
+        server: &Server,
+        group: &[Request<'a>],
+        output: &mut Output,
+    ) -> usize {
         let db = self.db;
         let keys = group.iter().flat_map(|request| {
             let spec = request.spec();
@@ -302,6 +360,7 @@ impl Session {
         });
         let held = server.store.locks().keys(keys);
         let mut view = View::group(&server.store, db, held);
+        let values_max = GROUP_VALUES_MAX.min(output.room_bytes() / 2);
         let start = output.position();
         let read_ahead: Vec<&'a [u8]> = match group {
             [_] => Vec::new(),
@@ -317,7 +376,7 @@ impl Session {
                 .collect(),
         };
         if read_ahead.len() > 1
-            && let Err(error) = view.prefetch(&read_ahead)
+            && let Err(error) = view.prefetch(&read_ahead, values_max)
         {
             // Which command it concerns comes out when each reads for itself.
             server.warn(format!("reading ahead: {error}"));
@@ -330,9 +389,14 @@ impl Session {
                 fail(server, &mut reply, &error);
             }
             answers.push((output.position(), view.tainted));
+            let answered = output.position() - start;
+            if view.group_bytes() > values_max || answered > values_max as u64 {
+                break;
+            }
         }
+        let done = answers.len();
         let Err(error) = view.commit() else {
-            return;
+            return done;
         };
         // Nothing was committed: answers that say or rest on anything else are taken back.
         let error = CommandError::from(error);
@@ -347,6 +411,7 @@ impl Session {
             }
             from = to;
         }
+        done
     }
 
     fn run_alone(&mut self, server: &Server, request: Request<'_>, output: &mut Output) {
@@ -410,13 +475,16 @@ impl Session {
             return Err(CommandError(Cow::Owned(text)));
         }
         if let (Some(multi), false) = (&mut self.multi, spec.has(UNQUEUED)) {
-            let args = OwnedArgs::copy(args);
-            multi.bytes += args.bytes();
-            if multi.bytes > QUEUE_BYTES_MAX {
-                multi.commands.clear();
-                return Err(CommandError::new("ERR transaction is larger than 256 MiB"));
+            // One that will be refused need not be kept.
+            if !multi.failed {
+                let args = OwnedArgs::copy(args);
+                multi.bytes += args.bytes();
+                if multi.bytes > QUEUE_BYTES_MAX {
+                    (multi.commands, multi.bytes) = (Vec::new(), 0);
+                    return Err(CommandError::new("ERR transaction is larger than 256 MiB"));
+                }
+                multi.commands.push((index, args));
             }
-            multi.commands.push((index, args));
             self.reply(output).simple("QUEUED");
             return Ok(());
         }
@@ -462,11 +530,12 @@ impl Session {
     fn unknown(&mut self, server: &Server, args: Args<'_>) -> CommandError {
         let name = args.get(0);
         if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
-            // A web page making its visitor's browser talk to us. Nothing behind this line is listened to.
-            server.warn(format!(
-                "{} spoke HTTP; closing its connection",
-                self.client.address
-            ));
+            // A web page making its visitor's browser talk to us. Nothing behind this line is listened to, and as with Redis nothing is answered.
+            let address = self.client.address;
+            server.warn_of_peer(Misdeed::Http, || {
+                format!("{address} spoke HTTP; closing its connection")
+            });
+            self.client.kill();
             self.closing = true;
         }
         let shown =
@@ -486,9 +555,10 @@ impl Session {
 
     /// Forgets what WATCH noted.
     pub(crate) fn forget_watches(&mut self, server: &Server) {
-        for (db, key) in self.watches.drain(..) {
+        for (db, key) in std::mem::take(&mut self.watches) {
             server.store.locks().unwatch(db, &key, &self.touched);
         }
+        self.watch_bytes = 0;
         // A new flag: a change that is on its way would set the old one.
         self.touched = Touched::default();
         self.client.watched.store(0, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! CLIENT: about connections.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
@@ -38,7 +39,7 @@ const HELP: &[&str] = &[
     "    * ID <client-id> [<client-id> ...]",
     "      Return clients of the specified IDs.",
     "NO-EVICT (ON|OFF)",
-    "    Accepted; this server never evicts connections.",
+    "    Accepted; where connections take too much memory, the largest is closed all the same.",
     "NO-TOUCH (ON|OFF)",
     "    Accepted; this server keeps no last-access times.",
     "REPLY (ON|OFF|SKIP)",
@@ -51,8 +52,14 @@ const HELP: &[&str] = &[
     "    Print this help.",
 ];
 
+/// Longest name, and longest name and version of a library: CLIENT LIST shows those of all connections.
+const TEXT_BYTES_MAX: usize = 1024;
+
 /// A name as CLIENT SETNAME takes it.
 pub(crate) fn valid_name(name: &[u8]) -> Result<String, &'static str> {
+    if name.len() > TEXT_BYTES_MAX {
+        return Err("ERR Client names have at most 1024 bytes");
+    }
     valid_text(name)
         .ok_or("ERR Client names cannot contain spaces, newlines or special characters.")
 }
@@ -129,7 +136,9 @@ fn set_info(
             format!("ERR {name} cannot contain spaces, newlines or special characters.").into(),
         )
     };
-    let text = valid_text(args.get(3));
+    let text = Some(args.get(3))
+        .filter(|text| text.len() <= TEXT_BYTES_MAX)
+        .and_then(valid_text);
     let mut details = session.client.details.lock();
     if is_option(args.get(2), "LIB-NAME") {
         details.library = text.ok_or_else(|| invalid("lib-name"))?;
@@ -201,7 +210,7 @@ fn list(server: &Server, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Co
             }
         }
     } else if args.len() > 3 && is_option(args.get(2), "ID") {
-        let ids: Option<Vec<u64>> = args.from(3).map(parse_id).collect();
+        let ids: Option<HashSet<u64>> = args.from(3).map(parse_id).collect();
         let ids = ids.ok_or(CommandError::new("ERR Invalid client ID"))?;
         clients.retain(|client| ids.contains(&client.id));
     } else if args.len() != 2 {

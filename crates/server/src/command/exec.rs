@@ -9,7 +9,7 @@ use super::table::{COMMANDS, Run, WHOLE};
 use super::{CommandError, CommandResult};
 use crate::protocol::output::Output;
 use crate::server::Server;
-use crate::session::{Multi, Session, fail};
+use crate::session::{Multi, Session, Watches, fail};
 use crate::store::view::View;
 
 /// An EXEC that loses against code outside the server is run again so many times.
@@ -90,11 +90,7 @@ impl Session {
     }
 
     /// Is no watched key changed, nor expired since?
-    fn unchanged<'a>(
-        &self,
-        watches: &'a [(u32, Box<[u8]>)],
-        view: &mut View<'a>,
-    ) -> glintdb::Result<bool> {
+    fn unchanged<'a>(&self, watches: &'a Watches, view: &mut View<'a>) -> glintdb::Result<bool> {
         for (db, key) in watches {
             view.db = *db;
             // Coming across an expired key removes it, and so tells its watch.

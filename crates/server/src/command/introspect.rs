@@ -107,6 +107,20 @@ fn section_fields(section: &str, session: &Session, server: &Server) -> Fields {
             field("total_error_replies", &figure(&stats.errors)),
             field("expired_keys", &figure(&server.store.stats.expired_keys)),
             field("evicted_keys", &0),
+            field("evicted_clients", &figure(&stats.evicted)),
+            field(
+                "client_query_buffer_limit_disconnections",
+                &figure(&stats.query_closed),
+            ),
+            field(
+                "client_output_buffer_limit_disconnections",
+                &figure(&stats.output_closed),
+            ),
+            field("idle_disconnections", &figure(&stats.idle_closed)),
+            field(
+                "unauthenticated_disconnections",
+                &figure(&stats.unauthenticated_closed),
+            ),
             field("keyspace_hits", &figure(&server.store.stats.hits)),
             field("keyspace_misses", &figure(&server.store.stats.misses)),
         ],
@@ -128,10 +142,16 @@ fn memory_fields(server: &Server) -> Fields {
         .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok())
         .map(|pages| pages * rustix::param::page_size() as u64);
     let pending = server.stats.pending_bytes.load(Ordering::Relaxed);
+    let clients = server.stats.clients_bytes.load(Ordering::Relaxed);
     let mut fields = vec![
         ("maxmemory".to_owned(), "0".to_owned()),
         ("maxmemory_policy".to_owned(), "noeviction".to_owned()),
         ("client_output_bytes".to_owned(), pending.to_string()),
+        ("mem_clients_normal".to_owned(), clients.to_string()),
+        (
+            "maxmemory_clients".to_owned(),
+            server.config.clients_bytes_max.to_string(),
+        ),
     ];
     if let Some(resident) = resident {
         fields.push(("used_memory".to_owned(), resident.to_string()));
@@ -203,6 +223,11 @@ pub(crate) fn config(_: &mut Session, server: &Server, args: Args<'_>, reply: &m
                 &stats.output_bytes,
                 &stats.rejected,
                 &stats.errors,
+                &stats.evicted,
+                &stats.query_closed,
+                &stats.output_closed,
+                &stats.idle_closed,
+                &stats.unauthenticated_closed,
                 &store.expired_keys,
                 &store.hits,
                 &store.misses,
@@ -237,16 +262,30 @@ fn config_get(server: &Server, args: Args<'_>, reply: &mut Reply<'_>) {
         ("appendfsync", sync.to_owned()),
         ("appendonly", "yes".to_owned()),
         ("bind", config.bind.to_string()),
+        (
+            "client-output-buffer-limit",
+            format!(
+                "normal {} {} {}",
+                config.output_bytes_hard_max,
+                config.output_bytes_max,
+                config.output_stall_max.as_secs()
+            ),
+        ),
+        (
+            "client-query-buffer-limit",
+            config.query_bytes_max.to_string(),
+        ),
         ("databases", config.databases.to_string()),
         ("durability", durability_name(server).to_owned()),
         ("maxclients", config.clients_max.to_string()),
         ("maxmemory", "0".to_owned()),
+        ("maxmemory-clients", config.clients_bytes_max.to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
         ("port", server.port.load(Ordering::Relaxed).to_string()),
         ("proto-max-bulk-len", STRING_BYTES_MAX.to_string()),
         ("save", String::new()),
-        ("tcp-keepalive", "300".to_owned()),
-        ("timeout", "0".to_owned()),
+        ("tcp-keepalive", config.keepalive.as_secs().to_string()),
+        ("timeout", config.idle_timeout.as_secs().to_string()),
     ];
     // A name asked for without wildcards is answered as it was written, as Redis does.
     let mut found: Vec<(&[u8], &str)> = Vec::new();

@@ -12,6 +12,9 @@ use crate::value::StoredValue;
 
 /// Most keys one SCAN looks at, whatever COUNT says (it is a hint): a fraction of a second.
 const SCAN_COUNT_MAX: usize = 1 << 16;
+/// Behind so many bytes of keys a SCAN ends too, and behind so many steps of comparing them with the pattern (at most pattern × key each).
+const SCAN_BYTES_MAX: usize = 8 << 20;
+const SCAN_STEPS_MAX: usize = 1 << 28;
 
 pub(crate) fn del<'a>(view: &mut View<'a>, args: Args<'a>, reply: &mut Reply<'_>) -> CommandResult {
     let mut removed = 0;
@@ -201,11 +204,17 @@ fn collect(
         };
     let mut keys = Vec::new();
     let mut last = None;
+    let (mut bytes, mut steps) = (0usize, 0usize);
     for _ in 0..options.count {
+        if bytes > SCAN_BYTES_MAX || steps > SCAN_STEPS_MAX {
+            break;
+        }
         let Some(entry) = entries.next() else {
             return Ok((keys, None));
         };
         let (key, expired) = entry?;
+        bytes += key.len();
+        steps += key.len() * options.pattern.map_or(0, <[u8]>::len);
         let matches = options
             .pattern
             .is_none_or(|pattern| glob::matches(pattern, &key));

@@ -14,6 +14,9 @@ use std::borrow::Cow;
 
 use glintdb::{Error, ErrorKind};
 
+/// Most bytes of values that one command answers with; a single value may be larger. What it reads is in memory before a byte of it is sent.
+pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
+
 /// Why a command failed, as the client is told.
 #[derive(Debug)]
 pub(crate) struct CommandError(pub(crate) Cow<'static, str>);

@@ -9,7 +9,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use super::{CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, is_option};
+use super::{ANSWER_BYTES_MAX, CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, is_option};
 use crate::protocol::Args;
 use crate::protocol::number::parse_i64;
 use crate::protocol::reply::{Protocol, Reply};
@@ -17,7 +17,6 @@ use crate::store::view::View;
 use crate::value::StoredValue;
 
 const ENTRIES_MAX: usize = 1 << 20;
-const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 #[derive(Default)]
 struct Options {

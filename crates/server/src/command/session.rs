@@ -7,7 +7,7 @@ use crate::protocol::Args;
 use crate::protocol::number::parse_i64;
 use crate::protocol::reply::{Protocol, Reply};
 use crate::server::Server;
-use crate::session::{Multi, Replies, Session};
+use crate::session::{Multi, QUEUE_BYTES_MAX, Replies, Session, WATCH_OVERHEAD_BYTES};
 use crate::store::view::View;
 
 /// The version of Redis whose commands and words these are.
@@ -38,7 +38,7 @@ pub(crate) fn reset(session: &mut Session, server: &Server, _: Args<'_>, reply: 
     session.protocol = Protocol::Resp2;
     session.client.resp3.store(false, Ordering::Relaxed);
     session.replies = Replies::On;
-    session.authenticated = server.config.password.is_none();
+    session.set_authenticated(server, server.config.password.is_none());
     session.client.details.lock().name.clear();
     session.client.no_evict.store(false, Ordering::Relaxed);
     session.client.no_touch.store(false, Ordering::Relaxed);
@@ -77,7 +77,9 @@ fn authenticate(session: &mut Session, server: &Server, user: &[u8], password: &
         None => true,
     };
     let admitted = user == b"default" && right;
-    session.authenticated |= admitted;
+    if admitted {
+        session.set_authenticated(server, true);
+    }
     admitted
 }
 
@@ -200,19 +202,22 @@ pub(crate) fn watch(session: &mut Session, server: &Server, args: Args<'_>, repl
         return reply.error("ERR WATCH inside MULTI is not allowed");
     }
     let (store, db) = (&server.store, session.db);
-    let keys = || args.from(1).map(|key| (db, key));
-    // Keys that have expired are removed first, so that their removal later is no change.
-    let mut view = View::group(store, db, store.locks().keys(keys()));
-    let expired = args.from(1).try_for_each(|key| view.get(key).map(drop));
-    if let Err(error) = expired.and_then(|()| view.commit()) {
-        return reply.error(&CommandError::from(error).0);
-    }
-    let mut held = store.locks().keys(keys());
+    // Keys that have expired are removed first, so that their removal later is no change. One after another: no more than one value is in memory at a time.
     for key in args.from(1) {
-        let known = (db, Box::from(key));
-        if !session.watches.contains(&known) {
+        let mut view = View::group(store, db, store.locks().keys(std::iter::once((db, key))));
+        let looked_at = view.exists(key).and_then(|_| view.commit());
+        if let Err(error) = looked_at {
+            return reply.error(&CommandError::from(error).0);
+        }
+    }
+    let mut held = store.locks().keys(args.from(1).map(|key| (db, key)));
+    for key in args.from(1) {
+        if session.watch_bytes > QUEUE_BYTES_MAX {
+            return reply.error("ERR the watched keys are larger than 256 MiB");
+        }
+        if session.watches.insert((db, Box::from(key))) {
+            session.watch_bytes += 2 * key.len() + WATCH_OVERHEAD_BYTES;
             store.locks().watch(&mut held, db, key, &session.touched);
-            session.watches.push(known);
         }
     }
     let watched = session.watches.len();

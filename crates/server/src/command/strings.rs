@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::expire::{Unit, absolute_ms};
-use super::{CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, is_option};
+use super::{ANSWER_BYTES_MAX, CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, is_option};
 use crate::protocol::Args;
 use crate::protocol::number::parse_i64;
 use crate::protocol::reply::Reply;
@@ -34,9 +34,18 @@ pub(crate) fn mget<'a>(
 ) -> CommandResult {
     let keys: Vec<&'a [u8]> = args.from(1).collect();
     let found = view
-        .lookup_many(&keys)
+        .lookup_many(&keys, ANSWER_BYTES_MAX)
         .into_iter()
         .collect::<Result<Vec<_>, _>>()?;
+    if found.len() < keys.len() {
+        return Err(CommandError(
+            format!(
+                "ERR the values have more than {} MiB together; ask for fewer keys at once",
+                ANSWER_BYTES_MAX >> 20
+            )
+            .into(),
+        ));
+    }
     reply.array(found.len());
     for current in found {
         answer(current.map(|current| current.value), reply);

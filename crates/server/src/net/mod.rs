@@ -1,7 +1,7 @@
 //! Sockets and threads: [`run`] listens, each connection is a task ([`connection`]).
 //!
 //! **Threads**: the caller's (accepts connections), `glint-net` (`threads` of them, serve connections; one that runs something long hands its other connections on to a
-//! spare thread), `glint-expiry` (removes expired keys ten times a second, keeps key counts fresh). A connection that waits costs its task and no buffers.
+//! spare thread), `glint-expiry` (removes expired keys ten times a second, keeps key counts fresh, closes connections that are overdue). A connection that waits costs its task and no buffers.
 
 mod connection;
 
@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use glintdb::{Db, Durability};
 use parking_lot::{Condvar, Mutex};
+use rustix::net::SendFlags;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::{ServerConfig, ServerError, ServerEvent};
-use crate::server::{Server, Shutdown};
+use crate::server::{Misdeed, Server, Shutdown};
 use connection::Connection;
 
 /// File descriptors left to the database.
@@ -25,7 +26,6 @@ const SPARE_THREADS_MAX: usize = 256;
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 /// Sweeps (of 128 keys each) without a pause: 32 × 128 keys take about 30 ms of each 100 ms.
 const SWEEPS_IN_A_ROW_MAX: u32 = 32;
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(300);
 
 /// Serves `db` to Redis clients until `shutdown` is triggered, a client sends SHUTDOWN or, unless switched off, a SIGTERM or SIGINT comes. Then takes no more
 /// connections, finishes the commands it has begun, lets answers be taken for up to `stop_grace`, makes everything durable and closes the database.
@@ -108,7 +108,7 @@ async fn serve(server: &Arc<Server>, address: SocketAddr) -> Result<(), ServerEr
                 Ok((stream, peer)) => admit(server, stream, peer, local),
                 Err(error) => {
                     // Out of files, most often: others have to close before there is any use in trying again.
-                    server.warn(format!("accepting a connection: {error}"));
+                    server.warn_of_peer(Misdeed::Socket, || format!("accepting a connection: {error}"));
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             },
@@ -153,12 +153,12 @@ fn listen_to_signals(shutdown: &Shutdown) -> Result<(), ServerError> {
 fn admit(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr, local: SocketAddr) {
     // Without these a connection works all the same, only less well.
     if let Err(error) = stream.set_nodelay(true) {
-        server.warn(format!("{peer}: no TCP_NODELAY: {error}"));
+        server.warn_of_peer(Misdeed::Socket, || {
+            format!("{peer}: no TCP_NODELAY: {error}")
+        });
     }
-    let keepalive = rustix::net::sockopt::set_socket_keepalive(&stream, true)
-        .and_then(|()| rustix::net::sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE));
-    if let Err(error) = keepalive {
-        server.warn(format!("{peer}: no keepalive: {error}"));
+    if let Err(error) = keep_alive(&stream, server.config.keepalive) {
+        server.warn_of_peer(Misdeed::Socket, || format!("{peer}: no keepalive: {error}"));
     }
     let local = stream.local_addr().unwrap_or(local);
     match server.register(peer, local) {
@@ -166,12 +166,31 @@ fn admit(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr, local: Socke
             tokio::spawn(Connection::new(Arc::clone(server), client, stream).run());
         }
         None => {
-            // One line fits the socket's buffer; if not, the closed connection says enough.
-            if let Err(error) = stream.try_write(b"-ERR max number of clients reached\r\n") {
-                server.warn(format!("{peer}: turned away: {error}"));
-            }
+            // One line fits the socket's buffer; if not, the closed connection says enough. Straight to the system: the runtime does not know yet that the socket
+            // can be written to.
+            let line = b"-ERR max number of clients reached\r\n";
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let sent = rustix::net::send(&stream, line, flags);
+            server.warn_of_peer(Misdeed::TooMany, || {
+                let told =
+                    sent.map_or_else(|error| format!("not told: {error}"), |_| "told".into());
+                format!("{peer}: turned away ({told}), there are as many connections as may be")
+            });
         }
     }
+}
+
+/// Probes after so long without a word, three of them within as long again.
+fn keep_alive(stream: &TcpStream, idle: Duration) -> rustix::io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(stream, !idle.is_zero())?;
+    if !idle.is_zero() {
+        let second = Duration::from_secs(1);
+        sockopt::set_tcp_keepidle(stream, idle.max(second))?;
+        sockopt::set_tcp_keepintvl(stream, (idle / 3).max(second))?;
+        sockopt::set_tcp_keepcnt(stream, 3)?;
+    }
+    Ok(())
 }
 
 /// The thread that removes expired keys.
@@ -224,6 +243,7 @@ fn sweep_until(server: &Server, (stop, wake): &(Mutex<bool>, Condvar)) {
             }
         }
         if rounds.is_multiple_of(10) {
+            server.close_overdue();
             result = result.and(server.store.maintain_counts());
         }
         if let Err(error) = result {

@@ -31,8 +31,10 @@ impl Piece {
 }
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Output {
+    /// More than this is not kept: what does not fit is dropped, and the conversation is over.
+    bytes_max: usize,
+    overflown: bool,
     pieces: VecDeque<Piece>,
     tail: Vec<u8>,
     tail_sent: usize,
@@ -42,6 +44,34 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// An empty one that never holds more than `bytes_max`.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Output {
+            bytes_max,
+            overflown: false,
+            pieces: VecDeque::new(),
+            tail: Vec::new(),
+            tail_sent: 0,
+            put: 0,
+            sent: 0,
+        }
+    }
+
+    /// Something was dropped: what follows in the stream makes no sense any more.
+    pub(crate) fn is_overflown(&self) -> bool {
+        self.overflown
+    }
+
+    /// Bytes that fit.
+    pub(crate) fn room_bytes(&self) -> usize {
+        self.bytes_max.saturating_sub(self.pending_bytes())
+    }
+
+    fn fits(&mut self, bytes: usize) -> bool {
+        self.overflown |= bytes > self.room_bytes();
+        !self.overflown
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.put == self.sent
     }
@@ -58,6 +88,9 @@ impl Output {
 
     /// Appends bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if !self.fits(bytes.len()) {
+            return;
+        }
         self.tail.extend_from_slice(bytes);
         self.put += bytes.len() as u64;
     }
@@ -66,6 +99,9 @@ impl Output {
     pub(crate) fn push_value(&mut self, value: Bytes) {
         if value.len() < QUEUE_BYTES_MIN {
             self.push(&value);
+            return;
+        }
+        if !self.fits(value.len()) {
             return;
         }
         self.put += value.len() as u64;
@@ -190,6 +226,22 @@ mod tests {
         sent
     }
 
+    #[test]
+    fn what_does_not_fit_is_dropped_for_good() {
+        let mut output = Output::new(40_000);
+        output.push_value(Bytes::from(vec![1; 30_000]));
+        output.push(&[2; 10_000]);
+        assert!(!output.is_overflown());
+        output.push(&[3]);
+        assert!(output.is_overflown());
+        assert_eq!(output.pending_bytes(), 40_000);
+        output.advance(20_000);
+        output.push_value(Bytes::from(vec![4; 17_000]));
+        output.push(&[5]);
+        assert_eq!(output.pending_bytes(), 20_000);
+        assert_eq!(output.take_from(30_000), vec![2; 10_000]);
+    }
+
     proptest! {
         #[test]
         fn prop_bytes_leave_in_order(
@@ -197,7 +249,7 @@ mod tests {
             step in 1usize..100_000,
             keep in any::<prop::sample::Index>(),
         ) {
-            let mut output = Output::default();
+            let mut output = Output::new(usize::MAX);
             let mut model = Vec::new();
             let mut marks = vec![0u64];
             for (byte, length) in parts {

@@ -11,17 +11,22 @@ use std::fmt;
 
 use super::{Span, inline};
 
-/// Largest read buffer, and so the largest command, in bytes: 1 GiB, Redis' `client-query-buffer-limit`.
+/// Most that a read buffer may be allowed to grow to, in bytes: 1 GiB, the default of Redis' `client-query-buffer-limit`.
 pub(crate) const BUFFER_BYTES_MAX: usize = 1 << 30;
 
 /// Longest line: an inline command or a length, in bytes (Redis: `PROTO_INLINE_MAX_SIZE`).
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// An idle connection keeps so many places for arguments, and for commands.
+const KEPT_SPANS_MAX: usize = 64;
 
 /// What a request may be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ParserLimits {
     /// Largest argument, in bytes.
     pub(crate) bulk_bytes_max: usize,
+    /// Most bytes of a command that is not whole yet.
+    pub(crate) buffer_bytes_max: usize,
     /// Most arguments of a command.
     pub(crate) elements_max: usize,
     /// Before a client has shown its password less is taken, and refused in other words.
@@ -29,9 +34,10 @@ pub(crate) struct ParserLimits {
 }
 
 impl ParserLimits {
-    /// What a client may send before it has authenticated, as in Redis: 10 arguments of 16 KiB.
+    /// What a client may send before it has authenticated, as in Redis: 10 arguments of 16 KiB, 1 MiB in all.
     pub(crate) const UNAUTHENTICATED: ParserLimits = ParserLimits {
         bulk_bytes_max: 16 << 10,
+        buffer_bytes_max: 1 << 20,
         elements_max: 10,
         authenticated: false,
     };
@@ -63,6 +69,8 @@ impl fmt::Display for ProtocolError {
             }
             ProtocolError::BulkLength => f.write_str("invalid bulk length"),
             ProtocolError::UnauthenticatedBulkLength => f.write_str("unauthenticated bulk length"),
+            // An error is one line.
+            ProtocolError::ExpectedDollar(b'\r' | b'\n') => f.write_str("expected '$', got ' '"),
             ProtocolError::ExpectedDollar(found) => {
                 write!(f, "expected '$', got '{}'", found.escape_ascii())
             }
@@ -143,7 +151,7 @@ impl Parser {
                 State::Bulk(missing, length) => self.bulk(buffer, missing, length)?,
             };
             if !more {
-                if buffer.len() - self.done >= BUFFER_BYTES_MAX {
+                if buffer.len() - self.done >= limits.buffer_bytes_max {
                     return Err(ProtocolError::CommandTooLong);
                 }
                 break;
@@ -195,6 +203,21 @@ impl Parser {
             State::Bulk(_, length) => (self.position + length + 2).saturating_sub(buffer.len()),
             State::Start | State::BulkHeader(_) => 0,
         }
+    }
+
+    /// Gives an idle connection's memory back.
+    pub(crate) fn release(&mut self) {
+        if self.spans.is_empty() && self.spans.capacity() > KEPT_SPANS_MAX {
+            self.spans = Vec::new();
+        }
+        if self.commands.is_empty() && self.commands.capacity() > KEPT_SPANS_MAX {
+            self.commands = Vec::new();
+        }
+    }
+
+    /// Memory held beside the buffer, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<Span>() + self.commands.capacity() * size_of::<Command>()
     }
 
     /// The line from `position` on, if it has arrived: the position of its `\r` (or `\n`, when `bare`), with `position` left alone.

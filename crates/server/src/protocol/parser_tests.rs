@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 const LIMITS: ParserLimits = ParserLimits {
     bulk_bytes_max: 512 << 20,
+    buffer_bytes_max: BUFFER_BYTES_MAX,
     elements_max: 1 << 20,
     authenticated: true,
 };

@@ -141,7 +141,7 @@ mod tests {
     use resp_rs::{resp2, resp3};
 
     fn written(protocol: Protocol, write: impl Fn(&mut Reply<'_>)) -> Bytes {
-        let mut output = Output::default();
+        let mut output = Output::new(usize::MAX);
         write(&mut Reply {
             output: &mut output,
             protocol,

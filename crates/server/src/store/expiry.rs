@@ -12,8 +12,10 @@
 //! with an empty value. An entry is written in the same batch as the value, and is only a hint: a blind SET leaves the entry of the old value behind, which is dropped
 //! when its second has passed. Seconds, not milliseconds, so that a key whose expiry is pushed on at every request has at most one entry a second.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
+use foldhash::fast::RandomState;
 use glintdb::{Batch, Result};
 
 use super::locks::Held;
@@ -91,8 +93,10 @@ impl Store {
     ) -> Result<()> {
         let mut held: Held<'_> = self.locks.keys(keys.iter().copied());
         let mut removed = 0;
-        for (at, (db, key)) in keys.iter().enumerate() {
-            if keys[..at].contains(&(*db, *key)) || *db >= self.databases() {
+        let mut seen = HashSet::with_capacity_and_hasher(keys.len(), RandomState::default());
+        for (db, key) in keys {
+            // One MGET may come across a million expired keys, or a million times across one.
+            if *db >= self.databases() || !seen.insert((*db, *key)) {
                 continue;
             }
             let Some(keyspace) = self.keyspace(*db) else {

@@ -69,17 +69,23 @@ impl Locks {
         let mut shards: Vec<usize> = keys.map(|(db, key)| self.shard(db, key)).collect();
         shards.sort_unstable();
         shards.dedup();
-        let gate = self.gate.read();
+        let gate = self.gate.try_read();
+        let gate = gate.unwrap_or_else(|| wait(|| self.gate.read()));
         let guards = shards
             .into_iter()
-            .map(|index| (index, self.shards[index].lock()))
+            .map(|index| {
+                let guard = self.shards[index].try_lock();
+                let guard = guard.unwrap_or_else(|| wait(|| self.shards[index].lock()));
+                (index, guard)
+            })
             .collect();
         Held::Keys(gate, guards)
     }
 
     /// Locks everything: no change is on its way while this is held.
     pub(crate) fn all(&self) -> Held<'_> {
-        Held::All(self.gate.write())
+        let gate = self.gate.try_write();
+        Held::All(gate.unwrap_or_else(|| wait(|| self.gate.write())))
     }
 
     /// Tells the watches of `key`, which the holder of `held` changes.
@@ -156,6 +162,11 @@ impl Locks {
             }
         }
     }
+}
+
+/// A holder may run a transaction of seconds: whoever waits for it lets another thread take over the connections that want nothing of those keys.
+fn wait<T>(lock: impl FnOnce() -> T) -> T {
+    tokio::task::block_in_place(lock)
 }
 
 #[cfg(test)]

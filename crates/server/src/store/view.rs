@@ -60,6 +60,8 @@ struct Slot<'a> {
 struct Group<'a> {
     held: Held<'a>,
     slots: HashMap<&'a [u8], Slot<'a>, RandomState>,
+    /// Of values that are in memory for it, those it made included.
+    bytes: usize,
 }
 
 struct Exec<'a> {
@@ -108,8 +110,12 @@ impl<'a> View<'a> {
 
     /// For commands whose keys are locked in `held`.
     pub(crate) fn group(store: &'a Store, db: u32, held: Held<'a>) -> Self {
-        let slots = HashMap::default();
-        View::new(store, db, Mode::Group(Group { held, slots }))
+        let group = Group {
+            held,
+            slots: HashMap::default(),
+            bytes: 0,
+        };
+        View::new(store, db, Mode::Group(group))
     }
 
     /// For an EXEC, whose keys are locked in `held`.
@@ -127,13 +133,22 @@ impl<'a> View<'a> {
         View::new(store, db, Mode::Exec(Box::new(exec)))
     }
 
-    /// Reads many keys of a group at once, before its commands run.
-    pub(crate) fn prefetch(&mut self, keys: &[&'a [u8]]) -> Result<()> {
+    /// Bytes of values that a group keeps in memory until it is committed.
+    pub(crate) fn group_bytes(&self) -> usize {
+        match &self.mode {
+            Mode::Group(group) => group.bytes,
+            _ => 0,
+        }
+    }
+
+    /// Reads many keys of a group at once, before its commands run; the first of them only, where more would take more than `bytes_max`.
+    pub(crate) fn prefetch(&mut self, keys: &[&'a [u8]], bytes_max: usize) -> Result<()> {
         let (Mode::Group(group), Some(keyspace)) = (&mut self.mode, self.store.keyspace(self.db))
         else {
             return Ok(());
         };
-        for (key, stored) in keys.iter().zip(keyspace.multi_get(keys)) {
+        let found = keyspace.multi_get_within(keys, bytes_max);
+        for (key, stored) in keys.iter().zip(found) {
             group.load(self.store, key, stored?, self.now_ms)?;
         }
         Ok(())
@@ -151,16 +166,20 @@ impl<'a> View<'a> {
         self.misses += u64::from(!hit);
     }
 
-    /// Many lookups at once.
-    pub(crate) fn lookup_many(&mut self, keys: &[&'a [u8]]) -> Vec<Result<Option<Current<'a>>>> {
+    /// Lookups of the first of `keys` at once: as many as have no more than `bytes_max` of values together, but at least one.
+    pub(crate) fn lookup_many(
+        &mut self,
+        keys: &[&'a [u8]],
+        bytes_max: usize,
+    ) -> Vec<Result<Option<Current<'a>>>> {
         if !matches!(self.mode, Mode::Read { .. }) {
-            return keys.iter().map(|key| self.lookup(key)).collect();
+            return self.lookup_each(keys, bytes_max);
         }
         let Some(keyspace) = self.store.keyspace(self.db) else {
             self.misses += keys.len() as u64;
             return keys.iter().map(|_| Ok(None)).collect();
         };
-        let stored = keyspace.multi_get(keys);
+        let stored = keyspace.multi_get_within(keys, bytes_max);
         keys.iter()
             .zip(stored)
             .map(|(key, stored)| {
@@ -169,6 +188,26 @@ impl<'a> View<'a> {
                 Ok(current)
             })
             .collect()
+    }
+
+    fn lookup_each(
+        &mut self,
+        keys: &[&'a [u8]],
+        bytes_max: usize,
+    ) -> Vec<Result<Option<Current<'a>>>> {
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        for key in keys {
+            let current = self.lookup(key);
+            if let Ok(Some(current)) = &current {
+                bytes += current.value.as_ref().len();
+            }
+            if bytes > bytes_max && !found.is_empty() {
+                break;
+            }
+            found.push(current);
+        }
+        found
     }
 
     /// The key's value, if it is there.
@@ -388,6 +427,7 @@ impl<'a> Group<'a> {
             return Ok(());
         };
         let current = stored.map(|stored| decode(store, stored)).transpose()?;
+        self.bytes += current.as_ref().map_or(0, |c| c.value.as_ref().len());
         let due = current.as_ref().is_some_and(|c| expired(c, now_ms));
         if due {
             store.stats.expired_keys.fetch_add(1, Ordering::Relaxed);
@@ -402,6 +442,9 @@ impl<'a> Group<'a> {
     }
 
     fn change(&mut self, key: &'a [u8], current: Option<Current<'a>>) {
+        if let Some(Value::Stored(made)) = current.as_ref().map(|current| &current.value) {
+            self.bytes += made.len();
+        }
         match self.slots.entry(key) {
             Entry::Occupied(mut slot) => {
                 let slot = slot.get_mut();

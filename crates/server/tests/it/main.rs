@@ -3,9 +3,11 @@
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
+    clippy::disallowed_methods,
     reason = "a test may stop at the first surprise"
 )]
 
+mod attack;
 mod concurrency;
 mod expiry;
 mod failures;

@@ -4,7 +4,7 @@ use super::Text;
 
 /// Crates from the bottom up; a crate may depend only on those of a lower layer.
 const LAYERS: [&[&str]; 7] = [
-    &["glintdb-core"],
+    &["glintdb-core", "glintdb-faultdisk"],
     &["glintdb-flash"],
     &[
         "glintdb-log",

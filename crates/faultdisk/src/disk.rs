@@ -1,0 +1,286 @@
+//! The device: FUSE mount, loop device, and a mounted file system; taken down in the other order.
+//!
+//! Thread-safe.
+//!
+//! Invariant: whatever becomes of the process, nothing of a disk is left. A child process, the guardian, waits for the end of a pipe that only this process holds, and then
+//! takes down what is still there; where that is killed too, the next disk of any process does it.
+
+use crate::fault::Fault;
+use crate::image::Image;
+use crate::leftovers::{self, PREFIX, TAKE_DOWN};
+use crate::server::{FILE, Server, State};
+use crate::tape::Tape;
+use fuser::{BackgroundSession, Config, MountOption};
+use parking_lot::Mutex;
+use rustix::mount::{MountFlags, UnmountFlags};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+pub use crate::server::Operations;
+
+/// A file system that is in use is tried again so often, a hundredth of a second apart: the kernel lets go of closed io_uring files a little later.
+const UNMOUNT_TRIES: u32 = 500;
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// What this machine lacks for a disk, if anything.
+///
+/// # Errors
+/// The reason.
+pub fn missing() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("not root".into());
+    }
+    for device in ["/dev/fuse", "/dev/loop-control"] {
+        std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(device)
+            .map_err(|error| format!("{device}: {error}"))?;
+    }
+    tool("losetup", &["--version"])?;
+    Disk::new(1 << 20).map(drop)
+}
+
+/// Whether a program runs.
+fn tool(name: &str, arguments: &[&str]) -> Result<(), String> {
+    run(Command::new(name).args(arguments)).map(drop)
+}
+
+/// Runs a program; its standard output, or a sentence with what it said.
+fn run(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{name}: {error}"))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{name}: {}: {}", output.status, said.trim()))
+    }
+}
+
+/// A block device in user space.
+pub struct Disk {
+    dir: PathBuf,
+    device: Option<String>,
+    session: Option<BackgroundSession>,
+    state: Arc<Mutex<State>>,
+    guardian: Option<Child>,
+    mounted: Mutex<bool>,
+}
+
+impl Disk {
+    /// A disk of zeros.
+    ///
+    /// # Errors
+    /// A sentence: what the machine lacks.
+    pub fn new(bytes: usize) -> Result<Disk, String> {
+        leftovers::remove();
+        let image = Image::zeroed(bytes);
+        let bytes = image.bytes();
+        let state = Arc::new(Mutex::new(State {
+            image,
+            flushed: None,
+            tape: None,
+            faults: Default::default(),
+            operations: Operations::default(),
+        }));
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let dir = leftovers::place().join(format!("{PREFIX}{}-{number}", std::process::id()));
+        let mut disk = Disk {
+            dir,
+            device: None,
+            session: None,
+            state,
+            guardian: None,
+            mounted: Mutex::new(false),
+        };
+        // From here on `drop` takes down what is there.
+        disk.set_up(bytes)?;
+        Ok(disk)
+    }
+
+    fn set_up(&mut self, bytes: usize) -> Result<(), String> {
+        let fuse = self.dir.join("fuse");
+        for dir in [&fuse, &self.mount_point()] {
+            std::fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        }
+        self.guardian = Some(guard(&self.dir)?);
+        let mut config = Config::default();
+        config.mount_options = vec![MountOption::FSName(PREFIX.trim_end_matches('-').into())];
+        let server = Server {
+            state: Arc::clone(&self.state),
+            bytes,
+        };
+        let session = fuser::spawn_mount(server, &fuse, &config);
+        self.session = Some(session.map_err(|error| format!("mount FUSE: {error}"))?);
+        let mut losetup = Command::new("losetup");
+        losetup.args(["--find", "--show", "--direct-io=on"]);
+        self.device = Some(run(losetup.arg(fuse.join(FILE)))?);
+        Ok(())
+    }
+
+    /// The block device, as `/dev/loop0`.
+    ///
+    /// # Panics
+    /// Never: a disk has one.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        self.device.as_deref().expect("set up by `new`")
+    }
+
+    /// Where [`mount`](Self::mount) mounts.
+    #[must_use]
+    pub fn mount_point(&self) -> PathBuf {
+        self.dir.join("mnt")
+    }
+
+    /// Runs a program that makes a file system: the device's name is its last argument.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn format(&self, program: &str, arguments: &[&str]) -> Result<(), String> {
+        run(Command::new(program).args(arguments).arg(self.device())).map(drop)
+    }
+
+    /// Mounts the file system that is on it.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn mount(&self, kind: &str, options: &str) -> Result<(), String> {
+        let options = std::ffi::CString::new(options).map_err(|error| error.to_string())?;
+        let mut mounted = self.mounted.lock();
+        rustix::mount::mount(
+            self.device(),
+            self.mount_point(),
+            kind,
+            MountFlags::NOATIME,
+            &*options,
+        )
+        .map_err(|error| format!("mount {kind}: {error}"))?;
+        *mounted = true;
+        Ok(())
+    }
+
+    /// Unmounts it; waits a little where it is in use.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn unmount(&self) -> Result<(), String> {
+        let mut mounted = self.mounted.lock();
+        for _ in 0..UNMOUNT_TRIES {
+            match rustix::mount::unmount(self.mount_point(), UnmountFlags::empty()) {
+                Ok(()) => {
+                    *mounted = false;
+                    return Ok(());
+                }
+                Err(rustix::io::Errno::BUSY) => std::thread::sleep(Duration::from_millis(10)),
+                Err(error) => return Err(format!("unmount: {error}")),
+            }
+        }
+        Err("unmount: in use for five seconds".into())
+    }
+
+    /// The bytes as they are.
+    #[must_use]
+    pub fn image(&self) -> Image {
+        self.state.lock().image.clone()
+    }
+
+    /// Other bytes, of the same size. Only while nothing is mounted: the kernel forgets what it knows of a device when the last user is gone.
+    ///
+    /// # Panics
+    /// Where the size is another, or something is mounted.
+    pub fn insert(&self, image: Image) {
+        assert!(!*self.mounted.lock(), "unmount first");
+        let mut state = self.state.lock();
+        assert_eq!(image.bytes(), state.image.bytes());
+        state.image = image;
+        state.flushed = None;
+    }
+
+    /// From now on everything is recorded.
+    pub fn record(&self) {
+        let mut state = self.state.lock();
+        state.tape = Some(Tape {
+            base: state.image.clone(),
+            entries: Vec::new(),
+        });
+    }
+
+    /// How many writes and flushes are on the tape; 0 where nothing is recorded. What was acknowledged by the file system before this call is in front of that place.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        let state = self.state.lock();
+        state.tape.as_ref().map_or(0, |tape| tape.entries.len())
+    }
+
+    /// Ends the recording.
+    #[must_use]
+    pub fn tape(&self) -> Option<Tape> {
+        self.state.lock().tape.take()
+    }
+
+    /// Plans a fault. One that loses what was written since the last flush counts from now.
+    pub fn fail(&self, fault: Fault) {
+        let mut state = self.state.lock();
+        if fault.effect == crate::Effect::ErrorAndLoss {
+            state.flushed = Some(state.image.clone());
+        }
+        state.faults.add(fault);
+    }
+
+    /// Forgets all faults: the disk is sound again.
+    pub fn repair(&self) {
+        self.state.lock().faults.clear();
+    }
+
+    /// What it was asked to do so far.
+    #[must_use]
+    pub fn operations(&self) -> Operations {
+        self.state.lock().operations
+    }
+}
+
+/// A process that outlives this one, whatever ends it, by the time that taking down takes.
+fn guard(dir: &Path) -> Result<Child, String> {
+    let script = format!("cat >/dev/null; {TAKE_DOWN}");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "sh"]).arg(dir);
+    command.stdin(Stdio::piped());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    // A group of its own: Ctrl-C does not reach it.
+    command.process_group(0);
+    command.spawn().map_err(|error| format!("sh: {error}"))
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.repair();
+        if *self.mounted.get_mut() && self.unmount().is_err() {
+            // Detached: it goes when its last user does.
+            rustix::mount::unmount(self.mount_point(), UnmountFlags::DETACH).ok();
+        }
+        if let Some(device) = &self.device {
+            run(Command::new("losetup").args(["--detach", device])).ok();
+        }
+        if let Some(session) = self.session.take() {
+            session.umount_and_join().ok();
+        }
+        if let Some(mut guardian) = self.guardian.take() {
+            // Its standard input ends, and it looks for what is left.
+            if let Some(mut pipe) = guardian.stdin.take() {
+                pipe.flush().ok();
+            }
+            guardian.wait().ok();
+        }
+    }
+}

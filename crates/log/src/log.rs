@@ -259,6 +259,11 @@ impl Log {
 
     /// Remembers the first failed write or sync; passes its error on.
     pub(crate) fn poison(&self, error: Error) -> Error {
+        // Also where a full disk is the cause: `NoSpace` promises that nothing happened, and what failed here may be found by the next open.
+        let error = match error.kind() {
+            ErrorKind::NoSpace => Error::new(ErrorKind::Io, error.to_string()),
+            _ => error,
+        };
         self.poison.get_or_init(|| error.clone());
         self.notify_progress();
         error

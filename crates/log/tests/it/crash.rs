@@ -348,3 +348,25 @@ fn a_full_disk_refuses_commits_takes_deletes_and_recovers_when_there_is_room() {
     let replay = recover(setup(&volume.kill(), &numbers, options()), from);
     assert_eq!(replay.batches, kept);
 }
+
+/// Found by the search for seeded bugs, in its run without any: a commit at `Sync` whose block found no space was answered with `NoSpace`, which promises that nothing
+/// happened; but the frame was in the ring, and the next open replayed it.
+#[test]
+fn a_full_disk_under_a_sync_poisons_and_does_not_say_that_nothing_happened() {
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = Log::create(setup(&volume, &numbers, options())).unwrap();
+    log.prepare_step(Space::Normal).unwrap();
+    let from = log.end();
+    let batch = Batch::put(1, 100);
+    let committed = commit(&log, &batch);
+    volume.fail(Fault {
+        at_operation: volume.operation_count(),
+        kind: FaultKind::NoSpace,
+        sticky: false,
+    });
+    let error = log.sync(committed.end).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    assert_eq!(log.check().unwrap_err().kind(), ErrorKind::Poisoned);
+    let replay = recover(setup(&volume.kill(), &numbers, options()), from);
+    assert_eq!(replay.batches, [batch]);
+}

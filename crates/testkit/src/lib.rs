@@ -8,6 +8,7 @@
 //! - [`place`]: where a test database lives: a directory, or a volume in memory that can lose power.
 //! - [`report`]: what a lane of the reliability campaign did, as JSON.
 //! - [`runner`]: applies and compares.
+//! - [`seeded`]: mistakes planted in the engine, and the search for each; the program `glint-seeded` runs it.
 //! - [`kill`]: processes that write and are killed; the program `glint-kill` runs it.
 //!
 //! Thread safety: none is needed but in [`kill`], which says so itself.
@@ -27,6 +28,7 @@ pub mod place;
 pub mod report;
 pub mod rng;
 pub mod runner;
+pub mod seeded;
 
 pub use operation::Operation;
 pub use runner::Runner;

@@ -42,6 +42,7 @@ macro_rules! ensure {
     };
 }
 pub(crate) use ensure;
+pub(crate) use read::read_all;
 
 /// A snapshot and what it must show for ever.
 struct Taken {
@@ -186,7 +187,8 @@ impl Runner {
         }
     }
 
-    fn finish(&mut self) -> Result<(), String> {
+    /// A planned crash comes now; then everything is compared, also after closing and opening.
+    pub(crate) fn finish(&mut self) -> Result<(), String> {
         if let Some(planned) = self.planned.take() {
             self.crash(planned.power_cut, planned.seed)
                 .map_err(sentence)?;

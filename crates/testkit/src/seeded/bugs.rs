@@ -1,0 +1,173 @@
+//! Every planted mistake: its name, as the place in the source asks for it; what is done wrong; the lane that is expected to find it.
+//!
+//! A new one: `if glintdb_core::seeded::bug("crate: what goes wrong") { … }` at the place, and a line here. A test holds the two together.
+//! What cannot be planted yet: mistakes of value GC and of relocation, for there is no value GC.
+
+use super::lanes::Lane;
+
+/// A mistake that can be switched on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bug {
+    /// Crate, colon, what goes wrong.
+    pub name: &'static str,
+    /// What is done wrong, or what comes of it.
+    pub mistake: &'static str,
+    /// Runs first.
+    pub lane: Lane,
+    /// A thread waits for ever: only here is a search that does not end a find.
+    pub hangs: bool,
+}
+
+const fn bug(name: &'static str, mistake: &'static str, lane: Lane) -> Bug {
+    Bug {
+        name,
+        mistake,
+        lane,
+        hangs: false,
+    }
+}
+
+const fn hang(name: &'static str, mistake: &'static str, lane: Lane) -> Bug {
+    Bug {
+        hangs: true,
+        ..bug(name, mistake, lane)
+    }
+}
+
+/// All of them, by name.
+#[rustfmt::skip]
+pub const BUGS: &[Bug] = &[
+    bug("core: a checksum is not bound to its database", "A table or segment of another database passes for one's own.", Lane::Damage),
+    bug("core: a checksum is not bound to its file", "A block read from, or written to, another file of its kind passes for the right one.", Lane::Damage),
+    bug("flash: a second opener is let in", "The lock of the directory is asked for, and the answer not looked at.", Lane::Threads),
+    bug("flash: the ring is a private mapping", "What commits copy into the ring never reaches the file behind it.", Lane::Kill),
+    bug("glintdb: a change that found no space takes effect", "An index change whose manifest edit found no space is applied all the same.", Lane::Faults),
+    bug("glintdb: a checkpoint leaves out segments of values", "Segments below the flush point are not linked, though values in them are live.", Lane::Directory),
+    bug("glintdb: a commit is acknowledged before it is visible", "An `Os` commit does not wait for an earlier `Sync` one.", Lane::Threads),
+    bug("glintdb: a flush forgets range deletions", "The range tombstones of a memtable do not get into its table.", Lane::Model),
+    bug("glintdb: a flush writes one keyspace and no more", "The flush point moves on for all keyspaces, and only the first one was written.", Lane::Model),
+    bug("glintdb: a manifest edit is not synced", "Files go, and the edit that allowed it may be lost.", Lane::Crash),
+    bug("glintdb: a manifest's name is not made durable", "The directory is not synced before older manifests are removed.", Lane::Crash),
+    bug("glintdb: a memtable is sealed after the commit that finds it full", "The flush point covers one commit that went to the next memtable's place in the log.", Lane::Model),
+    bug("glintdb: a new manifest forgets dropped keyspaces", "Replay meets frames of a keyspace that nobody knows.", Lane::Model),
+    bug("glintdb: a range deletion hides nothing in its memtable", "A get looks at the memtable's keys and not at its range tombstones.", Lane::Model),
+    bug("glintdb: a segment goes while a snapshot reads it", "Segments without live values are removed at once, whatever older versions need.", Lane::Model),
+    bug("glintdb: a snapshot shows what came after it", "A pin has no sequence number of its own.", Lane::Model),
+    bug("glintdb: a transaction does not check the keys it read", "Write skew under `Serializable`.", Lane::Model),
+    bug("glintdb: a transaction does not check the keys it writes", "A lost update: the second committer wins too.", Lane::Model),
+    bug("glintdb: a transaction does not check the ranges it read", "A phantom under `Serializable`.", Lane::Model),
+    bug("glintdb: a transaction does not see its own range deletion", "Reading back through the transaction finds what it has deleted.", Lane::Model),
+    bug("glintdb: file numbers are given again after a crash", "The high-water mark of file numbers is taken for too low a number.", Lane::Crash),
+    bug("glintdb: files that no manifest names stay", "Recovery does not remove the orphans of a crash: a leak.", Lane::Crash),
+    bug("glintdb: multi_get mixes up its answers", "Keys are sorted for the index, and the answers are not put back in order.", Lane::Model),
+    hang("glintdb: nobody is woken when a commit becomes visible", "A lost wake-up: the waiting thread sleeps for ever.", Lane::Threads),
+    bug("glintdb: of two sources the older one wins", "A scan prefers the index to the memtable.", Lane::Model),
+    bug("glintdb: replay leaves out the end of a batch", "Half of each batch is replayed.", Lane::Model),
+    bug("glintdb: replay leaves out the frame at the flush point", "One commit is lost at the boundary.", Lane::Model),
+    bug("glintdb: sequence numbers are given again after recovery", "What is committed after recovery looks older than what was replayed.", Lane::Model),
+    bug("glintdb: tables go before the manifest says so", "A compaction's inputs are removed before the edit is written.", Lane::Crash),
+    bug("glintdb: the ends of an iterator pass each other", "Taking from both ends gives records twice.", Lane::Model),
+    bug("glintdb: the files of an edit in doubt are removed", "A manifest sync fails, the edit may be durable, and its tables are removed.", Lane::Faults),
+    bug("glintdb: the flush point lies a commit too far", "Off by one: the first commit behind the flush is not replayed.", Lane::Model),
+    bug("glintdb: the manifest runs ahead of the log", "A flush does not sync the log before its manifest edit.", Lane::Crash),
+    bug("glintdb: values that die are not counted", "Liveness only grows: segments never go.", Lane::Model),
+    bug("log: a block that is not full counts as written", "Off by one at a block's edge: the rest of the block never gets into the segment.", Lane::Model),
+    bug("log: a failed sync is tried again and believed", "The page cache has dropped the pages; the second sync says all is well.", Lane::Faults),
+    bug("log: a frame claims more durability than there is", "After a power cut a torn tail looks like corruption.", Lane::Crash),
+    bug("log: a frame's checksum is not bound to its place", "A frame of the ring's last round passes for a new one.", Lane::Crash),
+    bug("log: a large frame is not synced", "A frame that goes round the ring is acknowledged before it is durable.", Lane::Crash),
+    bug("log: a pointer to a value is eight bytes off", "A separated value is read from the wrong place.", Lane::Model),
+    bug("log: a segment keeps no room for its end", "Off by one at a segment's end: the seal is written behind it.", Lane::Model),
+    bug("log: a sync forgets segments that are full", "Only the newest segment is synced.", Lane::Crash),
+    bug("log: a value's checksum is not checked", "Damaged values are handed out.", Lane::Damage),
+    bug("log: damage ahead of whole frames is taken for the tail", "Acknowledged commits behind a damaged frame are cut off without a word.", Lane::Damage),
+    bug("log: half a frame is given up in the ring", "A frame is whole neither in the ring nor in its segment.", Lane::Crash),
+    bug("log: recovery does not copy what only the ring has", "The next round of the ring overwrites what was recovered.", Lane::Crash),
+    bug("log: recovery does not look at separated values", "A torn frame is replayed, its values are rubbish.", Lane::Crash),
+    bug("log: recovery does not sync the seal", "A second crash finds the old end of the log, and removes what came after.", Lane::Crash),
+    bug("log: recovery does not sync what it keeps", "What a killed process left is built upon, and a power cut takes it.", Lane::Crash),
+    bug("log: recovery forgets the ring", "Frames that no segment has yet are lost.", Lane::Crash),
+    bug("log: the checksum of a frame's entries is not checked", "Damaged or torn entries are replayed.", Lane::Damage),
+    bug("log: the header of a new segment is not synced", "A seal names a segment that a power cut empties.", Lane::Crash),
+    bug("log: the log is not synced", "A `Sync` commit is acknowledged, and nothing was synced.", Lane::Crash),
+    bug("log: the name of a new segment is not made durable", "The directory is not synced: a power cut takes the whole segment.", Lane::Crash),
+    bug("log: the ring takes a block more than it has room for", "Off by one at the ring's wrap: a commit overwrites what is not in a segment yet.", Lane::Model),
+    bug("log: what goes round the ring's end is lost", "The second part of a frame at the ring's end is not copied.", Lane::Model),
+    bug("lsm: a block is moved whole though another run has keys in it", "A compaction gives keys twice, or in disorder.", Lane::Model),
+    bug("lsm: a block's checksum is not checked", "Damaged blocks are read as they are.", Lane::Damage),
+    bug("lsm: a cursor passes over a table", "A scan leaves out a table between two others.", Lane::Model),
+    bug("lsm: a filter forgets its last key", "A false negative: a key that is there is not found.", Lane::Model),
+    bug("lsm: a key that equals a fence is looked for a block too early", "Off by one: the first key of a block is not found.", Lane::Model),
+    bug("lsm: a range deletion goes before what it hides", "A compaction drops a range tombstone over older entries below.", Lane::Model),
+    bug("lsm: a range deletion hides what its own batch put after it", "Equal sequence numbers are compared the wrong way.", Lane::Model),
+    bug("lsm: a range deletion over several tables is only in the last", "Cut wrongly at the edges of tables.", Lane::Model),
+    bug("lsm: a table is not synced", "The manifest names a table that a power cut empties.", Lane::Crash),
+    bug("lsm: a table's file goes while a snapshot reads it", "Removed when it is replaced, not when its last reader is gone.", Lane::Model),
+    bug("lsm: a tombstone goes before what it hides", "A compaction drops a tombstone over older entries below: the dead come back.", Lane::Model),
+    bug("lsm: a tombstone goes while a transaction needs it", "The transaction does not see that what it read was deleted: a lost update.", Lane::Model),
+    bug("lsm: a value that dies is counted twice", "Segments go while values in them are live.", Lane::Model),
+    bug("lsm: level 0 is read oldest first", "A get finds an old version.", Lane::Model),
+    bug("lsm: of the tables that overlap a range the last is left out", "Off by one: a compaction or a scan misses a table.", Lane::Model),
+    bug("lsm: of two runs with a key the older one wins", "A merge keeps the wrong one.", Lane::Model),
+    bug("lsm: the files of obsolete tables stay", "A leak: each compaction leaves its inputs behind.", Lane::Model),
+    bug("lsm: the name of a flushed table is not made durable", "The directory is not synced: a power cut takes the table.", Lane::Crash),
+    bug("lsm: the names of a compaction's tables are not made durable", "The same after a compaction.", Lane::Crash),
+    bug("memtable: a cursor leaves out the last entry of a node", "Off by one at a node's edge.", Lane::Model),
+    bug("memtable: a node's newest sequence number is not raised", "A transaction's check passes over the node that was changed.", Lane::Model),
+    bug("memtable: a search takes the newest version", "A snapshot sees what was written after it.", Lane::Model),
+    bug("memtable: a split loses an entry", "One key of sixty-four is gone.", Lane::Model),
+    bug("memtable: of two writes in a batch the first one wins", "Equal sequence numbers are ordered the wrong way.", Lane::Model),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    /// Names asked for in the sources of the crates below the test kit.
+    fn planted() -> BTreeSet<String> {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut names = BTreeSet::new();
+        for name in [
+            "core", "flash", "log", "lsm", "memtable", "glintdb", "server",
+        ] {
+            sources(&crates.join(name).join("src"), &mut names);
+        }
+        names
+    }
+
+    fn sources(dir: &Path, names: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, names);
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && !path.ends_with("core/src/seeded.rs")
+            {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let calls = text.split("seeded::bug(").skip(1);
+                names.extend(calls.map(|call| call.split('"').nth(1).unwrap().to_owned()));
+            }
+        }
+    }
+
+    #[test]
+    fn the_list_and_the_sources_name_the_same_bugs() {
+        let listed: BTreeSet<String> = BUGS.iter().map(|bug| bug.name.to_owned()).collect();
+        assert_eq!(listed.len(), BUGS.len(), "a bug is listed twice");
+        assert_eq!(listed, planted());
+    }
+
+    #[test]
+    fn there_are_at_least_fifty_and_each_begins_with_its_crate() {
+        assert!(BUGS.len() >= 50);
+        for bug in BUGS {
+            assert!(
+                bug.name.contains(": ") && bug.mistake.ends_with('.'),
+                "{bug:?}"
+            );
+        }
+        assert!(BUGS.is_sorted_by_key(|bug| bug.name));
+    }
+}

@@ -1,0 +1,117 @@
+//! The lanes that a planted mistake must get past. Each does a fixed amount of work from fixed seeds, and stops at the first thing that is wrong.
+
+use super::{damage, faults, killing, sequences, threads};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A part of the harness.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lane {
+    /// Random operations against the model, in memory, without crashes.
+    Model,
+    /// The same in a directory, with background threads too.
+    Directory,
+    /// Operations with kills and power cuts, at every moment and in recovery too.
+    Crash,
+    /// An I/O error, a full disk, a failed sync at the N-th operation of the volume.
+    Faults,
+    /// Files damaged, cut, swapped and exchanged.
+    Damage,
+    /// Real threads.
+    Threads,
+    /// Real processes, killed.
+    Kill,
+}
+
+impl Lane {
+    /// All of them, the cheapest first.
+    pub const ALL: [Lane; 7] = [
+        Lane::Model,
+        Lane::Directory,
+        Lane::Crash,
+        Lane::Faults,
+        Lane::Damage,
+        Lane::Threads,
+        Lane::Kill,
+    ];
+
+    /// As it is written in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Lane::Model => "model",
+            Lane::Directory => "directory",
+            Lane::Crash => "crash",
+            Lane::Faults => "faults",
+            Lane::Damage => "damage",
+            Lane::Threads => "threads",
+            Lane::Kill => "kill",
+        }
+    }
+
+    /// The lane of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Lane> {
+        Lane::ALL.into_iter().find(|lane| lane.name() == name)
+    }
+
+    /// What a step of it is.
+    #[must_use]
+    pub fn step(self) -> &'static str {
+        match self {
+            Lane::Model | Lane::Directory | Lane::Crash => "operations",
+            Lane::Faults => "runs with a fault",
+            Lane::Damage => "damaged databases",
+            Lane::Threads => "operations",
+            Lane::Kill => "processes killed",
+        }
+    }
+
+    /// Does its work; `dir` is empty and its own.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn run(self, dir: &Path) -> Result<(), String> {
+        match self {
+            Lane::Model => sequences::model(),
+            Lane::Directory => sequences::directory(dir),
+            Lane::Crash => sequences::crash(),
+            Lane::Faults => faults::run(),
+            Lane::Damage => damage::run(),
+            Lane::Threads => threads::run(dir),
+            Lane::Kill => killing::run(dir),
+        }
+    }
+}
+
+impl fmt::Display for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+static STEPS: AtomicU64 = AtomicU64::new(0);
+
+/// Steps of the lane that runs, for the whole process: what a panic anywhere can still tell.
+pub struct Steps;
+
+impl Steps {
+    /// A lane begins.
+    pub fn reset() {
+        STEPS.store(0, Ordering::Relaxed);
+    }
+
+    /// One more.
+    pub fn count() {
+        STEPS.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many.
+    #[must_use]
+    pub fn so_far() -> u64 {
+        STEPS.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,202 @@
+//! Real threads on one database: what a thread was told is what it finds, no increment is lost, batches are whole.
+
+use super::lanes::Steps;
+use glintdb::{Batch, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const WRITERS: u8 = 4;
+const ROUNDS: u32 = 1500;
+const INCREMENTS: u64 = 300;
+
+pub(super) fn run(dir: &Path) -> Result<(), String> {
+    let path = dir.join("threads");
+    let options = Options {
+        background_threads: 2,
+        memory_budget_bytes: 8 << 20,
+        log_ring_bytes: 1 << 20,
+        log_segment_bytes: 1 << 20,
+        separate_min_bytes: 64,
+        ..Options::default()
+    };
+    let failed = |error: glintdb::Error| error.to_string();
+    let db = options.clone().open(&path).map_err(failed)?;
+    match options.clone().open(&path) {
+        Err(error) if error.kind() == ErrorKind::Locked => {}
+        _ => return Err("a second open of the same directory is not refused".into()),
+    }
+    let two = db
+        .create_keyspace("two", KeyspaceOptions::default())
+        .map_err(failed)?;
+    let test = Test {
+        db: &db,
+        one: db.default_keyspace(),
+        two,
+        failure: Mutex::new(None),
+        done: AtomicBool::new(false),
+    };
+    test.run();
+    if let Some(message) = test.failure.lock().expect("no panic").take() {
+        return Err(message);
+    }
+    let counted = test.counter().map_err(failed)?;
+    let wanted = u64::from(WRITERS) * INCREMENTS;
+    if counted != wanted {
+        return Err(format!("{counted} increments of {wanted}"));
+    }
+    drop(test);
+    db.close().map_err(failed)?;
+    let db = options.open(&path).map_err(failed)?;
+    for writer in 0..WRITERS {
+        let found = db.get([writer, 200]).map_err(failed)?;
+        if found.as_deref() != Some(&(ROUNDS - 1).to_le_bytes()[..]) {
+            return Err(format!("the last write of writer {writer} is gone"));
+        }
+    }
+    let report = db.verify().map_err(failed)?;
+    match report.errors.first() {
+        Some(error) => Err(format!("verify: {error}")),
+        None => db.close().map_err(failed),
+    }
+}
+
+struct Test<'a> {
+    db: &'a Db,
+    one: Keyspace,
+    two: Keyspace,
+    failure: Mutex<Option<String>>,
+    done: AtomicBool,
+}
+
+impl Test<'_> {
+    fn run(&self) {
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..WRITERS)
+                .flat_map(|writer| {
+                    [
+                        scope.spawn(move || self.note(self.writes(writer))),
+                        scope.spawn(move || self.note(self.increments())),
+                    ]
+                })
+                .collect();
+            scope.spawn(|| self.note(self.background()));
+            scope.spawn(|| self.note(self.reader()));
+            for writer in writers {
+                writer.join().ok();
+            }
+            self.done.store(true, Ordering::Relaxed);
+        });
+    }
+
+    fn note(&self, result: Result<(), String>) {
+        if let Err(message) = result {
+            self.done.store(true, Ordering::Relaxed);
+            let mut failure = self.failure.lock().expect("no panic");
+            failure.get_or_insert(message);
+        }
+    }
+
+    fn counter(&self) -> glintdb::Result<u64> {
+        let value = self.one.get("counter")?;
+        Ok(number(value.as_deref()))
+    }
+
+    /// A thread finds what it was told is written, whatever level its neighbours write at.
+    fn writes(&self, writer: u8) -> Result<(), String> {
+        let failed = |error: glintdb::Error| error.to_string();
+        let durability = match writer {
+            0 => Durability::Sync,
+            _ => Durability::Os,
+        };
+        for round in 0..ROUNDS {
+            if self.done.load(Ordering::Relaxed) {
+                break;
+            }
+            Steps::count();
+            let key = [writer, 200];
+            let value = round.to_le_bytes();
+            if round % 8 == 0 {
+                let mut batch = Batch::new();
+                for key in 0..8_u8 {
+                    batch.put(&self.one, [writer, key], value);
+                    batch.put(&self.two, [writer, key], [value; 30].concat());
+                }
+                self.db.write_with(batch, durability).map_err(failed)?;
+            }
+            self.one.put_with(key, value, durability).map_err(failed)?;
+            let found = self.one.get(key).map_err(failed)?;
+            if found.as_deref() != Some(&value[..]) {
+                return Err(format!(
+                    "writer {writer} finds {} after it was told that {round} is written",
+                    number(found.as_deref())
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn increments(&self) -> Result<(), String> {
+        for _ in 0..INCREMENTS {
+            loop {
+                if self.done.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                Steps::count();
+                match self.increment() {
+                    Ok(()) => break,
+                    Err(error) if error.kind() == ErrorKind::Conflict => {}
+                    Err(error) => return Err(error.to_string()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn increment(&self) -> glintdb::Result<()> {
+        let mut transaction = self.db.transaction();
+        let old = number(transaction.get(&self.one, "counter")?.as_deref());
+        transaction.put(&self.one, "counter", (old + 1).to_le_bytes())?;
+        transaction.commit()
+    }
+
+    fn background(&self) -> Result<(), String> {
+        while !self.done.load(Ordering::Relaxed) {
+            let done = self.db.flush().and_then(|()| self.db.compact());
+            done.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Batches over two keyspaces are seen whole.
+    fn reader(&self) -> Result<(), String> {
+        while !self.done.load(Ordering::Relaxed) {
+            Steps::count();
+            let snapshot = self.db.snapshot();
+            for writer in 0..WRITERS {
+                let mut seen = None;
+                for (space, key) in (0..8).flat_map(|key| [(&self.one, key), (&self.two, key)]) {
+                    match snapshot.get(space, [writer, key]) {
+                        Ok(value) => {
+                            let round = value.as_deref().map(|value| value[..4].to_vec());
+                            if *seen.get_or_insert(round.clone()) != round {
+                                return Err(format!("half a batch of writer {writer}"));
+                            }
+                        }
+                        Err(error) if error.kind() == ErrorKind::SnapshotTooOld => break,
+                        Err(error) => return Err(error.to_string()),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn number(value: Option<&[u8]>) -> u64 {
+    let mut bytes = [0; 8];
+    let value = value.unwrap_or_default();
+    let length = value.len().min(8);
+    bytes[..length].copy_from_slice(&value[..length]);
+    u64::from_le_bytes(bytes)
+}

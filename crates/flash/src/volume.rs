@@ -132,6 +132,17 @@ pub trait Volume: Send + Sync {
     /// I/O errors; `InvalidArgument` where the volume has no directories.
     fn link(&self, id: FileId, target: &Path) -> Result<()>;
 
+    /// Makes the directory `path`, durably, for a copy of this volume's files: the target of [`link`](Self::link), as a volume.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where `path` exists, or where the volume has no directories; I/O errors.
+    fn make_directory(&self, path: &Path) -> Result<Arc<dyn Volume>> {
+        Err(glintdb_core::Error::invalid(format!(
+            "{}: this volume has no directories",
+            path.display()
+        )))
+    }
+
     /// Counters since open.
     fn stats(&self) -> VolumeStats;
 

@@ -327,6 +327,19 @@ impl Volume for DirVolume {
         }
     }
 
+    fn make_directory(&self, path: &Path) -> Result<Arc<dyn Volume>> {
+        if path.try_exists().unwrap_or(true) {
+            return Err(Error::invalid(format!("{} exists already", path.display())));
+        }
+        let options = DirOptions {
+            direct: DirectIo::Off,
+            read_engine: ReadEngine::Sync,
+            create: true,
+            ..DirOptions::default()
+        };
+        Ok(DirVolume::open(path, options)?)
+    }
+
     fn stats(&self) -> VolumeStats {
         let counters = &self.shared.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

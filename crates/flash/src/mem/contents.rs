@@ -36,15 +36,15 @@ impl MemVolume {
     #[must_use]
     pub fn contents(&self) -> Contents {
         let state = self.shared.state.lock();
-        let whole =
-            |image: &super::image::Image| Bytes::copy_from_slice(image.read(0, image.len()));
+        let whole = |image: &super::image::Image| Bytes::from(image.read(0, image.len()));
+        let directory = &state.directories[self.directory];
         Contents {
-            files: state
-                .names
+            files: directory
+                .names()
                 .iter()
                 .map(|(id, inode)| (*id, whole(&state.inode(*inode).image)))
                 .collect(),
-            ring: state.ring.as_ref().map(whole),
+            ring: directory.ring.as_ref().map(whole),
         }
     }
 

@@ -14,6 +14,16 @@ pub enum CrashMode {
         /// The same seed gives the same survivors.
         seed: u64,
     },
+    /// What operations with numbers below this one did, and nothing of what came later.
+    Prefix {
+        /// Number of the first operation that is lost.
+        operations: u64,
+    },
+    /// As `Random`, and a sector behind the synced end of its file, which was being written for the first time, may hold anything.
+    Garbage {
+        /// The same seed gives the same survivors and the same garbage.
+        seed: u64,
+    },
 }
 
 /// What goes wrong.
@@ -25,6 +35,12 @@ pub enum FaultKind {
     NoSpace,
     /// A sync fails with `Io`, its data never reaches the medium, and later syncs say OK all the same (seen on ext4, xfs and btrfs). Other operations succeed.
     SyncLosesData,
+    /// A write puts a part of its bytes there, by the volume's seed, and answers `Io`. Other operations succeed.
+    ShortWrite,
+    /// A read answers, without an error, what stands in another place or another file. Other operations succeed.
+    MisdirectedRead,
+    /// A write lands, without an error, in another place or another file. Other operations succeed.
+    MisdirectedWrite,
     /// The power goes in the middle of the operation: its effects are un-synced (a copy into the ring is done in part), and it and everything after it answers `Io`.
     PowerOff,
 }
@@ -49,6 +65,8 @@ pub enum OperationKind {
     Open(FileId),
     /// A name was removed.
     Delete(FileId),
+    /// A file got a second name in another directory.
+    Link(FileId),
     /// The directory was listed.
     List,
     /// The directory was synced.
@@ -104,8 +122,15 @@ impl OperationKind {
             FaultKind::Io => !matches!(self, OperationKind::RingWrite { .. }),
             FaultKind::NoSpace => matches!(
                 self,
-                OperationKind::Create(_) | OperationKind::Write { .. } | OperationKind::CreateRing
+                OperationKind::Create(_)
+                    | OperationKind::Write { .. }
+                    | OperationKind::CreateRing
+                    | OperationKind::Link(_)
             ),
+            FaultKind::ShortWrite | FaultKind::MisdirectedWrite => {
+                matches!(self, OperationKind::Write { .. })
+            }
+            FaultKind::MisdirectedRead => matches!(self, OperationKind::Read { .. }),
             FaultKind::SyncLosesData => {
                 matches!(self, OperationKind::Sync(_) | OperationKind::RingSync)
             }

@@ -10,15 +10,17 @@ use std::sync::Arc;
 pub(super) struct MemFile {
     id: FileId,
     shared: Arc<Shared>,
+    directory: usize,
     inode: u64,
 }
 
 impl MemFile {
     /// Takes over one handle of `inode`.
-    pub(super) fn new(shared: &Arc<Shared>, id: FileId, inode: u64) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, directory: usize, id: FileId, inode: u64) -> Self {
         MemFile {
             id,
             shared: Arc::clone(shared),
+            directory,
             inode,
         }
     }
@@ -36,71 +38,93 @@ impl VolumeFile for MemFile {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut state = self.shared.state.lock();
-        let fault = state.faults.next(OperationKind::Write {
+        let kind = OperationKind::Write {
             file: self.id,
             offset,
             length: bytes.len(),
-        })?;
+        };
+        let fault = state.begin(self.directory, kind, bytes)?;
         if fault == Some(FaultKind::Io) {
             return Err(io_error(format_args!("write {}", self.id)));
         }
         let place = self.place(offset)?;
+        state.stats.writes += 1;
+        if fault == Some(FaultKind::MisdirectedWrite) {
+            state.stats.written_bytes += bytes.len() as u64;
+            state.write_elsewhere(self.inode, place, bytes);
+            return Ok(());
+        }
+        let short = match fault {
+            Some(FaultKind::ShortWrite) => state.random.below(bytes.len() + 1),
+            _ => bytes.len(),
+        };
         let free = state.free_bytes();
+        let operation = state.faults.count;
         let inode = state.inode_mut(self.inode);
         let room =
             usize::try_from(inode.length_max(free).saturating_sub(offset)).unwrap_or(usize::MAX);
         let fits = match fault {
             Some(FaultKind::NoSpace) => bytes.len() / 2,
-            _ => bytes.len().min(room),
+            _ => short.min(room),
         };
-        inode.image.write(place, &bytes[..fits]);
-        state.stats.writes += 1;
+        inode.image.write(place, &bytes[..fits], operation);
         state.stats.written_bytes += fits as u64;
-        if fault == Some(FaultKind::PowerOff) {
-            return Err(power_is_off());
+        match fault {
+            Some(FaultKind::PowerOff) => Err(power_is_off()),
+            Some(FaultKind::ShortWrite) => Err(io_error(format_args!(
+                "write {} behind {fits} bytes",
+                self.id
+            ))),
+            _ if fits < bytes.len() => Err(no_space(self.id)),
+            _ => Ok(()),
         }
-        if fits < bytes.len() {
-            return Err(no_space(self.id));
-        }
-        Ok(())
     }
 
     fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
         let mut state = self.shared.state.lock();
-        match state.faults.next(OperationKind::Read {
+        let kind = OperationKind::Read {
             file: self.id,
             offset,
             length,
-        })? {
+        };
+        let fault = state.begin(self.directory, kind, &[])?;
+        match fault {
             Some(FaultKind::Io) => return Err(io_error(format_args!("read {}", self.id))),
             Some(FaultKind::PowerOff) => return Err(power_is_off()),
             _ => {}
         }
-        let bytes = match usize::try_from(offset) {
-            Ok(place) => Bytes::copy_from_slice(state.inode(self.inode).image.read(place, length)),
-            Err(_) => Bytes::new(),
+        let (inode, offset) = match usize::try_from(offset) {
+            Ok(place) if fault == Some(FaultKind::MisdirectedRead) => {
+                state.elsewhere(self.inode, place)
+            }
+            Ok(place) => (self.inode, place),
+            Err(_) => (self.inode, usize::MAX),
         };
+        let bytes = state.inode(inode).image.read(offset, length);
+        if let Some(observer) = &state.observer {
+            observer.answer(&bytes);
+        }
         state.stats.reads += 1;
         state.stats.read_bytes += bytes.len() as u64;
-        Ok(bytes)
+        Ok(bytes.into())
     }
 
     fn sync(&self) -> Result<()> {
         let mut state = self.shared.state.lock();
         state.stats.syncs += 1;
-        let fault = state.faults.next(OperationKind::Sync(self.id))?;
+        let fault = state.begin(self.directory, OperationKind::Sync(self.id), &[])?;
         let image = &mut state.inode_mut(self.inode).image;
         match fault {
-            None | Some(FaultKind::NoSpace) => {
-                image.sync();
-                Ok(())
-            }
             Some(FaultKind::SyncLosesData) => {
                 image.sync_fails();
                 Err(io_error(format_args!("sync {}", self.id)))
             }
             Some(FaultKind::Io) => Err(io_error(format_args!("sync {}", self.id))),
             Some(FaultKind::PowerOff) => Err(power_is_off()),
+            _ => {
+                image.sync();
+                Ok(())
+            }
         }
     }
 
@@ -114,20 +138,22 @@ impl VolumeFile for MemFile {
 
     fn set_len(&self, length: u64) -> Result<()> {
         let mut state = self.shared.state.lock();
-        let fault = state.faults.next(OperationKind::SetLen {
+        let kind = OperationKind::SetLen {
             file: self.id,
             length,
-        })?;
+        };
+        let fault = state.begin(self.directory, kind, &[])?;
         if fault == Some(FaultKind::Io) {
             return Err(io_error(format_args!("set length of {}", self.id)));
         }
         let place = self.place(length)?;
         let free = state.free_bytes();
+        let operation = state.faults.count;
         let inode = state.inode_mut(self.inode);
         if length > inode.length_max(free) {
             return Err(no_space(self.id));
         }
-        inode.image.set_len(place);
+        inode.image.set_len(place, operation);
         inode.reserve_bytes = 0;
         match fault {
             Some(FaultKind::PowerOff) => Err(power_is_off()),

@@ -6,10 +6,14 @@
 //!
 //! Thread-safe (one mutex: it is for tests, and gives the operations of concurrent threads a total order).
 
+mod blocks;
 mod contents;
+mod directory;
 mod fault;
 mod file;
 mod image;
+mod misdirect;
+mod moment;
 mod random;
 mod ring;
 mod state;
@@ -19,7 +23,8 @@ pub use contents::Contents;
 pub use fault::{CrashMode, Fault, FaultKind, Operation, OperationKind};
 use file::MemFile;
 use glintdb_core::sync::Mutex;
-use glintdb_core::{Error, FileId, Result};
+use glintdb_core::{FileId, Result};
+pub use moment::{Moment, Observer};
 use state::State;
 use std::path::Path;
 use std::sync::Arc;
@@ -60,6 +65,8 @@ struct Shared {
 /// A volume in memory. Thread-safe.
 pub struct MemVolume {
     shared: Arc<Shared>,
+    /// Which of its directories this is; 0: the volume's own.
+    directory: usize,
 }
 
 impl MemVolume {
@@ -81,7 +88,34 @@ impl MemVolume {
                 options: state.options,
                 state: Mutex::new(state),
             }),
+            directory: 0,
         })
+    }
+
+    /// A directory that [`Volume::make_directory`] made, with the files that were linked into it, as a volume of its own; `None`: there is none.
+    #[must_use]
+    pub fn open_directory(&self, path: &Path) -> Option<Arc<MemVolume>> {
+        let directory = self.shared.state.lock().directory_at(path)?;
+        Some(self.of_directory(directory))
+    }
+
+    fn of_directory(&self, directory: usize) -> Arc<MemVolume> {
+        Arc::new(MemVolume {
+            shared: Arc::clone(&self.shared),
+            directory,
+        })
+    }
+
+    /// Shows `observer` every operation from now on, with the volume's lock held; `None`: nobody.
+    pub fn observe(&self, observer: Option<Arc<dyn Observer>>) {
+        self.shared.state.lock().observer = observer;
+    }
+
+    /// Hash of names and bytes, those that are there now and those that are durable: two volumes of the same hash look the same from outside until one crashes while
+    /// it has un-synced writes.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.shared.state.lock().hash()
     }
 
     /// The volume that a power cut would leave now, without faults. This one stays as it is.
@@ -159,7 +193,7 @@ impl MemVolume {
     /// `NotFound`.
     pub fn flip_bits(&self, id: FileId, offset: u64, mask: u8) -> Result<()> {
         let mut state = self.shared.state.lock();
-        let number = state.find(id)?;
+        let number = state.directories[self.directory].find(id)?;
         let place = usize::try_from(offset).unwrap_or(usize::MAX);
         state.inode_mut(number).image.flip(place, mask);
         Ok(())
@@ -168,25 +202,39 @@ impl MemVolume {
 
 impl Volume for MemVolume {
     fn create(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
-        let inode = self.shared.state.lock().create(id, options)?;
-        Ok(Arc::new(MemFile::new(&self.shared, id, inode)))
+        let inode = self
+            .shared
+            .state
+            .lock()
+            .create(self.directory, id, options)?;
+        Ok(Arc::new(MemFile::new(
+            &self.shared,
+            self.directory,
+            id,
+            inode,
+        )))
     }
 
     fn open(&self, id: FileId) -> Result<Arc<dyn VolumeFile>> {
-        let inode = self.shared.state.lock().open(id)?;
-        Ok(Arc::new(MemFile::new(&self.shared, id, inode)))
+        let inode = self.shared.state.lock().open(self.directory, id)?;
+        Ok(Arc::new(MemFile::new(
+            &self.shared,
+            self.directory,
+            id,
+            inode,
+        )))
     }
 
     fn delete(&self, id: FileId) -> Result<()> {
-        self.shared.state.lock().delete(id)
+        self.shared.state.lock().delete(self.directory, id)
     }
 
     fn list(&self) -> Result<Vec<FileId>> {
-        self.shared.state.lock().list()
+        self.shared.state.lock().list(self.directory)
     }
 
     fn sync_directory(&self) -> Result<()> {
-        self.shared.state.lock().sync_directory()
+        self.shared.state.lock().sync_directory(self.directory)
     }
 
     fn read_batch(&self, requests: &mut [ReadRequest]) {
@@ -197,31 +245,34 @@ impl Volume for MemVolume {
     }
 
     fn ring(&self, bytes: usize) -> Result<Arc<dyn Ring>> {
-        Ok(Arc::new(ring::MemRing::open(&self.shared, bytes)?))
+        Ok(Arc::new(ring::MemRing::open(
+            &self.shared,
+            self.directory,
+            bytes,
+        )?))
     }
 
     fn existing_ring_bytes(&self) -> Result<Option<usize>> {
-        Ok(self
-            .shared
-            .state
-            .lock()
-            .ring
-            .as_ref()
-            .map(image::Image::len))
+        let state = self.shared.state.lock();
+        let ring = state.directories[self.directory].ring.as_ref();
+        Ok(ring.map(image::Image::len))
     }
 
     fn remove_ring(&self) -> Result<()> {
-        self.shared.state.lock().remove_ring()
+        self.shared.state.lock().remove_ring(self.directory)
     }
 
     fn free_bytes(&self) -> Option<u64> {
         self.shared.state.lock().free_bytes()
     }
 
-    fn link(&self, id: FileId, _target: &Path) -> Result<()> {
-        Err(Error::invalid(format!(
-            "link {id}: a volume in memory has no directories"
-        )))
+    fn link(&self, id: FileId, target: &Path) -> Result<()> {
+        self.shared.state.lock().link(self.directory, id, target)
+    }
+
+    fn make_directory(&self, path: &Path) -> Result<Arc<dyn Volume>> {
+        let directory = self.shared.state.lock().make_directory(path)?;
+        Ok(self.of_directory(directory))
     }
 
     fn stats(&self) -> VolumeStats {

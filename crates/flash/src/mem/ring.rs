@@ -9,23 +9,25 @@ use std::sync::Arc;
 
 pub(super) struct MemRing {
     pub(super) shared: Arc<Shared>,
+    pub(super) directory: usize,
     pub(super) bytes: usize,
 }
 
 impl MemRing {
-    pub(super) fn open(shared: &Arc<Shared>, bytes: usize) -> Result<Self> {
+    pub(super) fn open(shared: &Arc<Shared>, directory: usize, bytes: usize) -> Result<Self> {
         check_ring_bytes(bytes)?;
         let mut state = shared.state.lock();
-        let bytes = match &state.ring {
+        let bytes = match &state.directories[directory].ring {
             Some(image) => image.len(),
             None => {
-                state.create_ring(bytes)?;
+                state.create_ring(directory, bytes)?;
                 bytes
             }
         };
         drop(state);
         Ok(MemRing {
             shared: Arc::clone(shared),
+            directory,
             bytes,
         })
     }
@@ -53,24 +55,24 @@ impl Ring for MemRing {
         );
         let mut state = self.shared.state.lock();
         let length = bytes.len();
-        let fault = state
-            .faults
-            .next(OperationKind::RingWrite { offset, length });
+        let kind = OperationKind::RingWrite { offset, length };
+        let fault = state.begin(self.directory, kind, bytes);
         let words = match fault {
             Ok(None) => length / 8,
             Ok(Some(_)) => state.random.below(length / 8 + 1),
             // Nobody is there to copy.
             Err(_) => 0,
         };
-        if let Some(ring) = &mut state.ring {
-            ring.write(offset, &bytes[..words * 8]);
+        let operation = state.faults.count;
+        if let Some(ring) = &mut state.directories[self.directory].ring {
+            ring.write(offset, &bytes[..words * 8], operation);
         }
     }
 
     fn read(&self, offset: usize, out: &mut [u8]) {
         let state = self.shared.state.lock();
-        match &state.ring {
-            Some(ring) => out.copy_from_slice(ring.read(offset, out.len())),
+        match &state.directories[self.directory].ring {
+            Some(ring) => ring.read_into(offset, out),
             None => out.fill(0),
         }
     }
@@ -98,21 +100,21 @@ impl Ring for MemRing {
     fn sync(&self) -> Result<bool> {
         let mut state = self.shared.state.lock();
         state.stats.syncs += 1;
-        let fault = state.faults.next(OperationKind::RingSync)?;
-        let Some(ring) = &mut state.ring else {
+        let fault = state.begin(self.directory, OperationKind::RingSync, &[])?;
+        let Some(ring) = &mut state.directories[self.directory].ring else {
             return Ok(false);
         };
         match fault {
-            None | Some(FaultKind::NoSpace) => {
-                ring.sync();
-                Ok(self.shared.options.ring_survives_kill)
-            }
             Some(FaultKind::SyncLosesData) => {
                 ring.sync_fails();
                 Err(io_error("sync of the ring"))
             }
             Some(FaultKind::Io) => Err(io_error("sync of the ring")),
             Some(FaultKind::PowerOff) => Err(power_is_off()),
+            _ => {
+                ring.sync();
+                Ok(self.shared.options.ring_survives_kill)
+            }
         }
     }
 }

@@ -1,14 +1,19 @@
 //! Everything a simulated volume holds, behind one mutex.
 //!
-//! Invariants: 1. an inode lives as long as a name (now, or after some power cut) or a handle refers to it. 2. `names` is `synced_names` with all of `name_changes`.
+//! Invariants: 1. an inode lives as long as a name (now, or after some power cut) or a handle refers to it. 2. Directory 0 is the volume's own; the others were made for
+//! copies, and their names are durable at once.
 
+use super::directory::Directory;
 use super::fault::{FaultKind, Faults, OperationKind, io_error, no_space, power_is_off};
 use super::image::Image;
+use super::moment::{Moment, Observer};
 use super::random::Random;
 use super::{CrashMode, MemOptions};
 use crate::volume::{CreateOptions, VolumeStats};
-use glintdb_core::{Error, ErrorKind, FileId, Result};
-use std::collections::BTreeMap;
+use glintdb_core::{Error, FileId, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A file, whatever its name.
 #[derive(Clone, Default)]
@@ -18,24 +23,16 @@ pub(super) struct Inode {
     pub(super) handles: usize,
 }
 
-/// A name that was made (`Some`) or removed since the directory was synced.
-#[derive(Clone, Copy)]
-struct NameChange {
-    id: FileId,
-    inode: Option<u64>,
-}
-
 pub(super) struct State {
     pub(super) options: MemOptions,
     pub(super) faults: Faults,
     pub(super) random: Random,
     pub(super) stats: VolumeStats,
-    pub(super) ring: Option<Image>,
+    pub(super) directories: Vec<Directory>,
+    pub(super) observer: Option<Arc<dyn Observer>>,
+    paths: BTreeMap<PathBuf, usize>,
     inodes: BTreeMap<u64, Inode>,
     inode_next: u64,
-    pub(super) names: BTreeMap<FileId, u64>,
-    synced_names: BTreeMap<FileId, u64>,
-    name_changes: Vec<NameChange>,
 }
 
 impl State {
@@ -48,13 +45,35 @@ impl State {
             },
             random: Random::new(options.seed),
             stats: VolumeStats::default(),
-            ring: None,
+            directories: vec![Directory::default()],
+            observer: None,
+            paths: BTreeMap::new(),
             inodes: BTreeMap::new(),
             inode_next: 0,
-            names: BTreeMap::new(),
-            synced_names: BTreeMap::new(),
-            name_changes: Vec::new(),
         }
+    }
+
+    /// Counts an operation; what hits it. `bytes` are those it writes.
+    ///
+    /// # Errors
+    /// Where the power is off.
+    pub(super) fn begin(
+        &mut self,
+        directory: usize,
+        kind: OperationKind,
+        bytes: &[u8],
+    ) -> Result<Option<FaultKind>> {
+        if let Some(observer) = &self.observer
+            && !self.faults.power_is_off
+        {
+            observer.before(&Moment {
+                state: self,
+                directory,
+                kind,
+                bytes,
+            });
+        }
+        self.faults.next(kind)
     }
 
     /// What `kill -9` leaves: everything, with the same things still un-synced; handles are gone.
@@ -62,72 +81,107 @@ impl State {
         let mut after = State {
             inodes: self.inodes.clone(),
             inode_next: self.inode_next,
-            names: self.names.clone(),
-            synced_names: self.synced_names.clone(),
-            name_changes: self.name_changes.clone(),
+            directories: self.directories.clone(),
+            paths: self.paths.clone(),
             ..State::new(self.options)
         };
-        if self.options.ring_survives_kill {
-            after.ring.clone_from(&self.ring);
+        if !self.options.ring_survives_kill {
+            after.directories.iter_mut().for_each(|d| d.ring = None);
         }
         after
             .inodes
             .values_mut()
             .for_each(|inode| inode.handles = 0);
         after.forget_inodes();
+        // What is un-synced goes on being older than what comes.
+        after.faults.count = self.faults.count;
         after
     }
 
     /// What a power cut leaves.
     pub(super) fn after_power_cut(&self, mode: CrashMode) -> State {
         let mut random = Random::new(match mode {
-            CrashMode::Random { seed } => seed,
-            CrashMode::LoseUnsynced | CrashMode::KeepUnsynced => 0,
+            CrashMode::Random { seed } | CrashMode::Garbage { seed } => seed,
+            CrashMode::LoseUnsynced | CrashMode::KeepUnsynced | CrashMode::Prefix { .. } => 0,
         });
-        let mut names = self.synced_names.clone();
-        for change in &self.name_changes {
-            let survives = match mode {
-                CrashMode::LoseUnsynced => false,
-                CrashMode::KeepUnsynced => true,
-                CrashMode::Random { .. } => random.coin(),
-            };
-            if survives {
-                change.apply(&mut names);
-            }
-        }
-        let mut inodes = BTreeMap::new();
-        for number in names.values() {
-            if let Some(inode) = self.inodes.get(number) {
-                let after = Inode {
-                    image: inode.image.after_power_cut(mode, &mut random),
-                    reserve_bytes: inode.reserve_bytes,
-                    handles: 0,
-                };
-                inodes.insert(*number, after);
-            }
-        }
-        let ring = self
-            .ring
-            .as_ref()
-            .filter(|_| self.options.ring_survives_kill);
-        State {
-            ring: ring.map(|ring| ring.after_power_cut(mode, &mut random)),
-            inodes,
+        let mut after = State {
             inode_next: self.inode_next,
-            synced_names: names.clone(),
-            names,
+            paths: self.paths.clone(),
+            directories: Vec::new(),
             ..State::new(self.options)
+        };
+        for directory in &self.directories {
+            let mut left = directory.after_power_cut(mode, &mut random);
+            for number in left.names().values() {
+                if let Some(inode) = self.inodes.get(number) {
+                    after.inodes.entry(*number).or_insert_with(|| Inode {
+                        image: inode.image.after_power_cut(mode, &mut random),
+                        reserve_bytes: inode.reserve_bytes,
+                        handles: 0,
+                    });
+                }
+            }
+            let ring = directory.ring.as_ref();
+            left.ring = ring
+                .filter(|_| self.options.ring_survives_kill)
+                .map(|ring| ring.after_power_cut(mode, &mut random));
+            after.directories.push(left);
+        }
+        after
+    }
+
+    /// Makes a directory; durable at once.
+    pub(super) fn make_directory(&mut self, path: &Path) -> Result<usize> {
+        if self.paths.contains_key(path) {
+            return Err(Error::invalid(format!("{} exists already", path.display())));
+        }
+        let number = self.directories.len();
+        self.directories.push(Directory::default());
+        self.paths.insert(path.to_path_buf(), number);
+        Ok(number)
+    }
+
+    pub(super) fn directory_at(&self, path: &Path) -> Option<usize> {
+        self.paths.get(path).copied()
+    }
+
+    pub(super) fn link(&mut self, from: usize, id: FileId, target: &Path) -> Result<()> {
+        let fault = self.begin(from, OperationKind::Link(id), &[])?;
+        match fault {
+            Some(FaultKind::Io) => return Err(io_error(format_args!("link {id}"))),
+            Some(FaultKind::NoSpace) => return Err(no_space(format_args!("a link to {id}"))),
+            _ => {}
+        }
+        let inode = self.directories[from].find(id)?;
+        let Some(to) = self.directory_at(target) else {
+            return Err(Error::invalid(format!(
+                "link {id}: there is no directory {}",
+                target.display()
+            )));
+        };
+        if self.directories[to].names().contains_key(&id) {
+            return Err(Error::invalid(format!("link {id}: it exists already")));
+        }
+        self.directories[to].change(id, Some(inode), self.faults.count);
+        match fault {
+            Some(FaultKind::PowerOff) => Err(power_is_off()),
+            _ => Ok(()),
         }
     }
 
-    pub(super) fn create(&mut self, id: FileId, options: CreateOptions) -> Result<u64> {
-        let fault = self.faults.next(OperationKind::Create(id))?;
+    pub(super) fn create(
+        &mut self,
+        directory: usize,
+        id: FileId,
+        options: CreateOptions,
+    ) -> Result<u64> {
+        let fault = self.begin(directory, OperationKind::Create(id), &[])?;
         match fault {
             Some(FaultKind::Io) => return Err(io_error(format_args!("create {id}"))),
             Some(FaultKind::NoSpace) => return Err(no_space(id)),
             _ => {}
         }
-        if self.names.contains_key(&id) {
+        if self.directories[directory].names().contains_key(&id) {
             return Err(Error::invalid(format!("create {id}: it exists already")));
         }
         if options.reserve_bytes > self.free_bytes().unwrap_or(u64::MAX) {
@@ -141,63 +195,66 @@ impl State {
             ..Inode::default()
         };
         self.inodes.insert(number, inode);
-        self.change_name(id, Some(number));
+        self.directories[directory].change(id, Some(number), self.faults.count);
         match fault {
             Some(FaultKind::PowerOff) => Err(power_is_off()),
             _ => Ok(number),
         }
     }
 
-    pub(super) fn open(&mut self, id: FileId) -> Result<u64> {
-        match self.faults.next(OperationKind::Open(id))? {
+    pub(super) fn open(&mut self, directory: usize, id: FileId) -> Result<u64> {
+        match self.begin(directory, OperationKind::Open(id), &[])? {
             Some(FaultKind::Io) => return Err(io_error(format_args!("open {id}"))),
             Some(FaultKind::PowerOff) => return Err(power_is_off()),
             _ => {}
         }
-        let number = self.find(id)?;
+        let number = self.directories[directory].find(id)?;
         if let Some(inode) = self.inodes.get_mut(&number) {
             inode.handles += 1;
         }
         Ok(number)
     }
 
-    pub(super) fn delete(&mut self, id: FileId) -> Result<()> {
-        let fault = self.faults.next(OperationKind::Delete(id))?;
+    pub(super) fn delete(&mut self, directory: usize, id: FileId) -> Result<()> {
+        let fault = self.begin(directory, OperationKind::Delete(id), &[])?;
         if fault == Some(FaultKind::Io) {
             return Err(io_error(format_args!("delete {id}")));
         }
-        self.find(id)?;
-        self.change_name(id, None);
+        self.directories[directory].find(id)?;
+        self.directories[directory].change(id, None, self.faults.count);
         match fault {
             Some(FaultKind::PowerOff) => Err(power_is_off()),
             _ => Ok(()),
         }
     }
 
-    pub(super) fn list(&mut self) -> Result<Vec<FileId>> {
-        match self.faults.next(OperationKind::List)? {
+    pub(super) fn list(&mut self, directory: usize) -> Result<Vec<FileId>> {
+        match self.begin(directory, OperationKind::List, &[])? {
             Some(FaultKind::Io) => Err(io_error("list")),
             Some(FaultKind::PowerOff) => Err(power_is_off()),
-            _ => Ok(self.names.keys().copied().collect()),
+            _ => Ok(self.directories[directory]
+                .names()
+                .keys()
+                .copied()
+                .collect()),
         }
     }
 
-    pub(super) fn sync_directory(&mut self) -> Result<()> {
+    pub(super) fn sync_directory(&mut self, directory: usize) -> Result<()> {
         self.stats.syncs += 1;
-        match self.faults.next(OperationKind::SyncDirectory)? {
+        match self.begin(directory, OperationKind::SyncDirectory, &[])? {
             Some(FaultKind::Io) => Err(io_error("sync of the directory")),
             Some(FaultKind::PowerOff) => Err(power_is_off()),
             _ => {
-                self.synced_names.clone_from(&self.names);
-                self.name_changes.clear();
+                self.directories[directory].sync();
                 self.forget_inodes();
                 Ok(())
             }
         }
     }
 
-    pub(super) fn create_ring(&mut self, bytes: usize) -> Result<()> {
-        match self.faults.next(OperationKind::CreateRing)? {
+    pub(super) fn create_ring(&mut self, directory: usize, bytes: usize) -> Result<()> {
+        match self.begin(directory, OperationKind::CreateRing, &[])? {
             Some(FaultKind::Io) => return Err(io_error("create the ring")),
             Some(FaultKind::PowerOff) => return Err(power_is_off()),
             Some(FaultKind::NoSpace) => return Err(no_space("the ring")),
@@ -207,26 +264,19 @@ impl State {
             return Err(no_space("the ring"));
         }
         let mut ring = Image::default();
-        ring.set_len(bytes);
+        ring.set_len(bytes, self.faults.count);
         ring.sync();
-        self.ring = Some(ring);
+        self.directories[directory].ring = Some(ring);
         Ok(())
     }
 
-    pub(super) fn remove_ring(&mut self) -> Result<()> {
-        match self.faults.next(OperationKind::RemoveRing)? {
+    pub(super) fn remove_ring(&mut self, directory: usize) -> Result<()> {
+        match self.begin(directory, OperationKind::RemoveRing, &[])? {
             Some(FaultKind::Io) => return Err(io_error("remove the ring")),
             Some(FaultKind::PowerOff) => return Err(power_is_off()),
-            _ => self.ring = None,
+            _ => self.directories[directory].ring = None,
         }
         Ok(())
-    }
-
-    pub(super) fn find(&self, id: FileId) -> Result<u64> {
-        self.names
-            .get(&id)
-            .copied()
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("{id} is not there")))
     }
 
     pub(super) fn inode(&self, number: u64) -> &Inode {
@@ -247,52 +297,79 @@ impl State {
     /// Bytes left of the capacity; `None`: no limit. What only a power cut could bring back takes no space.
     pub(super) fn free_bytes(&self) -> Option<u64> {
         let capacity = self.options.capacity_bytes?;
-        let named: u64 = self
-            .names
-            .values()
-            .map(|number| self.inode(*number).allocated())
-            .sum();
-        let unnamed: u64 = self
+        let named: BTreeSet<u64> = self
+            .directories
+            .iter()
+            .flat_map(|directory| directory.names().values().copied())
+            .collect();
+        let files: u64 = self
             .inodes
             .iter()
-            .filter(|(number, inode)| {
-                inode.handles > 0 && !self.names.values().any(|named| named == *number)
-            })
+            .filter(|(number, inode)| inode.handles > 0 || named.contains(number))
             .map(|(_, inode)| inode.allocated())
             .sum();
-        let ring = self.ring.as_ref().map_or(0, |ring| ring.len() as u64);
-        Some(capacity.saturating_sub(named + unnamed + ring))
+        let rings: u64 = self.rings().map(|ring| ring.len() as u64).sum();
+        Some(capacity.saturating_sub(files + rings))
+    }
+
+    fn rings(&self) -> impl Iterator<Item = &Image> {
+        self.directories
+            .iter()
+            .filter_map(|directory| directory.ring.as_ref())
+    }
+
+    /// Files with a name, and rings.
+    fn named_images(&self) -> impl Iterator<Item = &Image> {
+        let named = self
+            .directories
+            .iter()
+            .flat_map(|directory| directory.names().values());
+        named
+            .map(|number| &self.inode(*number).image)
+            .chain(self.rings())
     }
 
     /// Whether a power cut could take anything at all.
     pub(super) fn is_synced(&self) -> bool {
-        self.name_changes.is_empty()
-            && self.ring.as_ref().is_none_or(Image::is_synced)
-            && self
-                .names
-                .values()
-                .all(|number| self.inode(*number).image.is_synced())
+        self.directories.iter().all(Directory::is_synced)
+            && self.named_images().all(Image::is_synced)
     }
 
-    fn change_name(&mut self, id: FileId, inode: Option<u64>) {
-        let change = NameChange { id, inode };
-        change.apply(&mut self.names);
-        self.name_changes.push(change);
+    /// First operation of which something is un-synced.
+    pub(super) fn unsynced_since(&self) -> Option<u64> {
+        let images = self.named_images().filter_map(Image::unsynced_since);
+        let names = self
+            .directories
+            .iter()
+            .filter_map(Directory::unsynced_since);
+        images.chain(names).min()
+    }
+
+    /// Hash of everything that is there now and of everything durable.
+    pub(super) fn hash(&self) -> u64 {
+        let mut items = Vec::new();
+        for directory in &self.directories {
+            for names in [directory.names(), directory.synced_names()] {
+                items.push(names.len() as u64);
+                for (id, number) in names {
+                    items.extend([id.kind as u64, id.number]);
+                    items.extend(self.inode(*number).image.hashes());
+                }
+            }
+            items.extend(directory.ring.iter().flat_map(Image::hashes));
+        }
+        let bytes: Vec<u8> = items.into_iter().flat_map(u64::to_le_bytes).collect();
+        xxhash_rust::xxh3::xxh3_64(&bytes)
     }
 
     fn forget_inodes(&mut self) {
-        let changed: Vec<u64> = self
-            .name_changes
+        let kept: BTreeSet<u64> = self
+            .directories
             .iter()
-            .filter_map(|change| change.inode)
+            .flat_map(Directory::inodes)
             .collect();
-        let (names, synced) = (&self.names, &self.synced_names);
-        self.inodes.retain(|number, inode| {
-            inode.handles > 0
-                || changed.contains(number)
-                || names.values().any(|named| named == number)
-                || synced.values().any(|named| named == number)
-        });
+        self.inodes
+            .retain(|number, inode| inode.handles > 0 || kept.contains(number));
     }
 }
 
@@ -304,14 +381,5 @@ impl Inode {
     /// How far the file may grow with `free` bytes on the volume.
     pub(super) fn length_max(&self, free: Option<u64>) -> u64 {
         free.map_or(u64::MAX, |free| self.allocated().saturating_add(free))
-    }
-}
-
-impl NameChange {
-    fn apply(&self, names: &mut BTreeMap<FileId, u64>) {
-        match self.inode {
-            Some(inode) => names.insert(self.id, inode),
-            None => names.remove(&self.id),
-        };
     }
 }

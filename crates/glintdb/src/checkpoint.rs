@@ -2,12 +2,12 @@
 //!
 //! The active segment is sealed first, so that every file linked is one that is never written again; the copy holds every commit up to that seal.
 
+use crate::Result;
 use crate::engine::Engine;
 use crate::manifest::Manifest;
 use crate::waits::Wait;
-use crate::{Error, Result};
 use glintdb_core::{FileId, SegmentId};
-use glintdb_flash::{CreateOptions, DirOptions, DirVolume, DirectIo, ReadEngine, Stream, Volume};
+use glintdb_flash::{CreateOptions, Stream, Volume};
 use glintdb_log::Space;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,19 +19,7 @@ const SEGMENT_HEADER_BYTES: usize = 4096;
 impl Engine {
     /// Makes a checkpoint in the new directory `target`.
     pub(crate) fn checkpoint(&self, target: &Path) -> Result<()> {
-        if target.try_exists().unwrap_or(true) {
-            return Err(Error::invalid(format!(
-                "{} exists already; a checkpoint makes its own directory",
-                target.display()
-            )));
-        }
-        let options = DirOptions {
-            direct: DirectIo::Off,
-            read_engine: ReadEngine::Sync,
-            create: true,
-            ..DirOptions::default()
-        };
-        let volume = DirVolume::open(target, options)?;
+        let volume = self.volume.make_directory(target)?;
         self.checkpoint_into(target, &volume).inspect_err(|_| {
             // What was linked so far is no database; what cannot be removed does no harm.
             for file in volume.list().unwrap_or_default() {
@@ -40,7 +28,7 @@ impl Engine {
         })
     }
 
-    fn checkpoint_into(&self, target: &Path, volume: &Arc<DirVolume>) -> Result<()> {
+    fn checkpoint_into(&self, target: &Path, copy: &Arc<dyn Volume>) -> Result<()> {
         self.flush()?;
         // A flush between the seal and the lock below would put pointers into later segments, which the copy does not have, into the manifest.
         let _no_flush = self.flush_lock.lock();
@@ -70,7 +58,6 @@ impl Engine {
         for file in files {
             self.volume.link(file, target)?;
         }
-        let copy: Arc<dyn Volume> = Arc::clone(volume) as Arc<dyn Volume>;
         // The seal names the next segment, which must be there; its header alone makes it an empty one.
         let header = self
             .volume
@@ -88,7 +75,7 @@ impl Engine {
         empty.sync()?;
         copy.sync_directory()?;
         drop(Manifest::create(
-            copy,
+            Arc::clone(copy),
             self.db,
             manifest.number(),
             state,

@@ -74,10 +74,7 @@ impl Db {
         let volume = DirVolume::open(path, dir)?;
         Db::open_resolved(
             volume,
-            Env {
-                clock: Arc::new(SystemClock::new()),
-                db: random_id()?,
-            },
+            Env::new(Arc::new(SystemClock::new()), random_id()?),
             options,
         )
     }

@@ -39,6 +39,20 @@ pub struct Env {
     pub clock: Arc<dyn Clock>,
     /// Identity for a database that is created.
     pub db: DbId,
+    /// With no background threads: jobs are taken in an order that this seed decides, instead of the most urgent first. Any order must do, for threads may take them in any.
+    pub job_order: Option<u64>,
+}
+
+impl Env {
+    /// With jobs in order of urgency.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, db: DbId) -> Env {
+        Env {
+            clock,
+            db,
+            job_order: None,
+        }
+    }
 }
 
 /// Shared state of an open database.
@@ -579,6 +593,7 @@ pub(crate) struct Parts {
     pub(crate) db: DbId,
     pub(crate) volume: Arc<dyn Volume>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) job_order: Option<u64>,
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) log: Arc<Log>,
@@ -605,7 +620,7 @@ impl Engine {
             version: ArcSwap::from_pointee(parts.version),
             version_lock: Mutex::new(Replaced::default()),
             default_keyspace: parts.default_keyspace,
-            jobs: JobQueue::default(),
+            jobs: JobQueue::new(parts.job_order),
             flush_lock: Mutex::new(()),
             flush_queued: AtomicBool::new(false),
             spill_queued: AtomicBool::new(false),

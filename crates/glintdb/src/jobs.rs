@@ -1,7 +1,7 @@
 //! The job queue: flush, compaction and the log's spill as small resumable steps, most urgent first.
 //!
 //! Background threads take steps; so does a thread that must wait ([`JobQueue::help`]). With no background threads the same queue runs on the callers'
-//! threads, in an order that depends on nothing but what was queued: there is no second code path for tests.
+//! threads, in an order that depends on nothing but what was queued, and on a seed where one is given: there is no second code path for tests.
 //!
 //! Thread safety: everything from any thread. No lock is held while a step runs.
 
@@ -39,6 +39,25 @@ struct State {
     running: usize,
     next: u64,
     stopped: bool,
+    /// State of the generator that picks jobs, where a seed decides the order.
+    order: Option<u64>,
+}
+
+impl State {
+    /// The job to be taken next, of those of at least `floor` urgency.
+    fn pick(&mut self, floor: JobPriority) -> Option<(JobPriority, u64)> {
+        let mut urgent = (self.waiting.keys()).take_while(|key| Reverse(key.0) >= Reverse(floor));
+        let Some(order) = &mut self.order else {
+            return urgent.next().copied();
+        };
+        // A step of a linear congruential generator (Knuth's constants): which job comes next is all that is asked of it.
+        *order = order
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let count = urgent.clone().count();
+        let chosen = usize::try_from(*order >> 33).ok()?.checked_rem(count)?;
+        urgent.nth(chosen).copied()
+    }
 }
 
 #[derive(Default)]
@@ -50,6 +69,13 @@ pub(crate) struct JobQueue {
 }
 
 impl JobQueue {
+    /// An empty queue; with a seed, jobs are taken in an order that it decides.
+    pub(crate) fn new(order: Option<u64>) -> JobQueue {
+        let queue = JobQueue::default();
+        queue.state.lock().order = order;
+        queue
+    }
+
     /// Queues a job. After `stop` it is abandoned at once.
     pub(crate) fn push(&self, engine: &Engine, job: Box<dyn Job>) {
         let mut state = self.state.lock();
@@ -68,14 +94,9 @@ impl JobQueue {
     /// Runs one step of the most urgent job of at least `floor` urgency on this thread; `false`: there was none.
     pub(crate) fn help(&self, engine: &Engine, floor: JobPriority) -> bool {
         let mut state = self.state.lock();
-        let Some(entry) = state
-            .waiting
-            .first_entry()
-            .filter(|entry| Reverse(entry.key().0) >= Reverse(floor))
-        else {
+        let Some(job) = state.pick(floor).and_then(|key| state.waiting.remove(&key)) else {
             return false;
         };
-        let job = entry.remove();
         state.running += 1;
         drop(state);
         self.run(engine, job);

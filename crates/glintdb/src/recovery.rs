@@ -337,6 +337,7 @@ impl Opening {
             db: self.db,
             volume: self.volume,
             clock: self.env.clock,
+            job_order: self.env.job_order,
             memory: self.memory,
             cache: self.cache,
             log: Arc::new(log),

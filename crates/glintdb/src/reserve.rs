@@ -137,6 +137,11 @@ impl Reserve {
         self.lent.load(Ordering::Acquire)
     }
 
+    /// Its files.
+    pub(crate) fn files(&self) -> Vec<FileId> {
+        self.files.lock().clone()
+    }
+
     /// Bytes kept now.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)

@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::snapshot::Pin;
 use crate::{Error, Result};
 use glintdb_core::{FileId, FileKind, ValuePointer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,6 +27,8 @@ pub struct VerifyReport {
     pub entries: u64,
     /// Separated values read.
     pub values: u64,
+    /// Files that nothing names: harmless, and removed by the next open at the latest. In a database where no job runs and no snapshot is held there are none.
+    pub leftovers: Vec<FileId>,
 }
 
 impl VerifyReport {
@@ -123,7 +125,25 @@ impl Engine {
         }
         self.verify_manifest(&mut report)?;
         self.verify_liveness(&version, &held, &mut report);
+        report.leftovers = self.leftovers(&version)?;
         Ok(report)
+    }
+
+    /// Files on the volume that are named by no index of `version`, by no log, manifest or reserve.
+    fn leftovers(&self, version: &crate::version::Version) -> Result<Vec<FileId>> {
+        let mut named: BTreeSet<FileId> = version
+            .live_keyspaces()
+            .flat_map(|keyspace| keyspace.view.files())
+            .collect();
+        named.extend(self.log.files());
+        named.extend(self.reserve.files());
+        named.insert(FileId::new(
+            FileKind::Manifest,
+            self.manifest.lock().number(),
+        ));
+        let mut files = self.volume.list()?;
+        files.retain(|file| !named.contains(file));
+        Ok(files)
     }
 
     fn count_file(&self, file: FileId, report: &mut VerifyReport) {

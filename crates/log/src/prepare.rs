@@ -176,6 +176,16 @@ impl Log {
         Ok(true)
     }
 
+    /// Every file that belongs to the log: segments, those that wait to be removed included, and the reserve.
+    #[must_use]
+    pub fn files(&self) -> Vec<FileId> {
+        let prepare = self.prepare.lock();
+        let mut files = prepare.reserve.clone();
+        files.extend(self.table.load().iter().map(|segment| segment.id.file()));
+        files.extend(self.doomed.lock().iter().map(|segment| segment.id.file()));
+        files
+    }
+
     /// Only under the `prepare` lock.
     pub(crate) fn add_to_table(&self, segment: &Arc<Segment>) {
         let table = self.table.load().with(Arc::clone(segment));

@@ -19,10 +19,7 @@ pub(crate) fn options() -> Options {
 }
 
 pub(crate) fn env() -> Env {
-    Env {
-        clock: Arc::new(ManualClock::new(Duration::ZERO)),
-        db: DbId([7; 16]),
-    }
+    Env::new(Arc::new(ManualClock::new(Duration::ZERO)), DbId([7; 16]))
 }
 
 pub(crate) fn open_with(volume: &Arc<MemVolume>, options: Options) -> Result<Db> {

@@ -10,10 +10,7 @@ use glintdb_flash::{Fault, FaultKind, ManualClock, MemOptions, MemVolume, Volume
 use crate::support::{Client, TestServer, encode, show};
 
 fn open(volume: &Arc<MemVolume>) -> Db {
-    let env = Env {
-        clock: Arc::new(ManualClock::new(Duration::ZERO)),
-        db: DbId([7; 16]),
-    };
+    let env = Env::new(Arc::new(ManualClock::new(Duration::ZERO)), DbId([7; 16]));
     Options::default()
         .memory_budget_bytes(8 << 20)
         .log_segment_bytes(64 << 10)

@@ -44,6 +44,46 @@ fn a_new_manifest_without_its_first_sector_gives_way_to_the_old_one() {
     assert_eq!(found.number_next, 3, "the torn file's number is taken");
 }
 
+/// The power went while the second manifest was in flight, and its first sector held what a deleted file had left there. It was taken for a damaged manifest, and the
+/// database did not open. A header that rotted is still told: its first record stands.
+#[test]
+fn a_new_manifest_whose_first_sector_is_garbage_gives_way_to_the_old_one() {
+    let (volume, manifest) = pair();
+    let whole = read_whole(&*volume, FileId::new(FileKind::Manifest, 1)).unwrap();
+    for from in [0, 8, 20, 39, 60] {
+        for noise in [0xff, 0x5a] {
+            let volume = volume.kill();
+            let mut bytes = super::file::header(manifest.db, 2).to_vec();
+            bytes.extend_from_slice(&whole[bytes.len()..]);
+            bytes[from..].fill(noise);
+            let options = CreateOptions {
+                stream: Stream::Manifest,
+                reserve_bytes: 0,
+                direct: false,
+            };
+            let torn = volume
+                .create(FileId::new(FileKind::Manifest, 2), options)
+                .unwrap();
+            torn.write_at(0, &bytes).unwrap();
+            let found = read_newest(&*volume).unwrap();
+            assert_eq!(found.loaded.unwrap().number, 1, "from {from}");
+        }
+    }
+    let first = FileId::new(FileKind::Manifest, 1);
+    for byte in 0..40 {
+        let volume = volume.kill();
+        volume.flip_bits(first, byte, 1).unwrap();
+        let error = read_newest(&*volume).err().unwrap();
+        assert!(
+            matches!(
+                error.kind(),
+                ErrorKind::Corruption | ErrorKind::UnsupportedFormat
+            ),
+            "byte {byte}: {error}"
+        );
+    }
+}
+
 /// A full disk took half of an edit, which stayed in the file behind the last whole record.
 #[test]
 fn an_edit_that_found_no_space_is_gone_for_good() {

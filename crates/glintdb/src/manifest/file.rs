@@ -19,7 +19,7 @@ const RECORD_HEADER_BYTES: usize = 8;
 /// Longest record accepted, in bytes; a hostile length allocates nothing, for records are read in place.
 const RECORD_BYTES_MAX: usize = 1 << 30;
 
-fn header(db: DbId, number: u64) -> [u8; HEADER_BYTES] {
+pub(super) fn header(db: DbId, number: u64) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[0..8].copy_from_slice(&MAGIC);
     header[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -220,17 +220,41 @@ impl<'a> RecordReader<'a> {
     }
 }
 
+/// Whether the header's checksum is that of its bytes.
+fn header_is_sound(bytes: &[u8]) -> bool {
+    let (Some(head), Some(checksum)) = (bytes.get(..36), bytes.get(36..HEADER_BYTES)) else {
+        return false;
+    };
+    crc32c(head).to_le_bytes() == checksum
+}
+
+/// Whether the first record is whole for the database that the header names, or for the one that the record itself names: the snapshot's tag, then its identity.
+fn first_record_stands(id: FileId, bytes: &[u8]) -> bool {
+    const NAMED_AT: [usize; 2] = [12, HEADER_BYTES + RECORD_HEADER_BYTES + 1];
+    NAMED_AT.iter().any(|&at| {
+        let db = bytes.get(at..).and_then(|bytes| bytes.first_chunk::<16>());
+        db.is_some_and(|db| {
+            let records = RecordReader {
+                id,
+                seed: FileSeed::new(DbId(*db), id),
+                bytes,
+                offset: HEADER_BYTES,
+            };
+            records.parse(HEADER_BYTES).is_some()
+        })
+    })
+}
+
 /// Reads one manifest file. `None`: its snapshot record is not whole (a crash while it was being written).
 fn read_file(id: FileId, bytes: &[u8]) -> Result<Option<Loaded>> {
     if bytes.len() < HEADER_BYTES {
         return Ok(None);
     }
-    let (db, mut records) = match RecordReader::open(id, bytes) {
-        Ok(opened) => opened,
-        // The header's sector never reached the medium, though later ones may have: sectors of one write are torn apart.
-        Err(_) if bytes.iter().take(HEADER_BYTES).all(|&byte| byte == 0) => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    // A header that was in flight when the power went may hold anything; what it heads is then cut short as well. Behind one that rotted stands the first record.
+    if !header_is_sound(bytes) && !first_record_stands(id, bytes) {
+        return Ok(None);
+    }
+    let (db, mut records) = RecordReader::open(id, bytes)?;
     let mut loaded = Loaded {
         db,
         number: id.number,

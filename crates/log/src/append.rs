@@ -207,6 +207,13 @@ impl Log {
             self.skip_to(sequencer, &next)?;
             limit = limit.max(stream.first_position() + self.ring_bytes);
         }
+        if let Some((segment, _)) = &sequencer.active {
+            let end = segment.stream().position(segment.stream().capacity);
+            assert_eq!(
+                stream.base, end,
+                "a prepared segment follows the active one without a gap"
+            );
+        }
         let end_position = stream.first_position() + u64::from(bytes);
         if block_up(end_position + TRAILER_BYTES as u64) > limit {
             return Err(WaitReason::Ring);

@@ -21,10 +21,12 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// The block that holds the frame header, and the first one behind it.
 const HEADER_BLOCK_END: u64 = FIRST_FRAME_OFFSET as u64 + BLOCK_BYTES;
 
-/// A large frame that is written but for its header. Dropping it gives its space back.
+/// A large frame that is written but for its header. Dropping it gives its space back, in the stream too.
 pub struct LargeFrame<'a> {
     log: &'a Log,
     prepare: MutexGuard<'a, PrepareState>,
+    /// `prepare.base_next` before its two segments.
+    base_before: u64,
     segment: Arc<Segment>,
     next: Arc<Segment>,
     header_block: AlignedBuffer,
@@ -66,11 +68,15 @@ impl Log {
         let segment = prepare.create_anyhow(&self.setup, SegmentKind::Large, capacity, space)?;
         let next_capacity = self.setup.options.segment_bytes;
         let next = prepare.create_anyhow(&self.setup, SegmentKind::Stream, next_capacity, space);
-        let next = next.inspect_err(|_| self.discard(&segment))?;
+        let next = next.inspect_err(|_| {
+            self.discard(&segment);
+            prepare.base_next = base_before;
+        })?;
         debug_assert!(base_before < prepare.base_next);
         let mut large = LargeFrame {
             log: self,
             prepare,
+            base_before,
             segment: Arc::new(segment),
             next: Arc::new(next),
             header_block,
@@ -206,8 +212,9 @@ impl Drop for LargeFrame<'_> {
         if !self.placed {
             self.log.discard(&self.segment);
             self.log.discard(&self.next);
+            // The next segment must begin where the stream ends: over a gap the ring only gets when it has run empty, and nobody would empty it for a segment that is not sealed.
+            self.prepare.base_next = self.base_before;
         }
         self.log.prepare_wanted.store(true, Ordering::Release);
-        debug_assert!(self.prepare.base_next > 0);
     }
 }

@@ -305,3 +305,56 @@ fn readers_beside_a_writer_that_recycles_the_ring_see_only_whole_values() {
         done.store(true, Ordering::Relaxed);
     });
 }
+
+/// A large frame was prepared and given up (the engine does so when it has to wait for a memtable, or the disk was full): the two segments made for it left a gap in the stream, the
+/// next segment began behind it, farther from the active one than the ring is long, and every commit waited for ring space for ever. Found by the histories of `cargo xtask histories`.
+#[test]
+fn a_large_frame_that_is_given_up_leaves_no_gap_in_the_stream() {
+    for full_disk in [false, true] {
+        let (volume, numbers) = (MemVolume::new(), numbers());
+        let log = glintdb_log::Log::create(setup(&volume, &numbers, small())).unwrap();
+        let from = log.end();
+        let mut batches = Vec::new();
+        for n in 1..=120 {
+            let batch = Batch::separated(n, 3_000);
+            let mut frame = glintdb_log::FrameBuilder::new();
+            batch.build(&mut frame);
+            let place =
+                (0..1_000).find_map(|_| match log.reserve(frame.frame_bytes(), Space::Normal) {
+                    Ok(place) => Some(place),
+                    Err(reason) => {
+                        log.wait(reason, Space::Normal).unwrap();
+                        None
+                    }
+                });
+            let place =
+                place.unwrap_or_else(|| panic!("no place for batch {n}: {:?}", log.stats()));
+            log.copy(&place, &mut frame, glintdb_core::SeqNum(n));
+            log.complete(&place);
+            batches.push(batch);
+            if n % 10 == 0 {
+                let mut large = glintdb_log::FrameBuilder::new();
+                Batch::separated(n, 200_000).build(&mut large);
+                if full_disk {
+                    // Room for the frame's own segment, none for the one after.
+                    let segment = small().segment_bytes;
+                    let free = 200_000 + 3 * 4096 + segment / 2;
+                    volume.set_capacity_bytes(Some(used_bytes(&volume) + free));
+                }
+                let prepared = log.prepare_large(&large, Space::Normal);
+                assert_eq!(prepared.is_err(), full_disk, "{prepared:?}");
+                drop(prepared);
+                volume.set_capacity_bytes(None);
+            }
+        }
+        let replay = recover(setup(&volume.kill(), &numbers, small()), from);
+        assert_eq!(replay.batches, batches);
+    }
+}
+
+/// What there is on a volume without a limit.
+fn used_bytes(volume: &MemVolume) -> u64 {
+    volume.set_capacity_bytes(Some(1 << 40));
+    let free = volume.free_bytes().unwrap();
+    (1 << 40) - free
+}

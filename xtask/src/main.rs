@@ -12,6 +12,7 @@ mod kill;
 mod python;
 mod reliability;
 mod run;
+mod sim;
 mod summary;
 mod test;
 mod tidy;
@@ -21,11 +22,13 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test, fuzz targets;
-                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, fuzz, demo
+  test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test, simulation, fuzz targets;
+                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, sim, fuzz, demo
   tidy                 the house lints alone (file lengths, heads, links, layers, no paths of machines)
   kill [--cycles N] [--seed S] [--dir DIR]
                        the kill test alone, with more cycles: writers are killed with SIGKILL, the database is opened and checked
+  sim [--seed S] [--ops N] [--options NAME] [--minutes M] [--threads T]
+                       the engine on a simulated volume, cut at every operation of the volume; one seed, or a campaign of M minutes
   fuzz [--target T] [--seconds S] [--sanitizer none|address] [--list] [--keep] [--builtin …]
                        every fuzz target under cargo-fuzz (nightly), S seconds each (60); --keep makes fuzz/corpus anew from what was found;
                        --builtin: replay and seeded random mutations without cargo-fuzz (its options: --builtin --help)
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         "test" => test::main(rest),
         "tidy" => tidy::main(),
         "kill" => kill::main(rest),
+        "sim" => sim::main(rest),
         "fuzz" => fuzz::main(rest),
         "reliability" => reliability::main(rest),
         "demo-debian" => demo_debian::main(rest),

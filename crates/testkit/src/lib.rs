@@ -9,9 +9,11 @@
 //! - [`report`]: what a lane of the reliability campaign did, as JSON.
 //! - [`runner`]: applies and compares.
 //! - [`seeded`]: mistakes planted in the engine, and the search for each; the program `glint-seeded` runs it.
+//! - [`sim`]: deterministic simulation: every crash, every error; the program `glint-sim` runs it.
+//! - [`ledger`]: what a crash may leave, for whoever looks on.
 //! - [`kill`]: processes that write and are killed; the program `glint-kill` runs it.
 //!
-//! Thread safety: none is needed but in [`kill`], which says so itself.
+//! Thread safety: none is needed but in [`kill`], [`ledger`] and [`sim`], which say so themselves.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -21,6 +23,7 @@
 
 pub mod fuzz;
 pub mod kill;
+pub mod ledger;
 pub mod model;
 pub mod operation;
 pub mod options;
@@ -29,6 +32,7 @@ pub mod report;
 pub mod rng;
 pub mod runner;
 pub mod seeded;
+pub mod sim;
 
 pub use operation::Operation;
 pub use runner::Runner;

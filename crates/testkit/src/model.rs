@@ -1,11 +1,14 @@
 //! The reference: what a database holds is a map of keyspaces, each an ordered map; a commit makes a new [`State`] from the one before.
 //!
-//! Invariants: a state never changes once it is in a [`History`]; states share the keyspaces that a commit did not touch.
+//! Invariants: a state never changes once it is in a [`History`]; states share the keyspaces that a commit did not touch. A state's hash is the sum of the hashes of its
+//! keyspaces' names and of its records, so a database can be compared with it without a copy of either.
 
+use crate::ledger::Ledger;
 use crate::operation::{Change, Range, Space, Write};
 use glintdb::Durability;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Records of a keyspace.
 pub type Records = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -14,13 +17,36 @@ pub type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
     spaces: BTreeMap<Space, Arc<Records>>,
+    hash: u64,
 }
 
 impl Default for State {
     fn default() -> Self {
-        let spaces = BTreeMap::from([(Space::DEFAULT, Arc::new(Records::new()))]);
-        State { spaces }
+        let mut state = State {
+            spaces: BTreeMap::new(),
+            hash: 0,
+        };
+        state.create(Space::DEFAULT);
+        state
     }
+}
+
+/// What a keyspace adds to the hash of its state, beside its records.
+#[must_use]
+pub fn hash_of_space(name: &str) -> u64 {
+    xxh3_64(name.as_bytes())
+}
+
+/// What a record adds to the hash of its state.
+#[must_use]
+pub fn hash_of_record(space: u64, key: &[u8], value: &[u8]) -> u64 {
+    xxh3_64_with_seed(value, xxh3_64_with_seed(key, space))
+}
+
+fn hash_of_records(space: u64, records: &Records) -> u64 {
+    records.iter().fold(0, |sum, (key, value)| {
+        sum.wrapping_add(hash_of_record(space, key, value))
+    })
 }
 
 impl State {
@@ -54,36 +80,70 @@ impl State {
             .collect()
     }
 
+    /// The sum of the hashes of everything in it.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
     /// Applies the writes of one commit, in order. Keyspaces must be there.
     pub fn apply(&mut self, writes: &[Write]) {
         for write in writes {
+            let space = hash_of_space(&write.space.name());
             let records = self.spaces.get_mut(&write.space);
             let records = Arc::make_mut(records.expect("a write to a keyspace that is there"));
+            let mut hash = self.hash;
             match &write.change {
                 Change::Put(key, value) => {
-                    records.insert(key.bytes(), value.bytes());
+                    let (key, value) = (key.bytes(), value.bytes());
+                    hash = hash.wrapping_add(hash_of_record(space, &key, &value));
+                    if let Some(old) = records.insert(key.clone(), value) {
+                        hash = hash.wrapping_sub(hash_of_record(space, &key, &old));
+                    }
                 }
                 Change::Delete(key) => {
-                    records.remove(&key.bytes());
+                    let key = key.bytes();
+                    if let Some(old) = records.remove(&key) {
+                        hash = hash.wrapping_sub(hash_of_record(space, &key, &old));
+                    }
                 }
-                Change::DeleteRange(range) => records.retain(|key, _| !range.contains(key)),
+                Change::DeleteRange(range) => records.retain(|key, value| {
+                    let gone = range.contains(key);
+                    if gone {
+                        hash = hash.wrapping_sub(hash_of_record(space, key, value));
+                    }
+                    !gone
+                }),
             }
+            self.hash = hash;
         }
     }
 
-    /// Sets the records of a keyspace.
+    /// Sets the records of a keyspace, whether or not it was there.
     pub fn insert(&mut self, space: Space, records: Arc<Records>) {
+        self.drop_space(space);
+        let name = hash_of_space(&space.name());
+        self.hash = self
+            .hash
+            .wrapping_add(name)
+            .wrapping_add(hash_of_records(name, &records));
         self.spaces.insert(space, records);
     }
 
     /// Makes an empty keyspace.
     pub fn create(&mut self, space: Space) {
-        self.spaces.insert(space, Arc::new(Records::new()));
+        self.insert(space, Arc::new(Records::new()));
     }
 
     /// Drops a keyspace.
     pub fn drop_space(&mut self, space: Space) {
-        self.spaces.remove(&space);
+        if let Some(records) = self.spaces.remove(&space) {
+            let name = hash_of_space(&space.name());
+            self.hash = self
+                .hash
+                .wrapping_sub(name)
+                .wrapping_sub(hash_of_records(name, &records));
+        }
     }
 
     /// Whether the value of any key in `range` differs from what it is in `other`.
@@ -132,6 +192,8 @@ pub struct History {
     kept_at_kill: usize,
     /// Index of the last state that survives a power cut.
     kept_at_power_cut: usize,
+    /// Told of every change, where someone watches.
+    ledger: Option<Arc<Ledger>>,
 }
 
 /// A mark in a [`History`].
@@ -155,7 +217,34 @@ impl History {
             states: vec![state],
             kept_at_kill: 0,
             kept_at_power_cut: 0,
+            ledger: None,
         }
+    }
+
+    /// What a crash may leave, kept up to date for whoever looks on while a commit is under way. Clones of this history write to the same one.
+    pub fn ledger(&mut self) -> Arc<Ledger> {
+        let ledger = Arc::clone(self.ledger.get_or_insert_default());
+        self.tell();
+        ledger
+    }
+
+    fn tell(&self) {
+        if let Some(ledger) = &self.ledger {
+            ledger.set(&self.states, self.kept_at_kill, self.kept_at_power_cut);
+        }
+    }
+
+    /// A checkpoint of the newest state is acknowledged.
+    pub fn copied(&self, path: &std::path::Path) {
+        if let Some(ledger) = &self.ledger {
+            ledger.copied(path.to_path_buf(), self.now().clone());
+        }
+    }
+
+    /// The power is cut: what a kill would have kept may be gone.
+    pub fn power_is_cut(&mut self) {
+        self.kept_at_kill = self.kept_at_power_cut;
+        self.tell();
     }
 
     /// What the database holds now.
@@ -169,6 +258,7 @@ impl History {
         let mut state = self.now().clone();
         change(&mut state);
         self.states.push(state);
+        self.tell();
     }
 
     /// How far everything is acknowledged, for [`unacknowledge`](Self::unacknowledge).
@@ -184,12 +274,14 @@ impl History {
     pub fn unacknowledge(&mut self, mark: Acknowledged) {
         self.kept_at_kill = mark.at_kill;
         self.kept_at_power_cut = mark.at_power_cut;
+        self.tell();
     }
 
     /// The newest commit was refused: it never was.
     pub fn refuse(&mut self) {
         assert!(self.states.len() > 1, "there is a commit to refuse");
         self.states.pop();
+        self.tell();
     }
 
     /// Everything so far was acknowledged at this level: a level covers all commits before.
@@ -201,6 +293,7 @@ impl History {
         if durability == Durability::Sync {
             self.kept_at_power_cut = last;
         }
+        self.tell();
     }
 
     /// After a crash the database holds `found`, which must be one of the states that may be left; the history goes on from there. What a killed process left
@@ -235,12 +328,13 @@ impl History {
         ))
     }
 
-    /// Drops the states that no crash can bring back.
-    fn forget(&mut self) {
+    /// Drops the states that no crash can bring back; earlier marks are void.
+    pub fn forget(&mut self) {
         let unreachable = self.kept_at_power_cut.min(self.kept_at_kill);
         self.states.drain(..unreachable);
         self.kept_at_kill -= unreachable;
         self.kept_at_power_cut -= unreachable;
+        self.tell();
     }
 }
 

@@ -3,7 +3,7 @@
 use glintdb::{Db, Env, Options, Result};
 use glintdb_core::DbId;
 use glintdb_core::clock::Clock;
-use glintdb_flash::{CrashMode, Fault, FaultKind, MemVolume};
+use glintdb_flash::{CrashMode, Fault, FaultKind, MemVolume, Observer};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,15 +48,30 @@ impl Place {
     /// # Errors
     /// Whatever the engine reports.
     pub fn open(&self, options: Options) -> Result<Db> {
+        self.open_in_order(options, None)
+    }
+
+    /// [`open`](Self::open), with jobs in the order that a seed decides. In a directory the seed has no say.
+    ///
+    /// # Errors
+    /// Whatever the engine reports.
+    pub fn open_in_order(&self, options: Options, job_order: Option<u64>) -> Result<Db> {
         match self {
             Place::Directory(dir) => options.open(dir),
             Place::Memory(volume) => {
                 let env = Env {
-                    clock: Arc::new(TestClock::default()),
-                    db: DbId(*b"a test's own id."),
+                    job_order,
+                    ..Env::new(Arc::new(TestClock::default()), DbId(*b"a test's own id."))
                 };
                 options.open_volume(Arc::clone(volume) as Arc<dyn glintdb_flash::Volume>, env)
             }
+        }
+    }
+
+    /// Shows `observer` every operation of a volume in memory from now on.
+    pub fn observe(&self, observer: Option<Arc<dyn Observer>>) {
+        if let Place::Memory(volume) = self {
+            volume.observe(observer);
         }
     }
 

@@ -38,19 +38,23 @@ impl Runner {
         self.snapshots = Default::default();
         self.db = None;
         self.place = after;
+        if power_cut {
+            self.history.power_is_cut();
+        }
         let mut crashes = (seed >> 16) % 3;
         while crashes > 0 {
             crashes -= 1;
             self.place
                 .power_off_after((seed >> (20 + crashes * 8)) % RECOVERY_WITHIN);
-            let opened = self.place.open(self.set.options.clone());
+            let opened = self.open();
             let after = self
                 .place
                 .crashed(power_cut, seed.rotate_left(7 + crashes as u32));
             drop(opened);
             self.place = after;
         }
-        let opened = self.place.open(self.set.options.clone());
+        self.place.observe(self.observer.clone());
+        let opened = self.open();
         let db =
             opened.map_err(|error| Stop::Wrong(format!("does not open after a crash: {error}")))?;
         let found = read_all(&db)?;
@@ -64,7 +68,7 @@ impl Runner {
             report.errors
         );
         db.close()?;
-        self.db = Some(self.place.open(self.set.options.clone())?);
+        self.db = Some(self.open()?);
         self.compare_all(self.db())?;
         let write = Write {
             space: Space::DEFAULT,

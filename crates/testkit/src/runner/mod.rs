@@ -6,7 +6,7 @@
 //! 3. Snapshots are dropped before the database is closed or crashes.
 
 mod crash;
-mod read;
+pub(crate) mod read;
 mod transact;
 mod write;
 
@@ -15,7 +15,9 @@ use crate::operation::{Operation, SNAPSHOTS, Space};
 use crate::options::OptionSet;
 use crate::place::Place;
 use glintdb::{Db, Error, ErrorKind, Keyspace, Snapshot};
+use glintdb_flash::Observer;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Why an operation did not go through.
 pub(crate) enum Stop {
@@ -74,6 +76,10 @@ pub struct Runner {
     planned: Option<Planned>,
     /// Directories given to checkpoints.
     checkpoints: u64,
+    /// Is shown every operation of every volume that the database lives on.
+    observer: Option<Arc<dyn Observer>>,
+    /// Decides in which order jobs are taken.
+    job_order: Option<u64>,
 }
 
 impl Runner {
@@ -82,13 +88,30 @@ impl Runner {
     /// # Errors
     /// A sentence.
     pub fn new(set: OptionSet, place: Place) -> Result<Runner, String> {
-        let db = place.open(set.options.clone());
+        Self::watched(set, place, History::default(), None, None)
+    }
+
+    /// Opens a new database whose volume `observer` watches; `history` may have told it of a ledger. Jobs are taken in the order that `job_order` decides.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn watched(
+        set: OptionSet,
+        place: Place,
+        history: History,
+        observer: Option<Arc<dyn Observer>>,
+        job_order: Option<u64>,
+    ) -> Result<Runner, String> {
+        place.observe(observer.clone());
+        let db = place.open_in_order(set.options.clone(), job_order);
         let db = db.map_err(|error| format!("open of a new database: {error}"))?;
         Ok(Runner {
             set,
             place,
             db: Some(db),
-            history: History::default(),
+            history,
+            observer,
+            job_order,
             snapshots: [const { None }; SNAPSHOTS as usize],
             epochs: BTreeMap::new(),
             planned: None,
@@ -118,6 +141,7 @@ impl Runner {
     /// # Errors
     /// What went wrong.
     pub fn step(&mut self, operation: &Operation) -> Result<(), String> {
+        self.history.forget();
         let acknowledged = self.history.acknowledged();
         let outcome = self.apply(operation);
         // A process whose machine is off acknowledges nothing. The simulated one does not notice while it only copies into the log's ring, which cannot fail.
@@ -188,7 +212,10 @@ impl Runner {
     }
 
     /// A planned crash comes now; then everything is compared, also after closing and opening.
-    pub(crate) fn finish(&mut self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn finish(&mut self) -> Result<(), String> {
         if let Some(planned) = self.planned.take() {
             self.crash(planned.power_cut, planned.seed)
                 .map_err(sentence)?;
@@ -240,8 +267,13 @@ impl Runner {
         closed?;
         // A clean close keeps everything, whatever its durability was.
         self.history.raise(glintdb::Durability::Os);
-        self.db = Some(self.place.open(self.set.options.clone())?);
+        self.db = Some(self.open()?);
         self.compare_all(self.db())
+    }
+
+    fn open(&self) -> Result<Db, Error> {
+        self.place
+            .open_in_order(self.set.options.clone(), self.job_order)
     }
 
     fn verify(&self) -> Done {

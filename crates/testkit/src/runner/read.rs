@@ -3,6 +3,7 @@
 use super::{Done, Runner, Stop, ensure};
 use crate::model::State;
 use crate::operation::{Key, Range, Space, Walk, Write};
+use crate::place::Place;
 use glintdb::{Bytes, Db, Error, Iter, Keyspace, Snapshot, Transaction};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -285,12 +286,13 @@ impl Runner {
         Ok(())
     }
 
-    /// Copies the database into a directory, opens the copy and compares. A volume in memory has no directories.
+    /// Copies the database into a directory, opens the copy and compares.
     pub(super) fn checkpoint(&mut self) -> Done {
-        let crate::place::Place::Directory(dir) = &self.place else {
-            return Ok(());
-        };
         self.checkpoints += 1;
+        let dir = match &self.place {
+            Place::Directory(dir) => dir,
+            Place::Memory(_) => return self.checkpoint_in_memory(),
+        };
         let target = dir.with_extension(format!("checkpoint-{}", self.checkpoints));
         self.db().checkpoint(&target)?;
         let copy = self.set.options.clone().open(&target)?;
@@ -305,6 +307,32 @@ impl Runner {
         copy.close()?;
         std::fs::remove_dir_all(&target)
             .map_err(|error| Stop::Wrong(format!("remove a checkpoint: {error}")))?;
+        self.compare_all(self.db())
+    }
+
+    /// The same in a volume in memory. The copy that is opened is one of the volume as a kill would leave it: the checkpoint itself stays for crashes to come.
+    fn checkpoint_in_memory(&mut self) -> Done {
+        let target = std::path::PathBuf::from(format!("/checkpoint-{}", self.checkpoints));
+        self.db().checkpoint(&target)?;
+        self.history.copied(&target);
+        let Place::Memory(volume) = &self.place else {
+            return Ok(());
+        };
+        let Some(copy) = volume.kill().open_directory(&target) else {
+            // The power is off.
+            ensure!(self.planned.is_some(), "the checkpoint is not there");
+            return Ok(());
+        };
+        let copy = Place::Memory(copy).open_in_order(self.set.options.clone(), self.job_order)?;
+        self.compare_all(&copy)?;
+        let report = copy.verify()?;
+        ensure!(
+            report.errors.is_empty(),
+            "verify of a checkpoint: {:?}",
+            report.errors
+        );
+        copy.put("written into the copy", "and not into the database")?;
+        copy.close()?;
         self.compare_all(self.db())
     }
 }

@@ -97,10 +97,7 @@ impl Sample {
     }
 
     fn open(&self, volume: &Arc<MemVolume>, set: &OptionSet) -> glintdb::Result<Db> {
-        let env = Env {
-            clock: Arc::new(TestClock::default()),
-            db: self.db,
-        };
+        let env = Env::new(Arc::new(TestClock::default()), self.db);
         let volume = Arc::clone(volume) as Arc<dyn glintdb_flash::Volume>;
         set.options.clone().open_volume(volume, env)
     }

@@ -1,0 +1,61 @@
+//! Many seeds, on several threads, each run by itself.
+
+use super::plan::{Plan, Setting};
+use super::{Budget, Counts};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a campaign came to.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What was tried.
+    pub counts: Counts,
+    /// What went wrong: the first few, each with the command that repeats it.
+    pub failures: Vec<String>,
+}
+
+/// Failures after which a campaign ends.
+const FAILURES_MAX: usize = 5;
+
+/// Runs the seeds from `first` on until `ended` says so or too much went wrong.
+///
+/// # Panics
+/// Where a run does.
+#[must_use]
+pub fn campaign(
+    first: u64,
+    length: usize,
+    threads: u64,
+    setting: Option<&Setting>,
+    ended: &(dyn Fn() -> bool + Sync),
+) -> Outcome {
+    let next = AtomicU64::new(first);
+    let outcome = Mutex::new(Outcome::default());
+    let work = || {
+        while !ended() && outcome.lock().unwrap().failures.len() < FAILURES_MAX {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let plan = Plan::of(seed, length, setting);
+            let ran = super::run_plan(&plan, &Budget::CAMPAIGN);
+            let mut outcome = outcome.lock().unwrap();
+            match ran {
+                Ok(ran) => outcome.counts.add(&ran.counts),
+                Err(failure) => {
+                    outcome.counts.add(&failure.counts);
+                    let options = setting.map_or_else(String::new, |setting| {
+                        format!(" --options {}", setting.set.name)
+                    });
+                    outcome.failures.push(format!(
+                        "{failure}\nrepeat with: cargo xtask sim --seed {seed} --ops {length}{options}"
+                    ));
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    outcome.into_inner().unwrap()
+}

@@ -8,7 +8,7 @@ use crate::lsn::Lsn;
 use crate::scan::{Frame, Probe, SegmentScan};
 use crate::segment::open_segment;
 use crate::{LogEntry, LogOp};
-use glintdb_core::{Error, Result, SegmentId};
+use glintdb_core::{Error, ErrorKind, Result, SegmentId};
 use glintdb_flash::Volume;
 use std::sync::atomic::Ordering;
 
@@ -150,13 +150,20 @@ impl Log {
     /// Reads every byte of a segment and verifies it. Beside commits: what is completed when it begins is verified.
     ///
     /// # Errors
-    /// I/O errors; damage is no error but in the report.
+    /// `NotFound`: the segment was removed; I/O errors. Damage is no error but in the report.
     pub fn verify(&self, segment: SegmentId) -> Result<SegmentReport> {
         const ERRORS_MAX: usize = 64;
         let completed = self.completed.load(Ordering::Acquire);
         self.write_out_to(completed)?;
+        // Held to the end: what is in it keeps its file until then.
         let table = self.table.load_full();
-        let stream = table.get(segment).and_then(|s| s.stream.as_ref());
+        let Some(found) = table.get(segment) else {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("log segment {segment} is not there"),
+            ));
+        };
+        let stream = found.stream.as_ref();
         // A segment of an earlier process ends with its seal, or with zeros where that was still in the ring when the process was killed and the flush point lay behind it
         // already, so that nobody needed it again; one of this process where it ended a moment ago.
         let end = stream.map(|stream| match stream.end_offset() {

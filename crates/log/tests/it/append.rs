@@ -154,6 +154,9 @@ fn sealing_begins_a_new_segment_and_old_ones_go_when_no_view_holds_them() {
     assert_eq!(log.remove_doomed().unwrap(), 1);
     drop(view);
     assert_eq!(log.remove_doomed().unwrap(), 0);
+    // A verification that meets it between its list and its look once called that corruption.
+    let error = log.verify(first.lsn.segment).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
     let replay = recover(setup(&volume.kill(), &numbers, small()), second.lsn);
     assert_eq!(replay.batches, [Batch::separated(2, 100)]);
 }

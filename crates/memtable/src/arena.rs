@@ -12,7 +12,7 @@
 use std::cell::Cell;
 use std::mem::size_of;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::chunk::{CHUNK_ALIGN, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Chunk, ChunkPool};
 use glintdb_core::sync::Mutex;
@@ -61,13 +61,18 @@ unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
+/// Processors there are; asked for once, for the answer comes from files.
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(4, usize::from))
+}
+
 impl Arena {
     /// An arena without any memory yet; it takes its first chunk (64 KiB) with its first memtable.
     #[must_use]
     pub fn new(pool: Arc<ChunkPool>) -> Arc<Self> {
         // Twice the processors, so that threads seldom meet; one shard more, the first, for nodes.
-        let threads = std::thread::available_parallelism().map_or(4, usize::from);
-        let shards = (2 * threads).next_power_of_two().min(64) + 1;
+        let shards = (2 * processors()).next_power_of_two().min(64) + 1;
         let shard = || Shard {
             current: AtomicPtr::new(std::ptr::null_mut()),
             refill: Mutex::new(()),

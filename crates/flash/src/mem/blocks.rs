@@ -78,7 +78,7 @@ impl Blocks {
             let bytes = &bytes[range];
             match &mut self.blocks[block] {
                 Some(block) => writable(block)[at..at + bytes.len()].copy_from_slice(bytes),
-                None if bytes.iter().all(|&byte| byte == 0) => {}
+                None if is_zero(bytes) => {}
                 missing => {
                     let mut fresh = [0; BLOCK_BYTES];
                     fresh[at..at + bytes.len()].copy_from_slice(bytes);
@@ -111,7 +111,7 @@ impl Blocks {
         for (index, block) in self.blocks.iter().enumerate() {
             let Some(block) = block else { continue };
             let of_block = *block.hash.get_or_init(|| {
-                if block.bytes.iter().all(|&byte| byte == 0) {
+                if is_zero(&block.bytes) {
                     0
                 } else {
                     xxh3_64(&block.bytes)
@@ -126,6 +126,12 @@ impl Blocks {
         }
         hash
     }
+}
+
+/// Whether at most a block's bytes are all zero.
+fn is_zero(bytes: &[u8]) -> bool {
+    static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+    bytes == &ZEROS[..bytes.len()]
 }
 
 /// The block's bytes, its own from here on.

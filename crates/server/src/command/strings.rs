@@ -33,15 +33,16 @@ pub(crate) fn mget<'a>(
     reply: &mut Reply<'_>,
 ) -> CommandResult {
     let keys: Vec<&'a [u8]> = args.from(1).collect();
+    let most = ANSWER_BYTES_MAX.min(reply.output.room_bytes());
     let found = view
-        .lookup_many(&keys, ANSWER_BYTES_MAX)
+        .lookup_many(&keys, most)
         .into_iter()
         .collect::<Result<Vec<_>, _>>()?;
     if found.len() < keys.len() {
         return Err(CommandError(
             format!(
                 "ERR the values have more than {} MiB together; ask for fewer keys at once",
-                ANSWER_BYTES_MAX >> 20
+                most >> 20
             )
             .into(),
         ));

@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::protocol::output::{Output, SLICES_MAX};
+use crate::protocol::output::{MayGrow, Output, SLICES_MAX};
 use crate::protocol::parser::Parser;
 use crate::server::{Client, Misdeed, Server};
 use crate::session::{Next, Session};
@@ -41,6 +41,15 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
+/// A command's answer counts while it is made, not only when it is whole.
+fn may_grow(server: &Arc<Server>, client: &Arc<Client>) -> MayGrow {
+    let (server, client) = (Arc::clone(server), Arc::clone(client));
+    Box::new(move |more| {
+        server.note_memory(&client, client.bytes.load(Ordering::Relaxed) + more);
+        !client.is_killed()
+    })
+}
+
 /// See the module.
 pub(super) struct Connection {
     server: Arc<Server>,
@@ -54,8 +63,6 @@ pub(super) struct Connection {
     next: Next,
     /// What of `output` is counted in the server's figure.
     pending_counted: usize,
-    /// What of all memory is.
-    bytes_counted: usize,
 }
 
 enum Step {
@@ -67,7 +74,10 @@ impl Connection {
     pub(super) fn new(server: Arc<Server>, client: Arc<Client>, stream: TcpStream) -> Self {
         Connection {
             session: Session::new(&server, Arc::clone(&client)),
-            output: Output::new(server.config.output_bytes_hard_max),
+            output: Output::asking(
+                server.config.output_bytes_hard_max,
+                may_grow(&server, &client),
+            ),
             server,
             client,
             stream,
@@ -76,7 +86,6 @@ impl Connection {
             read_bytes: READ_BYTES,
             next: Next::Input,
             pending_counted: 0,
-            bytes_counted: 0,
         }
     }
 
@@ -94,7 +103,9 @@ impl Connection {
             self.fit_input();
             self.count();
             if self.output.is_overflown() {
-                self.tell_overflow();
+                if !self.client.is_killed() {
+                    self.tell_overflow();
+                }
                 return;
             }
             if self.next == Next::Turn || self.session.executed - turn_began > TURN_COMMANDS {
@@ -150,9 +161,9 @@ impl Connection {
             self.pending_counted = pending;
         }
         let bytes = self.bytes();
-        if bytes.abs_diff(self.bytes_counted) > UNCOUNTED_BYTES_MAX {
+        let counted = self.client.bytes.load(Ordering::Relaxed);
+        if bytes.abs_diff(counted) > UNCOUNTED_BYTES_MAX {
             self.server.note_memory(&self.client, bytes);
-            self.bytes_counted = bytes;
         }
         self.client.output_bytes.store(pending, Ordering::Relaxed);
         self.client

@@ -30,8 +30,17 @@ impl Piece {
     }
 }
 
+/// So much more is put in, and whoever bounds all connections together is asked again.
+const ASK_BYTES: usize = 1 << 20;
+
+/// Is told how many bytes more are held; says whether they may be.
+pub(crate) type MayGrow = Box<dyn Fn(usize) -> bool + Send>;
+
 /// See the module.
 pub(crate) struct Output {
+    may_grow: Option<MayGrow>,
+    /// Bytes held when it was asked last.
+    asked: usize,
     /// More than this is not kept: what does not fit is dropped, and the conversation is over.
     bytes_max: usize,
     overflown: bool,
@@ -47,6 +56,8 @@ impl Output {
     /// An empty one that never holds more than `bytes_max`.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Output {
+            may_grow: None,
+            asked: 0,
             bytes_max,
             overflown: false,
             pieces: VecDeque::new(),
@@ -54,6 +65,14 @@ impl Output {
             tail_sent: 0,
             put: 0,
             sent: 0,
+        }
+    }
+
+    /// One whose growth is also bounded from outside: a command with a large answer is bounded while it runs.
+    pub(crate) fn asking(bytes_max: usize, may_grow: MayGrow) -> Self {
+        Output {
+            may_grow: Some(may_grow),
+            ..Output::new(bytes_max)
         }
     }
 
@@ -69,6 +88,12 @@ impl Output {
 
     fn fits(&mut self, bytes: usize) -> bool {
         self.overflown |= bytes > self.room_bytes();
+        let held = self.pending_bytes().saturating_add(bytes);
+        if !self.overflown && held > self.asked + ASK_BYTES {
+            let grown = held - self.asked;
+            self.asked = held;
+            self.overflown = self.may_grow.as_ref().is_some_and(|ask| !ask(grown));
+        }
         !self.overflown
     }
 
@@ -172,6 +197,7 @@ impl Output {
     pub(crate) fn advance(&mut self, mut count: usize) {
         self.sent += count as u64;
         assert!(self.sent <= self.put, "more was sent than there was");
+        self.asked = self.asked.min(self.pending_bytes());
         while count > 0 {
             let Some(piece) = self.pieces.front_mut() else {
                 self.tail_sent += count;
@@ -224,6 +250,28 @@ mod tests {
             output.advance(some);
         }
         sent
+    }
+
+    #[test]
+    fn who_bounds_all_together_is_asked_in_steps() {
+        let left = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(5 << 20));
+        let counted = std::sync::Arc::clone(&left);
+        let take = move |bytes: usize| {
+            let order = std::sync::atomic::Ordering::Relaxed;
+            counted
+                .fetch_update(order, order, |left| left.checked_sub(bytes))
+                .is_ok()
+        };
+        let mut output = Output::asking(usize::MAX, Box::new(take));
+        for _ in 0..4 << 10 {
+            output.push(&[0; 1024]);
+        }
+        assert!(!output.is_overflown());
+        for _ in 0..3 << 10 {
+            output.push(&[0; 1024]);
+        }
+        assert!(output.is_overflown());
+        assert!(output.pending_bytes() <= 6 << 20);
     }
 
     #[test]

@@ -6,6 +6,7 @@
     reason = "a program for people that runs other programs and measures how long they take"
 )]
 
+mod attack;
 mod demo_debian;
 mod fuzz;
 mod kill;
@@ -23,10 +24,12 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test, simulation, fuzz targets;
-                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, sim, fuzz, demo
+                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, attack, sim, fuzz, demo
   tidy                 the house lints alone (file lengths, heads, links, layers, no paths of machines)
   kill [--cycles N] [--seed S] [--dir DIR]
                        the kill test alone, with more cycles: writers are killed with SIGKILL, the database is opened and checked
+  attack [--minutes M | --seconds S] [--peers N] [--seed S] [--dir DIR]
+                       `glintdb serve` attacked in all ways at once by thousands of peers, while honest clients check what they get
   sim [--seed S] [--ops N] [--options NAME] [--minutes M] [--threads T]
                        the engine on a simulated volume, cut at every operation of the volume; one seed, or a campaign of M minutes
   fuzz [--target T] [--seconds S] [--sanitizer none|address] [--list] [--keep] [--builtin …]
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::main(),
         "kill" => kill::main(rest),
         "sim" => sim::main(rest),
+        "attack" => attack::main(rest),
         "fuzz" => fuzz::main(rest),
         "reliability" => reliability::main(rest),
         "demo-debian" => demo_debian::main(rest),

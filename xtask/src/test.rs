@@ -5,11 +5,13 @@
 
 use crate::run::{self, Scratch};
 use crate::summary::Counts;
-use crate::{demo_debian, fuzz, kill, python, reliability, sim, tidy};
+use crate::{attack, demo_debian, fuzz, kill, python, reliability, sim, tidy};
 use std::time::Instant;
 
 /// Kill cycles in `xtask test`; a campaign gives its own number to `xtask kill`.
 const KILL_CYCLES: &str = "500";
+/// How long the server is attacked in `xtask test`.
+const ATTACK_SECONDS: &str = "25";
 /// Seconds of each fuzz target in `xtask test`.
 const FUZZ_SECONDS: &str = "3";
 /// Simulation in `xtask test`: with two threads more than a million crash points.
@@ -17,8 +19,8 @@ const SIM_MINUTES: &str = "4.5";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
 
-const STEPS: [&str; 9] = [
-    "fmt", "tidy", "clippy", "cargo", "python", "kill", "sim", "fuzz", "demo",
+const STEPS: [&str; 10] = [
+    "fmt", "tidy", "clippy", "cargo", "python", "kill", "attack", "sim", "fuzz", "demo",
 ];
 
 /// What a step found.
@@ -114,6 +116,7 @@ fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {
         "python" => python::step(scratch),
         "kill" => kill::step(KILL_CYCLES, scratch),
         "sim" => sim::step(SIM_MINUTES),
+        "attack" => attack::step(ATTACK_SECONDS, scratch),
         "fuzz" => fuzz::step(FUZZ_SECONDS),
         _ => demo_debian::step(DEMO_RECORDS),
     }

@@ -12,8 +12,9 @@
 //! - [`sim`]: deterministic simulation: every crash, every error; the program `glint-sim` runs it.
 //! - [`ledger`]: what a crash may leave, for whoever looks on.
 //! - [`kill`]: processes that write and are killed; the program `glint-kill` runs it.
+//! - [`attack`]: the server under attack, and honest clients in between; the program `glint-attack` runs it.
 //!
-//! Thread safety: none is needed but in [`kill`], [`ledger`] and [`sim`], which say so themselves.
+//! Thread safety: none is needed but in [`kill`], [`ledger`], [`sim`] and [`attack`], which say so themselves.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -21,6 +22,7 @@
     reason = "test code: a failed expectation ends the test"
 )]
 
+pub mod attack;
 pub mod fuzz;
 pub mod kill;
 pub mod ledger;

@@ -42,10 +42,38 @@ pub(crate) struct Pipeline {
     visible: AtomicU64,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
-    sleepers: AtomicUsize,
-    bed: Mutex<()>,
-    moved: Condvar,
+    /// Who waits for `completed`, and who waits for `visible`: a commit of a group may be completed long before it can be visible.
+    completed_bed: Bed,
+    visible_bed: Bed,
     waits: Arc<Waits>,
+}
+
+/// Where threads sleep until something has moved.
+#[derive(Default)]
+struct Bed {
+    sleepers: AtomicUsize,
+    lock: Mutex<()>,
+    moved: Condvar,
+}
+
+impl Bed {
+    /// Wakes sleepers, if there are any. What they wait for was stored `SeqCst` before.
+    fn wake(&self) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // Taken and given back: a thread between its last look and its sleep holds it.
+            drop(self.lock.lock());
+            self.moved.notify_all();
+        }
+    }
+
+    fn sleep_until(&self, reached: impl Fn() -> bool) {
+        let mut lock = self.lock.lock();
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while !reached() {
+            self.moved.wait(&mut lock);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// A commit between its number and its completion. Dropped before [`done`](Self::done) (its thread panicked), it fails the pipeline: nobody waits for ever.
@@ -86,9 +114,8 @@ impl Pipeline {
             visible: AtomicU64::new(seqno.0),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
-            sleepers: AtomicUsize::new(0),
-            bed: Mutex::new(()),
-            moved: Condvar::new(),
+            completed_bed: Bed::default(),
+            visible_bed: Bed::default(),
             waits,
         }
     }
@@ -111,19 +138,24 @@ impl Pipeline {
             .store(seqno.0 * 4 + durability as u64, Ordering::SeqCst);
     }
 
-    /// Moves `completed` over every commit that is done; `publish` is told the log position behind each before it counts as completed.
+    /// Moves `completed` over every commit that is done, and wakes who waits for that; `publish` is told the log position behind each before it counts as completed.
     pub(crate) fn advance_completed(&self, publish: impl Fn(u64)) {
+        let mut moved = false;
         loop {
             let completed = self.completed.load(Ordering::SeqCst);
             let slot = self.slot(completed + 1);
             if slot.done.load(Ordering::SeqCst) / 4 != completed + 1 {
-                return;
+                break;
             }
             publish(slot.end.load(Ordering::Relaxed));
             // Where another thread was faster, it has published the same.
-            self.completed
+            moved |= self
+                .completed
                 .compare_exchange(completed, completed + 1, Ordering::SeqCst, Ordering::SeqCst)
-                .ok();
+                .is_ok();
+        }
+        if moved {
+            self.completed_bed.wake();
         }
     }
 
@@ -160,24 +192,15 @@ impl Pipeline {
                 .compare_exchange(visible, visible + 1, Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok();
         }
-        if moved {
-            self.wake();
-        }
-    }
-
-    /// Wakes sleepers, if there are any.
-    pub(crate) fn wake(&self) {
         let deaf =
             glintdb_core::seeded::bug("glintdb: nobody is woken when a commit becomes visible");
-        if self.sleepers.load(Ordering::SeqCst) > 0 && !deaf {
-            // Taken and given back: a thread between its last look and its sleep holds it.
-            drop(self.bed.lock());
-            self.moved.notify_all();
+        if moved && !deaf {
+            self.visible_bed.wake();
         }
     }
 
     /// Waits until `reached` says so, or the pipeline failed.
-    fn wait(&self, why: Wait, reached: impl Fn() -> bool) -> Result<()> {
+    fn wait(&self, why: Wait, bed: &Bed, reached: impl Fn() -> bool) -> Result<()> {
         for _ in 0..SPINS {
             if reached() {
                 return Ok(());
@@ -185,13 +208,7 @@ impl Pipeline {
             hint::spin_loop();
         }
         let _timed = self.waits.start(why);
-        let mut bed = self.bed.lock();
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while !reached() && !self.failed.load(Ordering::SeqCst) {
-            self.moved.wait(&mut bed);
-        }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-        drop(bed);
+        bed.sleep_until(|| reached() || self.failed.load(Ordering::SeqCst));
         if reached() {
             Ok(())
         } else {
@@ -201,14 +218,14 @@ impl Pipeline {
 
     /// Waits until `seqno` is visible.
     pub(crate) fn wait_visible(&self, seqno: SeqNum) -> Result<()> {
-        self.wait(Wait::CommitOrder, || {
+        self.wait(Wait::CommitOrder, &self.visible_bed, || {
             self.visible.load(Ordering::SeqCst) >= seqno.0
         })
     }
 
     /// Waits until `seqno` and all before it are in ring and memtables.
     pub(crate) fn wait_completed(&self, seqno: SeqNum) -> Result<()> {
-        self.wait(Wait::CommitOrder, || {
+        self.wait(Wait::CommitOrder, &self.completed_bed, || {
             self.completed.load(Ordering::SeqCst) >= seqno.0
         })
     }
@@ -222,8 +239,8 @@ impl Pipeline {
             )
         });
         self.failed.store(true, Ordering::SeqCst);
-        drop(self.bed.lock());
-        self.moved.notify_all();
+        self.completed_bed.wake();
+        self.visible_bed.wake();
     }
 
     /// The failure, for commits that come after it.
@@ -308,6 +325,38 @@ mod tests {
         assert!(pipeline.check().is_ok());
         drop(pipeline.begin(SeqNum(12)));
         assert_eq!(pipeline.check().unwrap_err().kind(), ErrorKind::Poisoned);
+    }
+
+    /// `completed` moved and only who waits for `visible` was woken, when that moved: a transaction that waited for a commit to be completed, with the sequencer's lock held, slept
+    /// until the next one became visible. Where that had to wait for the lock (a `Sync` group between two of its batches) they waited for each other for ever. Found by the histories of
+    /// `cargo xtask histories`.
+    #[test]
+    fn who_waits_for_completion_is_woken_though_nothing_becomes_visible() {
+        let pipeline = Arc::new(pipeline());
+        let (woken, awake) = std::sync::mpsc::channel();
+        let of_thread = Arc::clone(&pipeline);
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "a thread that may never end cannot be scoped"
+        )]
+        std::thread::spawn(move || {
+            of_thread.wait_completed(SeqNum(11)).unwrap();
+            woken.send(()).unwrap();
+        });
+        while pipeline.completed_bed.sleepers.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        pipeline.complete(SeqNum(11), 100, Durability::Sync);
+        pipeline.advance_completed(|_| {});
+        pipeline.advance_visible(|| Reached {
+            written: 100,
+            durable: 0,
+        });
+        assert_eq!(pipeline.visible(), SeqNum(10));
+        assert_eq!(
+            awake.recv_timeout(std::time::Duration::from_secs(20)),
+            Ok(())
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod attack;
 mod demo_debian;
 mod fuzz;
+mod histories;
 mod kill;
 mod python;
 mod reliability;
@@ -23,8 +24,8 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test, simulation, fuzz targets;
-                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, attack, sim, fuzz, demo
+  test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test, simulation, fuzz targets, histories;
+                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, attack, sim, fuzz, histories, demo
   tidy                 the house lints alone (file lengths, heads, links, layers, no paths of machines)
   kill [--cycles N] [--seed S] [--dir DIR]
                        the kill test alone, with more cycles: writers are killed with SIGKILL, the database is opened and checked
@@ -35,6 +36,8 @@ cargo xtask COMMAND
   fuzz [--target T] [--seconds S] [--sanitizer none|address] [--list] [--keep] [--builtin …]
                        every fuzz target under cargo-fuzz (nightly), S seconds each (60); --keep makes fuzz/corpus anew from what was found;
                        --builtin: replay and seeded random mutations without cargo-fuzz (its options: --builtin --help)
+  histories [--operations N] [--seconds S] [--threads N] [--seed S] [--wrong NAME]
+                       16 threads call one database while it flushes, compacts and is killed; what each call did is checked: linearizable, isolated, nothing lost
   demo-debian [--records N] [--release]
                        the Debian package index: import, serve, redis-cli and redis-benchmark, kill -9 in a second import, check
   reliability [--take ci|campaign]
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         "sim" => sim::main(rest),
         "attack" => attack::main(rest),
         "fuzz" => fuzz::main(rest),
+        "histories" => histories::main(rest),
         "reliability" => reliability::main(rest),
         "demo-debian" => demo_debian::main(rest),
         "help" | "--help" | "-h" => {

@@ -5,7 +5,7 @@
 
 use crate::run::{self, Scratch};
 use crate::summary::Counts;
-use crate::{attack, demo_debian, fuzz, kill, python, reliability, sim, tidy};
+use crate::{attack, demo_debian, fuzz, histories, kill, python, reliability, sim, tidy};
 use std::time::Instant;
 
 /// Kill cycles in `xtask test`; a campaign gives its own number to `xtask kill`.
@@ -16,11 +16,23 @@ const ATTACK_SECONDS: &str = "25";
 const FUZZ_SECONDS: &str = "3";
 /// Simulation in `xtask test`: with two threads more than a million crash points.
 const SIM_MINUTES: &str = "4.5";
+/// Operations of histories in `xtask test`.
+const HISTORY_OPERATIONS: &str = "1000000";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
 
-const STEPS: [&str; 10] = [
-    "fmt", "tidy", "clippy", "cargo", "python", "kill", "attack", "sim", "fuzz", "demo",
+const STEPS: [&str; 11] = [
+    "fmt",
+    "tidy",
+    "clippy",
+    "cargo",
+    "python",
+    "kill",
+    "attack",
+    "sim",
+    "fuzz",
+    "histories",
+    "demo",
 ];
 
 /// What a step found.
@@ -82,7 +94,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
         } = outcome.counts;
         let seconds = start.elapsed().as_secs_f64();
         report.push(format!(
-            "{step:7} {passed:5} passed {failed:4} failed {skipped:4} skipped {seconds:7.1} s"
+            "{step:9} {passed:5} passed {failed:4} failed {skipped:4} skipped {seconds:7.1} s"
         ));
         for reason in outcome.not_run {
             report.push(format!("        not run: {reason}"));
@@ -118,6 +130,7 @@ fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {
         "sim" => sim::step(SIM_MINUTES),
         "attack" => attack::step(ATTACK_SECONDS, scratch),
         "fuzz" => fuzz::step(FUZZ_SECONDS),
+        "histories" => histories::step(HISTORY_OPERATIONS, scratch),
         _ => demo_debian::step(DEMO_RECORDS),
     }
 }

@@ -11,10 +11,11 @@
 //! - [`seeded`]: mistakes planted in the engine, and the search for each; the program `glint-seeded` runs it.
 //! - [`sim`]: deterministic simulation: every crash, every error; the program `glint-sim` runs it.
 //! - [`ledger`]: what a crash may leave, for whoever looks on.
+//! - [`histories`]: what real threads did and when, checked; the program `glint-histories` runs it.
 //! - [`kill`]: processes that write and are killed; the program `glint-kill` runs it.
 //! - [`attack`]: the server under attack, and honest clients in between; the program `glint-attack` runs it.
 //!
-//! Thread safety: none is needed but in [`kill`], [`ledger`], [`sim`] and [`attack`], which say so themselves.
+//! Thread safety: none is needed but in [`kill`], [`histories`], [`ledger`], [`sim`] and [`attack`], which say so themselves.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -24,6 +25,7 @@
 
 pub mod attack;
 pub mod fuzz;
+pub mod histories;
 pub mod kill;
 pub mod ledger;
 pub mod model;

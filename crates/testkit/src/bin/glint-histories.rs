@@ -1,0 +1,252 @@
+//! Histories of real threads as a program: `cargo xtask histories`.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    clippy::cast_possible_truncation,
+    reason = "a program for people, in real time"
+)]
+
+use glintdb_testkit::histories::round::{Found, Round};
+use glintdb_testkit::histories::sets;
+use glintdb_testkit::histories::stage::Crash;
+use glintdb_testkit::histories::wrong::Wrong;
+use glintdb_testkit::place::Place;
+use glintdb_testkit::report::Report;
+use glintdb_testkit::rng::Rng;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+const HELP: &str = "\
+cargo xtask histories [--operations N] [--seconds S] [--threads N] [--seed S] [--dir DIR] [--wrong NAME]
+
+Threads call one database in every way there is, while it flushes, compacts and is killed; what each call did and when is checked: linearizable, isolated, nothing lost.
+  --operations N  operations of registers to check, at least (1000000)
+  --seconds S     rounds begin for so long at least (0)
+  --threads N     clients (16)
+  --seed S        of everything random but the schedule (from the clock; printed)
+  --round N       this round alone
+  --dir DIR       databases; a directory in shared memory, else in the temporary directory, where nothing is said
+  --verbose       a line a round
+  --loose         the clock orders nothing: for ThreadSanitizer
+  --wrong NAME    do this wrong on purpose, and say when it was noticed: stale-read, lost-write, early-acknowledgement, lost-update";
+
+struct Arguments {
+    operations: u64,
+    seconds: u64,
+    threads: u16,
+    seed: u64,
+    round: Option<u64>,
+    dir: PathBuf,
+    loose: bool,
+    verbose: bool,
+    wrong: Option<Wrong>,
+}
+
+fn parse() -> Result<Option<Arguments>, String> {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let shared = PathBuf::from("/dev/shm");
+    let place = if shared.is_dir() {
+        shared
+    } else {
+        std::env::temp_dir()
+    };
+    let mut arguments = Arguments {
+        operations: 1_000_000,
+        seconds: 0,
+        threads: 16,
+        seed: u64::from(now.subsec_nanos()),
+        round: None,
+        dir: place.join(format!("glintdb-histories-{}", std::process::id())),
+        loose: false,
+        verbose: false,
+        wrong: None,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--help" | "-h" => return Ok(None),
+            "--loose" => {
+                arguments.loose = true;
+                continue;
+            }
+            "--verbose" => {
+                arguments.verbose = true;
+                continue;
+            }
+            _ => {}
+        }
+        let value = words
+            .next()
+            .ok_or_else(|| format!("{word} needs a value\n\n{HELP}"))?;
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|_| format!("{word} {value}: not a number"))
+        };
+        match word.as_str() {
+            "--operations" => arguments.operations = number()?,
+            "--seconds" => arguments.seconds = number()?,
+            "--threads" => {
+                arguments.threads = u16::try_from(number()?)
+                    .ok()
+                    .filter(|threads| (1..=64).contains(threads))
+                    .ok_or("--threads: 1 to 64")?;
+            }
+            "--seed" => arguments.seed = number()?,
+            "--round" => arguments.round = Some(number()?),
+            "--dir" => arguments.dir = PathBuf::from(&value),
+            "--wrong" => {
+                let known = Wrong::ALL.into_iter().find(|(name, _)| *name == value);
+                let (_, wrong) = known.ok_or_else(|| format!("no wrong behaviour {value}"))?;
+                arguments.wrong = Some(wrong);
+            }
+            _ => return Err(format!("no option `{word}`\n\n{HELP}")),
+        }
+    }
+    Ok(Some(arguments))
+}
+
+/// Round `number`: which options, where, and what happens to it.
+fn round(arguments: &Arguments, number: u64) -> (Round, Place) {
+    let sets = sets::all();
+    let mut rng = Rng::of(&[arguments.seed, number]);
+    let set = sets[number as usize % sets.len()].clone();
+    let in_memory = !number.is_multiple_of(3);
+    let (epochs, calls) = if in_memory {
+        let some = |rng: &mut Rng| match rng.below(4) {
+            0 => Crash::Kill,
+            1 => Crash::PowerCut,
+            2 => Crash::TornPowerCut,
+            _ => Crash::None,
+        };
+        ((0..6).map(|_| some(&mut rng)).collect(), 4_000)
+    } else {
+        (vec![Crash::None; 2], 25_000)
+    };
+    let place = if in_memory {
+        Place::memory()
+    } else {
+        Place::Directory(arguments.dir.join(format!("round-{number}")))
+    };
+    let round = Round {
+        set,
+        epochs,
+        clients: arguments.threads,
+        calls,
+        seed: rng.number(),
+        wrong: arguments.wrong,
+        loose: arguments.loose,
+    };
+    (round, place)
+}
+
+fn run(arguments: &Arguments, report: &mut Report) -> Result<(), String> {
+    std::fs::create_dir_all(&arguments.dir).map_err(|error| error.to_string())?;
+    let start = Instant::now();
+    let mut total = Found::default();
+    let mut rounds = 0;
+    for number in arguments.round.unwrap_or(0).. {
+        let (round, place) = round(arguments, number);
+        let name = round.set.name;
+        let again = format!(
+            "cargo xtask histories --seed {} --threads {} --round {number}",
+            arguments.seed, arguments.threads
+        );
+        let found = round
+            .registers(place)
+            .map_err(|message| format!("round {number} ({name}): {message}\nagain: {again}"))?;
+        rounds += 1;
+        if arguments.verbose {
+            println!(
+                "round {number}: {name}: {} calls, {} crashes, {} operations checked; {:.1} s",
+                found.calls,
+                found.crashes,
+                found.checked.operations,
+                start.elapsed().as_secs_f64()
+            );
+        }
+        total.checked.histories += found.checked.histories;
+        total.checked.operations += found.checked.operations;
+        total.calls += found.calls;
+        total.commits += found.commits;
+        total.conflicts += found.conflicts;
+        total.crashes += found.crashes;
+        if let Some(wrong) = found.wrong.first() {
+            let count = found.wrong.len();
+            return Err(format!(
+                "round {number} ({name}), after {} operations: {count} registers are not linearizable; one of them:\n{wrong}again: {again}",
+                total.checked.operations
+            ));
+        }
+        std::fs::remove_dir_all(arguments.dir.join(format!("round-{number}"))).ok();
+        let enough = total.checked.operations >= arguments.operations
+            && start.elapsed().as_secs() >= arguments.seconds;
+        if enough || arguments.round.is_some() {
+            break;
+        }
+    }
+    report.seconds = start.elapsed().as_secs_f64();
+    report.count("rounds", rounds);
+    report.count("histories", total.checked.histories);
+    report.count("operations checked", total.checked.operations);
+    report.count("calls", total.calls);
+    report.count("transactions committed", total.commits);
+    report.count("transactions refused", total.conflicts);
+    report.count("crashes survived", total.crashes);
+    println!(
+        "histories: {} histories of {} operations ({} calls of {} threads) are linearizable, across {} crashes; {} transactions committed, {} refused; {rounds} rounds in {:.0} s",
+        total.checked.histories,
+        total.checked.operations,
+        total.calls,
+        arguments.threads,
+        total.crashes,
+        total.commits,
+        total.conflicts,
+        report.seconds,
+    );
+    Ok(())
+}
+
+fn remove(dir: &Path) {
+    std::fs::remove_dir_all(dir).ok();
+}
+
+fn main() -> ExitCode {
+    let arguments = match parse() {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(message) => {
+            eprintln!("glint-histories: {message}");
+            return ExitCode::FAILURE;
+        }
+    };
+    println!(
+        "histories: {} threads, seed {}",
+        arguments.threads, arguments.seed
+    );
+    let mut report = Report::new(
+        "histories",
+        format!("cargo xtask histories --seed {}", arguments.seed),
+    );
+    report.threads = u32::from(arguments.threads);
+    let outcome = run(&arguments, &mut report);
+    if let Err(message) = &outcome {
+        report.failures.push(message.clone());
+    }
+    let saved = report.save_where_asked();
+    remove(&arguments.dir);
+    match outcome.and(saved) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("glint-histories: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

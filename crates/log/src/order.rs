@@ -35,14 +35,14 @@ impl Log {
         if self.survives_kill {
             self.completed.load(Ordering::Acquire)
         } else {
-            self.written.load(Ordering::Acquire)
+            self.written.load(Ordering::SeqCst)
         }
     }
 
     /// Every frame that ends at or before this stream position survives power loss.
     #[must_use]
     pub fn durable_position(&self) -> u64 {
-        self.durable.load(Ordering::Acquire)
+        self.durable.load(Ordering::SeqCst)
     }
 
     /// [`write_out`](Self::write_out) of everything completed until now.

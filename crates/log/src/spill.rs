@@ -130,7 +130,8 @@ impl Log {
             );
             self.spill_some(&mut state, true)?;
         }
-        self.written.fetch_max(state.written, Ordering::AcqRel);
+        // SeqCst, as `durable`.
+        self.written.fetch_max(state.written, Ordering::SeqCst);
         Ok(())
     }
 

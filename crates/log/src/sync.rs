@@ -75,7 +75,8 @@ impl Log {
             }
             synced.map_err(|error| self.poison(error.context("sync the log")))?;
         }
-        self.durable.fetch_max(target, Ordering::AcqRel);
+        // SeqCst, as `durable_position`: who moves it and looks for commits to show, and who shows commits and looks at it, do not both miss each other.
+        self.durable.fetch_max(target, Ordering::SeqCst);
         Ok(())
     }
 

@@ -10,19 +10,57 @@ use loom as model;
 #[cfg(shuttle)]
 use shuttle as model;
 
-pub use model::{hint, sync::atomic, thread, thread_local};
+pub use model::{hint, thread, thread_local};
+#[cfg(shuttle)]
+pub use shuttle::sync::atomic;
+
+#[cfg(loom)]
+pub mod atomic;
 
 use model::sync as inner;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+/// Tries every execution of a model (those with at most `preemptions`, where given), and says how many there were. One model at a time: see [`atomic`].
+#[cfg(loom)]
+pub fn explore(name: &str, preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let executions = Arc::new(AtomicU64::new(0));
+    let model = Arc::new(model);
+    for fences_behind_stores in [true, false] {
+        atomic::fences_behind_stores(fences_behind_stores);
+        let (model, executions) = (Arc::clone(&model), Arc::clone(&executions));
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = preemptions;
+        builder.max_branches = 100_000;
+        builder.check(move || {
+            executions.fetch_add(1, Ordering::Relaxed);
+            model();
+        });
+    }
+    let bound = preemptions.map_or("all".to_owned(), |most| {
+        format!("at most {most} preemptions")
+    });
+    let count = executions.load(Ordering::Relaxed);
+    #[expect(clippy::print_stdout, reason = "`cargo xtask models` reads it")]
+    {
+        println!("loom: {name}: {count} executions ({bound})");
+    }
+}
+
 /// As `parking_lot::Mutex`.
 #[derive(Default)]
-pub struct Mutex<T: ?Sized>(inner::Mutex<T>);
+pub struct Mutex<T>(inner::Mutex<T>);
 
 /// As `parking_lot::MutexGuard`.
-pub struct MutexGuard<'a, T: ?Sized> {
+pub struct MutexGuard<'a, T> {
+    #[cfg_attr(
+        loom,
+        expect(dead_code, reason = "shuttle's waits with a limit need it")
+    )]
     lock: &'a inner::Mutex<T>,
     /// `None` only inside a wait.
     held: Option<inner::MutexGuard<'a, T>>,
@@ -40,7 +78,7 @@ impl<T> Mutex<T> {
     }
 }
 
-impl<T: ?Sized> Mutex<T> {
+impl<T> Mutex<T> {
     /// As the original.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard {
@@ -64,13 +102,13 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-impl<T: ?Sized> std::fmt::Debug for Mutex<T> {
+impl<T> std::fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Mutex")
     }
 }
 
-impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+impl<T> Deref for MutexGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
         match &self.held {
@@ -80,7 +118,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     }
 }
 
-impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+impl<T> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         match &mut self.held {
             Some(guard) => guard,
@@ -100,7 +138,7 @@ impl Condvar {
     }
 
     /// As the original.
-    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         guard.held = guard
             .held
             .take()
@@ -109,13 +147,13 @@ impl Condvar {
 
     /// As the original; see the head of this file for the time limit.
     #[cfg(loom)]
-    pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, _time: Duration) {
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _time: Duration) {
         self.wait(guard);
     }
 
     /// As the original; see the head of this file for the time limit.
     #[cfg(shuttle)]
-    pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, _time: Duration) {
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _time: Duration) {
         guard.held = None;
         thread::yield_now();
         guard.held = Some(guard.lock.lock().unwrap_or_else(PoisonError::into_inner));
@@ -134,7 +172,7 @@ impl Condvar {
 
 /// As `parking_lot::RwLock`.
 #[derive(Default)]
-pub struct RwLock<T: ?Sized>(inner::RwLock<T>);
+pub struct RwLock<T>(inner::RwLock<T>);
 
 impl<T> RwLock<T> {
     /// As the original.
@@ -143,7 +181,7 @@ impl<T> RwLock<T> {
     }
 }
 
-impl<T: ?Sized> RwLock<T> {
+impl<T> RwLock<T> {
     /// As the original.
     pub fn read(&self) -> inner::RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)

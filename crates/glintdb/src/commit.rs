@@ -412,9 +412,8 @@ impl Engine {
     fn wait_for_memtable(&self) -> Result<()> {
         let _timed = self.waits.start(Wait::MemtableFull);
         self.schedule();
-        if self.options.background_threads == 0 {
-            self.run_inline();
-        } else {
+        // Nothing to run here: background threads do it, or another caller.
+        if !self.run_inline() {
             self.jobs.wait_finished(Duration::from_millis(2));
         }
         self.check_background()
@@ -450,10 +449,11 @@ impl Engine {
             while self.throttle.stopped() {
                 if self.options.background_threads == 0 {
                     self.schedule();
-                    self.run_inline();
+                }
+                if self.run_inline() {
                     self.update_throttle();
                 } else {
-                    self.throttle.wait(Duration::from_millis(5));
+                    self.throttle.wait_while_stopped(Duration::from_millis(5));
                 }
                 self.check_background()?;
             }

@@ -7,7 +7,7 @@
 
 use crate::commit::Sequencer;
 use crate::flush::{CompactionJob, FlushJob, SpillJob};
-use crate::jobs::JobQueue;
+use crate::jobs::{Host, JobQueue};
 use crate::manifest::{Item, Manifest};
 use crate::options::{KeyspaceOptions, Options};
 use crate::pipeline::Pipeline;
@@ -132,6 +132,19 @@ impl IndexFactory {
     }
 }
 
+impl Host for Engine {
+    fn after_job(&self) {
+        self.update_memory();
+        self.schedule();
+        self.throttle.wake();
+    }
+
+    fn after_failed_job(&self) {
+        self.update_memory();
+        self.throttle.wake();
+    }
+}
+
 impl Engine {
     pub(crate) fn index_factory(&self) -> IndexFactory {
         IndexFactory {
@@ -249,24 +262,15 @@ impl Engine {
         }
     }
 
-    /// After every job that ended.
-    pub(crate) fn after_job(&self) {
-        self.update_memory();
-        self.schedule();
-        self.throttle.wake();
-    }
-
-    /// After a job that failed, or was cut off by closing.
-    pub(crate) fn after_failed_job(&self) {
-        self.update_memory();
-        self.throttle.wake();
-    }
-
     /// With no background threads, callers run what is queued, in order.
-    pub(crate) fn run_inline(&self) {
-        if self.options.background_threads == 0 {
-            while self.jobs.help(self, JobPriority::Background) {}
+    /// `false`: there was nothing to run here.
+    pub(crate) fn run_inline(&self) -> bool {
+        let mut ran = false;
+        while self.options.background_threads == 0 && self.jobs.help(self, JobPriority::Background)
+        {
+            ran = true;
         }
+        ran
     }
 
     /// Waits a little for running jobs, or runs one.

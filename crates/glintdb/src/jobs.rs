@@ -22,20 +22,27 @@ pub(crate) enum Progress {
     Done,
 }
 
+/// What jobs work on, and what is to be done after them: the engine, and less in models.
+pub(crate) trait Host {
+    /// After every job that ended.
+    fn after_job(&self);
+    /// After a job that failed, or was cut off by closing.
+    fn after_failed_job(&self);
+}
+
 /// A job in resumable steps.
-pub(crate) trait Job: Send {
+pub(crate) trait Job<H: Host = Engine>: Send {
     /// Does a bounded piece of work.
-    fn step(&mut self, engine: &Engine) -> Result<Progress>;
+    fn step(&mut self, engine: &H) -> Result<Progress>;
     fn name(&self) -> String;
     fn priority(&self) -> JobPriority;
     /// The job failed or the database closes; gives back what the job holds of the engine.
-    fn abandon(self: Box<Self>, engine: &Engine, error: Option<&crate::Error>);
+    fn abandon(self: Box<Self>, engine: &H, error: Option<&crate::Error>);
 }
 
-#[derive(Default)]
-struct State {
+struct State<H: Host> {
     /// Ordered by priority, then by age.
-    waiting: BTreeMap<(JobPriority, u64), Box<dyn Job>>,
+    waiting: BTreeMap<(JobPriority, u64), Box<dyn Job<H>>>,
     running: usize,
     next: u64,
     stopped: bool,
@@ -43,7 +50,7 @@ struct State {
     order: Option<u64>,
 }
 
-impl State {
+impl<H: Host> State<H> {
     /// The job to be taken next, of those of at least `floor` urgency.
     fn pick(&mut self, floor: JobPriority) -> Option<(JobPriority, u64)> {
         let mut urgent = (self.waiting.keys()).take_while(|key| Reverse(key.0) >= Reverse(floor));
@@ -60,24 +67,39 @@ impl State {
     }
 }
 
-#[derive(Default)]
-pub(crate) struct JobQueue {
-    state: Mutex<State>,
+pub(crate) struct JobQueue<H: Host = Engine> {
+    state: Mutex<State<H>>,
     work: Condvar,
     /// Signalled after every finished job.
     finished: Condvar,
 }
 
-impl JobQueue {
+impl<H: Host> Default for JobQueue<H> {
+    fn default() -> Self {
+        JobQueue {
+            state: Mutex::new(State {
+                waiting: BTreeMap::new(),
+                running: 0,
+                next: 0,
+                stopped: false,
+                order: None,
+            }),
+            work: Condvar::new(),
+            finished: Condvar::new(),
+        }
+    }
+}
+
+impl<H: Host> JobQueue<H> {
     /// An empty queue; with a seed, jobs are taken in an order that it decides.
-    pub(crate) fn new(order: Option<u64>) -> JobQueue {
+    pub(crate) fn new(order: Option<u64>) -> Self {
         let queue = JobQueue::default();
         queue.state.lock().order = order;
         queue
     }
 
     /// Queues a job. After `stop` it is abandoned at once.
-    pub(crate) fn push(&self, engine: &Engine, job: Box<dyn Job>) {
+    pub(crate) fn push(&self, engine: &H, job: Box<dyn Job<H>>) {
         let mut state = self.state.lock();
         if state.stopped {
             drop(state);
@@ -92,7 +114,7 @@ impl JobQueue {
     }
 
     /// Runs one step of the most urgent job of at least `floor` urgency on this thread; `false`: there was none.
-    pub(crate) fn help(&self, engine: &Engine, floor: JobPriority) -> bool {
+    pub(crate) fn help(&self, engine: &H, floor: JobPriority) -> bool {
         let mut state = self.state.lock();
         let Some(job) = state.pick(floor).and_then(|key| state.waiting.remove(&key)) else {
             return false;
@@ -103,7 +125,7 @@ impl JobQueue {
         true
     }
 
-    fn run(&self, engine: &Engine, mut job: Box<dyn Job>) {
+    fn run(&self, engine: &H, mut job: Box<dyn Job<H>>) {
         let progress = job.step(engine);
         let mut state = self.state.lock();
         state.running -= 1;
@@ -114,6 +136,8 @@ impl JobQueue {
                 let age = state.next;
                 state.next += 1;
                 state.waiting.insert((job.priority(), age), job);
+                // The thread that took this step may only have helped and never come back: a background thread that found nothing meanwhile must look again.
+                self.work.notify_one();
                 None
             }
             Ok(Progress::More) => Some((job, None)),
@@ -136,7 +160,7 @@ impl JobQueue {
     }
 
     /// A background thread's loop: until `stop`.
-    pub(crate) fn work(&self, engine: &Engine) {
+    pub(crate) fn work(&self, engine: &H) {
         loop {
             let mut state = self.state.lock();
             let job = loop {
@@ -177,7 +201,7 @@ impl JobQueue {
     }
 
     /// Takes no more steps; waiting jobs are abandoned, running ones after their step.
-    pub(crate) fn stop(&self, engine: &Engine) {
+    pub(crate) fn stop(&self, engine: &H) {
         let waiting = {
             let mut state = self.state.lock();
             state.stopped = true;
@@ -190,3 +214,6 @@ impl JobQueue {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod models;

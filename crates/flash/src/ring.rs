@@ -180,6 +180,63 @@ impl Ring for HeapRing {
     }
 }
 
+#[cfg(all(test, loom))]
+mod models {
+    //! The words under loom, with the rule by which the log reads them: a reader believes what it copied only if the place was not given to others meanwhile
+    //! (`Log::copy` and `Log::read_ring` in `crates/log`, whose two fences and whose `reclaimed` stand here as they do there).
+
+    use super::*;
+    use glintdb_core::sync::atomic::fence;
+    use glintdb_core::sync::{explore, thread};
+    use std::sync::Arc;
+
+    struct Place {
+        words: Words,
+        _memory: Box<[AtomicU64]>,
+        reclaimed: AtomicU64,
+    }
+
+    fn place() -> Arc<Place> {
+        let memory: Box<[AtomicU64]> = (0..2).map(|_| AtomicU64::new(7)).collect();
+        Arc::new(Place {
+            words: Words {
+                pointer: NonNull::from(&memory[0]),
+                count: memory.len(),
+            },
+            _memory: memory,
+            reclaimed: AtomicU64::new(0),
+        })
+    }
+
+    #[test]
+    fn what_a_reader_believes_is_not_mixed() {
+        explore("ring: read beside reuse", None, || {
+            let place = place();
+            let writer = {
+                let place = Arc::clone(&place);
+                thread::spawn(move || {
+                    // The spill gives the place back; the next commit that gets it overwrites it.
+                    place.reclaimed.fetch_max(16, Ordering::AcqRel);
+                    let reserved = place.reclaimed.load(Ordering::Acquire);
+                    assert_eq!(reserved, 16);
+                    fence(Ordering::Release);
+                    place.words.write(0, &[9; 16]);
+                })
+            };
+            let mut out = [0; 16];
+            place.words.read(0, &mut out);
+            fence(Ordering::Acquire);
+            if place.reclaimed.load(Ordering::Acquire) == 0 {
+                let mut old = [0; 16];
+                old[..8].copy_from_slice(&7_u64.to_ne_bytes());
+                old[8..].copy_from_slice(&7_u64.to_ne_bytes());
+                assert_eq!(out, old, "a value of before the reuse");
+            }
+            writer.join().unwrap();
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

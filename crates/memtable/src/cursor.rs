@@ -14,6 +14,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use glintdb_core::sync::hint;
 use glintdb_core::{Direction, EntryRef, SeqNum};
 
 use crate::memtable::{Memtable, Seen, Target};
@@ -256,6 +257,7 @@ impl MemCursor {
             {
                 break self.next;
             }
+            hint::spin_loop();
         };
         let (mut from, mut to) = self.clip();
         if let Next::Start { seek: true } = started {
@@ -350,8 +352,8 @@ pub(crate) fn latest_seqno_in(
             }
             (None, Bound::Unbounded) => memtable.try_descend(Target::First),
         };
-        let Some(leaf) = found else { continue };
-        if !copy.read(leaf, Some(newest)) {
+        if found.is_none_or(|leaf| !copy.read(leaf, Some(newest))) {
+            hint::spin_loop();
             continue;
         }
         let (from, to) = (copy.before(&lower), copy.up_to(&upper));

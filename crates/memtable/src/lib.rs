@@ -39,6 +39,8 @@ mod arena;
 mod chunk;
 mod cursor;
 mod memtable;
+#[cfg(all(test, loom))]
+mod models;
 mod node;
 mod prefix;
 mod record;

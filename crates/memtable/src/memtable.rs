@@ -139,15 +139,13 @@ impl Memtable {
 
     fn newest(&self, key: &[u8]) -> Option<Record> {
         loop {
-            let Some(leaf) = self.try_descend(Target::Holding(key)) else {
-                continue;
-            };
-            let Some(position) = leaf.node.search(key) else {
-                continue;
-            };
-            if leaf.node.validate(leaf.version) {
+            if let Some(leaf) = self.try_descend(Target::Holding(key))
+                && let Some(position) = leaf.node.search(key)
+                && leaf.node.validate(leaf.version)
+            {
                 return position.found;
             }
+            hint::spin_loop();
         }
     }
 

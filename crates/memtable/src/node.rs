@@ -35,7 +35,7 @@ use glintdb_core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ord
 use glintdb_core::sync::{hint, thread};
 
 /// Slots of a node. Measured: see docs/decisions/002-memtable.md.
-pub(crate) const SLOTS: usize = if cfg!(any(miri, feature = "small-nodes")) {
+pub(crate) const SLOTS: usize = if cfg!(any(miri, loom, feature = "small-nodes")) {
     4
 } else {
     64
@@ -65,6 +65,27 @@ struct InnerNode {
     children: [AtomicPtr<Node>; SLOTS + 1],
 }
 
+#[cfg(loom)]
+impl Node {
+    fn modelled(level: u32) -> Self {
+        Node {
+            version: AtomicU64::new(0),
+            count: AtomicU32::new(0),
+            skip: AtomicU32::new(0),
+            reference: AtomicPtr::default(),
+            low: AtomicPtr::default(),
+            high: AtomicPtr::default(),
+            right: AtomicPtr::default(),
+            max_seqno: AtomicU64::new(0),
+            level,
+            last_index: AtomicU16::new(0),
+            ascending_run: AtomicU16::new(0),
+            prefixes: std::array::from_fn(|_| AtomicU64::new(0)),
+            records: std::array::from_fn(|_| AtomicPtr::default()),
+        }
+    }
+}
+
 /// Where a key is or belongs.
 pub(crate) struct Position {
     /// The number of keys in the node that are smaller.
@@ -87,10 +108,22 @@ impl NodeRef {
         let at = arena.allocate_node(bytes);
         // SAFETY: `bytes` fresh, cache-line-aligned bytes belong to us alone. All-zero bytes are a valid `Node` and `InnerNode`: atomics
         // of zero and null. The cast keeps the provenance of the whole allocation, so the children stay reachable.
+        #[cfg(not(loom))]
         unsafe {
             at.as_ptr().write_bytes(0, bytes);
             let node = at.cast::<Node>();
             (&raw mut (*node.as_ptr()).level).write(level);
+            Self(node)
+        }
+        // SAFETY: as above, but loom's atomics have to be made one by one.
+        #[cfg(loom)]
+        unsafe {
+            let node = at.cast::<Node>();
+            node.write(Node::modelled(level));
+            if level > 0 {
+                (&raw mut (*at.cast::<InnerNode>().as_ptr()).children)
+                    .write(std::array::from_fn(|_| AtomicPtr::default()));
+            }
             Self(node)
         }
     }

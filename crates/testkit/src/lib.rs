@@ -12,6 +12,7 @@
 //! - [`sim`]: deterministic simulation: every crash, every error; the program `glint-sim` runs it.
 //! - [`ledger`]: what a crash may leave, for whoever looks on.
 //! - [`histories`]: what real threads did and when, checked; the program `glint-histories` runs it.
+//! - `schedules`: the engine under shuttle, in a build with `--cfg shuttle`; the program `glint-shuttle` runs it.
 //! - [`kill`]: processes that write and are killed; the program `glint-kill` runs it.
 //! - [`attack`]: the server under attack, and honest clients in between; the program `glint-attack` runs it.
 //!
@@ -35,6 +36,8 @@ pub mod place;
 pub mod report;
 pub mod rng;
 pub mod runner;
+#[cfg(shuttle)]
+pub mod schedules;
 pub mod seeded;
 pub mod sim;
 

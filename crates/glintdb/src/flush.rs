@@ -190,7 +190,8 @@ impl Engine {
             committed => committed,
         };
         if let Err(error) = committed {
-            let sure = error.kind() == ErrorKind::NoSpace;
+            // A manifest that still takes edits has not begun to write this one, or has taken it back.
+            let sure = manifest.check().is_ok();
             if sure
                 || glintdb_core::seeded::bug("glintdb: the files of an edit in doubt are removed")
             {

@@ -77,12 +77,13 @@ impl State {
                 self.numbers_reserved = self.numbers_reserved.max(*up_to)
             }
             Item::KeyspaceCreated { id, name, options } => {
+                let next = next_keyspace(*id)?;
                 if id.0 < self.keyspace_next.0
                     || self.keyspaces.values().any(|record| record.name == *name)
                 {
                     return Err(format!("keyspace {} {name:?} is created twice", id.0));
                 }
-                self.keyspace_next = KeyspaceId(id.0 + 1);
+                self.keyspace_next = next;
                 self.keyspaces.insert(
                     *id,
                     KeyspaceRecord {
@@ -92,9 +93,8 @@ impl State {
                 );
             }
             Item::KeyspaceDropped { id, seqno } => {
-                if id.0 >= self.keyspace_next.0 {
-                    self.keyspace_next = KeyspaceId(id.0 + 1);
-                }
+                let next = next_keyspace(*id)?;
+                self.keyspace_next = KeyspaceId(next.0.max(self.keyspace_next.0));
                 self.keyspaces.remove(id);
                 self.dropped.insert(*id, *seqno);
                 self.liveness.retain(|_, by_keyspace| {
@@ -132,12 +132,16 @@ impl State {
     ) -> Result<(), String> {
         let by_keyspace = self.liveness.entry(segment).or_default();
         let live = by_keyspace.entry(keyspace).or_default();
-        *live = live.checked_add_signed(bytes).ok_or_else(|| {
-            format!(
-                "keyspace {} has {live} live bytes in segment {segment}, and {bytes} are added",
-                keyspace.0
-            )
-        })?;
+        // A sum must fit the field that holds it when the state is written whole.
+        let sum = live.checked_add_signed(bytes);
+        *live = sum
+            .filter(|sum| i64::try_from(*sum).is_ok())
+            .ok_or_else(|| {
+                format!(
+                    "keyspace {} has {live} live bytes in segment {segment}, and {bytes} are added",
+                    keyspace.0
+                )
+            })?;
         if *live == 0 {
             by_keyspace.remove(&keyspace);
             if by_keyspace.is_empty() {
@@ -149,9 +153,11 @@ impl State {
 
     /// Live value bytes of a segment.
     pub(crate) fn live_bytes(&self, segment: SegmentId) -> u64 {
-        self.liveness
-            .get(&segment)
-            .map_or(0, |by_keyspace| by_keyspace.values().sum())
+        self.liveness.get(&segment).map_or(0, |by_keyspace| {
+            by_keyspace
+                .values()
+                .fold(0, |sum: u64, live| sum.saturating_add(*live))
+        })
     }
 
     /// The state as items, without the index edits.
@@ -190,6 +196,12 @@ impl State {
         }
         items
     }
+}
+
+/// The id behind `id`, for the next keyspace.
+fn next_keyspace(id: KeyspaceId) -> Result<KeyspaceId, String> {
+    let next = id.0.checked_add(1).map(KeyspaceId);
+    next.ok_or_else(|| format!("keyspace {} has an id that leaves none for the next", id.0))
 }
 
 /// What was read from the manifest at open.

@@ -16,7 +16,7 @@ use crate::range::{KeyRange, before_end};
 use crate::table::Purpose;
 use crate::tombstones::{TombstoneSet, TombstoneWalk};
 use bytes::Bytes;
-use glintdb_core::{Direction, EntryRef, Error, ErrorKind, Result, SeqNum};
+use glintdb_core::{Direction, EntryRef, Result, SeqNum};
 use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -171,7 +171,10 @@ impl Merging {
             Ordering::Greater
         };
         if order == Ordering::Less {
-            return Err(disordered(key));
+            let key = key.escape_ascii();
+            // What the cursors hand out was checksummed, but not compared.
+            let what = format!("an input of a compaction gives its keys in disorder at {key}");
+            return Err(cursor.corrupt(what));
         }
         let shadowed = order == Ordering::Equal;
         let hidden =
@@ -258,18 +261,6 @@ impl Merging {
         let block = KeyRange::inclusive(first, last);
         self.hiding.meeting(&block).is_empty()
     }
-}
-
-/// A table gave its keys in disorder: what the cursors hand out was checksummed, but not compared.
-#[cold]
-fn disordered(key: &[u8]) -> Error {
-    Error::new(
-        ErrorKind::Corruption,
-        format!(
-            "an input of a compaction gives its keys in disorder at {}",
-            key.escape_ascii()
-        ),
-    )
 }
 
 /// The tables beneath the level that is written, walked beside ascending keys.

@@ -9,7 +9,7 @@
 
 use super::format::{BLOCK_HEADER_BYTES, RESTART_BYTES};
 use bytes::Bytes;
-use glintdb_core::{EntryRef, EntryValue, SeqNum, ValuePointer};
+use glintdb_core::{EntryRef, EntryValue, Error, FileId, SeqNum, ValuePointer};
 use std::cmp::Ordering;
 
 /// Where a key block lies in its table.
@@ -33,11 +33,18 @@ pub struct Block {
 /// A verified key block with the bytes it is stored as, for whole-block moves.
 #[derive(Clone, Debug)]
 pub struct StoredBlock {
+    pub(super) file: FileId,
     pub(super) stored: Bytes,
     pub(super) block: Block,
 }
 
 impl StoredBlock {
+    /// Corruption of this block.
+    #[cold]
+    pub(super) fn corrupt(&self, what: impl Into<String>) -> Error {
+        Error::corruption(self.file, self.block.handle.offset, what)
+    }
+
     /// The block.
     #[must_use]
     pub fn block(&self) -> &Block {

@@ -91,7 +91,11 @@ pub(super) fn open(
     let image = image.unwrap_or_else(|| stored.clone());
     let block = Block::new(image, handle)
         .map_err(|_| corrupt("key block's arrays do not fit it".into()))?;
-    Ok(StoredBlock { stored, block })
+    Ok(StoredBlock {
+        file,
+        stored,
+        block,
+    })
 }
 
 enum Expand {

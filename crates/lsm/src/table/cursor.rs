@@ -120,6 +120,15 @@ impl TableCursor {
         }
     }
 
+    /// Corruption of the block it is in.
+    #[cold]
+    pub(crate) fn corrupt(&self, what: String) -> Error {
+        match &self.stored {
+            Some(stored) => stored.corrupt(what),
+            None => Error::corruption(self.table.meta().id, 0, what),
+        }
+    }
+
     /// Goes to the next entry (the first one at the first call); `false` at the end.
     ///
     /// # Errors
@@ -519,6 +528,7 @@ impl TableCursor {
             let stored = chunk.slice_ref(stored);
             let accepted = match self.purpose {
                 Purpose::Read => StoredBlock {
+                    file: self.table.meta().id,
                     block: self.table.accept_block(handle, stored)?,
                     stored: Bytes::new(),
                 },

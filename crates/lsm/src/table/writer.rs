@@ -19,9 +19,7 @@ use super::tombstones;
 use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX, successor};
-use glintdb_core::{
-    Direction, EntryRef, Error, ErrorKind, FileId, FileKind, RangeTombstone, Result, SeqNum,
-};
+use glintdb_core::{Direction, EntryRef, Error, FileId, FileKind, RangeTombstone, Result, SeqNum};
 use glintdb_flash::{CreateOptions, Stream};
 use std::sync::Arc;
 
@@ -167,12 +165,7 @@ impl TableWriter {
     /// # Panics
     /// Where the block's first key is not greater than every key before.
     pub fn add_block(&mut self, stored: &StoredBlock) -> Result<bool> {
-        let malformed = |_| {
-            Error::new(
-                ErrorKind::Corruption,
-                "a key block to be moved does not parse",
-            )
-        };
+        let malformed = |_| stored.corrupt("a key block to be moved does not parse");
         let block = stored.block();
         let view = block.view().map_err(malformed)?;
         let half = self.config.block_bytes / 2;
@@ -192,10 +185,7 @@ impl TableWriter {
         while iter.step().map_err(malformed)? {
             let (key, seqno) = (iter.key(), iter.seqno());
             if !iter.on_first() && key <= last.as_slice() {
-                return Err(Error::new(
-                    ErrorKind::Corruption,
-                    "keys of a key block to be moved do not ascend",
-                ));
+                return Err(stored.corrupt("keys of a key block to be moved do not ascend"));
             }
             last.clear();
             last.extend_from_slice(key);

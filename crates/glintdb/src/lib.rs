@@ -33,6 +33,8 @@ mod commit;
 mod db;
 mod engine;
 mod flush;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod inspect;
 mod iter;
 mod jobs;

@@ -39,6 +39,15 @@ mod tombstones;
 mod verify;
 mod view;
 
+/// An edit decoded and encoded again. For fuzz targets, and no part of the API.
+///
+/// # Errors
+/// As the index gives them when it is opened.
+#[doc(hidden)]
+pub fn edit_again(bytes: &[u8]) -> glintdb_core::Result<Vec<u8>> {
+    edit::Edit::decode(bytes).map(|edit| edit.encode())
+}
+
 pub use common::LsmEnv;
 pub use index::Lsm;
 pub use options::LsmOptions;

@@ -21,6 +21,8 @@
 
 mod command;
 mod config;
+#[doc(hidden)]
+pub mod fuzzing;
 mod glob;
 mod net;
 mod pace;

@@ -3,7 +3,7 @@
 use super::Text;
 
 /// Crates from the bottom up; a crate may depend only on those of a lower layer.
-const LAYERS: [&[&str]; 7] = [
+const LAYERS: [&[&str]; 8] = [
     &["glintdb-core", "glintdb-faultdisk"],
     &["glintdb-flash"],
     &[
@@ -14,8 +14,9 @@ const LAYERS: [&[&str]; 7] = [
         "glintdb-kvssd",
     ],
     &["glintdb"],
-    &["glintdb-server", "glintdb-bench", "glintdb-testkit"],
+    &["glintdb-server", "glintdb-bench"],
     &["glintdb-cli"],
+    &["glintdb-testkit"],
     &["xtask"],
 ];
 

@@ -42,11 +42,28 @@ const METER: Meter = Meter {
 const CASE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// What is being run since when, for the watching thread.
-static RUNNING: Mutex<Option<(Instant, String)>> = Mutex::new(None);
+static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 
-fn running(what: Option<String>) {
+struct Running {
+    since: Instant,
+    target: &'static str,
+    what: String,
+    data: Vec<u8>,
+}
+
+fn running(now: Option<Running>) {
     if let Ok(mut running) = RUNNING.lock() {
-        *running = what.map(|what| (Instant::now(), what));
+        *running = now;
+    }
+}
+
+/// Keeps an input that did harm; where, as a sentence.
+fn keep(target: &str, data: &[u8]) -> String {
+    let dir = fuzz_dir().join("artifacts").join(target);
+    let file = dir.join(format!("{:08x}", glintdb_core::checksum::crc32c(data)));
+    match std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(&file, data)) {
+        Ok(()) => format!("the input is kept in {}", file.display()),
+        Err(error) => format!("the input could not be kept: {error}"),
     }
 }
 
@@ -54,10 +71,11 @@ fn watch() {
     loop {
         std::thread::sleep(Duration::from_millis(500));
         let Ok(running) = RUNNING.lock() else { return };
-        if let Some((since, what)) = running.as_ref()
-            && since.elapsed() > CASE_TIME_MAX
+        if let Some(running) = running.as_ref()
+            && running.since.elapsed() > CASE_TIME_MAX
         {
-            eprintln!("glint-fuzz: a case takes longer than {CASE_TIME_MAX:?}: {what}");
+            let (what, kept) = (&running.what, keep(running.target, &running.data));
+            eprintln!("glint-fuzz: a case takes longer than {CASE_TIME_MAX:?}: {what}\n({kept})");
             std::process::exit(1);
         }
     }
@@ -120,7 +138,12 @@ fn parse() -> Result<Option<Arguments>, String> {
 
 /// Runs one input; what was wrong, as a sentence.
 fn check(target: &Target, what: &str, data: &[u8]) -> Result<(), String> {
-    running(Some(what.to_string()));
+    running(Some(Running {
+        since: Instant::now(),
+        target: target.name,
+        what: what.to_string(),
+        data: data.to_vec(),
+    }));
     let outcome = catch_unwind(AssertUnwindSafe(|| target.check(data, METER)));
     running(None);
     outcome.map_err(|panic| {
@@ -145,18 +168,8 @@ fn campaign(target: &Target, arguments: &Arguments) -> Result<u64, String> {
             number,
         };
         let data = inputs.case(target, case);
-        check(target, &again(number), &data).map_err(|message| {
-            let file = fuzz_dir()
-                .join("artifacts")
-                .join(target.name)
-                .join(format!("builtin-{}-{number}", arguments.seed));
-            let kept = std::fs::create_dir_all(file.parent().unwrap_or(&file))
-                .and_then(|()| std::fs::write(&file, &data));
-            match kept {
-                Ok(()) => format!("{message}\n(the input is kept in {})", file.display()),
-                Err(error) => format!("{message}\n(the input could not be kept: {error})"),
-            }
-        })
+        check(target, &again(number), &data)
+            .map_err(|message| format!("{message}\n({})", keep(target.name, &data)))
     };
     if let Some(number) = arguments.case {
         return run(number).map(|()| 1);

@@ -9,13 +9,23 @@
 //! Thread safety: targets may run in parallel; what is measured by a [`Meter`] is the whole process.
 
 pub mod campaign;
+mod codec;
+mod database;
+mod golden;
+mod import;
 mod input;
 mod log_frame;
 mod log_image;
 mod log_model;
 mod log_recovery;
 mod log_segment;
+mod manifest;
 mod mutate;
+mod operations;
+mod resp_request;
+mod resp_session;
+mod table;
+mod table_image;
 
 /// A function to be fuzzed.
 #[derive(Clone, Copy)]
@@ -35,6 +45,13 @@ pub struct Target {
 /// Every target.
 pub const TARGETS: &[Target] = &[
     Target {
+        name: "codec",
+        run: codec::run,
+        seeds: codec::seeds,
+        length_max: 512,
+        memory_base: 64 << 10,
+    },
+    Target {
         name: "log_frame",
         run: log_frame::run,
         seeds: log_frame::seeds,
@@ -46,14 +63,63 @@ pub const TARGETS: &[Target] = &[
         run: log_segment::run,
         seeds: log_image::seeds,
         length_max: 2048,
-        memory_base: 2 << 20,
+        memory_base: 2048 << 10,
     },
     Target {
         name: "log_recovery",
         run: log_recovery::run,
         seeds: log_image::seeds,
         length_max: 2048,
-        memory_base: 8 << 20,
+        memory_base: 8192 << 10,
+    },
+    Target {
+        name: "table",
+        run: table::run,
+        seeds: table_image::seeds,
+        length_max: 2048,
+        memory_base: 16384 << 10,
+    },
+    Target {
+        name: "manifest",
+        run: manifest::run,
+        seeds: manifest::seeds,
+        length_max: 2048,
+        memory_base: 1024 << 10,
+    },
+    Target {
+        name: "database",
+        run: database::run,
+        seeds: database::seeds,
+        length_max: 1024,
+        memory_base: 65536 << 10,
+    },
+    Target {
+        name: "operations",
+        run: operations::run,
+        seeds: operations::seeds,
+        length_max: 2048,
+        memory_base: 131072 << 10,
+    },
+    Target {
+        name: "resp_request",
+        run: resp_request::run,
+        seeds: resp_request::seeds,
+        length_max: 4096,
+        memory_base: 256 << 10,
+    },
+    Target {
+        name: "resp_session",
+        run: resp_session::run,
+        seeds: resp_session::seeds,
+        length_max: 2048,
+        memory_base: 65536 << 10,
+    },
+    Target {
+        name: "import",
+        run: import::run,
+        seeds: import::seeds,
+        length_max: 4096,
+        memory_base: 2048 << 10,
     },
 ];
 

@@ -10,6 +10,7 @@ mod attack;
 mod demo_debian;
 mod fuzz;
 mod histories;
+mod kernel;
 mod kill;
 mod python;
 mod reliability;
@@ -25,12 +26,14 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test, simulation, fuzz targets, histories;
-                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, attack, sim, fuzz, histories, demo
+                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, attack, kernel, sim, fuzz, histories, demo
   tidy                 the house lints alone (file lengths, heads, links, layers, no paths of machines)
   kill [--cycles N] [--seed S] [--dir DIR]
                        the kill test alone, with more cycles: writers are killed with SIGKILL, the database is opened and checked
   attack [--minutes M | --seconds S] [--peers N] [--seed S] [--dir DIR]
                        `glintdb serve` attacked in all ways at once by thousands of peers, while honest clients check what they get
+  kernel [--minutes M] [--fs ext4,ext4-defaults,xfs,btrfs] [--seed S] [--only PART]
+                       real file systems over a faulty disk in user space: power cuts, EIO, full disks, locks and limits (root, loop devices)
   sim [--seed S] [--ops N] [--options NAME] [--minutes M] [--threads T]
                        the engine on a simulated volume, cut at every operation of the volume; one seed, or a campaign of M minutes
   fuzz [--target T] [--seconds S] [--sanitizer none|address] [--list] [--keep] [--builtin …]
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         "test" => test::main(rest),
         "tidy" => tidy::main(),
         "kill" => kill::main(rest),
+        "kernel" => kernel::main(rest),
         "sim" => sim::main(rest),
         "attack" => attack::main(rest),
         "fuzz" => fuzz::main(rest),

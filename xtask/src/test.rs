@@ -5,13 +5,15 @@
 
 use crate::run::{self, Scratch};
 use crate::summary::Counts;
-use crate::{attack, demo_debian, fuzz, histories, kill, python, reliability, sim, tidy};
+use crate::{attack, demo_debian, fuzz, histories, kernel, kill, python, reliability, sim, tidy};
 use std::time::Instant;
 
 /// Kill cycles in `xtask test`; a campaign gives its own number to `xtask kill`.
 const KILL_CYCLES: &str = "500";
 /// How long the server is attacked in `xtask test`.
 const ATTACK_SECONDS: &str = "25";
+/// Seconds of the real kernel in `xtask test`.
+const KERNEL_SECONDS: &str = "60";
 /// Seconds of each fuzz target in `xtask test`.
 const FUZZ_SECONDS: &str = "3";
 /// Simulation in `xtask test`: with two threads more than a million crash points.
@@ -21,7 +23,7 @@ const HISTORY_OPERATIONS: &str = "1000000";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
 
-const STEPS: [&str; 11] = [
+const STEPS: [&str; 12] = [
     "fmt",
     "tidy",
     "clippy",
@@ -29,6 +31,7 @@ const STEPS: [&str; 11] = [
     "python",
     "kill",
     "attack",
+    "kernel",
     "sim",
     "fuzz",
     "histories",
@@ -127,6 +130,7 @@ fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {
         "cargo" => cargo_test(scratch),
         "python" => python::step(scratch),
         "kill" => kill::step(KILL_CYCLES, scratch),
+        "kernel" => kernel::step(KERNEL_SECONDS),
         "sim" => sim::step(SIM_MINUTES),
         "attack" => attack::step(ATTACK_SECONDS, scratch),
         "fuzz" => fuzz::step(FUZZ_SECONDS),

@@ -13,10 +13,11 @@
 //! - [`ledger`]: what a crash may leave, for whoever looks on.
 //! - [`histories`]: what real threads did and when, checked; the program `glint-histories` runs it.
 //! - `schedules`: the engine under shuttle, in a build with `--cfg shuttle`; the program `glint-shuttle` runs it.
+//! - [`kernel`]: power cuts, errors and full disks on real file systems; the program `glint-kernel` runs it.
 //! - [`kill`]: processes that write and are killed; the program `glint-kill` runs it.
 //! - [`attack`]: the server under attack, and honest clients in between; the program `glint-attack` runs it.
 //!
-//! Thread safety: none is needed but in [`kill`], [`histories`], [`ledger`], [`sim`] and [`attack`], which say so themselves.
+//! Thread safety: none is needed but in [`kernel`], [`kill`], [`histories`], [`ledger`], [`sim`] and [`attack`], which say so themselves.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -27,6 +28,7 @@
 pub mod attack;
 pub mod fuzz;
 pub mod histories;
+pub mod kernel;
 pub mod kill;
 pub mod ledger;
 pub mod model;

@@ -12,6 +12,8 @@ mod fuzz;
 mod histories;
 mod kernel;
 mod kill;
+mod miri;
+mod models;
 mod python;
 mod reliability;
 mod run;
@@ -26,7 +28,7 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test, simulation, fuzz targets, histories;
-                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, attack, kernel, sim, fuzz, histories, demo
+                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, attack, kernel, sim, fuzz, histories, models, miri, demo
   tidy                 the house lints alone (file lengths, heads, links, layers, no paths of machines)
   kill [--cycles N] [--seed S] [--dir DIR]
                        the kill test alone, with more cycles: writers are killed with SIGKILL, the database is opened and checked
@@ -41,6 +43,11 @@ cargo xtask COMMAND
                        --builtin: replay and seeded random mutations without cargo-fuzz (its options: --builtin --help)
   histories [--operations N] [--seconds S] [--threads N] [--seed S] [--wrong NAME]
                        16 threads call one database while it flushes, compacts and is killed; what each call did is checked: linearizable, isolated, nothing lost
+  models [--only loom|shuttle] [--seed S] [--iterations N] [--schedules M] [--seconds T] [--preemptions P]
+                       loom: every execution of each model (P: at least so many preemptions); shuttle: the engine over a simulated
+                       volume, N cases from number S on (100), M schedules of each (10), no new one after T seconds
+  miri [--seeds N]     unit tests of core, memtable, flash's buffers and ring, and the log under Miri (nightly); N: the memtable's threads under
+                       so many schedules too
   demo-debian [--records N] [--release]
                        the Debian package index: import, serve, redis-cli and redis-benchmark, kill -9 in a second import, check
   reliability [--take ci|campaign]
@@ -62,6 +69,8 @@ fn main() -> ExitCode {
         "sim" => sim::main(rest),
         "attack" => attack::main(rest),
         "fuzz" => fuzz::main(rest),
+        "models" => models::main(rest),
+        "miri" => miri::main(rest),
         "histories" => histories::main(rest),
         "reliability" => reliability::main(rest),
         "demo-debian" => demo_debian::main(rest),

@@ -1,8 +1,10 @@
 //! `cargo xtask reliability`: the tables of `docs/reliability.md`, from the reports that the lanes left.
 
 use crate::run::{self, Build};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 /// Where lanes leave their reports: where `GLINTDB_REPORTS` says, else in the target directory.
 pub(crate) fn reports_dir() -> PathBuf {
@@ -10,6 +12,57 @@ pub(crate) fn reports_dir() -> PathBuf {
         Some(dir) => PathBuf::from(dir),
         None => run::target_dir().join("reliability"),
     }
+}
+
+/// What a lane without a program of its own did.
+#[derive(Default)]
+pub(crate) struct Figures {
+    lane: &'static str,
+    counts: BTreeMap<String, u64>,
+    pub(crate) failures: Vec<String>,
+    pub(crate) not_run: Vec<String>,
+}
+
+impl Figures {
+    pub(crate) fn new(lane: &'static str) -> Figures {
+        Figures {
+            lane,
+            ..Figures::default()
+        }
+    }
+
+    pub(crate) fn count(&mut self, what: &str, number: u64) {
+        *self.counts.entry(what.into()).or_default() += number;
+    }
+
+    /// Of all counts whose name begins so.
+    pub(crate) fn sum(&self, prefix: &str) -> u64 {
+        let named = |what: &String| what.starts_with(prefix);
+        (self.counts.iter().filter(|(what, _)| named(what)))
+            .map(|(_, number)| number)
+            .sum()
+    }
+}
+
+/// Leaves the report of a lane that began at `start`, as `glintdb_testkit::report` writes and reads it.
+pub(crate) fn save(command: &str, start: Instant, figures: Figures) -> Result<(), String> {
+    let quoted = |text: &String| format!("{text:?}");
+    let list = |texts: &[String]| texts.iter().map(quoted).collect::<Vec<_>>().join(", ");
+    let counts: Vec<String> = (figures.counts.iter())
+        .map(|(what, number)| format!("{what:?}: {number}"))
+        .collect();
+    let text = format!(
+        "{{\"lane\": {:?}, \"command\": {command:?}, \"seconds\": {:.3}, \"threads\": 1, \"counts\": {{{}}}, \"failures\": [{}], \"not_run\": [{}]}}\n",
+        figures.lane,
+        start.elapsed().as_secs_f64(),
+        counts.join(", "),
+        list(&figures.failures),
+        list(&figures.not_run),
+    );
+    let path = reports_dir().join(format!("{}.json", figures.lane));
+    std::fs::create_dir_all(reports_dir())
+        .and_then(|()| std::fs::write(&path, text))
+        .map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Forgets the reports of earlier runs.

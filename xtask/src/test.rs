@@ -5,7 +5,10 @@
 
 use crate::run::{self, Scratch};
 use crate::summary::Counts;
-use crate::{attack, demo_debian, fuzz, histories, kernel, kill, python, reliability, sim, tidy};
+use crate::{
+    attack, demo_debian, fuzz, histories, kernel, kill, miri, models, python, reliability, sim,
+    tidy,
+};
 use std::time::Instant;
 
 /// Kill cycles in `xtask test`; a campaign gives its own number to `xtask kill`.
@@ -20,10 +23,12 @@ const FUZZ_SECONDS: &str = "3";
 const SIM_MINUTES: &str = "4.5";
 /// Operations of histories in `xtask test`.
 const HISTORY_OPERATIONS: &str = "1000000";
+/// Seconds of the engine under shuttle in `xtask test`; the loom models take some ten more, and the two builds a minute or two the first time.
+const SHUTTLE_SECONDS: &str = "30";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
 
-const STEPS: [&str; 12] = [
+const STEPS: [&str; 14] = [
     "fmt",
     "tidy",
     "clippy",
@@ -35,6 +40,8 @@ const STEPS: [&str; 12] = [
     "sim",
     "fuzz",
     "histories",
+    "models",
+    "miri",
     "demo",
 ];
 
@@ -135,6 +142,8 @@ fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {
         "attack" => attack::step(ATTACK_SECONDS, scratch),
         "fuzz" => fuzz::step(FUZZ_SECONDS),
         "histories" => histories::step(HISTORY_OPERATIONS, scratch),
+        "models" => models::step(SHUTTLE_SECONDS),
+        "miri" => miri::step(),
         _ => demo_debian::step(DEMO_RECORDS),
     }
 }

@@ -27,6 +27,8 @@ pub mod format;
 mod large;
 mod log;
 mod lsn;
+#[cfg(all(test, loom))]
+mod models;
 mod order;
 mod prepare;
 mod read;

@@ -34,7 +34,9 @@ pub fn explore(name: &str, preemptions: Option<usize>, model: impl Fn() + Send +
         atomic::fences_behind_stores(fences_behind_stores);
         let (model, executions) = (Arc::clone(&model), Arc::clone(&executions));
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = preemptions;
+        // loom has read `LOOM_MAX_PREEMPTIONS`, which may ask for more.
+        let asked = builder.preemption_bound.unwrap_or(0);
+        builder.preemption_bound = preemptions.map(|most| most.max(asked));
         builder.max_branches = 100_000;
         builder.check(move || {
             executions.fetch_add(1, Ordering::Relaxed);

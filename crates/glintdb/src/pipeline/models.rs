@@ -146,6 +146,30 @@ fn an_os_commit_behind_a_sync_one_is_woken() {
     });
 }
 
+/// A sync waits for completion only: who completes the commit before it may have nothing to show.
+#[test]
+fn who_waits_for_completion_is_woken() {
+    explore("pipeline: completion", Some(3), || {
+        let (pipeline, log) = (pipeline(0), Log::new());
+        let earlier = {
+            let (pipeline, log) = (Arc::clone(&pipeline), Arc::clone(&log));
+            thread::spawn(move || {
+                log.copy(1);
+                pipeline.complete(SeqNum(1), 100, Durability::Sync);
+                pipeline.advance_completed(|end| log.publish(end));
+                pipeline.advance_visible(|| log.reached());
+            })
+        };
+        log.copy(2);
+        pipeline.complete(SeqNum(2), 200, Durability::Sync);
+        pipeline.advance_completed(|end| log.publish(end));
+        pipeline.wait_completed(SeqNum(2)).unwrap();
+        assert!(log.published.load(Ordering::Acquire) >= 200);
+        log.assert_whole_up_to(2);
+        earlier.join().unwrap();
+    });
+}
+
 #[test]
 fn a_failure_reaches_who_waits() {
     explore("pipeline: failure", Some(3), || {

@@ -13,26 +13,22 @@ const SETS: [&[&str]; 4] = [
     &[
         "--package",
         "glintdb-memtable",
-        "--lib",
         "--test",
         "memtable",
+        "--",
+        "arena::",
+        "threads::",
     ],
     &[
         "--package",
         "glintdb-flash",
         "--lib",
+        "--",
         "buffer::",
         "ring::",
         "cache::",
     ],
-    &[
-        "--package",
-        "glintdb-log",
-        "--test",
-        "it",
-        "append::",
-        "golden::",
-    ],
+    &["--package", "glintdb-log", "--test", "it", "--", "append::"],
 ];
 
 pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
@@ -78,6 +74,7 @@ fn run_sets(seeds: Option<&str>) -> Result<Outcome, String> {
             "glintdb-memtable",
             "--test",
             "memtable",
+            "--",
             "threads::",
         ];
         let found = miri(&threads, &format!("-Zmiri-many-seeds=0..{seeds}"))?;

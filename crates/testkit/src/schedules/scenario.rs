@@ -98,6 +98,7 @@ impl Plan {
         let env = Env {
             clock: Arc::new(TestClock::default()),
             db: DbId(*b"a test's own id."),
+            job_order: None,
         };
         self.options(background_threads)
             .open_volume(Arc::clone(volume) as Arc<dyn Volume>, env)

@@ -46,7 +46,7 @@ cargo xtask COMMAND
   models [--only loom|shuttle] [--seed S] [--iterations N] [--schedules M] [--seconds T] [--preemptions P]
                        loom: every execution of each model (P: at least so many preemptions); shuttle: the engine over a simulated
                        volume, N cases from number S on (100), M schedules of each (10), no new one after T seconds
-  miri [--seeds N]     unit tests of core, memtable, flash's buffers and ring, and the log under Miri (nightly); N: the memtable's threads under
+  miri [--seeds N]     unit tests of core, the memtable, and flash's buffers and ring under Miri (nightly); N: the memtable's threads under
                        so many schedules too
   demo-debian [--records N] [--release]
                        the Debian package index: import, serve, redis-cli and redis-benchmark, kill -9 in a second import, check

@@ -1,4 +1,4 @@
-//! Miri: what undefined behaviour the tests of `core`, the memtable (nodes of four slots), flash's buffers and ring words, and the log over a simulated volume would show.
+//! Miri: what undefined behaviour the tests of `core`, the memtable (nodes of four slots), and flash's buffers and ring words would show.
 
 use crate::reliability::{Figures, save};
 use crate::run;
@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Instant;
 
 /// What runs in every test run: arguments of `cargo miri test`.
-const SETS: [&[&str]; 4] = [
+const SETS: [&[&str]; 3] = [
     &["--package", "glintdb-core", "--lib"],
     &[
         "--package",
@@ -17,7 +17,8 @@ const SETS: [&[&str]; 4] = [
         "memtable",
         "--",
         "arena::",
-        "threads::",
+        "threads::parallel",
+        "threads::validation",
     ],
     &[
         "--package",
@@ -25,10 +26,8 @@ const SETS: [&[&str]; 4] = [
         "--lib",
         "--",
         "buffer::",
-        "ring::",
-        "cache::",
+        "ring::tests",
     ],
-    &["--package", "glintdb-log", "--test", "it", "--", "append::"],
 ];
 
 pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {

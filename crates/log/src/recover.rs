@@ -4,7 +4,7 @@
 //! frame further on (in this segment, in later ones, in the ring) says by its durable position that what is missing here was durable: then it is corruption, and nothing is changed.
 //!
 //! After the walk, in this order, each step harmless if the next one never comes: files that no seal names are removed; frames that only the ring has are copied to their
-//! segments; the last segment is cut behind its last frame; every segment of the walk is synced; a new segment is made durable; a seal that names it is written and synced.
+//! segments, and frames that no later one calls durable are written again as they are; the last segment is cut behind its last frame; every segment of the walk is synced; a new segment is made durable; a seal that names it is written and synced.
 
 use crate::append::seal_frame;
 use crate::format::entry::EntryReader;
@@ -90,6 +90,10 @@ pub struct Recovered {
 struct Walk {
     /// Segments of the stream from the starting place on.
     segments: Vec<(Arc<dyn VolumeFile>, crate::format::segment::SegmentHeader)>,
+    /// Where the walk entered each of them, and where it left.
+    walked: Vec<(u32, u32)>,
+    /// Everything before it was synced, the frames say.
+    durable_position: u64,
     /// Ranges (index of the segment, offset, end) that only the ring holds.
     only_in_ring: Vec<(usize, u32, u32)>,
     /// Where the last segment ends.
@@ -145,6 +149,8 @@ fn walk(
 ) -> Result<Walk> {
     let mut walk = Walk {
         segments: Vec::new(),
+        walked: Vec::new(),
+        durable_position: 0,
         only_in_ring: Vec::new(),
         end: 0,
         frames: 0,
@@ -165,6 +171,7 @@ fn walk(
                 total_bytes: total_bytes.max(replayed_bytes + u64::from(offset)),
             });
         })?;
+        walk.walked.push((at.offset, walk.end));
         replayed_bytes += u64::from(walk.end);
         match next {
             Some(next) if next <= at.segment => {
@@ -230,6 +237,7 @@ impl Walk {
             if frame.in_ring {
                 self.note_only_in_ring(&frame);
             }
+            self.durable_position = self.durable_position.max(frame.header.durable_position);
             self.end = frame.end();
             if let Some(next) = frame.next_segment() {
                 return Ok(Some(next));
@@ -367,6 +375,7 @@ fn finish(
         setup.volume.delete(id.file())?;
         files_removed += 1;
     }
+    write_again(walk)?;
     let ring_bytes =
         match glintdb_core::seeded::bug("log: recovery does not copy what only the ring has") {
             true => 0,
@@ -418,6 +427,44 @@ fn finish(
         .collect();
     let log = Log::start(setup, ring, prepare, first, SegmentTable::new(older))?;
     Ok((log, recovered))
+}
+
+/// Writes what stands in the segments' files and may never have reached the medium, as it is, so that the sync that follows makes it durable.
+///
+/// The process before this one may have met a sync that failed: the system then takes the pages for clean, so they can be read as long as it runs, no later sync writes
+/// them, and a power cut takes them (`media.md`, F5). Frames before the durable position that some frame names were synced for certain.
+fn write_again(walk: &Walk) -> Result<()> {
+    for (index, ((file, header), &(start, end))) in
+        walk.segments.iter().zip(&walk.walked).enumerate()
+    {
+        let durable = walk.durable_position.saturating_sub(header.base);
+        let mut at = u64::from(start).max(durable);
+        let only_in_ring = walk.only_in_ring.iter().filter(|range| range.0 == index);
+        let gaps = only_in_ring.map(|&(_, from, to)| (u64::from(from), u64::from(to)));
+        for (from, to) in gaps.chain([(u64::from(end), u64::from(end))]) {
+            rewrite(&**file, at, from)?;
+            at = at.max(to);
+        }
+    }
+    Ok(())
+}
+
+/// Reads the bytes from `at` to `end` and writes them back.
+fn rewrite(file: &dyn VolumeFile, mut at: u64, end: u64) -> Result<()> {
+    const CHUNK: u64 = 1 << 20;
+    while at < end {
+        let bytes = file.read_at(at, (end - at).min(CHUNK) as usize)?;
+        if bytes.is_empty() {
+            return Err(Error::corruption(
+                file.id(),
+                at,
+                "expected the frames just read, found the end of the file",
+            ));
+        }
+        file.write_at(at, &bytes)?;
+        at += bytes.len() as u64;
+    }
+    Ok(())
 }
 
 /// Copies frames that only the ring holds to their segments' files.

@@ -92,9 +92,8 @@ impl Image {
     }
 
     pub(super) fn sync(&mut self) {
-        if let Some(length) = self.lengths.last() {
-            self.durable.resize(length.what);
-        }
+        // The length is in the file system's journal: a sync that lost data did not lose it for later ones.
+        self.durable.resize(self.now.len());
         for (index, images) in std::mem::take(&mut self.unsynced) {
             if let Some(image) = images.last() {
                 self.durable.put_sector(index, &image.what);
@@ -254,19 +253,19 @@ mod tests {
     #[test]
     fn a_prefix_keeps_what_was_done_before_an_operation_and_nothing_later() {
         let mut image = Image::default();
-        for operation in 0..4 {
-            image.write(
-                operation * 600,
-                &[operation as u8 + 1; 600],
-                operation as u64,
-            );
+        for operation in 0..4_u8 {
+            let offset = usize::from(operation) * 600;
+            image.write(offset, &[operation + 1; 600], operation.into());
         }
-        for operations in 0..5 {
-            let after = after(&image, CrashMode::Prefix { operations }, 0);
-            assert_eq!(after.len() as u64, operations * 600);
+        for operations in 0..5_u8 {
+            let mode = CrashMode::Prefix {
+                operations: operations.into(),
+            };
+            let after = after(&image, mode, 0);
+            assert_eq!(after.len(), usize::from(operations) * 600);
             for operation in 0..operations {
-                let bytes = after.read(operation as usize * 600, 600);
-                assert_eq!(bytes, [operation as u8 + 1; 600]);
+                let bytes = after.read(usize::from(operation) * 600, 600);
+                assert_eq!(bytes, [operation + 1; 600]);
             }
         }
     }

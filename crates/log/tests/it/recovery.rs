@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use glintdb_core::{ErrorKind, FileId, FileKind, SegmentId, SeqNum};
-use glintdb_flash::{CrashMode, MemVolume, Volume};
+use glintdb_flash::{CrashMode, Fault, FaultKind, MemVolume, Volume};
 use glintdb_log::{FrameBuilder, Log, LogOptions, Lsn, Space};
 use std::sync::Arc;
 
@@ -358,4 +358,34 @@ fn synced_commits_survive_a_power_cut_that_takes_everything_else() {
     let lost = killed.crash(CrashMode::LoseUnsynced);
     let replay = recover(setup(&lost, &numbers, small()), from);
     assert_eq!(replay.batches, batches(&committed));
+}
+
+/// A sync failed, the process was killed, and the next one read frames that were in the page cache and nowhere else: its own sync said OK and wrote nothing, a later frame called
+/// them durable, and after a power cut the log was corrupt. Found by the simulation.
+#[test]
+fn what_a_failed_sync_left_in_memory_is_written_again_by_recovery() {
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = glintdb_log::Log::create(setup(&volume, &numbers, small())).unwrap();
+    let from = log.end();
+    let first = commit(&log, &Batch::separated(1, 3000));
+    log.sync(first.end).unwrap();
+    let second = commit(&log, &Batch::separated(2, 3000));
+    volume.fail(Fault {
+        at_operation: 0,
+        kind: FaultKind::SyncLosesData,
+        sticky: false,
+    });
+    log.sync(second.end).unwrap_err();
+    let volume = volume.kill();
+    drop(log);
+    let replay = recover(setup(&volume, &numbers, small()), from);
+    assert_eq!(
+        replay.batches,
+        [Batch::separated(1, 3000), Batch::separated(2, 3000)]
+    );
+    let third = commit(&replay.log, &Batch::put(3, 100));
+    replay.log.sync(third.end).unwrap();
+    let volume = volume.crash(CrashMode::LoseUnsynced);
+    let replay = recover(setup(&volume, &numbers, small()), from);
+    assert_eq!(replay.batches.len(), 3);
 }

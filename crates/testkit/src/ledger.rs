@@ -16,8 +16,12 @@ pub struct Ledger {
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
     states: Vec<State>,
-    kept_at_kill: usize,
-    kept_at_power_cut: usize,
+    /// Number of the first of them since the beginning.
+    first: u64,
+    /// States that are possible beside them, where a commit's outcome is unknown.
+    doubtful: Vec<State>,
+    /// Indices of the last states that survive a kill, and a power cut.
+    kept: [usize; 2],
     copies: Vec<Copy>,
 }
 
@@ -31,13 +35,23 @@ pub struct Copy {
 }
 
 impl Ledger {
-    /// Only newest states change, so what is there already is not copied again.
-    pub(crate) fn set(&self, states: &[State], kept_at_kill: usize, kept_at_power_cut: usize) {
+    /// Everything a crash may leave from now on; `kept` as in [`Entries`].
+    pub(crate) fn set(&self, states: &[State], doubtful: &[State], first: u64, kept: [usize; 2]) {
         let mut entries = self.lock();
         entries.states.clear();
         entries.states.extend_from_slice(states);
-        entries.kept_at_kill = kept_at_kill;
-        entries.kept_at_power_cut = kept_at_power_cut;
+        entries.doubtful.clear();
+        entries.doubtful.extend_from_slice(doubtful);
+        entries.first = first;
+        entries.kept = kept;
+    }
+
+    /// One that says always the same.
+    #[must_use]
+    pub fn fixed(entries: Entries) -> Ledger {
+        Ledger {
+            entries: Mutex::new(entries),
+        }
     }
 
     /// A checkpoint is acknowledged; the one before it is not looked at any more.
@@ -70,11 +84,10 @@ impl Entries {
     /// # Errors
     /// A sentence.
     pub fn accepts(&self, hash: u64, power_cut: bool) -> Result<(), String> {
-        let first = if power_cut {
-            self.kept_at_power_cut
-        } else {
-            self.kept_at_kill
-        };
+        let first = self.kept[usize::from(power_cut)];
+        if self.doubtful.iter().any(|state| state.hash() == hash) {
+            return Ok(());
+        }
         match self.states.iter().rposition(|state| state.hash() == hash) {
             Some(index) if index >= first => Ok(()),
             Some(index) => Err(format!(
@@ -83,6 +96,28 @@ impl Entries {
             )),
             None => Err("what is found is no prefix of the commits".into()),
         }
+    }
+
+    /// For an image taken between two looks, `self` and then `later`, while commits went on: what was acknowledged before must be there, what was begun until after may be.
+    #[must_use]
+    pub fn until(&self, later: &Entries) -> Entries {
+        let shared = usize::try_from(later.first.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        let mut states = self.states.clone();
+        states.truncate(shared);
+        states.extend_from_slice(&later.states);
+        Entries {
+            states,
+            first: self.first,
+            doubtful: later.doubtful.clone(),
+            kept: self.kept,
+            copies: Vec::new(),
+        }
+    }
+
+    /// The states, oldest first.
+    #[must_use]
+    pub fn states(&self) -> &[State] {
+        &self.states
     }
 
     /// The newest state.

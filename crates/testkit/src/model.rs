@@ -192,6 +192,12 @@ pub struct History {
     kept_at_kill: usize,
     /// Index of the last state that survives a power cut.
     kept_at_power_cut: usize,
+    /// Index of the newest state that is known to be what the database shows.
+    confirmed: usize,
+    /// States dropped from the beginning of `states`.
+    forgotten: u64,
+    /// What the newest confirmed state becomes if a commit took effect whose outcome is unknown.
+    doubtful: Vec<State>,
     /// Told of every change, where someone watches.
     ledger: Option<Arc<Ledger>>,
 }
@@ -217,6 +223,9 @@ impl History {
             states: vec![state],
             kept_at_kill: 0,
             kept_at_power_cut: 0,
+            confirmed: 0,
+            forgotten: 0,
+            doubtful: Vec::new(),
             ledger: None,
         }
     }
@@ -230,7 +239,12 @@ impl History {
 
     fn tell(&self) {
         if let Some(ledger) = &self.ledger {
-            ledger.set(&self.states, self.kept_at_kill, self.kept_at_power_cut);
+            ledger.set(
+                &self.states,
+                &self.doubtful,
+                self.forgotten,
+                [self.kept_at_kill, self.kept_at_power_cut],
+            );
         }
     }
 
@@ -287,12 +301,40 @@ impl History {
     /// Everything so far was acknowledged at this level: a level covers all commits before.
     pub fn raise(&mut self, durability: Durability) {
         let last = self.states.len() - 1;
+        self.confirmed = last;
+        // A commit that went through after them shows that they did not.
+        self.doubtful.clear();
         if durability != Durability::Buffered {
             self.kept_at_kill = last;
         }
         if durability == Durability::Sync {
             self.kept_at_power_cut = last;
         }
+        self.tell();
+    }
+
+    /// The commits begun since the last answer were answered with an error, and the database now shows a state of hash `shown`: the one before them, or of several commits
+    /// at once one after the first few. What is not shown may still be there after the next opening, or not.
+    ///
+    /// # Errors
+    /// A sentence, where the database shows anything else.
+    pub fn doubt(&mut self, shown: u64, several: bool) -> Result<(), String> {
+        let candidates = &self.states[self.confirmed..];
+        let index = match candidates.iter().rposition(|state| state.hash() == shown) {
+            Some(0) => 0,
+            Some(index) if several || candidates[0].hash() == shown => index,
+            Some(_) => return Err("a commit that was answered with an error is seen".into()),
+            None => return Err("something half-applied is seen".into()),
+        };
+        self.confirmed += index;
+        self.doubt_all();
+        Ok(())
+    }
+
+    /// As [`doubt`](Self::doubt), where nobody can tell what the database shows.
+    pub fn doubt_all(&mut self) {
+        self.doubtful
+            .extend(self.states.drain(self.confirmed + 1..));
         self.tell();
     }
 
@@ -316,6 +358,8 @@ impl History {
             }
             self.states.truncate(index + 1);
             self.kept_at_kill = index;
+            self.confirmed = index;
+            self.doubtful.clear();
             if power_cut {
                 self.kept_at_power_cut = index;
             }
@@ -334,6 +378,8 @@ impl History {
         self.states.drain(..unreachable);
         self.kept_at_kill -= unreachable;
         self.kept_at_power_cut -= unreachable;
+        self.confirmed -= unreachable;
+        self.forgotten += unreachable as u64;
         self.tell();
     }
 }

@@ -153,6 +153,8 @@ pub struct Operation {
 #[derive(Default)]
 pub(super) struct Faults {
     pub(super) count: u64,
+    /// Operations that a fault hit.
+    pub(super) hits: u64,
     pub(super) planned: Vec<Fault>,
     pub(super) power_is_off: bool,
     pub(super) log: Option<Vec<Operation>>,
@@ -180,6 +182,7 @@ impl Faults {
             }
             fault.kind
         });
+        self.hits += u64::from(fault.is_some());
         self.power_is_off = fault == Some(FaultKind::PowerOff);
         if let Some(log) = &mut self.log {
             log.push(Operation {

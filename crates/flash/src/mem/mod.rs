@@ -164,6 +164,12 @@ impl MemVolume {
         self.shared.state.lock().faults.count
     }
 
+    /// Number of operations that a fault hit.
+    #[must_use]
+    pub fn fault_count(&self) -> u64 {
+        self.shared.state.lock().faults.hits
+    }
+
     /// The log of operations, oldest first; empty unless [`MemOptions::log_operations`].
     #[must_use]
     pub fn operations(&self) -> Vec<Operation> {

@@ -7,8 +7,8 @@
 )]
 
 use glintdb_testkit::report::Report;
-use glintdb_testkit::sim::plan::{self, Plan, Setting};
-use glintdb_testkit::sim::{self, Budget, Counts};
+use glintdb_testkit::sim::plan::{self, Setting};
+use glintdb_testkit::sim::{self, Counts};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -73,20 +73,30 @@ fn parse() -> Result<Option<Arguments>, String> {
     Ok(Some(arguments))
 }
 
+/// Processor time of this process so far, in seconds, where the system tells (Linux: in ticks of 10 ms).
+fn processor_seconds() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // Behind the program's name, which may hold anything: user and system time are the 12th and 13th field.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |field: usize| fields.get(field)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / 100.0)
+}
+
 fn print(counts: &Counts, seconds: f64, threads: u64) {
     for (name, number) in counts.named() {
         println!("{number:12}  {name}");
     }
     println!(
-        "sim: {} crash points in {seconds:.1} s on {threads} threads: {:.0} a second a core; nothing lost",
+        "sim: {} crash points in {seconds:.1} s on {threads} threads, {:.0} a second a thread, {:.0} a second of processor time",
         counts.crash_points,
-        counts.crash_points as f64 / seconds / threads as f64
+        counts.crash_points as f64 / seconds / threads as f64,
+        counts.crash_points as f64 / processor_seconds().unwrap_or(seconds * threads as f64)
     );
 }
 
-/// One seed: twice, to see that it does the same twice.
+/// One seed. Where it fails, the history is made as short as it can be in a minute.
 fn one(arguments: &Arguments) -> Result<(), String> {
-    let plan = Plan::of(arguments.seed, arguments.length, arguments.setting.as_ref());
+    let (plan, budget) = sim::planned(arguments.seed, arguments.length, arguments.setting.as_ref());
     println!(
         "sim: seed {}, {} operations, options {}",
         plan.seed,
@@ -94,10 +104,29 @@ fn one(arguments: &Arguments) -> Result<(), String> {
         plan.setting.set.name
     );
     let start = Instant::now();
-    let ran = sim::run_plan(&plan, &Budget::CAMPAIGN).map_err(|failure| failure.to_string())?;
-    println!("trace {:016x}", ran.trace);
-    print(&ran.counts, start.elapsed().as_secs_f64(), 1);
-    Ok(())
+    match sim::run_plan(&plan, &budget) {
+        Ok(ran) => {
+            println!("trace {:016x}", ran.trace);
+            print(&ran.counts, start.elapsed().as_secs_f64(), 1);
+            Ok(())
+        }
+        Err(failure) => {
+            println!("{failure}\nmaking the history shorter …");
+            let start = Instant::now();
+            let (shorter, failure) = sim::shrink(&plan, &budget, failure, &|| {
+                start.elapsed() > Duration::from_secs(60)
+            });
+            println!(
+                "{} of {} operations are enough:",
+                shorter.operations.len(),
+                plan.operations.len()
+            );
+            for (index, operation) in shorter.operations.iter().enumerate() {
+                println!("  {:3}  {operation:?}", index + 1);
+            }
+            Err(failure.to_string())
+        }
+    }
 }
 
 fn campaign(arguments: &Arguments, minutes: f64) -> Result<(), String> {
@@ -115,7 +144,7 @@ fn campaign(arguments: &Arguments, minutes: f64) -> Result<(), String> {
     let seconds = start.elapsed().as_secs_f64();
     let mut report = Report::new("sim", format!("cargo xtask sim {command}"));
     report.seconds = seconds;
-    report.threads = arguments.threads as u32;
+    report.threads = u32::try_from(arguments.threads).unwrap_or(u32::MAX);
     outcome.counts.report(&mut report);
     report.failures = outcome.failures.clone();
     report.save_where_asked()?;

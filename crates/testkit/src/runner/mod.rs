@@ -6,6 +6,7 @@
 //! 3. Snapshots are dropped before the database is closed or crashes.
 
 mod crash;
+mod faulty;
 pub(crate) mod read;
 mod transact;
 mod write;
@@ -32,6 +33,8 @@ impl From<Error> for Stop {
         Stop::Engine(error)
     }
 }
+
+pub use faulty::Faulty;
 
 pub(crate) type Done<T = ()> = Result<T, Stop>;
 

@@ -19,6 +19,8 @@ pub struct Counts {
     pub identical: u64,
     /// Of these, kills of the process; the others are power cuts.
     pub kills: u64,
+    /// Of these, images taken beside running background threads.
+    pub racing: u64,
     /// Checkpoints opened after a crash.
     pub checkpoints: u64,
     /// Errors injected.
@@ -28,7 +30,7 @@ pub struct Counts {
 impl Counts {
     /// Name and number of each.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 9] {
+    pub fn named(&self) -> [(&'static str, u64); 10] {
         [
             ("histories", self.histories),
             ("operations", self.operations),
@@ -37,6 +39,7 @@ impl Counts {
             ("crash points in recovery", self.nested),
             ("crash points with an image seen before", self.identical),
             ("crash points that are kills", self.kills),
+            ("crash points beside background threads", self.racing),
             ("checkpoints opened after a crash", self.checkpoints),
             ("I/O errors injected", self.errors_injected),
         ]
@@ -51,6 +54,7 @@ impl Counts {
         self.nested += other.nested;
         self.identical += other.identical;
         self.kills += other.kills;
+        self.racing += other.racing;
         self.checkpoints += other.checkpoints;
         self.errors_injected += other.errors_injected;
     }

@@ -2,21 +2,30 @@
 //! the one that everybody runs; the volume is in memory, jobs run on the caller's thread, clock and identity are given.
 //!
 //! - [`plan`]: what a seed stands for.
-//! - [`oracle`]: what must hold of an image that a crash leaves; `watcher` takes the images.
-//! - [`trace`]: a hash over everything that was done and answered: the same seed gives the same one.
+//! - `oracle`: what must hold of an image that a crash leaves; `watcher` takes the images.
+//! - `errors`: the same histories on a volume that fails, or reads and writes in the wrong place.
+//! - `threads`: the same histories beside real background threads.
+//! - `shrink`: makes a failing history shorter.
+//! - `trace`: a hash over everything that was done and answered: the same seed gives the same one.
 //!
 //! Thread-safe: runs share nothing.
 
 mod campaign;
 mod counts;
+mod errors;
 mod oracle;
 pub mod plan;
+mod shrink;
+mod threads;
 mod trace;
 mod watcher;
 
-pub use campaign::{Outcome, campaign};
+pub use campaign::{Outcome, campaign, planned};
 pub use counts::Counts;
+pub use errors::Errors;
+pub(crate) use oracle::hash_of;
 pub use plan::Plan;
+pub use shrink::shrink;
 
 use crate::model::History;
 use crate::place::Place;
@@ -24,6 +33,7 @@ use crate::runner::Runner;
 use glintdb_flash::{MemVolume, Observer};
 use oracle::{Cut, Oracle};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use trace::{Both, Trace};
 use watcher::Watcher;
 
@@ -36,6 +46,12 @@ pub struct Budget {
     pub nested_one_in: [u64; 3],
     /// Whether crashes are tried at all.
     pub crashes: bool,
+    /// Where errors are injected.
+    pub errors: Errors,
+    /// Asks for more than is promised: that a power cut keeps what was acknowledged at `Os`. For tests of the oracle.
+    pub promise_too_much: bool,
+    /// Background threads of a run beside; 0: no such run. What it does is not the same twice.
+    pub threads: usize,
 }
 
 impl Budget {
@@ -44,7 +60,34 @@ impl Budget {
         random_survivors: 2,
         nested_one_in: [64, 64, 0],
         crashes: true,
+        errors: Errors::Some(24),
+        promise_too_much: false,
+        threads: 0,
     };
+
+    /// What a campaign spends on this seed: most get the ordinary budget; one in 16 has each image cut again in its recovery, or errors at each operation, or background
+    /// threads.
+    #[must_use]
+    pub fn of_campaign(seed: u64) -> Budget {
+        let ordinary = Budget::CAMPAIGN;
+        match seed % 16 {
+            0 => Budget {
+                random_survivors: 1,
+                nested_one_in: [1, 512, 64],
+                errors: Errors::None,
+                ..ordinary
+            },
+            1 => Budget {
+                errors: Errors::All,
+                ..ordinary
+            },
+            2 => Budget {
+                threads: 2,
+                ..ordinary
+            },
+            _ => ordinary,
+        }
+    }
 }
 
 /// What a run that went well was.
@@ -100,7 +143,7 @@ pub fn run_plan(plan: &Plan, budget: &Budget) -> Result<Ran, Box<Failure>> {
     let cut = Cut {
         power: false,
         depth: 0,
-        seed: plan.seed,
+        seed: plan.survivors,
     };
     let watcher = Arc::new(Watcher::new(Arc::clone(&oracle), cut));
     let trace = Arc::new(Trace::default());
@@ -112,12 +155,15 @@ pub fn run_plan(plan: &Plan, budget: &Budget) -> Result<Ran, Box<Failure>> {
     let place = Place::Memory(MemVolume::with_options(plan.setting.volume));
     let mut begun = 0;
     let run = || -> Result<(), String> {
+        let sleep = |asleep| watcher.asleep.store(asleep, Ordering::Relaxed);
+        sleep(plan.watch_from > 0);
         let wrong = |watcher: &Watcher| watcher.failure().map_or(Ok(()), Err);
         let runner = Runner::watched(set, place, history, Some(observer), Some(plan.seed));
         wrong(&watcher)?;
         let mut runner = runner?;
         for operation in &plan.operations {
             begun += 1;
+            sleep(plan.watch_from >= begun);
             let done = runner.step(operation);
             trace.answer(&done);
             wrong(&watcher).and(done)?;
@@ -125,10 +171,16 @@ pub fn run_plan(plan: &Plan, budget: &Budget) -> Result<Ran, Box<Failure>> {
         let done = runner.finish();
         wrong(&watcher).and(done)
     };
-    let outcome = run();
+    let mut outcome = run();
     let mut counts = *oracle.counts.lock().unwrap();
     counts.histories = 1;
     counts.operations = begun as u64;
+    if outcome.is_ok() && plan.watch_from == 0 {
+        outcome = errors::run(plan, budget, &mut counts);
+    }
+    if outcome.is_ok() && plan.watch_from == 0 && budget.threads > 0 {
+        outcome = threads::run(plan, budget.threads, &mut counts);
+    }
     match outcome {
         Ok(()) => Ok(Ran {
             counts,

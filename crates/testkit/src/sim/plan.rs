@@ -89,6 +89,10 @@ pub struct Plan {
     pub setting: Setting,
     /// What is done.
     pub operations: Vec<Operation>,
+    /// Decides what survives crashes.
+    pub survivors: u64,
+    /// Crashes are tried from this operation on.
+    pub watch_from: usize,
 }
 
 impl Plan {
@@ -112,6 +116,8 @@ impl Plan {
             seed,
             setting: setting.cloned().unwrap_or(chosen),
             operations,
+            survivors: seed,
+            watch_from: 0,
         }
     }
 }

@@ -5,6 +5,7 @@
 use super::oracle::{Cut, Oracle};
 use crate::rng::Rng;
 use glintdb_flash::{CrashMode, MemVolume, Moment, Observer, OperationKind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// See the module's page.
@@ -12,6 +13,8 @@ pub(super) struct Watcher {
     oracle: Arc<Oracle>,
     cut: Cut,
     failure: Mutex<Option<String>>,
+    /// Looks away.
+    pub(super) asleep: AtomicBool,
 }
 
 impl Watcher {
@@ -21,6 +24,7 @@ impl Watcher {
             oracle,
             cut,
             failure: Mutex::default(),
+            asleep: AtomicBool::new(false),
         }
     }
 
@@ -89,7 +93,10 @@ impl Observer for Watcher {
             moment.kind(),
             OperationKind::Read { .. } | OperationKind::Open(_) | OperationKind::List
         );
-        if unchanged || self.failure.lock().unwrap().is_some() {
+        if unchanged
+            || self.asleep.load(Ordering::Relaxed)
+            || self.failure.lock().unwrap().is_some()
+        {
             return;
         }
         self.oracle.count(|counts| counts.steps += 1);

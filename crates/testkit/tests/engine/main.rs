@@ -11,3 +11,4 @@ mod crash;
 mod errors;
 mod limits;
 mod prop;
+mod simulation;

@@ -13,7 +13,7 @@ use std::time::Instant;
 /// Seconds each target gets unless `--seconds` says otherwise.
 const SECONDS: &str = "60";
 /// Most files and bytes of a target's corpus that are kept in the repository.
-const CORPUS_FILES_MAX: usize = 12;
+const CORPUS_FILES_MAX: usize = 18;
 const CORPUS_BYTES_MAX: u64 = 20 << 10;
 
 fn builtin() -> Result<PathBuf, String> {
@@ -142,7 +142,12 @@ impl Target {
         let mut command = Command::new(binary);
         command
             .current_dir(run::root())
-            .args(["-rss_limit_mb=2048", "-timeout=10", "-print_final_stats=1"])
+            .args([
+                "-rss_limit_mb=2048",
+                "-timeout=10",
+                "-len_control=0",
+                "-print_final_stats=1",
+            ])
             .arg(format!("-max_len={}", self.length_max));
         Ok(command)
     }

@@ -8,7 +8,8 @@ use crate::manifest::Manifest;
 use crate::waits::Wait;
 use glintdb_core::{FileId, SegmentId};
 use glintdb_flash::{CreateOptions, Stream, Volume};
-use glintdb_log::Space;
+use glintdb_log::format::FIRST_FRAME_OFFSET;
+use glintdb_log::{Lsn, Space};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +36,9 @@ impl Engine {
         let (sealed, next) = self.seal_segment()?;
         // Until the links are made no flush, compaction or drop changes what the manifest names.
         let manifest = self.manifest.lock();
-        let state = manifest.state().clone();
+        let mut state = manifest.state().clone();
+        // What came behind the seal meanwhile is not in the copy.
+        state.log_durable = state.log_durable.min(Lsn::new(next, FIRST_FRAME_OFFSET));
         let snapshots = self.index_snapshots();
         let version = self.version.load_full();
         let mut files: BTreeSet<FileId> = version

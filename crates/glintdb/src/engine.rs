@@ -578,13 +578,28 @@ impl Engine {
         self.throttle.wake();
     }
 
+    /// Remembers in the manifest how far the log is durable: finding less is damage then, not a torn tail.
+    fn note_log_durable(&self) -> Result<()> {
+        let durable = self.log.durable();
+        let mut manifest = self.manifest.lock();
+        if manifest.state().log_durable >= durable {
+            return Ok(());
+        }
+        match manifest.commit(&[Item::LogDurable(durable)]) {
+            // A close must not fail for want of it.
+            Err(error) if error.kind() == crate::ErrorKind::NoSpace => Ok(()),
+            result => result,
+        }
+    }
+
     /// All threads have ended: everything committed is made durable, and the log says so in its last frame, so that the next open can tell damage from a torn tail.
     pub(crate) fn finish_close(&self) {
         let closed = self
             .pipeline
             .check()
             .and_then(|()| self.flush_log(crate::Durability::Os))
-            .and_then(|()| self.log.close());
+            .and_then(|()| self.log.close())
+            .and_then(|()| self.note_log_durable());
         if let Err(error) = closed {
             self.note_background_error(&error);
         }

@@ -169,7 +169,10 @@ impl Engine {
                 .contains_key(&pending.keyspace.id)
         });
         abandon(dropped);
-        let items = items_of(&pending, flushed.map(|(_, point)| point));
+        let mut items = items_of(&pending, flushed.map(|(_, point)| point));
+        if !items.is_empty() {
+            items.push(Item::LogDurable(self.log.durable()));
+        }
         let early = glintdb_core::seeded::bug("glintdb: tables go before the manifest says so");
         for Pending { keyspace, change } in pending.iter().filter(|_| early) {
             keyspace.index.apply(change)?;

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod check;
 mod checkpoint;
 mod commit;
 mod db;
@@ -58,6 +59,7 @@ mod waits;
 
 pub use batch::{BATCH_BYTES_MAX, Batch};
 pub use bytes::Bytes;
+pub use check::{check, check_volume};
 pub use db::{DEFAULT_KEYSPACE, Db};
 pub use engine::Env;
 pub use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -73,7 +75,7 @@ pub use options::{
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelFigures, LogFigures, MemoryStats, Stats, VolumeFigures};
 pub use transaction::Transaction;
-pub use verify::{VerifyReport, check};
+pub use verify::VerifyReport;
 pub use waits::WaitStats;
 
 impl Options {

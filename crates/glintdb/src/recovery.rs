@@ -10,7 +10,9 @@ use crate::batch::{hide_covered, insert_entries};
 use crate::db::DEFAULT_KEYSPACE;
 use crate::engine::{Engine, Env, IndexFactory, Parts};
 use crate::flush::{Pending, abandon, items_of, write_generation};
-use crate::manifest::{FlushPoint, Found, Item, Loaded, Manifest, State, read_newest};
+use crate::manifest::{
+    FlushPoint, Found, Item, Loaded, Manifest, State, check_database, read_newest,
+};
 use crate::numbers::Numbers;
 use crate::options::{KeyspaceOptions, OpenProgress, Options};
 use crate::reserve::Reserve;
@@ -146,6 +148,12 @@ impl Opening {
         )
     }
 
+    /// Whether the segment is there, and this database's, where replay begins.
+    fn check_log_start(&self, loaded: &Loaded) -> Result<()> {
+        let segment = loaded.state.flush_point.lsn.segment;
+        glintdb_log::check_segment(&*self.volume, loaded.db, segment)
+    }
+
     /// Removes what a creation that was cut off has left, and creates.
     fn create_again(self, manifest: u64) -> Result<Engine> {
         for file in self.volume.list()? {
@@ -168,6 +176,7 @@ impl Opening {
         state.apply(&default).map_err(Error::invalid)?;
         let manifest =
             Manifest::create(Arc::clone(&self.volume), self.db, number, state, Vec::new())?;
+        manifest.remove_older()?;
         let manifest = Arc::new(Mutex::new(manifest));
         let numbers: Arc<dyn FileNumbers> = Arc::new(Numbers::new(Arc::clone(&manifest), 1));
         let log = Log::create(self.log_setup(&numbers))?;
@@ -202,6 +211,11 @@ impl Opening {
     }
 
     fn open_existing(self, loaded: Loaded, manifest_number: u64) -> Result<Engine> {
+        // Before anything is written: a manifest that is not this database's would only make more that are not.
+        if let Err(error) = self.check_log_start(&loaded) {
+            check_database(&*self.volume, &loaded)?;
+            return Err(error);
+        }
         // Numbers of files that a crash left behind are below the durable high-water mark, so it is safe to go on from there.
         let cell = Arc::new(DeferredNumbers::default());
         let numbers: Arc<dyn FileNumbers> = Arc::clone(&cell) as Arc<dyn FileNumbers>;
@@ -261,6 +275,7 @@ impl Opening {
         let recovered = Log::recover(
             self.log_setup(&numbers),
             loaded.state.flush_point.lsn,
+            loaded.state.log_durable,
             &live,
             &mut |frame| replay.frame(&frame),
             &mut |at| {
@@ -462,6 +477,13 @@ impl Replay<'_> {
                 keyspace.index.apply(change)?;
             }
         }
+        // From here on a hole before this place is damage, whoever wrote last. Where the disk is full, nobody is told.
+        match manifest.commit(&[Item::LogDurable(log_end)]) {
+            Err(error) if error.kind() != ErrorKind::NoSpace => return Err(error),
+            _ => {}
+        }
+        // Everything that the manifest names was found; the old one held nothing else.
+        manifest.remove_older()?;
         let mut generation = self.generation;
         if generation.first_seqno == self.newest.next() {
             // Nothing in memory: replay would begin behind everything there is.

@@ -160,7 +160,8 @@ fn main() {
     let from = Lsn::new(log.segments().unwrap()[0].id, 4096);
     drop((log, publisher));
     let start = Instant::now();
-    let (log, recovered) = Log::recover(setup, from, &[], &mut |_| Ok(()), &mut |_| {}).unwrap();
+    let (log, recovered) =
+        Log::recover(setup, from, from, &[], &mut |_| Ok(()), &mut |_| {}).unwrap();
     let elapsed = start.elapsed();
     println!(
         "recovered {} frames in {elapsed:?}, {:.0} MB/s",

@@ -22,6 +22,7 @@
 
 mod append;
 mod builder;
+mod check;
 mod dump;
 pub mod format;
 mod large;
@@ -40,6 +41,7 @@ mod sync;
 
 pub use append::{Reservation, Space, WaitReason};
 pub use builder::FrameBuilder;
+pub use check::{LogCheck, check, check_segment, database_of, read_values};
 pub use dump::{Dump, DumpFrame, DumpItem, SegmentReport, dump};
 pub use format::entry::{LogEntry, LogOp, LogValue};
 pub use large::LargeFrame;

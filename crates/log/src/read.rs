@@ -152,7 +152,7 @@ fn gone(pointer: &ValuePointer) -> Error {
     )
 }
 
-fn verify(pointer: &ValuePointer, bytes: Bytes) -> Result<Bytes> {
+pub(crate) fn verify(pointer: &ValuePointer, bytes: Bytes) -> Result<Bytes> {
     let (file, offset) = (pointer.segment.file(), u64::from(pointer.offset));
     if bytes.len() != pointer.length as usize {
         return Err(Error::corruption(

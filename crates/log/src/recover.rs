@@ -87,7 +87,7 @@ pub struct Recovered {
 }
 
 /// What the walk over the stream found.
-struct Walk {
+pub(crate) struct Walk {
     /// Segments of the stream from the starting place on.
     segments: Vec<(Arc<dyn VolumeFile>, crate::format::segment::SegmentHeader)>,
     /// Where the walk entered each of them, and where it left.
@@ -100,10 +100,13 @@ struct Walk {
     end: u32,
     frames: u64,
     seqno_max: SeqNum,
+    /// Where each segment but the last ends: behind its seal.
+    seals: Vec<u32>,
 }
 
 impl Log {
-    /// Opens the log, showing every commit from `from` on to `visit`, in order. `live` are the segments before `from` that still hold live values; every other one is removed.
+    /// Opens the log, showing every commit from `from` on to `visit`, in order. Everything before `durable` was durable once, as somebody remembers. `live` are the
+    /// segments before `from` that still hold live values; every other one is removed.
     ///
     /// # Errors
     /// `Corruption` (a durable frame is damaged, a segment is missing or foreign: nothing was changed then), `UnsupportedFormat`, `NoSpace`, I/O errors, and what
@@ -111,6 +114,7 @@ impl Log {
     pub fn recover(
         setup: LogSetup,
         from: Lsn,
+        durable: Lsn,
         live: &[SegmentId],
         visit: &mut dyn FnMut(FrameView<'_>) -> Result<()>,
         progress: &mut dyn FnMut(RecoveryProgress),
@@ -133,15 +137,16 @@ impl Log {
         }
         let ring = setup.volume.ring(options.ring_bytes)?;
         let readable = ring.survives_kill().then_some(&*ring);
-        let walk = walk(&setup, from, readable, &files, visit, progress)?;
+        let walk = walk(&setup, from, durable, readable, &files, visit, progress)?;
         let (log, recovered) = finish(setup, ring, &walk, live, &files)?;
         Ok((log, recovered))
     }
 }
 
-fn walk(
+pub(crate) fn walk(
     setup: &LogSetup,
     from: Lsn,
+    durable: Lsn,
     ring: Option<&dyn Ring>,
     files: &BTreeSet<SegmentId>,
     visit: &mut dyn FnMut(FrameView<'_>) -> Result<()>,
@@ -155,6 +160,7 @@ fn walk(
         end: 0,
         frames: 0,
         seqno_max: SeqNum::ZERO,
+        seals: Vec::new(),
     };
     let mut at = Lsn::new(from.segment, from.offset.max(FIRST_FRAME_OFFSET));
     let later = files.range(from.segment..).count() as u64;
@@ -184,9 +190,12 @@ fn walk(
                     ),
                 ));
             }
-            Some(next) => at = Lsn::new(next, FIRST_FRAME_OFFSET),
+            Some(next) => {
+                walk.seals.push(walk.end);
+                at = Lsn::new(next, FIRST_FRAME_OFFSET);
+            }
             None => {
-                check_tail(setup, &mut scan, walk.end, ring, files)?;
+                check_tail(setup, &mut scan, walk.end, durable, ring, files)?;
                 progress(RecoveryProgress {
                     replayed_bytes,
                     total_bytes: replayed_bytes,
@@ -198,6 +207,13 @@ fn walk(
 }
 
 impl Walk {
+    /// Every segment of the stream, and where it ends.
+    pub(crate) fn ends(&self) -> Vec<(SegmentId, u32)> {
+        let ends = self.seals.iter().copied().chain([self.end]);
+        let segments = self.segments.iter().map(|(_, header)| header.id);
+        segments.zip(ends).collect()
+    }
+
     /// Walks one segment from `offset` to its seal (answers what it names) or to a hole.
     fn segment(
         &mut self,
@@ -263,6 +279,7 @@ fn check_tail(
     setup: &LogSetup,
     scan: &mut SegmentScan<'_>,
     hole: u32,
+    durable: Lsn,
     ring: Option<&dyn Ring>,
     files: &BTreeSet<SegmentId>,
 ) -> Result<()> {
@@ -275,6 +292,15 @@ fn check_tail(
         Probe::Hole(reason) => reason,
         Probe::Frame(_) => unreachable!("a hole holds no frame"),
     };
+    if Lsn::new(hole_segment, hole) < durable {
+        return Err(Error::corruption(
+            hole_segment.file(),
+            u64::from(hole),
+            format!(
+                "expected a frame, found {reason}; the manifest says that the log was durable up to {durable}"
+            ),
+        ));
+    }
     let corruption = |claimant: Lsn, durable: u64| {
         Err(Error::corruption(
             hole_segment.file(),

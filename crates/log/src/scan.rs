@@ -30,6 +30,15 @@ impl Frame {
         (u64::from(self.offset) + self.header.frame_bytes()) as u32
     }
 
+    /// Ranges of the file that fill up its sections.
+    pub(crate) fn padding(&self) -> [(u64, u64); 2] {
+        let start = u64::from(self.offset);
+        let meta_end = start + (FRAME_HEADER_BYTES as u64) + u64::from(self.header.meta_bytes);
+        let values = start + self.header.values_offset();
+        let values_end = values + u64::from(self.header.values_bytes);
+        [(meta_end, values), (values_end, u64::from(self.end()))]
+    }
+
     pub(crate) fn entries(&self, segment: SegmentId) -> EntryReader<'_> {
         entry_reader(&self.header, self.offset, &self.meta, segment)
     }

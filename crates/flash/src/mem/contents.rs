@@ -2,6 +2,8 @@
 //!
 //! Invariants: 1. taking contents counts as no operation and meets no fault. 2. A volume made of contents holds them durably: a power cut takes nothing of them.
 
+use super::fault::no_space;
+use super::image::Image;
 use super::{MemOptions, MemVolume, Shared};
 use crate::volume::{CreateOptions, Stream, Volume};
 use bytes::Bytes;
@@ -36,7 +38,7 @@ impl MemVolume {
     #[must_use]
     pub fn contents(&self) -> Contents {
         let state = self.shared.state.lock();
-        let whole = |image: &super::image::Image| Bytes::from(image.read(0, image.len()));
+        let whole = |image: &Image| Bytes::from(image.read(0, image.len()));
         let directory = &state.directories[self.directory];
         Contents {
             files: directory
@@ -72,15 +74,20 @@ impl MemVolume {
                 reserve_bytes: 0,
                 direct: false,
             };
-            let file = volume.create(*id, options)?;
-            file.write_at(0, bytes)?;
-            file.sync()?;
+            let mut state = volume.shared.state.lock();
+            let inode = state.create(volume.directory, *id, options)?;
+            let room = state.free_bytes().unwrap_or(u64::MAX);
+            if bytes.len() as u64 > room {
+                return Err(no_space(id));
+            }
+            state.inode_mut(inode).image = Image::synced(bytes);
+            state.close(inode);
         }
         volume.sync_directory()?;
         if let Some(bytes) = &contents.ring {
-            let ring = volume.ring(bytes.len())?;
-            ring.write(0, bytes);
-            ring.sync()?;
+            drop(volume.ring(bytes.len())?);
+            let ring = Some(Image::synced(bytes));
+            volume.shared.state.lock().directories[volume.directory].ring = ring;
         }
         volume.shared.forget_operations();
         Ok(volume)

@@ -33,6 +33,18 @@ pub(super) struct Image {
 }
 
 impl Image {
+    /// Holds `bytes`, synced.
+    pub(super) fn synced(bytes: &[u8]) -> Image {
+        let mut now = Blocks::default();
+        now.resize(bytes.len());
+        now.write(0, bytes);
+        Image {
+            durable: now.clone(),
+            now,
+            ..Image::default()
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.now.len()
     }

@@ -35,6 +35,8 @@ pub(crate) enum Item {
         bytes: i64,
     },
     FlushPoint(FlushPoint),
+    /// Everything of the log before it was durable when this was written: opening must find it.
+    LogDurable(Lsn),
 }
 
 const SNAPSHOT: u64 = 1;
@@ -45,6 +47,7 @@ const KEYSPACE_NEXT: u64 = 5;
 const INDEX_EDIT: u64 = 6;
 const LIVENESS: u64 = 7;
 const FLUSH_POINT: u64 = 8;
+const LOG_DURABLE: u64 = 9;
 
 /// Encodes an edit.
 pub(crate) fn encode_items(items: &[Item]) -> Vec<u8> {
@@ -102,6 +105,11 @@ impl Item {
                 put_varint(out, u64::from(point.lsn.offset));
                 put_varint(out, point.seqno.0);
             }
+            Item::LogDurable(lsn) => {
+                put_varint(out, LOG_DURABLE);
+                put_varint(out, lsn.segment.0);
+                put_varint(out, u64::from(lsn.offset));
+            }
         }
     }
 
@@ -140,6 +148,10 @@ impl Item {
                     offset: reader.varint32()?,
                 },
                 seqno: SeqNum(reader.varint()?),
+            }),
+            LOG_DURABLE => Item::LogDurable(Lsn {
+                segment: SegmentId(reader.varint()?),
+                offset: reader.varint32()?,
             }),
             tag => {
                 return Some(Err(Error::new(
@@ -185,6 +197,9 @@ pub(crate) fn describe(item: &Item) -> String {
                 "flush point: segment {} offset {}, seqno {}",
                 point.lsn.segment, point.lsn.offset, point.seqno
             )
+        }
+        Item::LogDurable(lsn) => {
+            format!("log durable: segment {} offset {}", lsn.segment, lsn.offset)
         }
     }
 }

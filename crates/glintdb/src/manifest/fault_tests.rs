@@ -96,8 +96,11 @@ fn an_edit_that_found_no_space_is_gone_for_good() {
         ErrorKind::NoSpace
     );
     for mode in [CrashMode::LoseUnsynced, CrashMode::KeepUnsynced] {
-        let loaded = read_newest(&*volume.crash(mode)).unwrap().loaded.unwrap();
-        assert_eq!((loaded.torn_bytes, &loaded.state), (0, &before), "{mode:?}");
+        let after = volume.crash(mode);
+        let loaded = read_newest(&*after).unwrap().loaded.unwrap();
+        let file = FileId::new(FileKind::Manifest, loaded.number);
+        let length = after.open(file).unwrap().len().unwrap();
+        assert_eq!((loaded.end, &loaded.state), (length, &before), "{mode:?}");
     }
     manifest.commit(&[live(1, 10)]).unwrap();
     let loaded = read_newest(&*volume.crash(CrashMode::LoseUnsynced))

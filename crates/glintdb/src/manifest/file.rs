@@ -5,7 +5,7 @@ use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::checksum::{FileSeed, crc32c};
 use glintdb_core::codec::Reader;
-use glintdb_core::{DbId, FileId, FileKind};
+use glintdb_core::{DbId, FileId, FileKind, SegmentId};
 use glintdb_flash::{CreateOptions, Stream, Volume, VolumeFile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -120,6 +120,8 @@ pub(crate) struct RecordReader<'a> {
     seed: FileSeed,
     bytes: &'a [u8],
     offset: usize,
+    /// Where the last record's items end.
+    items_end: usize,
 }
 
 impl<'a> RecordReader<'a> {
@@ -169,6 +171,7 @@ impl<'a> RecordReader<'a> {
                 seed: FileSeed::new(db, id),
                 bytes,
                 offset: HEADER_BYTES,
+                items_end: HEADER_BYTES,
             },
         ))
     }
@@ -178,6 +181,12 @@ impl<'a> RecordReader<'a> {
         (self.bytes.len() - self.offset) as u64
     }
 
+    /// What fills up the last record read, and where it stands.
+    pub(crate) fn padding(&self) -> (u64, &'a [u8]) {
+        let padding = self.bytes.get(self.items_end..self.offset);
+        (self.items_end as u64, padding.unwrap_or_default())
+    }
+
     /// The next record; `None` at the end or at a torn tail.
     ///
     /// # Errors
@@ -185,6 +194,7 @@ impl<'a> RecordReader<'a> {
     pub(crate) fn next_record(&mut self) -> Result<Option<Record<'a>>> {
         if let Some((payload, end)) = self.parse(self.offset) {
             let offset = self.offset as u64;
+            self.items_end = self.offset + RECORD_HEADER_BYTES + payload.len();
             self.offset = end;
             return Ok(Some(Record { offset, payload }));
         }
@@ -239,6 +249,7 @@ fn first_record_stands(id: FileId, bytes: &[u8]) -> bool {
                 seed: FileSeed::new(DbId(*db), id),
                 bytes,
                 offset: HEADER_BYTES,
+                items_end: HEADER_BYTES,
             };
             records.parse(HEADER_BYTES).is_some()
         })
@@ -260,7 +271,7 @@ fn read_file(id: FileId, bytes: &[u8]) -> Result<Option<Loaded>> {
         number: id.number,
         state: State::empty(),
         edits: BTreeMap::new(),
-        torn_bytes: 0,
+        end: 0,
     };
     let mut first = true;
     while let Some(record) = records.next_record()? {
@@ -300,7 +311,7 @@ fn read_file(id: FileId, bytes: &[u8]) -> Result<Option<Loaded>> {
     if first {
         return Ok(None);
     }
-    loaded.torn_bytes = records.rest_bytes();
+    loaded.end = bytes.len() as u64 - records.rest_bytes();
     Ok(Some(loaded))
 }
 
@@ -327,6 +338,7 @@ pub(crate) fn read_newest(volume: &dyn Volume) -> Result<Found> {
     for &id in manifests.iter().rev() {
         let bytes = read_whole(volume, id)?;
         if let Some(loaded) = read_file(id, &bytes)? {
+            check_numbers(&loaded, &files)?;
             return Ok(Found {
                 loaded: Some(loaded),
                 number_next,
@@ -351,6 +363,49 @@ pub(crate) fn read_newest(volume: &dyn Volume) -> Result<Found> {
             other,
             0,
             "files of a database are there, but no manifest",
+        )),
+    }
+}
+
+/// A file number is made durable before a file has it. A file with a greater one says that the manifest is an old one, or that its last record, which reserved the
+/// number, is damaged: going on would give the number out a second time.
+fn check_numbers(loaded: &Loaded, files: &[FileId]) -> Result<()> {
+    let reserved = loaded.state.numbers_reserved;
+    let beyond = |id: &&FileId| id.kind != FileKind::Manifest && id.number >= reserved;
+    match files.iter().find(beyond) {
+        None => Ok(()),
+        Some(file) => Err(Error::corruption(
+            FileId::new(FileKind::Manifest, loaded.number),
+            loaded.end,
+            format!(
+                "expected a record that reserves the number of {file}, found numbers below {reserved} reserved: the manifest is an old one, or its last record damaged"
+            ),
+        )),
+    }
+}
+
+/// What a manifest of another database gets: it is that one that is wrong where no segment of the log agrees with it.
+pub(crate) fn check_database(volume: &dyn Volume, loaded: &Loaded) -> Result<()> {
+    let mut others = None;
+    for id in volume.list()? {
+        if id.kind == FileKind::Log
+            && let Some(db) = glintdb_log::database_of(volume, SegmentId(id.number))?
+        {
+            if db == loaded.db {
+                return Ok(());
+            }
+            others = Some(db);
+        }
+    }
+    match others {
+        None => Ok(()),
+        Some(db) => Err(Error::corruption(
+            FileId::new(FileKind::Manifest, loaded.number),
+            12,
+            format!(
+                "database id: every segment of the log has {db}, found {}",
+                loaded.db
+            ),
         )),
     }
 }

@@ -125,8 +125,8 @@ fn the_golden_manifest_reads_as_the_page_says() {
     file.write_at(0, GOLDEN).unwrap();
     let loaded = read_newest(&*volume).unwrap().loaded.unwrap();
     assert_eq!(
-        (loaded.db, loaded.number, loaded.torn_bytes),
-        (DB, NUMBER, 0)
+        (loaded.db, loaded.number, loaded.end),
+        (DB, NUMBER, GOLDEN.len() as u64)
     );
     let state = &loaded.state;
     assert_eq!(state.numbers_reserved, 513);

@@ -12,7 +12,7 @@ mod edit;
 mod file;
 
 pub(crate) use edit::{Item, describe, encode_items};
-pub(crate) use file::{Found, RecordReader, read_newest, read_whole};
+pub(crate) use file::{Found, RecordReader, check_database, read_newest, read_whole};
 
 use crate::options::KeyspaceOptions;
 use crate::{Error, ErrorKind, Result};
@@ -51,6 +51,8 @@ pub(crate) struct State {
     /// Live value bytes that the persisted indexes point at, by segment and keyspace; no zeros.
     pub(crate) liveness: BTreeMap<SegmentId, BTreeMap<KeyspaceId, u64>>,
     pub(crate) flush_point: FlushPoint,
+    /// Everything of the log before it is durable, as far as the manifest was told.
+    pub(crate) log_durable: Lsn,
 }
 
 impl State {
@@ -66,6 +68,7 @@ impl State {
                 lsn: Lsn::ZERO,
                 seqno: SeqNum::ZERO,
             },
+            log_durable: Lsn::ZERO,
         }
     }
 
@@ -120,6 +123,7 @@ impl State {
                 self.flush_point = *point;
                 self.dropped.retain(|_, seqno| *seqno > point.seqno);
             }
+            Item::LogDurable(lsn) => self.log_durable = self.log_durable.max(*lsn),
         }
         Ok(())
     }
@@ -172,6 +176,9 @@ impl State {
         }
         items.push(Item::KeyspaceNext(self.keyspace_next));
         items.push(Item::FlushPoint(self.flush_point));
+        if self.log_durable > Lsn::ZERO {
+            items.push(Item::LogDurable(self.log_durable));
+        }
         // After the flush point, which forgets drops that lie below it.
         let forgotten =
             glintdb_core::seeded::bug("glintdb: a new manifest forgets dropped keyspaces");
@@ -211,8 +218,8 @@ pub(crate) struct Loaded {
     pub(crate) state: State,
     /// Index edits by keyspace, oldest first.
     pub(crate) edits: BTreeMap<KeyspaceId, Vec<Vec<u8>>>,
-    /// Bytes of a torn last record that were dropped.
-    pub(crate) torn_bytes: u64,
+    /// Where the records end: what is behind it is a torn last record.
+    pub(crate) end: u64,
 }
 
 /// The manifest, open for edits.
@@ -229,7 +236,8 @@ pub(crate) struct Manifest {
 const ROLL_BYTES_MIN: u64 = 1 << 20;
 
 impl Manifest {
-    /// Writes manifest file `number` with `state` and the indexes' own snapshots, durable with its name, and removes older ones.
+    /// Writes manifest file `number` with `state` and the indexes' own snapshots, durable with its name. Older files stay until [`remove_older`](Self::remove_older), but
+    /// for those between the oldest and this one, which openings that were refused have made: the oldest is what the last process wrote.
     pub(crate) fn create(
         volume: Arc<dyn Volume>,
         db: DbId,
@@ -246,7 +254,7 @@ impl Manifest {
             snapshot_bytes,
             poisoned: None,
         };
-        manifest.remove_older()?;
+        manifest.remove_files(|id, oldest| id > oldest)?;
         Ok(manifest)
     }
 
@@ -274,9 +282,23 @@ impl Manifest {
         Ok((file, snapshot_bytes))
     }
 
-    fn remove_older(&self) -> Result<()> {
-        for id in self.volume.list()? {
-            if id.kind == glintdb_core::FileKind::Manifest && id.number < self.file.number() {
+    /// Removes what this file replaced: once what it names is known to be readable.
+    pub(crate) fn remove_older(&self) -> Result<()> {
+        self.remove_files(|_, _| true)
+    }
+
+    fn remove_files(&self, unwanted: impl Fn(u64, u64) -> bool) -> Result<()> {
+        let files = self.volume.list()?.into_iter();
+        let older: Vec<_> = files
+            .filter(|id| {
+                id.kind == glintdb_core::FileKind::Manifest && id.number < self.file.number()
+            })
+            .collect();
+        let Some(oldest) = older.first().map(|id| id.number) else {
+            return Ok(());
+        };
+        for id in older {
+            if unwanted(id.number, oldest) {
                 self.volume.delete(id)?;
             }
         }

@@ -66,7 +66,8 @@ fn what_was_committed_is_read_back() {
         ),
         (0, 50)
     );
-    assert_eq!(loaded.torn_bytes, 0);
+    let file = volume.open(FileId::new(FileKind::Manifest, loaded.number));
+    assert_eq!(loaded.end, file.unwrap().len().unwrap());
 }
 
 #[test]

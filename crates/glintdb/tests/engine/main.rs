@@ -7,6 +7,7 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod basics;
+mod damage;
 mod docs;
 mod drops;
 mod faults;

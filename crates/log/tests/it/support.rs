@@ -177,6 +177,7 @@ pub fn try_recover(setup: LogSetup, from: Lsn, live: &[SegmentId]) -> Result<Rep
     let (log, recovered) = Log::recover(
         setup,
         from,
+        from,
         live,
         &mut |frame| {
             let mut ops = Vec::new();

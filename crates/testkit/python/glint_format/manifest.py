@@ -38,6 +38,8 @@ class State:
     liveness: dict = field(default_factory=dict)
     """(segment, offset, sequence number)."""
     flush_point: Optional[tuple] = None
+    """(segment, offset): the log was durable before it."""
+    log_durable: tuple = (0, 0)
 
 
 class Manifest:
@@ -114,6 +116,8 @@ class Manifest:
                 need(point[:2] >= before[:2] and point[2] >= before[2], "a flush point that goes back")
                 state.flush_point = point
                 state.dropped = {number: seqno for number, seqno in state.dropped.items() if seqno > point[2]}
+            elif tag == 9:
+                state.log_durable = max(state.log_durable, (reader.varint(), reader.varint()))
             else:
                 raise FormatError(f"item {tag}")
 

@@ -47,6 +47,7 @@ fn recover(volume: &Arc<MemVolume>, numbers: u64) -> Result<(Log, Vec<Shown>)> {
     let (log, recovered) = Log::recover(
         setup,
         from,
+        from,
         &[],
         &mut |frame| {
             let pointers = frame.entries().filter_map(|entry| match entry.op {

@@ -1,0 +1,308 @@
+//! Reads the whole log of a database that is not open, changes nothing, and tells everything that is wrong: where recovery would stop, and what it would not look at.
+//!
+//! Thread safety: the files must not change meanwhile.
+
+use crate::format::frame::FrameKind;
+use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET, block_up};
+use crate::log::{LogOptions, LogSetup};
+use crate::lsn::Lsn;
+use crate::recover::{FrameView, walk};
+use crate::scan::{Probe, SegmentScan};
+use crate::segment::open_segment;
+use bytes::Bytes;
+use glintdb_core::{
+    DbId, Error, ErrorKind, FileKind, FileNumbers, Result, SegmentId, ValuePointer,
+};
+use glintdb_flash::{Ring, Volume, VolumeFile};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What a look at the log found.
+#[derive(Clone, Debug, Default)]
+pub struct LogCheck {
+    /// Segment files read.
+    pub files: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// What is wrong.
+    pub errors: Vec<Error>,
+}
+
+/// Nobody makes files while looking.
+struct NoNumbers;
+
+impl FileNumbers for NoNumbers {
+    fn next(&self) -> Result<u64> {
+        Err(Error::invalid("a check makes no files"))
+    }
+}
+
+/// Checks every segment, and the stream from `from` on, of the log of database `db`; `live` are the segments before `from` that hold live values, and
+/// everything before `durable` is known to have been durable. Commits from `from`
+/// on go to `visit`, whose error ends the walk and is one of the report's.
+///
+/// # Errors
+/// I/O errors: where checking could not go on.
+pub fn check(
+    volume: &Arc<dyn Volume>,
+    db: DbId,
+    from: Lsn,
+    durable: Lsn,
+    live: &[SegmentId],
+    visit: &mut dyn FnMut(FrameView<'_>) -> Result<()>,
+) -> Result<LogCheck> {
+    let files: BTreeSet<SegmentId> = volume
+        .list()?
+        .into_iter()
+        .filter(|file| file.kind == FileKind::Log)
+        .map(|file| SegmentId(file.number))
+        .collect();
+    let mut check = LogCheck::default();
+    for missing in live.iter().filter(|id| !files.contains(id)) {
+        let what = "expected a segment with live values, found no such file";
+        check
+            .errors
+            .push(Error::corruption(missing.file(), 0, what));
+    }
+    // Only one that is there already: asking for a ring makes it.
+    let ring: Option<Arc<dyn Ring>> = match volume.existing_ring_bytes()? {
+        Some(bytes) => Some(volume.ring(bytes)?).filter(|ring| ring.survives_kill()),
+        None => None,
+    };
+    let setup = LogSetup {
+        volume: Arc::clone(volume),
+        db,
+        numbers: Arc::new(NoNumbers),
+        options: LogOptions::default(),
+    };
+    let walked = walk(
+        &setup,
+        from,
+        durable,
+        ring.as_deref(),
+        &files,
+        visit,
+        &mut |_| (),
+    );
+    let ends = match walked {
+        Ok(walk) => walk.ends(),
+        Err(error) => {
+            check.note(error)?;
+            Vec::new()
+        }
+    };
+    for &id in &files {
+        let end = ends.iter().find(|(segment, _)| *segment == id);
+        let within = match end {
+            // The walk has seen it from the flush point on; in the ring, where that has more of it than the file.
+            Some((_, end)) if id == from.segment => Within::Walked(from.offset, *end),
+            Some((_, end)) => Within::Walked(FIRST_FRAME_OFFSET, *end),
+            None if id < from.segment && live.contains(&id) => Within::Live,
+            None if id < from.segment => Within::Old,
+            None => Within::Unused,
+        };
+        let checked = segment(volume, db, id, &within, &mut check);
+        if let Err(error) = checked {
+            check.note(error)?;
+        }
+    }
+    Ok(check)
+}
+
+/// What is known of a segment.
+enum Within {
+    /// The stream was walked from the one offset to the other.
+    Walked(u32, u32),
+    /// Wholly before the flush point, with values that an index points to.
+    Live,
+    /// Wholly before the flush point, and of no more use.
+    Old,
+    /// Behind the end of the stream: made ahead, left by a crash, or not reached.
+    Unused,
+}
+
+impl LogCheck {
+    /// Damage is for the report; what else there is ends the check.
+    fn note(&mut self, error: Error) -> Result<()> {
+        match error.kind() {
+            ErrorKind::Corruption | ErrorKind::UnsupportedFormat | ErrorKind::NotFound => {
+                let told = |known: &Error| known.place() == error.place();
+                if error.place().is_none() || !self.errors.iter().any(told) {
+                    self.errors.push(error);
+                }
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+fn segment(
+    volume: &Arc<dyn Volume>,
+    db: DbId,
+    id: SegmentId,
+    within: &Within,
+    check: &mut LogCheck,
+) -> Result<()> {
+    check.files += 1;
+    let file = volume.open(id.file())?;
+    check.bytes += file.len()?;
+    let head = file.read_at(0, BLOCK_BYTES as usize)?;
+    let blank = head.len() < BLOCK_BYTES as usize || head.iter().all(|&byte| byte == 0);
+    if blank && matches!(within, Within::Unused | Within::Old) {
+        // Made ahead, and never took a frame: the reserve.
+        return Ok(());
+    }
+    let (file, header) = open_segment(&**volume, db, id)?;
+    let rest = head.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
+    zeros(id, SEGMENT_HEADER_BYTES as u64, rest, check)?;
+    let mut scan = SegmentScan::new(header, Arc::clone(&file), None)?;
+    let first = u64::from(FIRST_FRAME_OFFSET);
+    match within {
+        Within::Unused => Ok(()),
+        Within::Live | Within::Old => frames(&mut scan, &*file, first, None, check),
+        Within::Walked(from, end) => {
+            frames(&mut scan, &*file, first, Some(u64::from(*from)), check)?;
+            walked(&mut scan, &*file, u64::from(*from), u64::from(*end), check)
+        }
+    }
+}
+
+/// Frames before the flush point. Without an `end` they go on to the seal, or to where nothing but zeros follows: the seal of a process that was killed may have been
+/// only in the ring, when nobody needed it any more. What an index still points to in there is found by its pointer.
+fn frames(
+    scan: &mut SegmentScan<'_>,
+    file: &dyn VolumeFile,
+    start: u64,
+    end: Option<u64>,
+    check: &mut LogCheck,
+) -> Result<()> {
+    let id = scan.header.id;
+    let mut offset = start;
+    while end.is_none_or(|end| offset < end) {
+        match scan.probe(offset as u32)? {
+            Probe::Frame(frame) => {
+                padding(id, file, &frame, check)?;
+                offset = u64::from(frame.end());
+                if frame.header.kind == FrameKind::Seal {
+                    return behind_seal(id, file, offset, check);
+                }
+            }
+            Probe::Hole(reason) => {
+                let next = scan.next_header(offset + 8)?;
+                if end.is_none() && next.is_none() && scan.is_zero(offset, scan.file_bytes())? {
+                    return Ok(());
+                }
+                let what = format!("expected a frame, found {reason}");
+                check.note(Error::corruption(id.file(), offset, what))?;
+                match next {
+                    Some((found, _)) => offset = u64::from(found),
+                    None => return Ok(()),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Frames that the walk took from the file or from the ring: what of them is in the file has zeros where the format wants them.
+fn walked(
+    scan: &mut SegmentScan<'_>,
+    file: &dyn VolumeFile,
+    start: u64,
+    end: u64,
+    check: &mut LogCheck,
+) -> Result<()> {
+    let id = scan.header.id;
+    let mut offset = start;
+    while offset < end {
+        let Probe::Frame(frame) = scan.probe(offset as u32)? else {
+            // The ring has it, and opening puts it into the file.
+            return Ok(());
+        };
+        padding(id, file, &frame, check)?;
+        offset = u64::from(frame.end());
+        if frame.header.kind == FrameKind::Seal {
+            return behind_seal(id, file, offset, check);
+        }
+    }
+    Ok(())
+}
+
+fn padding(
+    id: SegmentId,
+    file: &dyn VolumeFile,
+    frame: &crate::scan::Frame,
+    check: &mut LogCheck,
+) -> Result<()> {
+    for (start, end) in frame.padding() {
+        if start < end {
+            let bytes = file.read_at(start, (end - start) as usize)?;
+            zeros(id, start, &bytes, check)?;
+        }
+    }
+    Ok(())
+}
+
+/// The block that a seal ends in is filled up with zeros.
+fn behind_seal(
+    id: SegmentId,
+    file: &dyn VolumeFile,
+    offset: u64,
+    check: &mut LogCheck,
+) -> Result<()> {
+    let rest = file.read_at(offset, (block_up(offset) - offset) as usize)?;
+    zeros(id, offset, &rest, check)
+}
+
+fn zeros(id: SegmentId, offset: u64, bytes: &[u8], check: &mut LogCheck) -> Result<()> {
+    match bytes.iter().position(|&byte| byte != 0) {
+        None => Ok(()),
+        Some(at) => check.note(Error::corruption(
+            id.file(),
+            offset + at as u64,
+            "expected zeros that fill up a block or frame, found something else",
+        )),
+    }
+}
+
+/// Whether a segment is there, with a header of this database.
+///
+/// # Errors
+/// `Corruption`, `UnsupportedFormat`, I/O errors.
+pub fn check_segment(volume: &dyn Volume, db: DbId, segment: SegmentId) -> Result<()> {
+    open_segment(volume, db, segment).map(drop)
+}
+
+/// The database that a segment belongs to, by its header; `None`: it has none that is whole.
+///
+/// # Errors
+/// I/O errors.
+pub fn database_of(volume: &dyn Volume, segment: SegmentId) -> Result<Option<DbId>> {
+    let head = volume
+        .open(segment.file())?
+        .read_at(0, BLOCK_BYTES as usize)?;
+    let header = SegmentHeader::decode(segment, &head);
+    Ok(header.ok().map(|header| header.db))
+}
+
+/// Reads values of a database that is not open, each verified. Answers in the order of the pointers.
+pub fn read_values(
+    volume: &Arc<dyn Volume>,
+    db: DbId,
+    pointers: &[ValuePointer],
+) -> Vec<Result<Bytes>> {
+    let mut files: BTreeMap<SegmentId, Result<Arc<dyn VolumeFile>>> = BTreeMap::new();
+    let mut read = |pointer: &ValuePointer| {
+        let file = files
+            .entry(pointer.segment)
+            .or_insert_with(|| open_segment(&**volume, db, pointer.segment).map(|(file, _)| file));
+        let bytes = file
+            .as_ref()
+            .map_err(Clone::clone)?
+            .read_at(u64::from(pointer.offset), pointer.length as usize)?;
+        crate::read::verify(pointer, bytes)
+    };
+    pointers.iter().map(&mut read).collect()
+}

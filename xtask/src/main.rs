@@ -19,6 +19,7 @@ mod reliability;
 mod run;
 mod sim;
 mod summary;
+mod sweep;
 mod test;
 mod tidy;
 
@@ -27,8 +28,8 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test, simulation, fuzz targets, histories;
-                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, attack, kernel, sim, fuzz, histories, models, miri, demo
+  test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test, simulation, corruption sweep, fuzz targets, histories;
+                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, attack, kernel, sim, sweep, fuzz, histories, models, miri, demo
   tidy                 the house lints alone (file lengths, heads, links, layers, no paths of machines)
   kill [--cycles N] [--seed S] [--dir DIR]
                        the kill test alone, with more cycles: writers are killed with SIGKILL, the database is opened and checked
@@ -38,6 +39,8 @@ cargo xtask COMMAND
                        real file systems over a faulty disk in user space: power cuts, EIO, full disks, locks and limits (root, loop devices)
   sim [--seed S] [--ops N] [--options NAME] [--minutes M] [--threads T]
                        the engine on a simulated volume, cut at every operation of the volume; one seed, or a campaign of M minutes
+  sweep [--set NAME] [--kind bits|swaps|truncations|files] [--seed S] [--threads T] [--full] [--index N]
+                       the corruption sweep: every bit of small databases flipped, every block swapped, every file cut, replaced or gone
   fuzz [--target T] [--seconds S] [--sanitizer none|address] [--list] [--keep] [--builtin …]
                        every fuzz target under cargo-fuzz (nightly), S seconds each (60); --keep makes fuzz/corpus anew from what was found;
                        --builtin: replay and seeded random mutations without cargo-fuzz (its options: --builtin --help)
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         "models" => models::main(rest),
         "miri" => miri::main(rest),
         "histories" => histories::main(rest),
+        "sweep" => sweep::main(rest),
         "reliability" => reliability::main(rest),
         "demo-debian" => demo_debian::main(rest),
         "help" | "--help" | "-h" => {

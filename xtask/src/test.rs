@@ -7,7 +7,7 @@ use crate::run::{self, Scratch};
 use crate::summary::Counts;
 use crate::{
     attack, demo_debian, fuzz, histories, kernel, kill, miri, models, python, reliability, sim,
-    tidy,
+    sweep, tidy,
 };
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ const SHUTTLE_SECONDS: &str = "30";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
 
-const STEPS: [&str; 14] = [
+const STEPS: [&str; 15] = [
     "fmt",
     "tidy",
     "clippy",
@@ -38,6 +38,7 @@ const STEPS: [&str; 14] = [
     "attack",
     "kernel",
     "sim",
+    "sweep",
     "fuzz",
     "histories",
     "models",
@@ -140,6 +141,7 @@ fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {
         "kernel" => kernel::step(KERNEL_SECONDS),
         "sim" => sim::step(SIM_MINUTES),
         "attack" => attack::step(ATTACK_SECONDS, scratch),
+        "sweep" => sweep::step(),
         "fuzz" => fuzz::step(FUZZ_SECONDS),
         "histories" => histories::step(HISTORY_OPERATIONS, scratch),
         "models" => models::step(SHUTTLE_SECONDS),

@@ -56,6 +56,8 @@ pub fn manifest(volume: &Arc<dyn Volume>) -> Result<bool, Error> {
     };
     assert_eq!(again.state, loaded.state, "another state");
     assert_eq!(again.edits, loaded.edits, "other edits");
-    assert_eq!(again.torn_bytes, 0);
+    let id = glintdb_core::FileId::new(glintdb_core::FileKind::Manifest, again.number);
+    let length = volume.open(id).and_then(|file| file.len());
+    assert_eq!(length.ok(), Some(again.end), "nothing behind the records");
     Ok(true)
 }

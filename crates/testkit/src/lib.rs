@@ -14,6 +14,7 @@
 //! - [`histories`]: what real threads did and when, checked; the program `glint-histories` runs it.
 //! - `schedules`: the engine under shuttle, in a build with `--cfg shuttle`; the program `glint-shuttle` runs it.
 //! - [`kernel`]: power cuts, errors and full disks on real file systems; the program `glint-kernel` runs it.
+//! - [`sweep`]: every bit flipped, every block swapped, every file cut, replaced or gone; the program `glint-sweep` runs it.
 //! - [`kill`]: processes that write and are killed; the program `glint-kill` runs it.
 //! - [`attack`]: the server under attack, and honest clients in between; the program `glint-attack` runs it.
 //!
@@ -42,6 +43,7 @@ pub mod runner;
 pub mod schedules;
 pub mod seeded;
 pub mod sim;
+pub mod sweep;
 
 pub use operation::Operation;
 pub use runner::Runner;

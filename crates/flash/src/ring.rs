@@ -246,7 +246,7 @@ mod tests {
         let ring = HeapRing::new(4096).unwrap();
         let bytes: Vec<u8> = (0..64).collect();
         ring.write(8, &bytes);
-        for offset in 0..72 {
+        for offset in (0..72).step_by(if cfg!(miri) { 5 } else { 1 }) {
             for length in 0..(72 - offset) {
                 let mut out = vec![0; length];
                 ring.read(offset, &mut out);

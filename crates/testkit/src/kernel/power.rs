@@ -285,7 +285,8 @@ impl Power {
 
 /// Where to cut a tape: behind flushes, and between them with a choice of survivors; so many that a life takes some seconds.
 fn cuts(tape: &Tape, rng: &mut Rng) -> Vec<(usize, Survivors)> {
-    let flushes = tape.flushes();
+    // The end too: a disk that is never flushed has no other.
+    let flushes = tape.flushes().into_iter().chain([tape.entries.len()]);
     let mut cuts = Vec::new();
     let mut before = 0;
     for flush in flushes {
@@ -296,7 +297,9 @@ fn cuts(tape: &Tape, rng: &mut Rng) -> Vec<(usize, Survivors)> {
                 cuts.push((cut, Survivors::random(rng)));
             }
         }
-        cuts.push((flush, Survivors::None));
+        if flush > before {
+            cuts.push((flush, Survivors::None));
+        }
         before = flush;
     }
     let all = cuts.len() as u64;

@@ -17,6 +17,7 @@ mod models;
 mod python;
 mod reliability;
 mod run;
+mod sanitize;
 mod sim;
 mod summary;
 mod sweep;
@@ -51,6 +52,8 @@ cargo xtask COMMAND
                        volume, N cases from number S on (100), M schedules of each (10), no new one after T seconds
   miri [--seeds N]     unit tests of core, the memtable, and flash's buffers and ring under Miri (nightly); N: the memtable's threads under
                        so many schedules too
+  sanitize [--address] [--thread] [--operations N]
+                       tests of threads and histories under AddressSanitizer and ThreadSanitizer (nightly, minutes; its own target directories)
   demo-debian [--records N] [--release]
                        the Debian package index: import, serve, redis-cli and redis-benchmark, kill -9 in a second import, check
   reliability [--take ci|campaign]
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         "miri" => miri::main(rest),
         "histories" => histories::main(rest),
         "sweep" => sweep::main(rest),
+        "sanitize" => sanitize::main(rest),
         "reliability" => reliability::main(rest),
         "demo-debian" => demo_debian::main(rest),
         "help" | "--help" | "-h" => {

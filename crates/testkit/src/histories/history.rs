@@ -2,7 +2,9 @@
 //!
 //! Thread safety: none is needed; the check takes threads of its own.
 
-use super::linear::{self, ABSENT, Epoch, Kind, Op, UNKNOWN, Value, Violation};
+use super::graph::Txn;
+pub use super::linear::UNKNOWN;
+use super::linear::{self, ABSENT, Epoch, Kind, Op, Value, Violation};
 use super::registers::{Done, REGISTERS, Record, Register};
 use super::shrink;
 use super::stage::{Crash, Floor, Moment};
@@ -43,20 +45,9 @@ impl History {
                 epochs[usize::from(register.0)].ops.push(op);
             }
         }
-        let safe = match crash {
-            Crash::None => None,
-            Crash::Kill => Some(Durability::Os),
-            Crash::PowerCut | Crash::TornPowerCut => Some(Durability::Sync),
-        };
-        let floors = clients.iter().flat_map(|done| &done.floors).chain(floors);
-        let floor = match safe {
-            None => UNKNOWN,
-            Some(safe) => floors
-                .filter(|floor| floor.level >= safe && floor.ret <= moment.begin)
-                .map(|floor| floor.call)
-                .max()
-                .unwrap_or(0),
-        };
+        let mut all = floors.to_vec();
+        all.extend(clients.iter().flat_map(|done| &done.floors));
+        let floor = floor(&all, crash, Some(moment));
         for epoch in &mut epochs {
             epoch.floor = floor;
         }
@@ -171,4 +162,40 @@ fn cut(op: Op, moment: Moment) -> Option<Op> {
         return None;
     }
     Some(Op { ret: UNKNOWN, ..op })
+}
+
+/// From when on what had returned may be lost in a crash: the newest call of something durable that had returned before it.
+#[must_use]
+pub fn floor(floors: &[Floor], crash: Crash, moment: Option<Moment>) -> u64 {
+    let safe = match crash {
+        Crash::None => return UNKNOWN - 1,
+        Crash::Kill => Durability::Os,
+        Crash::PowerCut | Crash::TornPowerCut => Durability::Sync,
+    };
+    let begin = moment.map_or(UNKNOWN, |moment| moment.begin);
+    let reached = floors
+        .iter()
+        .filter(|floor| floor.level >= safe && floor.ret <= begin);
+    reached.map(|floor| floor.call).max().unwrap_or(0)
+}
+
+/// Transactions as they were at the crash: reads that had not come back are gone, and what was not acknowledged is unknown.
+#[must_use]
+pub fn cut_txns(txns: Vec<Txn>, moment: Option<Moment>) -> Vec<Txn> {
+    let Some(moment) = moment else { return txns };
+    let cut = |txn: Txn| {
+        let (call, ret) = match txn.writes.is_empty() {
+            true => txn.begin,
+            false => txn.commit,
+        };
+        if ret <= moment.begin || ret == UNKNOWN {
+            return Some(txn);
+        }
+        if txn.writes.is_empty() || call > moment.end {
+            return None;
+        }
+        let commit = (call, UNKNOWN);
+        Some(Txn { commit, ..txn })
+    };
+    txns.into_iter().filter_map(cut).collect()
 }

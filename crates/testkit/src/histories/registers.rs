@@ -394,6 +394,9 @@ impl<'a> Client<'a> {
         if let Some(interval) = self.valid(begun) {
             self.record(register, interval, Kind::Read(old), "transaction, begin");
         }
+        if self.rng.one_in(4) {
+            std::thread::yield_now();
+        }
         let new = self.new_value();
         let bytes = value::bytes(new);
         let (call, result, ret) = if self.goes_wrong(Wrong::LostUpdate) {

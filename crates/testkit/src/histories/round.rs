@@ -2,11 +2,12 @@
 //!
 //! Thread safety: none is needed; it starts the threads it needs.
 
-use super::history::{Checked, History};
+use super::history::{self, Checked, History};
 use super::registers::{Client, Done};
 use super::stage::{Crash, Plan, Stage};
 use super::stamps::Stamps;
 use super::wrong::Wrong;
+use super::{graph, isolation};
 use crate::options::OptionSet;
 use crate::place::Place;
 use crate::rng::Rng;
@@ -36,6 +37,12 @@ pub struct Found {
     pub checked: Checked,
     /// Calls of clients.
     pub calls: u64,
+    /// Transactions, batches and looks whose isolation was checked, and the edges between them.
+    pub isolated: u64,
+    /// Of the graphs that they make.
+    pub edges: u64,
+    /// Times that the sum of all accounts was taken.
+    pub sums: u64,
     /// Transactions committed.
     pub commits: u64,
     /// Transactions refused.
@@ -44,6 +51,21 @@ pub struct Found {
     pub crashes: u64,
     /// What is wrong, for people.
     pub wrong: Vec<String>,
+}
+
+impl Found {
+    /// Adds what another round found.
+    pub fn add(&mut self, other: &Found) {
+        self.checked.histories += other.checked.histories;
+        self.checked.operations += other.checked.operations;
+        self.calls += other.calls;
+        self.isolated += other.isolated;
+        self.edges += other.edges;
+        self.sums += other.sums;
+        self.commits += other.commits;
+        self.conflicts += other.conflicts;
+        self.crashes += other.crashes;
+    }
 }
 
 impl Round {
@@ -57,16 +79,7 @@ impl Round {
         let mut found = Found::default();
         let mut values = vec![0; usize::from(self.clients)];
         for (number, crash) in self.epochs.iter().enumerate() {
-            let mut rng = Rng::of(&[self.seed, number as u64]);
-            let plan = Plan {
-                calls: match crash {
-                    Crash::None => self.calls,
-                    // The moment is as random as it gets.
-                    _ => self.calls / 2 + rng.below(self.calls),
-                },
-                crash: *crash,
-                seed: rng.number(),
-            };
+            let plan = self.plan(number, *crash);
             let stage = Stage::open(&place, &self.set, &stamps, plan)
                 .map_err(|error| format!("epoch {number}: open: {error}"))?;
             let before = Client::new(&stage, self.clients, 0, plan.seed, None).read_all()?;
@@ -96,6 +109,88 @@ impl Round {
         found.checked = checked;
         for (register, violation) in &violations {
             found.wrong.push(history.tell(*register, violation));
+        }
+        Ok(found)
+    }
+
+    fn plan(&self, number: usize, crash: Crash) -> Plan {
+        let mut rng = Rng::of(&[self.seed, number as u64]);
+        Plan {
+            calls: match crash {
+                Crash::None => self.calls,
+                // The moment is as random as it gets.
+                _ => self.calls / 2 + rng.below(self.calls),
+            },
+            crash,
+            seed: rng.number(),
+        }
+    }
+
+    /// Runs transactions over many cells in `place`.
+    ///
+    /// # Errors
+    /// What went wrong before there was a history to check.
+    pub fn isolation(&self, mut place: Place) -> Result<Found, String> {
+        let stamps = Stamps::new(self.loose);
+        let mut found = Found::default();
+        let mut values = vec![0; usize::from(self.clients)];
+        // What the last epoch did, and from where on what it did may be lost.
+        let mut last: Option<(Vec<graph::Txn>, u64)> = None;
+        let mut held = graph::empty(isolation::CELLS);
+        // One more opening after the last epoch, to see what is left.
+        let epochs = self.epochs.iter().copied().map(Some).chain([None]);
+        for (number, crash) in epochs.enumerate() {
+            let mut plan = self.plan(number, crash.unwrap_or(Crash::None));
+            // A transaction is many calls.
+            plan.calls /= 3;
+            let wrong = |message: String| format!("epoch {number} ({crash:?}): {message}");
+            let stage = Stage::open(&place, &self.set, &stamps, plan)
+                .map_err(|error| wrong(format!("open: {error}")))?;
+            let reader = isolation::Client::new(&stage, 0, 0, &held, plan.seed, None);
+            let now = reader.read_all().map_err(wrong)?;
+            if let Some((mut txns, floor)) = last.take() {
+                // What was recovered is a snapshot of the epoch that ended: a prefix that holds all that was safe.
+                txns.push(graph::Txn {
+                    via: "what was found after opening",
+                    reads: (0..).zip(now.iter().copied()).collect(),
+                    begin: (floor, history::UNKNOWN),
+                    joined: true,
+                    ..graph::Txn::default()
+                });
+                found.isolated += txns.len() as u64;
+                match graph::check(&held, &txns) {
+                    Ok(edges) => found.edges += edges,
+                    Err(message) => found.wrong.push(wrong(message)),
+                }
+            }
+            held = now;
+            let Some(crash) = crash.filter(|_| found.wrong.is_empty()) else {
+                break;
+            };
+            let run = stage.run(self.clients, |stage, client| {
+                let values = values[usize::from(client)];
+                let client =
+                    isolation::Client::new(stage, client, values, &held, plan.seed, self.wrong);
+                client.run()
+            });
+            let run = run.map_err(wrong)?;
+            let (mut txns, mut floors) = (Vec::new(), run.floors);
+            for (values, done) in values.iter_mut().zip(run.results) {
+                *values = done.values;
+                found.conflicts += done.conflicts;
+                found.sums += done.sums;
+                txns.extend(done.txns);
+                floors.extend(done.floors);
+            }
+            found.calls += txns.len() as u64;
+            found.commits += txns.iter().filter(|txn| !txn.writes.is_empty()).count() as u64;
+            let moment = run.after.as_ref().map(|(_, moment)| *moment);
+            let floor = history::floor(&floors, crash, moment);
+            last = Some((history::cut_txns(txns, moment), floor));
+            if let Some((after, _)) = run.after {
+                found.crashes += 1;
+                place = after;
+            }
         }
         Ok(found)
     }

@@ -141,7 +141,7 @@ pub fn tell(epochs: &[Epoch]) -> String {
     for (number, epoch) in epochs.iter().enumerate() {
         if number > 0 {
             let floor = match epochs[number - 1].floor {
-                UNKNOWN => "nothing that returned may be lost".into(),
+                floor if floor >= UNKNOWN - 1 => "nothing that returned may be lost".into(),
                 floor => format!("what had returned before {floor} may not be lost"),
             };
             text += &format!("  --- the end of an epoch: {floor}\n");

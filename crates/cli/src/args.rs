@@ -54,6 +54,9 @@ pub(crate) enum Command {
     Stats(Figures),
     /// Read and verify every byte; says what is wrong and where, and ends with code 1 then.
     Check(Figures),
+    /// Recover every intact record of a damaged database into a new one.
+    #[command(after_help = SALVAGE_HELP)]
+    Salvage(Salvage),
     /// Show a log segment, a table or a manifest in readable form, without replaying or changing anything.
     Dump(Dump),
     /// Merge everything down: deleted and overwritten records give their space back.
@@ -76,6 +79,18 @@ Examples:
   glintdb import --dir ./data records.jsonl
   apt-cache dumpavail | glintdb import --format dpkg -
   glintdb export --format binary - | glintdb import --dir ./copy --format binary -";
+
+const SALVAGE_HELP: &str = "\
+DIR may be damaged in any way: files that are missing, cut short or rotten in places, the manifest included. Nothing in it is changed. For each key the newest intact version is taken, and
+deletions are honoured. Where a newer version is lost and an older one is found, the older one is taken, and counted as uncertain.
+Without a whole manifest keyspaces whose names are lost are called `keyspace-N`, and records that were deleted long ago may be back.
+
+Ends with code 0 when everything was recovered, with 1 when something is lost or may be; the report names files and offsets.
+
+Examples:
+  glintdb check --dir ./data                     what is wrong?
+  glintdb salvage ./data ./recovered             take out what is intact
+  glintdb check --dir ./recovered                a healthy database";
 
 const SERVE_HELP: &str = "\
 Any Redis client can talk to it (RESP2 and RESP3): redis-cli -p 6380 SET greeting hello
@@ -289,6 +304,23 @@ pub(crate) struct Figures {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Salvage {
+    /// The damaged database's directory. No process may have it open.
+    pub(crate) dir: PathBuf,
+    /// The new database's directory; it must not exist. While the command runs there is another one beside it, with `.candidates` behind its name.
+    pub(crate) out: PathBuf,
+    /// Memory for the new database, and as much again for what is found, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
+    pub(crate) memory_mb: u32,
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// No progress bar.
+    #[arg(long)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Args)]

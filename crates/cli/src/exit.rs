@@ -8,7 +8,7 @@ use std::process::ExitCode;
 pub(crate) const HELP: &str = "\
 Exit codes:
   0  done
-  1  `check` found something wrong; `get` found no such key
+  1  `check` found something wrong; `salvage` could not recover everything; `get` found no such key
   2  the arguments, or the input, are not as they should be
   3  the database is open elsewhere (stop the server first)
   4  corruption, or a format that this version does not know

@@ -432,3 +432,46 @@ fn bench_gives_its_figures_as_json() {
     );
     assert_eq!(figures["results"].as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn what_is_intact_of_a_damaged_database_is_salvaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for key in ["a", "b", "c"] {
+        ok(dir, &["put", key, "intact"]);
+    }
+    ok(dir, &["delete", "b"]);
+    ok(dir, &["compact"]);
+    let complete = ok(dir, &["salvage", "data", "copy"]);
+    assert!(complete.contains("\ncomplete: 2 records"), "{complete}");
+    assert_eq!(
+        ok(dir, &["scan", "--dir", "copy"]),
+        "a\tintact\nc\tintact\n"
+    );
+    assert!(ok(dir, &["check", "--dir", "copy"]).starts_with("clean"));
+    let (code, message) = fails(dir, &["salvage", "data", "copy"]);
+    assert!(
+        code == 2 && message.contains("is there already"),
+        "{message}"
+    );
+
+    for entry in std::fs::read_dir(dir.join("data")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_string_lossy().contains("manifest-") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let output = run(dir, &["salvage", "data", "again", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["complete"], &report["records"]),
+        (&false.into(), &2.into())
+    );
+    assert_eq!(
+        ok(dir, &["scan", "--dir", "again"]),
+        "a\tintact\nc\tintact\n"
+    );
+    let (code, _) = fails(dir, &["salvage", "nowhere", "other"]);
+    assert_eq!(code, 5);
+}

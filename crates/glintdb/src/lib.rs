@@ -49,6 +49,7 @@ mod range_set;
 mod read;
 mod recovery;
 mod reserve;
+mod salvage;
 mod snapshot;
 mod stats;
 mod throttle;
@@ -71,6 +72,9 @@ pub use options::{
     DirectIo, Durability, IndexKind, Isolation, KeyspaceOptions, LOG_RING_BYTES, LOG_SEGMENT_BYTES,
     MEMORY_BUDGET_BYTES_MIN, OpenProgress, Options, ProgressFn, REPLAY_BYTES_MAX, ReadEngine,
     SEPARATE_MIN_BYTES, TransactionOptions,
+};
+pub use salvage::{
+    SalvageOptions, SalvageProgress, SalvageProgressFn, SalvageReport, SalvagedFile, salvage,
 };
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelFigures, LogFigures, MemoryStats, Stats, VolumeFigures};

@@ -173,6 +173,10 @@ impl<'a> SegmentScan<'a> {
         })
     }
 
+    pub(crate) fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
     pub(crate) fn file_bytes(&self) -> u64 {
         self.file.file_bytes
     }
@@ -183,7 +187,68 @@ impl<'a> SegmentScan<'a> {
 
     /// The frame at `offset`.
     pub(crate) fn probe(&mut self, offset: u32) -> Result<Probe> {
-        let in_file = probe(&mut self.file, self.seed, self.header.id, offset, false)?;
+        self.probe_as(offset, true)
+    }
+
+    /// [`probe`](Self::probe), also of a frame whose values are rotten: what its header and entries say is true all the same.
+    pub(crate) fn probe_entries(&mut self, offset: u32) -> Result<Probe> {
+        match self.probe(offset)? {
+            Probe::Hole(_) => self.probe_as(offset, false),
+            frame => Ok(frame),
+        }
+    }
+
+    /// The bytes of a separated value of `frame`; `None` where they are not what its checksum says.
+    pub(crate) fn value(&mut self, frame: &Frame, pointer: &ValuePointer) -> Result<Option<Bytes>> {
+        let length = pointer.length as usize;
+        let (start, file) = (u64::from(pointer.offset), &mut self.file);
+        let whole = |bytes: &Bytes| bytes.len() == length && crc32c(bytes) == pointer.checksum;
+        if !frame.in_ring {
+            let bytes = file.file.read_at(start, length)?;
+            if whole(&bytes) {
+                return Ok(Some(bytes));
+            }
+        }
+        let ring = self.ring.as_mut();
+        let bytes = ring.map(|ring| ring.read(start, length)).transpose()?;
+        Ok(bytes.filter(whole))
+    }
+
+    /// The first valid frame header at or behind `offset` that stands in the ring.
+    pub(crate) fn next_header_in_ring(
+        &mut self,
+        offset: u64,
+    ) -> Result<Option<(u32, FrameHeader)>> {
+        let (seed, end) = (self.seed, self.header.capacity);
+        let Some(ring) = &mut self.ring else {
+            return Ok(None);
+        };
+        let mut offset = offset.next_multiple_of(ALIGN as u64);
+        while offset + FRAME_HEADER_BYTES as u64 <= end {
+            let window = ring.read(offset, (end - offset).min(WINDOW_BYTES as u64) as usize)?;
+            for at in (0..=window.len().saturating_sub(FRAME_HEADER_BYTES)).step_by(ALIGN) {
+                let bytes = window.get(at..).unwrap_or_default();
+                let found = (offset + at as u64) as u32;
+                if bytes.starts_with(&FRAME_MAGIC)
+                    && let Some(header) = FrameHeader::decode(seed, found, bytes)
+                {
+                    return Ok(Some((found, header)));
+                }
+            }
+            let step = window.len().saturating_sub(FRAME_HEADER_BYTES) + ALIGN;
+            offset += (step / ALIGN * ALIGN) as u64;
+        }
+        Ok(None)
+    }
+
+    fn probe_as(&mut self, offset: u32, values: bool) -> Result<Probe> {
+        let in_file = probe(
+            &mut self.file,
+            self.seed,
+            self.header.id,
+            offset,
+            (false, values),
+        )?;
         match (&in_file, &mut self.ring) {
             (Probe::Hole(_), Some(_))
                 if glintdb_core::seeded::bug("log: recovery forgets the ring") =>
@@ -191,7 +256,7 @@ impl<'a> SegmentScan<'a> {
                 Ok(in_file)
             }
             (Probe::Hole(_), Some(ring)) => {
-                let in_ring = probe(ring, self.seed, self.header.id, offset, true)?;
+                let in_ring = probe(ring, self.seed, self.header.id, offset, (true, values))?;
                 Ok(match in_ring {
                     Probe::Frame(_) => in_ring,
                     Probe::Hole(_) => in_file,
@@ -274,7 +339,7 @@ fn probe(
     seed: FileSeed,
     segment: SegmentId,
     offset: u32,
-    in_ring: bool,
+    (in_ring, with_values): (bool, bool),
 ) -> Result<Probe> {
     if offset < FIRST_FRAME_OFFSET || !(offset as usize).is_multiple_of(ALIGN) {
         return Ok(Probe::Hole("a place where no frame can begin"));
@@ -320,7 +385,7 @@ fn probe(
     }
     let values = header.values_bytes > 0
         && !glintdb_core::seeded::bug("log: recovery does not look at separated values");
-    if header.kind == FrameKind::Commit && values {
+    if header.kind == FrameKind::Commit && values && with_values {
         for entry in entry_reader(&header, offset, &meta, segment) {
             let Some(pointer) = crate::builder::pointer_of(&entry) else {
                 continue;

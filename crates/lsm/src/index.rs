@@ -3,11 +3,12 @@
 //! Thread-safe; one `write_run` and one `apply` at a time (the engine sees to it), any number of jobs and views.
 
 use crate::common::{Common, LsmEnv};
-use crate::edit::Edit;
+use crate::edit::{Edit, EditOp};
 use crate::levels::Levels;
 use crate::options::LsmOptions;
 use crate::range::KeyRange;
 use crate::shared::Shared;
+use crate::table::TableMeta;
 use crate::view::View;
 use crate::{flush, picker};
 use glintdb_core::index::{Debt, Index, IndexChange, IndexJob, IndexView, SortedRun};
@@ -54,6 +55,25 @@ impl Lsm {
     /// `Corruption` and `UnsupportedFormat` where it is not one.
     pub fn describe_edit(edit: &[u8]) -> Result<String> {
         Ok(Edit::decode(edit)?.describe())
+    }
+
+    /// The tables that are there after `edits`, which may have gaps: for tools that look at damaged databases.
+    #[must_use]
+    pub fn tables_after(edits: &[Vec<u8>]) -> Vec<TableMeta> {
+        let mut tables = std::collections::BTreeMap::new();
+        for edit in edits.iter().filter_map(|edit| Edit::decode(edit).ok()) {
+            for op in edit.ops {
+                match op {
+                    EditOp::Add(_, meta) => {
+                        tables.insert(meta.id.number, meta);
+                    }
+                    EditOp::Remove(_, number) => {
+                        tables.remove(&number);
+                    }
+                }
+            }
+        }
+        tables.into_values().collect()
     }
 
     fn with_levels(common: Arc<Common>, levels: Levels) -> Arc<Lsm> {

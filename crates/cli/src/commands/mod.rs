@@ -7,6 +7,7 @@ mod export;
 mod import;
 mod keyspaces;
 mod records;
+mod salvage;
 mod serve;
 mod stats;
 
@@ -28,6 +29,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Keyspaces(arguments) => keyspaces::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Salvage(arguments) => salvage::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments),
         Command::Compact(arguments) => compact(&arguments),
         Command::Checkpoint(arguments) => checkpoint(&arguments),

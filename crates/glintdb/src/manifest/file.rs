@@ -256,6 +256,29 @@ fn first_record_stands(id: FileId, bytes: &[u8]) -> bool {
     })
 }
 
+/// Every record of a damaged manifest that is whole by itself, in order.
+pub(crate) fn salvage_records(id: FileId, db: DbId, bytes: &[u8]) -> Vec<&[u8]> {
+    let reader = RecordReader {
+        id,
+        seed: FileSeed::new(db, id),
+        bytes,
+        offset: HEADER_BYTES,
+        items_end: HEADER_BYTES,
+    };
+    let mut records = Vec::new();
+    let mut offset = HEADER_BYTES;
+    while offset < bytes.len() {
+        match reader.parse(offset) {
+            Some((payload, end)) => {
+                records.push(payload);
+                offset = end;
+            }
+            None => offset += 8,
+        }
+    }
+    records
+}
+
 /// Reads one manifest file. `None`: its snapshot record is not whole (a crash while it was being written).
 fn read_file(id: FileId, bytes: &[u8]) -> Result<Option<Loaded>> {
     if bytes.len() < HEADER_BYTES {

@@ -12,7 +12,9 @@ mod edit;
 mod file;
 
 pub(crate) use edit::{Item, describe, encode_items};
-pub(crate) use file::{Found, RecordReader, check_database, read_newest, read_whole};
+pub(crate) use file::{
+    Found, RecordReader, check_database, read_newest, read_whole, salvage_records,
+};
 
 use crate::options::KeyspaceOptions;
 use crate::{Error, ErrorKind, Result};

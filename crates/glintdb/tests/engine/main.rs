@@ -15,6 +15,7 @@ mod full_disk;
 mod gate;
 mod order;
 mod power;
+mod salvage;
 mod snapshots;
 mod support;
 mod threads;

@@ -23,6 +23,7 @@ mod filter;
 mod format;
 mod meta;
 mod reader;
+pub mod salvage;
 mod sink;
 mod tombstones;
 mod verify;

@@ -434,7 +434,12 @@ impl Drop for Table {
     }
 }
 
-fn decode_footer(id: FileId, seed: FileSeed, offset: u64, bytes: &[u8]) -> Result<Footer> {
+pub(super) fn decode_footer(
+    id: FileId,
+    seed: FileSeed,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<Footer> {
     let (version, footer) =
         Footer::decode(seed, offset, bytes).map_err(|what| Error::corruption(id, offset, what))?;
     if version != VERSION {
@@ -445,7 +450,7 @@ fn decode_footer(id: FileId, seed: FileSeed, offset: u64, bytes: &[u8]) -> Resul
 }
 
 /// Holds a section's first four bytes against the checksum of the rest.
-fn check_section(
+pub(super) fn check_section(
     id: FileId,
     seed: FileSeed,
     offset: u64,
@@ -463,7 +468,12 @@ fn check_section(
     Ok(())
 }
 
-fn decode_properties(id: FileId, seed: FileSeed, offset: u64, section: &[u8]) -> Result<TableMeta> {
+pub(super) fn decode_properties(
+    id: FileId,
+    seed: FileSeed,
+    offset: u64,
+    section: &[u8],
+) -> Result<TableMeta> {
     check_section(id, seed, offset, section, "properties")?;
     let mut reader = Reader::new(section.get(4..).unwrap_or(&[]));
     TableMeta::decode(&mut reader)

@@ -1,0 +1,281 @@
+//! Offers what the log holds: first everything behind the flush point, then, for keys that may be lost, older puts as well.
+
+use super::Work;
+use super::candidates::{Candidates, What, When};
+use super::tables::Evidence;
+use crate::{Error, Result};
+use bytes::Bytes;
+use glintdb_core::{FileId, FileKind, RangeTombstone, SegmentId};
+use glintdb_flash::Ring;
+use glintdb_log::format::frame::FrameKind;
+use glintdb_log::{LogOp, LogValue, SalvageFrame, SalvageItem, SegmentSalvage};
+use std::collections::BTreeSet;
+
+/// Which frames a pass over the log takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// Those behind the flush point, or all where nobody knows it.
+    Replay,
+    /// Those before it, for keys that may be lost.
+    Older,
+}
+
+/// No frame at a place.
+struct Hole {
+    segment: SegmentId,
+    offset: u64,
+    bytes: u64,
+    position: u64,
+    zero: bool,
+    reason: &'static str,
+}
+
+#[derive(Default)]
+struct Seen {
+    holes: Vec<Hole>,
+    /// What frames say was durable.
+    durable: u64,
+    /// What the last frame is.
+    last: Option<FrameKind>,
+    /// Commits behind the flush point, and the newest.
+    commits: u64,
+    newest: u64,
+}
+
+pub(super) fn gather(
+    work: &mut Work<'_>,
+    candidates: &mut Candidates,
+    evidence: &mut Evidence,
+) -> Result<()> {
+    let ring = match work.volume.existing_ring_bytes() {
+        Ok(Some(bytes)) => work
+            .volume
+            .ring(bytes)
+            .ok()
+            .filter(|ring| ring.survives_kill()),
+        _ => None,
+    };
+    let mut seen = Seen::default();
+    for segment in work.source.segments.clone() {
+        let pass = Pass::Replay;
+        one(
+            work,
+            candidates,
+            evidence,
+            segment,
+            (ring.as_deref(), pass),
+            &mut seen,
+        )?;
+    }
+    tell(work, &seen);
+    work.report.closed = seen.last == Some(FrameKind::Mark);
+    if !work.report.closed {
+        work.report.notes.push("the database was not closed: whether anything is missing behind the last commit found cannot be known".into());
+        if ring.is_none() {
+            let what =
+                "there is no ring to read: commits that only it had are lost, if there were any";
+            let file = work
+                .source
+                .segments
+                .last()
+                .map_or(FileId::new(FileKind::Log, 0), |id| id.file());
+            work.report.damage(file, Error::corruption("ring", 0, what));
+        }
+    }
+    candidates.settle();
+    if work.source.whole && candidates.any_suspect() {
+        for segment in work.source.segments.clone() {
+            let pass = Pass::Older;
+            one(
+                work,
+                candidates,
+                evidence,
+                segment,
+                (ring.as_deref(), pass),
+                &mut Seen::default(),
+            )?;
+        }
+    }
+    candidates.settle();
+    Ok(())
+}
+
+fn one(
+    work: &mut Work<'_>,
+    candidates: &mut Candidates,
+    evidence: &mut Evidence,
+    segment: SegmentId,
+    (ring, pass): (Option<&dyn Ring>, Pass),
+    seen: &mut Seen,
+) -> Result<()> {
+    let file = segment.file();
+    let opened = SegmentSalvage::open(work.volume, work.source.db, segment, ring);
+    let mut scan = match opened {
+        Ok(scan) => scan,
+        Err(error) => {
+            work.report.damage(file, error);
+            return Ok(());
+        }
+    };
+    let mut records = 0;
+    let mut frames = 0u64;
+    loop {
+        let item = match scan.next_item() {
+            Ok(Some(item)) => item,
+            Ok(None) => break,
+            Err(error) => {
+                // The medium does not give the rest.
+                work.report.damage(file, error);
+                break;
+            }
+        };
+        match item {
+            SalvageItem::Frame(frame) => {
+                frames += 1;
+                seen.last = Some(frame.header().kind);
+                seen.durable = seen.durable.max(frame.header().durable_position);
+                if let Some(next) = frame.next_segment()
+                    && pass == Pass::Replay
+                    && segment >= work.source.flush_point.lsn.segment
+                    && !work.source.segments.contains(&next)
+                {
+                    let missing = Error::corruption(
+                        next.file(),
+                        0,
+                        "expected the segment that a seal names, found no such file",
+                    );
+                    work.report.damage(next.file(), missing);
+                }
+                records += entries(work, candidates, evidence, &mut scan, &frame, pass, seen)?;
+            }
+            SalvageItem::Hole {
+                offset,
+                bytes,
+                reason,
+                zero,
+            } => seen.holes.push(Hole {
+                segment,
+                offset,
+                bytes,
+                position: scan.position(offset),
+                zero,
+                reason,
+            }),
+            _ => {}
+        }
+    }
+    if pass == Pass::Replay {
+        // A file without frames and header is one that was made ahead.
+        if let Some(error) = scan.header_error().filter(|_| frames > 0) {
+            work.report.damage(file, error.clone());
+        }
+        work.done(file, records);
+    }
+    Ok(())
+}
+
+/// Offers the operations of a frame; how many.
+fn entries(
+    work: &mut Work<'_>,
+    candidates: &mut Candidates,
+    evidence: &mut Evidence,
+    scan: &mut SegmentSalvage<'_>,
+    frame: &SalvageFrame,
+    pass: Pass,
+    seen: &mut Seen,
+) -> Result<u64> {
+    let header = frame.header();
+    let seqno = header.seqno;
+    let older = work.source.whole && seqno <= work.source.flush_point.seqno;
+    if header.entry_count == 0 || older != (pass == Pass::Older) {
+        return Ok(0);
+    }
+    if !older && seqno.0 > seen.newest {
+        seen.newest = seqno.0;
+        seen.commits += 1;
+    }
+    let mut records = 0;
+    for (order, entry) in (0u32..).zip(frame.entries()) {
+        if !work.source.wants(entry.keyspace) {
+            continue;
+        }
+        let when = When { seqno, order };
+        let space = candidates.space(entry.keyspace)?;
+        records += 1;
+        match entry.op {
+            LogOp::DeleteRange { start, end } => {
+                let tombstone = RangeTombstone {
+                    start: Bytes::copy_from_slice(start),
+                    end: end.map(Bytes::copy_from_slice),
+                    seqno,
+                };
+                space.delete_range(&tombstone, when);
+            }
+            LogOp::Delete { key } => {
+                evidence.see(seqno, key, entry.keyspace);
+                if !older || space.is_suspect(key)? {
+                    space.offer(key, when, &What::Deleted)?;
+                }
+            }
+            LogOp::Put { key, value } => {
+                evidence.see(seqno, key, entry.keyspace);
+                if older && !space.is_suspect(key)? {
+                    continue;
+                }
+                let what = match value {
+                    LogValue::Inline(value) => Some(What::Value(Bytes::copy_from_slice(value))),
+                    LogValue::Pointer(pointer) => {
+                        // What cannot be read is lost; what only the ring has is not where the pointer says.
+                        let found = scan.value(frame, &pointer).ok().flatten();
+                        found.map(|value| match frame.in_ring() {
+                            true => What::Value(value),
+                            false => What::Pointer(pointer),
+                        })
+                    }
+                };
+                match what {
+                    Some(what) => space.offer(key, when, &what)?,
+                    None if older => {}
+                    None => {
+                        let file = frame.segment().file();
+                        let what = "a value of this frame is damaged";
+                        let damage = Error::corruption(file, frame.offset().into(), what);
+                        work.report.damage(file, damage);
+                        space.suspect(key, seqno)?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(records)
+}
+
+/// Holes that are damage, and commits that are missing.
+fn tell(work: &mut Work<'_>, seen: &Seen) {
+    let flush = work.source.flush_point;
+    for hole in &seen.holes {
+        let replayed = work.source.whole
+            && (hole.segment > flush.lsn.segment
+                || (hole.segment == flush.lsn.segment && hole.offset >= flush.lsn.offset.into()));
+        // Zeros are space never written, unless frames must have been there; anything else that was durable is damage, and what was not is a torn tail.
+        if hole.position < seen.durable && (!hole.zero || replayed) {
+            let what = format!("{} bytes hold no frame: {}", hole.bytes, hole.reason);
+            let error = Error::corruption(hole.segment.file(), hole.offset, what);
+            work.report.damage(hole.segment.file(), error);
+        }
+    }
+    if work.source.whole {
+        let expected = seen.newest.saturating_sub(flush.seqno.0);
+        work.report.commits_lost = expected.saturating_sub(seen.commits);
+        let there: BTreeSet<&SegmentId> = work.source.segments.iter().collect();
+        if !there.contains(&flush.lsn.segment) {
+            let file = flush.lsn.segment.file();
+            let missing = Error::corruption(
+                file,
+                0,
+                "expected the segment in which replay begins, found no such file",
+            );
+            work.report.damage(file, missing);
+        }
+    }
+}

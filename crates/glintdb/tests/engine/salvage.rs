@@ -1,0 +1,499 @@
+//! Salvage of databases that are damaged in every way: what is intact comes back, nothing is invented, the directory stays as it is.
+
+use glintdb::{
+    Batch, Db, Durability, KeyspaceOptions, Options, SalvageOptions, SalvageReport, salvage,
+};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+type Contents = BTreeMap<(String, Vec<u8>), Vec<u8>>;
+
+fn options() -> Options {
+    Options::default()
+        .memory_budget_bytes(8 << 20)
+        .log_segment_bytes(64 << 10)
+        .log_ring_bytes(64 << 10)
+        .replay_bytes_max(1 << 20)
+        .separate_min_bytes(100)
+        .durability(Durability::Os)
+        .background_threads(0)
+}
+
+fn contents(db: &Db) -> Contents {
+    let mut all = Contents::new();
+    for name in db.keyspaces() {
+        for entry in db.keyspace(&name).unwrap().iter() {
+            let (key, value) = entry.unwrap();
+            all.insert((name.clone(), key.to_vec()), value.to_vec());
+        }
+    }
+    all
+}
+
+fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    entries
+        .map(|entry| entry.unwrap().path())
+        // Whoever opens a directory writes its number into the lock file.
+        .filter(|path| !path.ends_with("LOCK"))
+        .map(|path| (path.clone(), std::fs::read(path).unwrap()))
+        .collect()
+}
+
+/// The files of one kind, oldest first.
+fn named(dir: &Path, kind: &str) -> Vec<PathBuf> {
+    let name = |path: &PathBuf| {
+        path.file_name()
+            .unwrap()
+            .to_string_lossy()
+            .starts_with(kind)
+    };
+    files(dir).into_keys().filter(name).collect()
+}
+
+/// What a kill at this moment would leave.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for (path, bytes) in files(from) {
+        std::fs::write(to.join(path.file_name().unwrap()), bytes).unwrap();
+    }
+}
+
+/// Salvages `dir`: the report, and what the new database holds. It is sound, and `dir` is as it was.
+fn salvaged(dir: &Path) -> (SalvageReport, Contents) {
+    let before = files(dir);
+    let out = dir.with_extension("out");
+    let report = salvage(dir, &out, &SalvageOptions::default()).unwrap();
+    assert!(files(dir) == before, "the damaged directory was changed");
+    let db = Options::default()
+        .create_if_missing(false)
+        .open(&out)
+        .unwrap();
+    assert_eq!(db.verify().unwrap().errors.len(), 0);
+    let found = contents(&db);
+    assert_eq!(report.records(), found.len() as u64);
+    db.close().unwrap();
+    std::fs::remove_dir_all(&out).unwrap();
+    (report, found)
+}
+
+fn flip(path: &Path, offset: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[offset] ^= 0x10;
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Place of `needle` in the file.
+fn find(path: &Path, needle: &[u8]) -> Option<usize> {
+    let bytes = std::fs::read(path).unwrap();
+    bytes
+        .windows(needle.len())
+        .position(|window| window == needle)
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key:{number:05}").into_bytes()
+}
+
+fn value(number: u32, round: &str, length: usize) -> Vec<u8> {
+    let mut value = format!("{round}:{number}:").into_bytes();
+    value.resize(length.max(value.len()), b'.');
+    value
+}
+
+/// 2,000 small records in tables, 100 large ones in the log, and some of both only in the log.
+fn filled(dir: &Path) -> Contents {
+    let db = options().open(dir).unwrap();
+    let users = db
+        .create_keyspace("users", KeyspaceOptions::default())
+        .unwrap();
+    for number in 0..2000 {
+        db.put(key(number), value(number, "small", 40)).unwrap();
+    }
+    for number in 0..100 {
+        users.put(key(number), value(number, "large", 300)).unwrap();
+    }
+    db.default_keyspace()
+        .delete_range(key(500)..key(600))
+        .unwrap();
+    db.delete(key(7)).unwrap();
+    db.flush().unwrap();
+    db.compact().unwrap();
+    for number in 1000..1050 {
+        db.put(key(number), value(number, "later", 40)).unwrap();
+        users.put(key(number), value(number, "later", 300)).unwrap();
+    }
+    let all = contents(&db);
+    db.close().unwrap();
+    all
+}
+
+fn differing(found: &Contents, expected: &Contents) -> BTreeSet<(String, Vec<u8>)> {
+    let names = found.keys().chain(expected.keys());
+    names
+        .filter(|name| found.get(*name) != expected.get(*name))
+        .cloned()
+        .collect()
+}
+
+#[test]
+fn an_undamaged_database_comes_back_as_it_is() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("db");
+    let expected = filled(&dir);
+    let (report, found) = salvaged(&dir);
+    assert!(report.is_complete() && report.closed, "{report:?}");
+    assert!(found == expected);
+    assert_eq!((report.uncertain, report.keyspaces["users"]), (0, 150));
+    // It is not written over anything.
+    let error = salvage(&dir, &dir, &SalvageOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), glintdb::ErrorKind::InvalidArgument);
+    let nothing = place.path().join("empty");
+    std::fs::create_dir(&nothing).unwrap();
+    assert!(
+        salvage(
+            &nothing,
+            place.path().join("out"),
+            &SalvageOptions::default()
+        )
+        .is_err()
+    );
+    assert!(!place.path().join("out").exists() && !place.path().join("out.candidates").exists());
+}
+
+#[test]
+fn a_rotten_key_block_costs_its_own_keys() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("db");
+    let expected = filled(&dir);
+    let hit = named(&dir, "table-")
+        .into_iter()
+        .find_map(|path| find(&path, b"small:300:").map(|at| (path, at)));
+    let (path, at) = hit.unwrap();
+    flip(&path, at);
+    let (report, found) = salvaged(&dir);
+    assert!(report.manifest_whole && report.damaged == 1 && !report.is_complete());
+    assert_eq!(
+        report.damage[0].place().unwrap().0,
+        path.file_name().unwrap().to_str().unwrap()
+    );
+    let lost = differing(&found, &expected);
+    assert!((1..200).contains(&lost.len()), "{} keys", lost.len());
+    for (keyspace, key) in &lost {
+        // The old frames of the log are gone, so they are lost, not old.
+        assert_eq!(keyspace, "default");
+        assert!(!found.contains_key(&(keyspace.clone(), key.clone())));
+        let number: i32 = String::from_utf8_lossy(&key[4..]).parse().unwrap();
+        assert!((number - 300).abs() < 200, "{number} is far from the block");
+    }
+}
+
+#[test]
+fn a_rotten_value_gives_way_to_an_older_one_and_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("db");
+    let db = options().open(&dir).unwrap();
+    for round in ["first", "second"] {
+        for number in 0..50 {
+            db.put(key(number), value(number, round, 300)).unwrap();
+        }
+    }
+    // Deleted, and the deletion forgotten by the index: an old frame must not bring it back.
+    db.delete(key(30)).unwrap();
+    db.flush().unwrap();
+    db.compact().unwrap();
+    let expected = contents(&db);
+    db.close().unwrap();
+    let hit = named(&dir, "log-")
+        .into_iter()
+        .find_map(|path| find(&path, &value(20, "second", 300)).map(|at| (path, at)));
+    let (path, at) = hit.unwrap();
+    flip(&path, at + 200);
+    // The ring has it too, and nothing is lost.
+    let (report, found) = salvaged(&dir);
+    assert!(report.is_complete() && found == expected, "{report:?}");
+    assert_eq!(report.uncertain, 0);
+    std::fs::remove_file(dir.join("ring")).unwrap();
+    let (report, found) = salvaged(&dir);
+    let name = ("default".to_owned(), key(20));
+    assert_eq!((report.lost, &report.lost_keys[0]), (1, &name));
+    assert_eq!(report.uncertain, 1);
+    assert_eq!(differing(&found, &expected), BTreeSet::from([name.clone()]));
+    assert_eq!(found[&name], value(20, "first", 300));
+}
+
+#[test]
+fn without_a_manifest_records_come_back_under_ids() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("db");
+    let expected = filled(&dir);
+    for path in named(&dir, "manifest-") {
+        std::fs::remove_file(path).unwrap();
+    }
+    let (report, found) = salvaged(&dir);
+    assert!(!report.manifest_whole && !report.is_complete() && !report.notes.is_empty());
+    let renamed: Contents = expected
+        .into_iter()
+        .map(|((keyspace, key), value)| match keyspace.as_str() {
+            "users" => (("keyspace-1".to_owned(), key), value),
+            _ => ((keyspace, key), value),
+        })
+        .collect();
+    let missing: Vec<_> = renamed
+        .iter()
+        .filter(|(name, value)| {
+            let other = |found: &BTreeMap<_, _>| {
+                found
+                    .iter()
+                    .any(|((_, key), other): (&(String, Vec<u8>), &Vec<u8>)| {
+                        *key == name.1 && other == *value
+                    })
+            };
+            found.get(*name) != Some(*value) && !other(&found)
+        })
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "{} records are missing: {:?}",
+        missing.len(),
+        report.notes
+    );
+    assert!(found.keys().any(|(keyspace, _)| keyspace == "keyspace-1"));
+}
+
+#[test]
+fn what_is_left_of_a_damaged_manifest_still_tells_names() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("db");
+    let expected = filled(&dir);
+    // Its header: no record is touched, and the file is none of ours any more.
+    let path = named(&dir, "manifest-").pop().unwrap();
+    flip(&path, 3);
+    let (report, found) = salvaged(&dir);
+    assert!(!report.manifest_whole && report.damaged >= 1);
+    for (name, value) in &expected {
+        assert_eq!(found.get(name), Some(value), "{name:?}");
+    }
+}
+
+#[test]
+fn tables_and_segments_that_are_gone_are_named() {
+    for kind in ["table-", "log-"] {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("db");
+        let expected = filled(&dir);
+        // The table of the small records, the segment of the large ones.
+        let needle: &[u8] = match kind {
+            "table-" => b"small:300:",
+            _ => b"large:50:",
+        };
+        let has = |path: &PathBuf| find(path, needle).is_some();
+        let path = named(&dir, kind).into_iter().find(has).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_file(dir.join("ring")).unwrap();
+        let (report, found) = salvaged(&dir);
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(
+            report
+                .damage
+                .iter()
+                .any(|error| error.to_string().contains(name)),
+            "{report:?}"
+        );
+        assert!(!differing(&found, &expected).is_empty());
+        // What is there is right, or counted as uncertain, or a missing commit's (each wrote one record).
+        let wrong = found
+            .iter()
+            .filter(|(name, value)| expected.get(*name) != Some(*value));
+        let wrong = wrong.count() as u64;
+        assert!(
+            wrong <= report.uncertain + report.commits_lost,
+            "{wrong} are wrong: {report:?}"
+        );
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Put(usize, u32, bool),
+    Delete(usize, u32),
+    DeleteRange(usize, u32, u32),
+    Batch(Vec<(usize, u32)>),
+    Flush,
+    Compact,
+    Reopen,
+}
+
+#[derive(Clone, Debug)]
+enum Damage {
+    Flip(prop::sample::Index, prop::sample::Index),
+    Zero(prop::sample::Index, prop::sample::Index),
+    Truncate(prop::sample::Index, prop::sample::Index),
+    Delete(prop::sample::Index),
+    NoManifest,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = || 0u32..60;
+    prop_oneof![
+        12 => (0usize..3, key(), any::<bool>()).prop_map(|(s, k, large)| Op::Put(s, k, large)),
+        3 => (0usize..3, key()).prop_map(|(s, k)| Op::Delete(s, k)),
+        1 => (0usize..3, key(), key()).prop_map(|(s, a, b)| Op::DeleteRange(s, a.min(b), a.max(b))),
+        2 => prop::collection::vec((0usize..3, key()), 1..8).prop_map(Op::Batch),
+        1 => Just(Op::Flush),
+        1 => Just(Op::Compact),
+        1 => Just(Op::Reopen),
+    ]
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        4 => (index(), index()).prop_map(|(f, o)| Damage::Flip(f, o)),
+        2 => (index(), index()).prop_map(|(f, o)| Damage::Zero(f, o)),
+        1 => (index(), index()).prop_map(|(f, o)| Damage::Truncate(f, o)),
+        1 => index().prop_map(Damage::Delete),
+        1 => Just(Damage::NoManifest),
+    ]
+}
+
+fn hurt(dir: &Path, damage: &Damage) {
+    let all: Vec<PathBuf> = files(dir)
+        .into_iter()
+        .filter(|(_, bytes)| !bytes.is_empty())
+        .map(|(path, _)| path)
+        .collect();
+    if all.is_empty() {
+        return;
+    }
+    let (Damage::Flip(file, _)
+    | Damage::Zero(file, _)
+    | Damage::Truncate(file, _)
+    | Damage::Delete(file)) = damage
+    else {
+        for path in named(dir, "manifest-") {
+            std::fs::remove_file(path).unwrap();
+        }
+        return;
+    };
+    let path = file.get(&all);
+    let mut bytes = std::fs::read(path).unwrap();
+    match damage {
+        Damage::Flip(_, offset) => *offset.get_mut(&mut bytes) ^= 4,
+        Damage::Zero(_, offset) => {
+            let at = offset.index(bytes.len()) / 512 * 512;
+            let end = bytes.len().min(at + 512);
+            bytes[at..end].fill(0);
+        }
+        Damage::Truncate(_, offset) => bytes.truncate(offset.index(bytes.len())),
+        _ => return std::fs::remove_file(path).unwrap(),
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn prop_what_is_intact_comes_back_and_nothing_is_invented(
+        ops in prop::collection::vec(op(), 1..120),
+        killed: bool,
+        damages in prop::collection::vec(damage(), 0..4),
+    ) {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("db");
+        let names = ["default", "a", "b"];
+        let open = || {
+            let db = options().open(&dir).unwrap();
+            for name in names {
+                db.keyspace_or_create(name, KeyspaceOptions::default()).unwrap();
+            }
+            db
+        };
+        let mut db = open();
+        let mut ever: BTreeSet<(Vec<u8>, Vec<u8>)> = BTreeSet::new();
+        let mut round = 0;
+        for op in &ops {
+            let space = |s: usize| db.keyspace(names[s]).unwrap();
+            let mut make = |k: u32, large: bool| {
+                round += 1;
+                let value = value(k, &format!("{round}"), if large { 150 } else { 20 });
+                ever.insert((key(k), value.clone()));
+                value
+            };
+            match op {
+                Op::Put(s, k, large) => space(*s).put(key(*k), make(*k, *large)).unwrap(),
+                Op::Delete(s, k) => space(*s).delete(key(*k)).unwrap(),
+                Op::DeleteRange(s, a, b) => space(*s).delete_range(key(*a)..key(*b)).unwrap(),
+                Op::Batch(puts) => {
+                    let mut batch = Batch::new();
+                    for (s, k) in puts {
+                        if k % 7 == 0 {
+                            batch.delete_range(&space(*s), key(*k)..key(*k + 5));
+                        }
+                        batch.put(&space(*s), key(*k), make(*k, k % 2 == 0));
+                        if k % 5 == 0 {
+                            batch.delete(&space(*s), key(*k));
+                        }
+                    }
+                    db.write(batch).unwrap();
+                }
+                Op::Flush => db.flush().unwrap(),
+                Op::Compact => db.compact().unwrap(),
+                Op::Reopen => {
+                    db.close().unwrap();
+                    db = open();
+                }
+            }
+        }
+        let expected = contents(&db);
+        let image = place.path().join("image");
+        if killed {
+            copy(&dir, &image);
+            db.close().unwrap();
+        } else {
+            db.close().unwrap();
+            copy(&dir, &image);
+        }
+        for damage in &damages {
+            hurt(&image, damage);
+        }
+        let before = files(&image);
+        let nothing_left = !before.keys().any(|path| path.extension().is_some_and(|e| e == "glint"));
+        if nothing_left {
+            return Ok(());
+        }
+        let out = place.path().join("out");
+        let report = match salvage(&image, &out, &SalvageOptions::default()) {
+            Ok(report) => report,
+            Err(error) => {
+                // Only where not one file tells which database it was.
+                prop_assert!(!damages.is_empty() && error.to_string().contains("which database"), "{error}");
+                prop_assert!(!out.exists());
+                return Ok(());
+            }
+        };
+        prop_assert!(files(&image) == before, "the damaged directory was changed");
+        let db = Options::default().create_if_missing(false).open(&out).unwrap();
+        prop_assert_eq!(db.verify().unwrap().errors.len(), 0);
+        let found = contents(&db);
+        db.close().unwrap();
+        for ((keyspace, key), value) in &found {
+            prop_assert!(ever.contains(&(key.clone(), value.clone())), "{keyspace} {key:?} was never so");
+        }
+        // Where the mark of a clean close is gone, nobody can know what stood behind the last frame (docs/format/log.md, "Tail or corruption").
+        if report.is_complete() && (report.closed || damages.is_empty()) {
+            let differ = differing(&found, &expected);
+            prop_assert!(differ.is_empty(), "said to be complete, and {differ:?} differ; {report:?}");
+        }
+        if damages.is_empty() {
+            prop_assert!(report.is_complete(), "{report:?}");
+        }
+        // What differs is where something is said to be lost: with a whole manifest and nothing of the log missing, only suspected keys come back older.
+        if report.closed && report.manifest_whole && report.commits_lost == 0 && report.damaged == 0 {
+            let older = differing(&found, &expected).len() as u64;
+            prop_assert!(older <= report.lost, "{older} differ, {} are said to be lost", report.lost);
+        }
+    }
+}

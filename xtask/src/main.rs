@@ -18,6 +18,7 @@ mod python;
 mod reliability;
 mod run;
 mod sanitize;
+mod seeded;
 mod sim;
 mod summary;
 mod sweep;
@@ -29,8 +30,8 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test, simulation, corruption sweep, fuzz targets, histories;
-                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, attack, kernel, sim, sweep, fuzz, histories, models, miri, demo
+  test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test, simulation, corruption sweep, seeded bugs, fuzz targets, histories;
+                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, attack, kernel, sim, sweep, seeded, fuzz, histories, models, miri, demo
   tidy                 the house lints alone (file lengths, heads, links, layers, no paths of machines)
   kill [--cycles N] [--seed S] [--dir DIR]
                        the kill test alone, with more cycles: writers are killed with SIGKILL, the database is opened and checked
@@ -54,6 +55,8 @@ cargo xtask COMMAND
                        so many schedules too
   sanitize [--address] [--thread] [--operations N]
                        tests of threads and histories under AddressSanitizer and ThreadSanitizer (nightly, minutes; its own target directories)
+  seeded [--bug NAME] [--list] [--threads T] [--lane LANE] [--page]
+                       planted mistakes, one at a time: which lane of the harness notices each, after how many steps; --page: docs/reliability/seeded-bugs.md
   demo-debian [--records N] [--release]
                        the Debian package index: import, serve, redis-cli and redis-benchmark, kill -9 in a second import, check
   reliability [--take ci|campaign]
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         "sweep" => sweep::main(rest),
         "sanitize" => sanitize::main(rest),
         "reliability" => reliability::main(rest),
+        "seeded" => seeded::main(rest),
         "demo-debian" => demo_debian::main(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");

@@ -6,8 +6,8 @@
 use crate::run::{self, Scratch};
 use crate::summary::Counts;
 use crate::{
-    attack, demo_debian, fuzz, histories, kernel, kill, miri, models, python, reliability, sim,
-    sweep, tidy,
+    attack, demo_debian, fuzz, histories, kernel, kill, miri, models, python, reliability, seeded,
+    sim, sweep, tidy,
 };
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ const SHUTTLE_SECONDS: &str = "30";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
 
-const STEPS: [&str; 15] = [
+const STEPS: [&str; 16] = [
     "fmt",
     "tidy",
     "clippy",
@@ -39,6 +39,7 @@ const STEPS: [&str; 15] = [
     "kernel",
     "sim",
     "sweep",
+    "seeded",
     "fuzz",
     "histories",
     "models",
@@ -140,6 +141,7 @@ fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {
         "kill" => kill::step(KILL_CYCLES, scratch),
         "kernel" => kernel::step(KERNEL_SECONDS),
         "sim" => sim::step(SIM_MINUTES),
+        "seeded" => seeded::step(scratch),
         "attack" => attack::step(ATTACK_SECONDS, scratch),
         "sweep" => sweep::step(),
         "fuzz" => fuzz::step(FUZZ_SECONDS),

@@ -191,6 +191,9 @@ impl Span {
             return false;
         }
         self.extent.length = length;
+        if glintdb_core::seeded::bug("flash: reads that are merged are as long as the last one") {
+            self.extent.length = next.length;
+        }
         self.members.end = member + 1;
         true
     }

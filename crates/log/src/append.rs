@@ -153,10 +153,7 @@ impl Log {
         trailer: u32,
         space: Space,
     ) -> Result<Reservation, WaitReason> {
-        let mut limit = self.reclaimed.load(Ordering::Acquire) + self.ring_bytes;
-        if glintdb_core::seeded::bug("log: the ring takes a block more than it has room for") {
-            limit += crate::format::BLOCK_BYTES;
-        }
+        let limit = self.reclaimed.load(Ordering::Acquire) + self.ring_bytes;
         if let Some((segment, offset)) = &mut sequencer.active {
             let stream = segment.stream();
             if refused(stream, space) {

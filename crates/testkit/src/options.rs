@@ -84,6 +84,42 @@ pub fn all() -> Vec<OptionSet> {
     ]
 }
 
+/// Sets at the edge of what is allowed, jobs on callers' threads: a tree of many small levels, a log of the smallest segments and ring.
+#[must_use]
+pub fn extreme() -> Vec<OptionSet> {
+    let deep = KeyspaceOptions {
+        lsm: LsmOptions {
+            size_ratio: 2,
+            level0_runs_compact: 2,
+            table_bytes_target: 4 << 10,
+            base_level_bytes: 4 << 10,
+            ..LsmOptions::default()
+        },
+        ..KeyspaceOptions::default()
+    };
+    vec![
+        OptionSet {
+            name: "many small levels, every value inline",
+            options: Options {
+                separate_min_bytes: usize::MAX,
+                ..small()
+            },
+            keyspace: deep.clone(),
+        },
+        OptionSet {
+            name: "the smallest log, values from 64 bytes separated",
+            options: Options {
+                separate_min_bytes: 64,
+                log_segment_bytes: 64 << 10,
+                log_ring_bytes: 64 << 10,
+                replay_bytes_max: 128 << 10,
+                ..small()
+            },
+            keyspace: deep,
+        },
+    ]
+}
+
 /// The sets whose jobs run in a fixed order, on the caller's thread: a sequence and a seed reproduce a run exactly.
 #[must_use]
 pub fn deterministic() -> Vec<OptionSet> {

@@ -1,9 +1,9 @@
 //! Where a test database lives.
 
-use glintdb::{Db, Env, Options, Result};
-use glintdb_core::DbId;
+use glintdb::{Db, Env, Error, Options, Result};
 use glintdb_core::clock::Clock;
-use glintdb_flash::{CrashMode, Fault, FaultKind, MemVolume, Observer};
+use glintdb_core::{DbId, FileId, FileKind};
+use glintdb_flash::{CrashMode, Fault, FaultKind, MemVolume, Observer, Volume};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -109,6 +109,24 @@ impl Place {
             })),
             Place::Memory(volume) => Place::Memory(volume.kill()),
         }
+    }
+
+    /// Files of a kind that are there.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn count(&self, kind: FileKind) -> Result<u64> {
+        let files = match self {
+            Place::Memory(volume) => volume.list()?,
+            Place::Directory(dir) => {
+                let error = |error| Error::io("list a database", error);
+                std::fs::read_dir(dir)
+                    .map_err(error)?
+                    .filter_map(|entry| FileId::parse(entry.ok()?.file_name().to_str()?))
+                    .collect()
+            }
+        };
+        Ok(files.iter().filter(|file| file.kind == kind).count() as u64)
     }
 
     /// Whether [`crashed`](Self::crashed) loses anything.

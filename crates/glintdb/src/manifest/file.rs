@@ -222,7 +222,9 @@ impl<'a> RecordReader<'a> {
         }
         let payload = reader.take(length_bytes)?;
         let seeded = self.seed.checksum(offset as u64, &length);
-        if glintdb_core::checksum::crc32c_append(seeded, payload) != checksum {
+        let trusting =
+            glintdb_core::seeded::bug("glintdb: a manifest record's checksum is not checked");
+        if glintdb_core::checksum::crc32c_append(seeded, payload) != checksum && !trusting {
             return None;
         }
         let end = (offset + RECORD_HEADER_BYTES + length_bytes).next_multiple_of(8);

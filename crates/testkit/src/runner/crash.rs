@@ -70,6 +70,7 @@ impl Runner {
         db.close()?;
         self.db = Some(self.open()?);
         self.compare_all(self.db())?;
+        self.leaks()?;
         let write = Write {
             space: Space::DEFAULT,
             change: Change::Put(

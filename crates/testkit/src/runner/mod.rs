@@ -7,6 +7,7 @@
 
 mod crash;
 mod faulty;
+mod leaks;
 pub(crate) mod read;
 mod transact;
 mod write;
@@ -223,10 +224,13 @@ impl Runner {
             self.crash(planned.power_cut, planned.seed)
                 .map_err(sentence)?;
         }
+        self.snapshots = [const { None }; SNAPSHOTS as usize];
         let mut compare = || -> Done {
             self.compare_all(self.db())?;
             self.verify()?;
+            self.leaked_tables()?;
             self.reopen()?;
+            self.leaks()?;
             self.verify()
         };
         compare().map_err(sentence)

@@ -5,7 +5,7 @@ use super::read::{Source, check_get, check_walk};
 use super::write::is_commit;
 use super::{Done, Runner, Stop};
 use crate::model::State;
-use crate::operation::{Change, Range, Space, Step, Walk, Write};
+use crate::operation::{Change, Operation, Range, Space, Step, Walk, Write};
 use glintdb::{Error, ErrorKind, Isolation, Transaction, TransactionOptions};
 
 /// What the commit must answer.
@@ -49,6 +49,11 @@ impl Runner {
         }
         let interfering = self.applied(interfering);
         self.meanwhile(&interfering)?;
+        if interfering.len() == 2 {
+            // What the transaction must conflict with is in the index then, and tombstones that nobody else needs are gone.
+            self.apply(&Operation::Flush)?;
+            self.apply(&Operation::Compact(None))?;
+        }
         for step in after {
             self.transaction_step(&mut transaction, step, &mut view, &mut touched)?;
         }

@@ -12,23 +12,31 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Bits turned over in each file.
-const FLIPS: u64 = 120;
+const FLIPS: u64 = 60;
 /// Pairs of blocks swapped.
-const SWAPS: u64 = 200;
+const SWAPS: u64 = 100;
 const BLOCK: usize = 4096;
 const RECORDS: u32 = 400;
+/// Keys of what is only in the log begin so; they sort in the order of their commits.
+const LATER: &str = "later ";
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
 pub(super) fn run() -> Result<(), String> {
     for set in options::deterministic() {
-        let sound = Sample::build(&set, 1)?;
+        let mut sound = Sample::build(&set, 1)?;
         let twin = Sample::build(&set, 2)?;
-        sound.judge("nothing", &sound.contents, &set)?;
-        sound.flip(&set)?;
-        sound.swap(&set)?;
-        sound.cut(&set)?;
-        sound.exchange(&twin, &set)?;
+        // After a clean close the segments hold everything: once with the ring, which can stand in for them, and once without.
+        for with_ring in [true, false] {
+            if !with_ring {
+                sound.contents.ring = None;
+            }
+            sound.judge("nothing", &sound.contents, &set)?;
+            sound.flip(&set)?;
+            sound.swap(&set)?;
+            sound.cut(&set)?;
+            sound.exchange(&twin, &set)?;
+        }
     }
     Ok(())
 }
@@ -71,7 +79,7 @@ impl Sample {
             }
             db.compact()?;
             for number in RECORDS..RECORDS + 60 {
-                let key = format!("later {number:03}");
+                let key = format!("{LATER}{number:03}");
                 let value = vec![identity ^ number as u8; 411];
                 db.default_keyspace()
                     .put_with(&key, &value, Durability::Os)?;
@@ -185,7 +193,7 @@ impl Sample {
                 .iter()
                 .rposition(|byte| *byte != 0)
                 .map_or(0, |at| at + 1);
-            for _ in 0..20.min(used) {
+            for _ in 0..10.min(used) {
                 let length = rng.below(used as u64) as usize;
                 self.judge(
                     &format!("{file} cut to {length}"),
@@ -225,8 +233,15 @@ impl Sample {
             }
         };
         let space = db.default_keyspace();
+        // A block that holds the last frames and the mark behind them: what is lost then looks like a torn tail (docs/format/log.md, "Tail or corruption").
+        let tail = contents.ring.is_none() && !what.starts_with("a bit");
+        let mut torn = false;
         for (key, value) in &self.records {
             match space.get(key) {
+                Ok(None) if tail && key.starts_with(LATER.as_bytes()) => torn = true,
+                Ok(Some(_)) if torn && key.starts_with(LATER.as_bytes()) => {
+                    return wrong(format!("a hole before key {}", key.escape_ascii()));
+                }
                 Ok(found) if found.as_deref() == Some(&value[..]) => {}
                 Ok(found) => {
                     return wrong(format!(
@@ -244,6 +259,10 @@ impl Sample {
             let Ok((key, value)) = record else {
                 return Ok(());
             };
+            if torn && key.starts_with(LATER.as_bytes()) {
+                wanted.next();
+                continue;
+            }
             let same = wanted.next().map(|(key, value)| (&key[..], &value[..]));
             if same != Some((&key[..], &value[..])) {
                 return wrong(format!(
@@ -253,6 +272,7 @@ impl Sample {
             }
         }
         match wanted.next() {
+            Some((key, _)) if torn && key.starts_with(LATER.as_bytes()) => Ok(()),
             Some((key, _)) => wrong(format!("a scan ends before {}", key.escape_ascii())),
             None => Ok(()),
         }

@@ -4,7 +4,7 @@
 //! they cannot, and after the fault the database opens again, whole, even where the power goes in between.
 
 use super::lanes::Steps;
-use super::sequences::Sequences;
+use super::shapes::Sequences;
 use crate::model::History;
 use crate::operation::{Change, Mix, Operation, Space, Write};
 use crate::options::{self, OptionSet};
@@ -14,10 +14,10 @@ use glintdb::{Batch, Db, Durability, Error, ErrorKind};
 use glintdb_flash::{CrashMode, Fault, FaultKind, MemVolume};
 use std::sync::Arc;
 
-const SEQUENCES: u64 = 4;
+const SEQUENCES: u64 = 3;
 const OPERATIONS: usize = 100;
 /// Places in each sequence at which something fails.
-const FAULTS: u64 = 60;
+const FAULTS: u64 = 40;
 
 const KINDS: [(FaultKind, bool); 5] = [
     (FaultKind::Io, false),

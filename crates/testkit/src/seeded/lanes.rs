@@ -1,6 +1,11 @@
 //! The lanes that a planted mistake must get past. Each does a fixed amount of work from fixed seeds, and stops at the first thing that is wrong.
 
 use super::{damage, faults, killing, sequences, threads};
+use crate::histories::round::Round;
+use crate::histories::sets;
+use crate::histories::stage::Crash;
+use crate::place::Place;
+use crate::sim::{self, Budget};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
@@ -16,26 +21,32 @@ pub enum Lane {
     Directory,
     /// Operations with kills and power cuts, at every moment and in recovery too.
     Crash,
+    /// Simulation: a crash at every operation of the volume, with many survivors, and in recovery again.
+    Sim,
     /// An I/O error, a full disk, a failed sync at the N-th operation of the volume.
     Faults,
     /// Files damaged, cut, swapped and exchanged.
     Damage,
     /// Real threads.
     Threads,
+    /// Real threads, whose histories must be linearizable, across kills and power cuts.
+    Histories,
     /// Real processes, killed.
     Kill,
 }
 
 impl Lane {
     /// All of them, the cheapest first.
-    pub const ALL: [Lane; 7] = [
+    pub const ALL: [Lane; 9] = [
         Lane::Model,
         Lane::Directory,
         Lane::Crash,
         Lane::Faults,
         Lane::Damage,
         Lane::Threads,
+        Lane::Histories,
         Lane::Kill,
+        Lane::Sim,
     ];
 
     /// As it is written in reports.
@@ -45,9 +56,11 @@ impl Lane {
             Lane::Model => "model",
             Lane::Directory => "directory",
             Lane::Crash => "crash",
+            Lane::Sim => "sim",
             Lane::Faults => "faults",
             Lane::Damage => "damage",
             Lane::Threads => "threads",
+            Lane::Histories => "histories",
             Lane::Kill => "kill",
         }
     }
@@ -63,9 +76,11 @@ impl Lane {
     pub fn step(self) -> &'static str {
         match self {
             Lane::Model | Lane::Directory | Lane::Crash => "operations",
+            Lane::Sim => "crash points",
             Lane::Faults => "runs with a fault",
             Lane::Damage => "damaged databases",
             Lane::Threads => "operations",
+            Lane::Histories => "calls",
             Lane::Kill => "processes killed",
         }
     }
@@ -79,12 +94,61 @@ impl Lane {
             Lane::Model => sequences::model(),
             Lane::Directory => sequences::directory(dir),
             Lane::Crash => sequences::crash(),
+            Lane::Sim => simulation(),
             Lane::Faults => faults::run(),
             Lane::Damage => damage::run(),
             Lane::Threads => threads::run(dir),
+            Lane::Histories => histories(),
             Lane::Kill => killing::run(dir),
         }
     }
+}
+
+/// Histories of the simulation, and how long each is.
+const HISTORIES: u64 = 2;
+const HISTORY_OPERATIONS: usize = 40;
+
+/// Rounds of histories, each a database with so many calls in each of its epochs.
+const ROUNDS: u64 = 6;
+const CALLS: u64 = 2000;
+
+fn histories() -> Result<(), String> {
+    let sets = sets::all();
+    for number in 0..ROUNDS {
+        let round = Round {
+            set: sets[number as usize % sets.len()].clone(),
+            epochs: vec![
+                Crash::None,
+                Crash::Kill,
+                Crash::PowerCut,
+                Crash::TornPowerCut,
+            ],
+            clients: 8,
+            calls: CALLS,
+            seed: number,
+            wrong: None,
+            loose: false,
+        };
+        let found = round.registers(Place::memory())?;
+        Steps::add(found.calls);
+        if let Some(wrong) = found.wrong.first() {
+            return Err(wrong.clone());
+        }
+    }
+    Ok(())
+}
+
+fn simulation() -> Result<(), String> {
+    for seed in 1..=HISTORIES {
+        match sim::run(seed, HISTORY_OPERATIONS, &Budget::CAMPAIGN) {
+            Ok(counts) => Steps::add(counts.crash_points),
+            Err(failure) => {
+                Steps::add(failure.counts.crash_points);
+                return Err(failure.to_string());
+            }
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Display for Lane {
@@ -106,7 +170,12 @@ impl Steps {
 
     /// One more.
     pub fn count() {
-        STEPS.fetch_add(1, Ordering::Relaxed);
+        Steps::add(1);
+    }
+
+    /// So many more.
+    pub fn add(number: u64) {
+        STEPS.fetch_add(number, Ordering::Relaxed);
     }
 
     /// So many.

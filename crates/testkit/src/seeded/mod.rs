@@ -19,6 +19,7 @@ pub mod lanes;
 pub mod page;
 pub mod search;
 mod sequences;
+mod shapes;
 mod threads;
 
 pub use bugs::{BUGS, Bug};

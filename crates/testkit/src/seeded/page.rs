@@ -13,7 +13,8 @@ const HEAD: &str = "\
 The harness is tested: each line is a mistake that can be switched on in the engine (feature `seeded-bugs`, which is off everywhere else), and what noticed it. The lane that
 is expected to find it runs first, then the others; each lane does a fixed amount of work from fixed seeds, and all of them pass where no mistake is switched on.
 `cargo xtask seeded --bug NAME` repeats one. A step is: of the lanes `model`, `directory`, `crash` and `threads` an operation; of `faults` a life with one fault in it; of `damage` a
-database with one damage; of `kill` a process killed. Lanes with real threads and processes need more or fewer steps from run to run.
+database with one damage; of `kill` a process killed; of `sim` a crash point; of
+`histories` a call, counted by rounds. Lanes with real threads and processes need more or fewer steps from run to run.
 
 Mistakes of value GC and of relocation cannot be planted yet: there is no value GC.
 ";

@@ -20,7 +20,7 @@ pub const SEARCH: &str = "--search";
 /// A search that hangs by its nature has done nothing for so long.
 const HANG: Duration = Duration::from_secs(12);
 /// Any other takes at most so long.
-const TIME_MAX: Duration = Duration::from_secs(150);
+const TIME_MAX: Duration = Duration::from_secs(400);
 
 /// What a search found.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -1,45 +1,18 @@
 //! Sequences of operations from fixed seeds, against the model: in memory, in a directory, with crashes.
 
 use super::lanes::Steps;
-use crate::operation::{Mix, Operation, operations};
+use super::shapes::Sequences;
+use crate::operation::{Mix, Operation};
 use crate::options::{self, OptionSet};
 use crate::place::Place;
-use crate::rng::Rng;
 use crate::runner::Runner;
 use glintdb_flash::{MemOptions, MemVolume};
-use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::path::Path;
 
 /// Sequences a lane runs, each under every option set.
-const MODEL_SEQUENCES: u64 = 60;
-const DIRECTORY_SEQUENCES: u64 = 10;
-const CRASH_SEQUENCES: u64 = 250;
-
-/// Sequences from a seed.
-pub(super) struct Sequences {
-    runner: TestRunner,
-    mix: Mix,
-    operations_max: usize,
-}
-
-impl Sequences {
-    pub(super) fn new(seed: u64, mix: Mix, operations_max: usize) -> Sequences {
-        let seed = Rng::new(seed).bytes(32);
-        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
-        Sequences {
-            runner: TestRunner::new_with_rng(Config::default(), rng),
-            mix,
-            operations_max,
-        }
-    }
-
-    pub(super) fn next(&mut self) -> Vec<Operation> {
-        let strategy = operations(self.operations_max, self.mix);
-        let tree = strategy.new_tree(&mut self.runner);
-        tree.expect("nothing is filtered").current()
-    }
-}
+const MODEL_SEQUENCES: u64 = 40;
+const DIRECTORY_SEQUENCES: u64 = 5;
+const CRASH_SEQUENCES: u64 = 60;
 
 /// Applies a sequence, counting its operations.
 pub(super) fn apply(set: &OptionSet, place: Place, operations: &[Operation]) -> Result<(), String> {
@@ -56,11 +29,53 @@ pub(super) fn apply(set: &OptionSet, place: Place, operations: &[Operation]) -> 
         .map_err(|message| failed("at the end", message))
 }
 
+/// Those that reproduce a run exactly, and those at the edge.
+fn sets() -> Vec<OptionSet> {
+    let mut sets = options::deterministic();
+    sets.extend(options::extreme());
+    sets
+}
+
+/// A snapshot of values that everybody else has long overwritten, flushed and compacted away; nobody has read them before.
+fn old_snapshot() -> Result<(), String> {
+    const KEYS: u8 = 20;
+    const VALUE_BYTES: usize = 4000;
+    let Some(set) = options::extreme().into_iter().next_back() else {
+        return Ok(());
+    };
+    let failed = |error: glintdb::Error| format!("an old snapshot: {error}");
+    let db = Place::memory().open(set.options).map_err(failed)?;
+    let space = db.default_keyspace();
+    let mut snapshot = None;
+    for round in 0..5_u8 {
+        for key in 0..KEYS {
+            Steps::count();
+            space.put([key], [round; VALUE_BYTES]).map_err(failed)?;
+        }
+        if round == 0 {
+            db.flush().map_err(failed)?;
+            snapshot = Some(db.snapshot());
+        }
+        db.flush().and_then(|()| db.compact()).map_err(failed)?;
+    }
+    let Some(snapshot) = snapshot else {
+        return Ok(());
+    };
+    for key in 0..KEYS {
+        let found = snapshot.get(&space, [key]).map_err(failed)?;
+        if found.as_deref() != Some(&[0; VALUE_BYTES][..]) {
+            return Err(format!("an old snapshot: another value of key {key}"));
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn model() -> Result<(), String> {
+    old_snapshot()?;
     let mut sequences = Sequences::new(1, Mix::default(), 200);
     for _ in 0..MODEL_SEQUENCES {
         let operations = sequences.next();
-        for set in options::deterministic() {
+        for set in sets() {
             apply(&set, Place::memory(), &operations)?;
         }
     }
@@ -80,11 +95,36 @@ pub(super) fn directory(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Frames all of one length that divides the ring, more than a round of it, then a kill: the frames of the last round stand where new ones would.
+fn uniform() -> Result<(), String> {
+    const FRAME_BYTES: usize = 128;
+    const VALUE: [u8; 72] = [7; 72];
+    let Some(set) = options::extreme().into_iter().next() else {
+        return Ok(());
+    };
+    let failed = |error: glintdb::Error| format!("frames of one length: {error}");
+    let frames = set.options.log_ring_bytes / FRAME_BYTES * 3 / 2;
+    let mut place = Place::memory();
+    let db = place.open(set.options.clone()).map_err(failed)?;
+    for number in 0..frames {
+        Steps::count();
+        db.put(format!("{number:08}"), VALUE).map_err(failed)?;
+    }
+    place = place.crashed(false, 0);
+    drop(db);
+    let db = place.open(set.options).map_err(failed)?;
+    match db.default_keyspace().iter().count() {
+        found if found == frames => db.close().map_err(failed),
+        found => Err(format!("frames of one length: {found} records of {frames}")),
+    }
+}
+
 pub(super) fn crash() -> Result<(), String> {
+    uniform()?;
     let mut sequences = Sequences::new(3, Mix { crashes: true }, 120);
     for number in 0..CRASH_SEQUENCES {
         let operations = sequences.next();
-        for set in options::deterministic() {
+        for set in sets() {
             // A ring in plain memory, which is what a file system without shared mappings gives.
             let volume = MemVolume::with_options(MemOptions {
                 ring_survives_kill: number % 4 != 3,

@@ -5,18 +5,20 @@ use glintdb::{Batch, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Optio
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 const WRITERS: u8 = 4;
-const ROUNDS: u32 = 1500;
-const INCREMENTS: u64 = 300;
+const ROUNDS: u32 = 6000;
+const INCREMENTS: u64 = 1000;
 
 pub(super) fn run(dir: &Path) -> Result<(), String> {
     let path = dir.join("threads");
     let options = Options {
         background_threads: 2,
         memory_budget_bytes: 8 << 20,
-        log_ring_bytes: 1 << 20,
-        log_segment_bytes: 1 << 20,
+        log_ring_bytes: 64 << 10,
+        log_segment_bytes: 64 << 10,
+        replay_bytes_max: 1 << 20,
         separate_min_bytes: 64,
         ..Options::default()
     };
@@ -173,6 +175,8 @@ impl Test<'_> {
         while !self.done.load(Ordering::Relaxed) {
             Steps::count();
             let snapshot = self.db.snapshot();
+            // Meanwhile others overwrite what it shows, flush and compact.
+            std::thread::sleep(Duration::from_millis(3));
             for writer in 0..WRITERS {
                 let mut seen = None;
                 for (space, key) in (0..8).flat_map(|key| [(&self.one, key), (&self.two, key)]) {

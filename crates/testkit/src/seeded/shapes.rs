@@ -1,0 +1,183 @@
+//! Sequences of operations from a seed, bent into shapes that meet what evenly drawn ones seldom do: nodes that split, rivals over a key, deep trees, segments that die.
+
+use crate::operation::{
+    Change, KEYS, Key, Mix, Operation, Range, Space, Step, Value, Write, operations,
+};
+use crate::rng::Rng;
+use glintdb::Durability;
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
+/// Keys that transactions of a sequence of rivals use.
+const RIVAL_KEYS: u8 = 6;
+/// Keys of a sequence that churns.
+const CHURNED_KEYS: u8 = 8;
+/// What its values are longer by.
+const CHURNED_BYTES: u32 = 9000;
+/// Commits of its groups.
+const RING_FULL: u8 = 20;
+/// One flush after so many operations.
+const FLUSH_EACH: usize = 6;
+
+/// Sequences, in turn: as drawn; beginning with every key; with rival transactions; churning few keys and flushing often; flushing often.
+pub(super) struct Sequences {
+    runner: TestRunner,
+    mix: Mix,
+    operations_max: usize,
+    number: usize,
+}
+
+impl Sequences {
+    pub(super) fn new(seed: u64, mix: Mix, operations_max: usize) -> Sequences {
+        let seed = Rng::new(seed).bytes(32);
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
+        Sequences {
+            runner: TestRunner::new_with_rng(Config::default(), rng),
+            mix,
+            operations_max,
+            number: 0,
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Vec<Operation> {
+        let strategy = operations(self.operations_max, self.mix);
+        let tree = strategy.new_tree(&mut self.runner);
+        let mut operations = tree.expect("nothing is filtered").current();
+        self.number += 1;
+        match self.number % 5 {
+            0 => {}
+            1 => operations.insert(2, every_key(self.number as u8)),
+            2 => operations.iter_mut().for_each(rival),
+            3 => {
+                operations.iter_mut().for_each(churn);
+                flush_often(&mut operations);
+            }
+            _ => {
+                operations.insert(2, every_key(self.number as u8));
+                flush_often(&mut operations);
+            }
+        }
+        operations
+    }
+}
+
+/// One commit of all keys: nodes of the memtable split.
+fn every_key(seed: u8) -> Operation {
+    let put = |number: u8| Write {
+        space: Space::DEFAULT,
+        change: Change::Put(
+            Key(number),
+            Value {
+                length: u32::from(number) * 3,
+                seed,
+            },
+        ),
+    };
+    Operation::Batch((0..KEYS).map(put).collect(), Durability::Os)
+}
+
+fn flush_often(operations: &mut Vec<Operation>) {
+    let mut with = Vec::with_capacity(operations.len() * 2);
+    for (index, operation) in operations.drain(..).enumerate() {
+        with.push(operation);
+        if index % FLUSH_EACH == FLUSH_EACH - 1 {
+            with.push(Operation::Flush);
+        }
+    }
+    *operations = with;
+}
+
+/// Transactions meet on few keys.
+fn rival(operation: &mut Operation) {
+    let Operation::Transaction {
+        before,
+        interfering,
+        after,
+        ..
+    } = operation
+    else {
+        return;
+    };
+    let key = |key: &mut Key| key.0 = 40 + key.0 % RIVAL_KEYS;
+    for step in before.iter_mut().chain(after) {
+        match step {
+            Step::Get(space, at) => {
+                space.0 = 0;
+                key(at);
+            }
+            Step::Scan(space, range) => {
+                space.0 = 0;
+                each_key_of(range, key);
+            }
+            Step::Write(write) => {
+                write.space.0 = 0;
+                each_key(&mut write.change, key);
+                if let Change::Delete(at) = write.change {
+                    let end = Key(at.0 + 2);
+                    write.change = Change::DeleteRange(Range::Between(Included(at), Excluded(end)));
+                }
+            }
+        }
+    }
+    for write in interfering {
+        write.space.0 = 0;
+        each_key(&mut write.change, key);
+    }
+}
+
+/// One of so many commits that together do not fit the smallest ring, though each goes through it.
+fn large(number: u8) -> Vec<Write> {
+    vec![Write {
+        space: Space::DEFAULT,
+        change: Change::Put(
+            Key(32 + number % CHURNED_KEYS),
+            Value {
+                length: CHURNED_BYTES + u32::from(number) * 300,
+                seed: number,
+            },
+        ),
+    }]
+}
+
+/// Few keys, large values.
+fn churn(operation: &mut Operation) {
+    let key = |key: &mut Key| key.0 = 32 + key.0 % CHURNED_KEYS;
+    let bend = |write: &mut Write| {
+        each_key(&mut write.change, key);
+        if let Change::Put(_, value) = &mut write.change {
+            value.length += CHURNED_BYTES;
+        }
+    };
+    match operation {
+        Operation::Write(write, _) => bend(write),
+        Operation::Batch(writes, _) => writes.iter_mut().for_each(bend),
+        Operation::Group(batches, _) => *batches = (0..RING_FULL).map(large).collect(),
+        Operation::Read(_, keys) | Operation::ReadSnapshot(_, _, keys, _) => {
+            keys.iter_mut().for_each(key);
+        }
+        _ => {}
+    }
+}
+
+fn each_key(change: &mut Change, bend: impl Fn(&mut Key)) {
+    match change {
+        Change::Put(key, _) | Change::Delete(key) => bend(key),
+        Change::DeleteRange(range) => each_key_of(range, bend),
+    }
+}
+
+fn each_key_of(range: &mut Range, bend: impl Fn(&mut Key)) {
+    match range {
+        Range::All => {}
+        Range::Prefix(key) => bend(key),
+        Range::Between(lower, upper) => {
+            for bound in [lower, upper] {
+                match bound {
+                    Included(key) | Excluded(key) => bend(key),
+                    Unbounded => {}
+                }
+            }
+        }
+    }
+}

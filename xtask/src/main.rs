@@ -30,8 +30,8 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, kill test, simulation, corruption sweep, seeded bugs, fuzz targets, histories;
-                       ends with one line `N passed, N failed, N skipped`. STEP: fmt, tidy, clippy, cargo, python, kill, attack, kernel, sim, sweep, seeded, fuzz, histories, models, miri, demo
+  test [--only STEP]   every test: formatting, clippy, house lints, unit, property, documentation and Python tests, and every lane of the reliability campaign
+                       for a short time; ends with one line `N passed, N failed, N skipped`. A wrong STEP lists them.
   tidy                 the house lints alone (file lengths, heads, links, layers, no paths of machines)
   kill [--cycles N] [--seed S] [--dir DIR]
                        the kill test alone, with more cycles: writers are killed with SIGKILL, the database is opened and checked

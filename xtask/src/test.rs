@@ -16,11 +16,11 @@ const KILL_CYCLES: &str = "500";
 /// How long the server is attacked in `xtask test`.
 const ATTACK_SECONDS: &str = "25";
 /// Seconds of the real kernel in `xtask test`.
-const KERNEL_SECONDS: &str = "60";
+const KERNEL_SECONDS: &str = "40";
 /// Seconds of each fuzz target in `xtask test`.
 const FUZZ_SECONDS: &str = "3";
 /// Simulation in `xtask test`: with two threads more than a million crash points.
-const SIM_MINUTES: &str = "4.5";
+const SIM_MINUTES: &str = "2";
 /// Operations of histories in `xtask test`.
 const HISTORY_OPERATIONS: &str = "1000000";
 /// Seconds of the engine under shuttle in `xtask test`; the loom models take some ten more, and the two builds a minute or two the first time.

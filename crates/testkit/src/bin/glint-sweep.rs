@@ -21,15 +21,18 @@ Small databases are damaged in every way: each bit flipped, each pair of blocks 
 Each image is checked, opened, read whole in every way, and verified: the damage is harmless, or an error names it; never a wrong answer.
   --set NAME      only this database
   --kind KIND     only these mutations
-  --full          every bit of every database; without it, every bit of the two smallest, and one in 101 of the others
+  --full          every mutation of every database; without it, every one of the smallest, and of the others all swaps and all that is
+                  done to whole files, one bit in 101 and one cut in 11
   --seed S        which ones of those (1)
   --threads T     so many at a time (as many as there are cores)
   --index N       only the mutation of this number: what a failure prints";
 
-/// Without `--full`, one bit in so many is flipped in all but the two smallest databases: a prime, so that all bits of a byte come in turn.
+/// Without `--full`, one bit in so many is flipped in all but the smallest database: a prime, so that all bits of a byte come in turn.
 const BITS_ONE_IN: usize = 101;
-/// Databases of which every bit is flipped without `--full`.
-const WHOLE: usize = 2;
+/// Without `--full`, all but the smallest are cut at one byte in so many.
+const CUTS_ONE_IN: usize = 11;
+/// Databases to which everything is done without `--full`.
+const WHOLE: usize = 1;
 
 struct Arguments {
     set: Option<String>,
@@ -170,14 +173,14 @@ fn sweep(number: usize, name: &str, arguments: &Arguments) -> Tally {
         if arguments.kind.is_some_and(|kind| kind != family) {
             continue;
         }
-        let sampled = family == Family::Bits && number >= WHOLE && !arguments.full;
+        let one_in = match family {
+            Family::Bits if number >= WHOLE && !arguments.full => BITS_ONE_IN,
+            Family::Truncations if number >= WHOLE && !arguments.full => CUTS_ONE_IN,
+            _ => 1,
+        };
         let part = Part {
-            one_in: if sampled { BITS_ONE_IN } else { 1 },
-            first: if sampled {
-                arguments.seed % BITS_ONE_IN
-            } else {
-                0
-            },
+            one_in,
+            first: arguments.seed % one_in,
             index: arguments.index,
         };
         let start = Instant::now();

@@ -46,7 +46,7 @@ fn volume(contents: &Contents) -> Arc<MemVolume> {
 }
 
 fn refused(contents: &Contents) -> Error {
-    let error = open(&volume(contents)).err().expect("it is refused");
+    let error = open(&volume(contents)).expect_err("it is refused");
     let checked = glintdb::check_volume(&(volume(contents) as Arc<dyn Volume>)).unwrap();
     let told = |found: &Error| found.place() == error.place();
     assert!(

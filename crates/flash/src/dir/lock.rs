@@ -11,7 +11,15 @@ pub(crate) const LOCK_NAME: &str = "LOCK";
 
 /// Holds the lock as long as it lives (the descriptor is close-on-exec, so a child program does not keep it).
 pub(crate) struct DirLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for DirLock {
+    /// Closing would do, were there no copy of the descriptor in a process that another thread has forked and that has not come to its `exec` yet.
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is open; `flock` touches no memory. Where it fails, closing is what is left.
+        unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
+    }
 }
 
 impl DirLock {
@@ -51,7 +59,7 @@ impl DirLock {
         };
         let mut note = note;
         note().ok();
-        Ok(DirLock { _file: file })
+        Ok(DirLock { file })
     }
 }
 

@@ -265,3 +265,20 @@ fn asked_for_engines_are_used_or_refused() {
         }
     }
 }
+
+/// The lock went with the last copy of its descriptor, and a process that another thread forked had one until its `exec`: an open directly after a close was `Locked`.
+#[test]
+fn lock_is_free_at_once_although_processes_are_being_started() {
+    let directory = tempfile::tempdir().unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                std::process::Command::new("true").status().unwrap();
+            }
+        });
+        let locked = (0..400).find_map(|_| DirVolume::open(directory.path(), CREATE).err());
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(locked.map(|error| error.to_string()), None);
+    });
+}

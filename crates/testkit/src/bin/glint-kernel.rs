@@ -178,7 +178,7 @@ fn failing(
     }
     let totals = failing.totals;
     println!(
-        "kernel: errors, {name}: {} rounds (reads {}, writes {}, flushes {}) in {:.1} s: {} errors injected, reported in {} (in {} of them loss found by checksum), SIGBUS in {}; {} promised commits looked for, none lost",
+        "kernel: errors, {name}: {} rounds (reads {}, writes {}, flushes {}) in {:.1} s: {} errors injected, reported in {} (in {} of them loss found by checksum), SIGBUS in {}, the disk lost what a good sync had covered in {}; {} promised commits looked for, none lost",
         totals.rounds,
         totals.planned[0],
         totals.planned[1],
@@ -188,6 +188,7 @@ fn failing(
         totals.reported,
         totals.noticed,
         totals.sigbus,
+        totals.beyond,
         totals.promises
     );
     report.count("EIO injected by a real disk", totals.struck);
@@ -234,7 +235,7 @@ fn filling(
             .map_err(|message| format!("full, {name}: {message}\n(again: cargo xtask kernel --only full --fs {name} --seed {seed})"))?;
     }
     println!(
-        "kernel: full, {name}: {} rounds in {:.1} s: {} times no space ({} times for deletes too, where values are inlined), {} commits acknowledged, none lost",
+        "kernel: full, {name}: {} rounds in {:.1} s: {} times no space ({} times wrongly: for deletes, or with space again, where values are inlined), {} commits acknowledged, none lost",
         totals.rounds,
         start.elapsed().as_secs_f64(),
         totals.refused,

@@ -310,6 +310,10 @@ impl Parser {
                 ProtocolError::UnauthenticatedBulkLength
             });
         }
+        // Known to be too long before it is here: nothing of it needs to be kept.
+        if self.position - self.done + length > limits.buffer_bytes_max {
+            return Err(ProtocolError::CommandTooLong);
+        }
         self.state = State::Bulk(missing, length);
         // An empty argument at the end of the bytes read so far: its line end is still to come.
         Ok(true)

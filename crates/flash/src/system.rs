@@ -1,4 +1,4 @@
-//! What the operating system is asked for beside files: the size of memory, random bytes.
+//! What the operating system is asked for beside files: the size of memory, random bytes, that freed memory is given back.
 
 use glintdb_core::{Error, Result};
 use std::io;
@@ -15,6 +15,21 @@ pub fn physical_memory_bytes() -> Option<usize> {
     };
     let pages = usize::try_from(pages).ok().filter(|&pages| pages > 0)?;
     pages.checked_mul(usize::try_from(page_bytes).ok()?)
+}
+
+/// From here on, memory of 128 KiB and more that this process frees goes back to the system at once. Left alone, glibc raises that limit to 32 MiB as large buffers come and
+/// go, and then keeps what it would have given back: a server whose clients held a gigabyte for a moment would hold it for good. For the start of a program; does nothing
+/// where the C library is another one.
+pub fn give_back_freed_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        const BYTES: libc::c_int = 128 << 10;
+        // SAFETY: mallopt takes no pointer and may be called at any time; where it refuses, everything stays as it was.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, BYTES);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, BYTES);
+        }
+    }
 }
 
 /// Random bytes from the operating system.

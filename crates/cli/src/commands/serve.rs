@@ -20,6 +20,7 @@ pub(super) fn run(arguments: &Serve) -> Result<(), Failure> {
     config.durability = arguments.durability;
     config.observer = Arc::new(tell);
     limit(&mut config, &arguments.limits);
+    glintdb_flash::give_back_freed_memory();
     let db = open::database(&arguments.place, arguments.durability, Missing::Create)?;
     glintdb_server::run(db, config, &Shutdown::new())?;
     Ok(())

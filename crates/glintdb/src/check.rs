@@ -107,11 +107,7 @@ fn replayed(loaded: &Loaded, frame: &FrameView<'_>, newest: &mut SeqNum) -> Resu
         .entries()
         .find(|entry| !known.contains(&entry.keyspace))
     {
-        Some(entry) => Err(wrong(format!(
-            "commit {} writes to keyspace {}, which the manifest does not know",
-            frame.seqno(),
-            entry.keyspace.0
-        ))),
+        Some(entry) => Err(loaded.lacks(entry.keyspace, frame)),
         None => Ok(()),
     }
 }

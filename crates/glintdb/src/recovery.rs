@@ -260,7 +260,7 @@ impl Opening {
         let mut replay = Replay {
             opening: &self,
             keyspaces: &keyspaces,
-            state: &loaded.state,
+            loaded: &loaded,
             generation: self.generation(
                 loaded.state.flush_point.seqno.next(),
                 loaded.state.flush_point.lsn,
@@ -379,7 +379,7 @@ struct Replayed {
 struct Replay<'a> {
     opening: &'a Opening,
     keyspaces: &'a BTreeMap<KeyspaceId, Arc<KeyspaceState>>,
-    state: &'a State,
+    loaded: &'a Loaded,
     generation: Generation,
     newest: SeqNum,
     /// Full generations, written to index files that no manifest names yet, with the newest commit in each.
@@ -390,7 +390,7 @@ struct Replay<'a> {
 
 impl Replay<'_> {
     fn frame(&mut self, frame: &FrameView<'_>) -> Result<()> {
-        if frame.seqno() <= self.state.flush_point.seqno {
+        if frame.seqno() <= self.loaded.state.flush_point.seqno {
             return Ok(());
         }
         let wrong = |message: String| {
@@ -400,7 +400,7 @@ impl Replay<'_> {
                 message,
             )
         };
-        if frame.seqno() == self.state.flush_point.seqno.next()
+        if frame.seqno() == self.loaded.state.flush_point.seqno.next()
             && glintdb_core::seeded::bug("glintdb: replay leaves out the frame at the flush point")
         {
             self.newest = frame.seqno();
@@ -420,13 +420,9 @@ impl Replay<'_> {
         for entry in frame.entries() {
             has_ranges |= matches!(entry.op, LogOp::DeleteRange { .. });
             if self.generation.keyspace(entry.keyspace).is_none()
-                && !self.state.dropped.contains_key(&entry.keyspace)
+                && !self.loaded.state.dropped.contains_key(&entry.keyspace)
             {
-                return Err(wrong(format!(
-                    "commit {} writes to keyspace {}, which the manifest does not know",
-                    frame.seqno(),
-                    entry.keyspace.0
-                )));
+                return Err(self.loaded.lacks(entry.keyspace, frame));
             }
         }
         let mut entries = frame.entries().count();
@@ -491,7 +487,7 @@ impl Replay<'_> {
         }
         let mut newest = self.newest;
         if glintdb_core::seeded::bug("glintdb: sequence numbers are given again after recovery") {
-            newest = self.state.flush_point.seqno;
+            newest = self.loaded.state.flush_point.seqno;
         }
         Ok(Replayed { generation, newest })
     }

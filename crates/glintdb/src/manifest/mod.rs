@@ -19,9 +19,9 @@ pub(crate) use file::{
 use crate::options::KeyspaceOptions;
 use crate::{Error, ErrorKind, Result};
 use file::ManifestFile;
-use glintdb_core::{DbId, KeyspaceId, SegmentId, SeqNum};
+use glintdb_core::{DbId, FileId, FileKind, KeyspaceId, SegmentId, SeqNum};
 use glintdb_flash::Volume;
-use glintdb_log::Lsn;
+use glintdb_log::{FrameView, Lsn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -222,6 +222,22 @@ pub(crate) struct Loaded {
     pub(crate) edits: BTreeMap<KeyspaceId, Vec<Vec<u8>>>,
     /// Where the records end: what is behind it is a torn last record.
     pub(crate) end: u64,
+}
+
+impl Loaded {
+    /// A commit writes to a keyspace that no record names. Frames of the log vouch for themselves, so what is missing is missing here.
+    pub(crate) fn lacks(&self, keyspace: KeyspaceId, frame: &FrameView<'_>) -> Error {
+        Error::corruption(
+            FileId::new(FileKind::Manifest, self.number),
+            self.end,
+            format!(
+                "expected a record of keyspace {}, to which commit {} at {} writes, found the end of the records",
+                keyspace.0,
+                frame.seqno(),
+                frame.lsn()
+            ),
+        )
+    }
 }
 
 /// The manifest, open for edits.

@@ -7,7 +7,7 @@ use crate::test::Outcome;
 use std::process::Command;
 use std::time::Instant;
 
-/// What runs in every test run: arguments of `cargo miri test`.
+/// Arguments of `cargo miri test`, run after run.
 const SETS: [&[&str]; 3] = [
     &["--package", "glintdb-core", "--lib"],
     &[
@@ -41,11 +41,6 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
         println!("not run: {reason}");
     }
     Ok(outcome.counts.failed == 0)
-}
-
-/// The step of `xtask test`.
-pub(crate) fn step() -> Result<Outcome, String> {
-    run_sets(None)
 }
 
 /// Every set; with `seeds`, the memtable's tests of threads under so many of Miri's schedules too.

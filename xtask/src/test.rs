@@ -6,8 +6,8 @@
 use crate::run::{self, Scratch};
 use crate::summary::Counts;
 use crate::{
-    attack, demo_debian, fuzz, histories, kernel, kill, miri, models, python, reliability, seeded,
-    sim, sweep, tidy,
+    attack, demo_debian, fuzz, histories, kernel, kill, models, python, reliability, seeded, sim,
+    sweep, tidy,
 };
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ const SHUTTLE_SECONDS: &str = "30";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
 
-const STEPS: [&str; 16] = [
+const STEPS: [&str; 15] = [
     "fmt",
     "tidy",
     "clippy",
@@ -43,7 +43,6 @@ const STEPS: [&str; 16] = [
     "fuzz",
     "histories",
     "models",
-    "miri",
     "demo",
 ];
 
@@ -147,7 +146,6 @@ fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {
         "fuzz" => fuzz::step(FUZZ_SECONDS),
         "histories" => histories::step(HISTORY_OPERATIONS, scratch),
         "models" => models::step(SHUTTLE_SECONDS),
-        "miri" => miri::step(),
         _ => demo_debian::step(DEMO_RECORDS),
     }
 }

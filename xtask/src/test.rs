@@ -20,7 +20,7 @@ const KERNEL_SECONDS: &str = "40";
 /// Seconds of each fuzz target in `xtask test`.
 const FUZZ_SECONDS: &str = "3";
 /// Simulation in `xtask test`: with two threads more than a million crash points.
-const SIM_MINUTES: &str = "2";
+const SIM_MINUTES: &str = "3";
 /// Operations of histories in `xtask test`.
 const HISTORY_OPERATIONS: &str = "1000000";
 /// Seconds of the engine under shuttle in `xtask test`; the loom models take some ten more, and the two builds a minute or two the first time.

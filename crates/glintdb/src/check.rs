@@ -9,6 +9,7 @@ use crate::manifest::{Loaded, RecordReader, check_database, read_newest, read_wh
 use crate::verify::{VALUES_BATCH, VerifyReport, compare_liveness};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::memory::MemoryBudget;
+use glintdb_core::sync::atomic::AtomicU64;
 use glintdb_core::{FileId, FileKind, FileNumbers, SegmentId, SeqNum, ValuePointer};
 use glintdb_flash::{Cache, DirOptions, DirVolume, Volume};
 use glintdb_log::FrameView;
@@ -16,7 +17,6 @@ use glintdb_lsm::LsmEnv;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 /// Memory for blocks that a check reads again.
 const CACHE_BYTES: usize = 1 << 20;

@@ -5,7 +5,6 @@
 use crate::reliability::{Figures, save};
 use crate::run;
 use crate::summary::Counts;
-use crate::test::Outcome;
 use std::process::Command;
 use std::time::Instant;
 
@@ -16,8 +15,6 @@ const LOOM_CRATES: [&str; 4] = [
     "glintdb-log",
     "glintdb",
 ];
-/// Schedules of each case.
-const SCHEDULES: &str = "10";
 
 pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
     let (mut only, mut shuttle, mut preemptions) = (None, Vec::new(), None);
@@ -42,24 +39,6 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
         ok &= self::shuttle(&shuttle)?;
     }
     Ok(ok)
-}
-
-/// The step of `xtask test`: all loom models, and cases from the same seed every time for so many seconds.
-pub(crate) fn step(seconds: &str) -> Result<Outcome, String> {
-    let mut counts = loom(None)?;
-    let cases = "1000000";
-    let arguments = [
-        "--seed",
-        "1",
-        "--cases",
-        cases,
-        "--schedules",
-        SCHEDULES,
-        "--seconds",
-        seconds,
-    ];
-    counts.add(Counts::one(shuttle(&arguments)?));
-    Ok(Outcome::of(counts))
 }
 
 /// Cargo in a build with `--cfg KIND`.

@@ -6,8 +6,8 @@
 use crate::run::{self, Scratch};
 use crate::summary::Counts;
 use crate::{
-    attack, demo_debian, fuzz, histories, kernel, kill, models, python, reliability, seeded, sim,
-    sweep, tidy,
+    attack, demo_debian, fuzz, histories, kernel, kill, python, reliability, seeded, sim, sweep,
+    tidy,
 };
 use std::time::Instant;
 
@@ -23,12 +23,10 @@ const FUZZ_SECONDS: &str = "3";
 const SIM_MINUTES: &str = "3";
 /// Operations of histories in `xtask test`.
 const HISTORY_OPERATIONS: &str = "1000000";
-/// Seconds of the engine under shuttle in `xtask test`; the loom models take some ten more, and the two builds a minute or two the first time.
-const SHUTTLE_SECONDS: &str = "30";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
 
-const STEPS: [&str; 15] = [
+const STEPS: [&str; 14] = [
     "fmt",
     "tidy",
     "clippy",
@@ -42,7 +40,6 @@ const STEPS: [&str; 15] = [
     "seeded",
     "fuzz",
     "histories",
-    "models",
     "demo",
 ];
 
@@ -145,7 +142,6 @@ fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {
         "sweep" => sweep::step(),
         "fuzz" => fuzz::step(FUZZ_SECONDS),
         "histories" => histories::step(HISTORY_OPERATIONS, scratch),
-        "models" => models::step(SHUTTLE_SECONDS),
         _ => demo_debian::step(DEMO_RECORDS),
     }
 }

@@ -44,6 +44,7 @@ pub fn missing() -> Result<(), String> {
             .map_err(|error| format!("{device}: {error}"))?;
     }
     tool("losetup", &["--version"])?;
+    tool("blockdev", &["--version"])?;
     Disk::new(1 << 20).map(drop)
 }
 
@@ -195,16 +196,22 @@ impl Disk {
         self.state.lock().image.clone()
     }
 
-    /// Other bytes, of the same size. Only while nothing is mounted: the kernel forgets what it knows of a device when the last user is gone.
+    /// Other bytes, of the same size. Only while nothing is mounted: the kernel is made to forget what it knows of the old ones. It would by itself when the last
+    /// user of the device is gone, but any program that lists loop devices may be one for a moment.
+    ///
+    /// # Errors
+    /// A sentence, where the kernel does not forget.
     ///
     /// # Panics
     /// Where the size is another, or something is mounted.
-    pub fn insert(&self, image: Image) {
+    pub fn insert(&self, image: Image) -> Result<(), String> {
         assert!(!*self.mounted.lock(), "unmount first");
+        tool("blockdev", &["--flushbufs", self.device()])?;
         let mut state = self.state.lock();
         assert_eq!(image.bytes(), state.image.bytes());
         state.image = image;
         state.flushed = None;
+        Ok(())
     }
 
     /// From now on everything is recorded.

@@ -9,7 +9,7 @@
 //! - [`disk`]: the device, and mounting on it. [`disk::missing`] says what a machine lacks for it.
 //! - `server`: the FUSE side. `leftovers`: what a process that was killed left is removed by the next.
 //!
-//! Requests are served one after the other, so that there is one order. Needs root, `/dev/fuse`, a free loop device and `losetup`.
+//! Requests are served one after the other, so that there is one order. Needs root, `/dev/fuse`, a free loop device and `losetup` and `blockdev` of util-linux.
 //!
 //! Thread-safe: a [`Disk`] is used from any thread.
 #![allow(

@@ -51,7 +51,7 @@ fn a_synced_file_survives_the_cut_behind_its_sync_and_not_the_one_before_it() {
             .any(|entry| matches!(entry, Entry::Flush))
     );
     for (cut, expected) in [(before, None), (after, Some("first"))] {
-        disk.insert(tape.replay().cut(cut, &mut |_| Kept::Nothing));
+        disk.insert(tape.replay().cut(cut, &mut |_| Kept::Nothing)).unwrap();
         disk.mount("ext4", "").unwrap();
         assert_eq!(fs::read_to_string(&path).ok().as_deref(), expected);
         disk.unmount().unwrap();
@@ -67,7 +67,7 @@ fn errors_come_through_and_a_failed_flush_may_lose_what_was_written() {
         (On::Flush, Effect::Error),
         (On::Flush, Effect::ErrorAndLoss),
     ] {
-        disk.insert(image.clone());
+        disk.insert(image.clone()).unwrap();
         disk.mount("ext4", "").unwrap();
         let path = disk.mount_point().join("file");
         let mut file = File::create(&path).unwrap();
@@ -82,7 +82,7 @@ fn errors_come_through_and_a_failed_flush_may_lose_what_was_written() {
         disk.unmount().unwrap();
         assert!(disk.operations().struck > 0);
     }
-    disk.insert(image);
+    disk.insert(image).unwrap();
     disk.mount("ext4", "").unwrap();
     let path = disk.mount_point().join("file");
     fs::write(&path, [7; 65536]).unwrap();

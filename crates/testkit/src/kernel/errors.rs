@@ -112,7 +112,7 @@ impl Errors {
         let beyond = effect == Effect::ErrorAndLoss && fault.on == On::Flush;
         let context =
             |message: String| format!("round {seed}, \"{}\", {fault:?}: {message}", sets[set].name);
-        self.disk.insert(self.formatted.clone());
+        self.disk.insert(self.formatted.clone())?;
         self.system.mount(&self.disk)?;
         let before = self.disk.operations().struck;
         let dir = self.disk.mount_point().join("db");

@@ -154,7 +154,7 @@ impl Power {
 
     /// Makes a database, works on it in two sittings, and gives the tape of that.
     fn record(&self, seed: u64, set: &Set, history: &History) -> Result<Tape, String> {
-        self.disk.insert(self.formatted.clone());
+        self.disk.insert(self.formatted.clone())?;
         self.system.mount(&self.disk)?;
         self.disk.record();
         for sitting in 0..2 {
@@ -192,7 +192,7 @@ impl Power {
         let promised = life.allowed.promised(cut);
         self.totals.promises += promised.iter().sum::<u64>();
         self.totals.without_promise += u64::from(promised == Counts::default());
-        self.disk.insert(survivors.image(life.tape, cut));
+        self.disk.insert(survivors.image(life.tape, cut))?;
         let nested = rng.one_in(NESTED);
         if nested {
             self.disk.record();
@@ -204,7 +204,7 @@ impl Power {
         // What was acknowledged before stays, however often recovery is cut off.
         let cut = rng.below(tape.entries.len() as u64 + 1) as usize;
         let survivors = Survivors::random(rng);
-        self.disk.insert(survivors.image(&tape, cut));
+        self.disk.insert(survivors.image(&tape, cut))?;
         self.totals.nested += 1;
         let again = self.recovered(life, promised, rng, false);
         again.map_err(|message| {

@@ -6,22 +6,16 @@
     reason = "a program for people that runs other programs and measures how long they take"
 )]
 
-mod attack;
 mod demo_debian;
 mod fuzz;
-mod histories;
-mod kernel;
-mod kill;
+mod lane;
 mod miri;
 mod models;
 mod python;
 mod reliability;
 mod run;
 mod sanitize;
-mod seeded;
-mod sim;
 mod summary;
-mod sweep;
 mod test;
 mod tidy;
 
@@ -73,24 +67,20 @@ fn main() -> ExitCode {
     let outcome = match command {
         "test" => test::main(rest),
         "tidy" => tidy::main(),
-        "kill" => kill::main(rest),
-        "kernel" => kernel::main(rest),
-        "sim" => sim::main(rest),
-        "attack" => attack::main(rest),
         "fuzz" => fuzz::main(rest),
         "models" => models::main(rest),
         "miri" => miri::main(rest),
-        "histories" => histories::main(rest),
-        "sweep" => sweep::main(rest),
         "sanitize" => sanitize::main(rest),
         "reliability" => reliability::main(rest),
-        "seeded" => seeded::main(rest),
         "demo-debian" => demo_debian::main(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(true)
         }
-        other => Err(format!("no command `{other}`\n\n{HELP}")),
+        other => match lane::named(other) {
+            Some(lane) => lane.main(rest),
+            None => Err(format!("no command `{other}`\n\n{HELP}")),
+        },
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -58,27 +58,29 @@ pub(crate) fn lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result
 /// A program of the workspace, up to date. Inside `xtask test` it is built together with all tests: the same features, so nothing is compiled a second time.
 pub(crate) fn program(package: &str, name: &str, build: Build) -> Result<PathBuf, String> {
     let mut command = cargo();
-    match build {
-        Build::WithTests => command.args(["test", "--workspace", "--no-run", "--quiet"]),
-        Build::Alone => command.args(["build", "--package", package, "--bin", name]),
-        Build::Release => command.args(["build", "--release", "--package", package, "--bin", name]),
-        Build::Campaign => command.args([
+    command.args::<&[&str], _>(match build {
+        Build::WithTests => &["test", "--workspace", "--no-run", "--quiet"],
+        Build::Alone => &["build"],
+        Build::Release => &["build", "--release"],
+        Build::Campaign => &["build", "--profile", "campaign"],
+        Build::Seeded => &[
             "build",
             "--profile",
             "campaign",
-            "--package",
-            package,
-            "--bin",
-            name,
-        ]),
-    };
+            "--features",
+            "seeded-bugs",
+        ],
+    });
+    if build != Build::WithTests {
+        command.args(["--package", package, "--bin", name]);
+    }
     if !lines(&mut command, |_| ())? {
         return Err(format!("{package} does not compile"));
     }
     let profile = match build {
         Build::WithTests | Build::Alone => "debug",
         Build::Release => "release",
-        Build::Campaign => "campaign",
+        Build::Campaign | Build::Seeded => "campaign",
     };
     Ok(target_dir().join(profile).join(name))
 }
@@ -94,6 +96,8 @@ pub(crate) enum Build {
     Release,
     /// By itself, optimised, with assertions: for millions of cases.
     Campaign,
+    /// As `Campaign`, with the mistakes of the feature `seeded-bugs` compiled in.
+    Seeded,
 }
 
 /// Runs `command` and hands back what it printed, or what it said on standard error when it failed.

@@ -5,24 +5,11 @@
 
 use crate::run::{self, Scratch};
 use crate::summary::Counts;
-use crate::{
-    attack, demo_debian, fuzz, histories, kernel, kill, python, reliability, seeded, sim, sweep,
-    tidy,
-};
+use crate::{demo_debian, fuzz, lane, python, reliability, tidy};
 use std::time::Instant;
 
-/// Kill cycles in `xtask test`; a campaign gives its own number to `xtask kill`.
-const KILL_CYCLES: &str = "500";
-/// How long the server is attacked in `xtask test`.
-const ATTACK_SECONDS: &str = "25";
-/// Seconds of the real kernel in `xtask test`.
-const KERNEL_SECONDS: &str = "40";
 /// Seconds of each fuzz target in `xtask test`.
 const FUZZ_SECONDS: &str = "3";
-/// Simulation in `xtask test`: with two threads more than a million crash points.
-const SIM_MINUTES: &str = "3";
-/// Operations of histories in `xtask test`.
-const HISTORY_OPERATIONS: &str = "1000000";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
 
@@ -134,15 +121,11 @@ fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {
         }
         "cargo" => cargo_test(scratch),
         "python" => python::step(scratch),
-        "kill" => kill::step(KILL_CYCLES, scratch),
-        "kernel" => kernel::step(KERNEL_SECONDS),
-        "sim" => sim::step(SIM_MINUTES),
-        "seeded" => seeded::step(scratch),
-        "attack" => attack::step(ATTACK_SECONDS, scratch),
-        "sweep" => sweep::step(),
         "fuzz" => fuzz::step(FUZZ_SECONDS),
-        "histories" => histories::step(HISTORY_OPERATIONS, scratch),
-        _ => demo_debian::step(DEMO_RECORDS),
+        "demo" => demo_debian::step(DEMO_RECORDS),
+        _ => lane::named(step)
+            .ok_or_else(|| format!("no step `{step}`"))?
+            .step(scratch),
     }
 }
 

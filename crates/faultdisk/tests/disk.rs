@@ -51,7 +51,8 @@ fn a_synced_file_survives_the_cut_behind_its_sync_and_not_the_one_before_it() {
             .any(|entry| matches!(entry, Entry::Flush))
     );
     for (cut, expected) in [(before, None), (after, Some("first"))] {
-        disk.insert(tape.replay().cut(cut, &mut |_| Kept::Nothing)).unwrap();
+        disk.insert(tape.replay().cut(cut, &mut |_| Kept::Nothing))
+            .unwrap();
         disk.mount("ext4", "").unwrap();
         assert_eq!(fs::read_to_string(&path).ok().as_deref(), expected);
         disk.unmount().unwrap();

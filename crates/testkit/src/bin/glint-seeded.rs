@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 const HELP: &str = "\
-glint-seeded [--list] [--bug NAME] [--lane LANE] [--threads T] [--dir DIR] [--page FILE] [--json FILE]
+glint-seeded [--list] [--bug NAME] [--lane LANE] [--threads T] [--dir DIR] [--page] [--json FILE]
 
 Switches on one planted mistake after the other and looks which lane notices it. Without options: all of them, and a run in which none is on.
   --list          what is planted
@@ -24,7 +24,7 @@ Switches on one planted mistake after the other and looks which lane notices it.
   --lane LANE     only this lane, instead of all
   --threads T     searches at a time; 2
   --dir DIR       for databases; a directory of the system's
-  --page FILE     writes the table of docs/reliability/seeded-bugs.md
+  --page          writes docs/reliability/seeded-bugs.md
   --json FILE     writes what was found";
 
 #[derive(Default)]
@@ -34,7 +34,7 @@ struct Arguments {
     lane: Option<Lane>,
     threads: usize,
     dir: PathBuf,
-    page: Option<PathBuf>,
+    page: bool,
     json: Option<PathBuf>,
 }
 
@@ -47,9 +47,16 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
     };
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        if word == "--list" {
-            arguments.list = true;
-            continue;
+        match word.as_str() {
+            "--list" => {
+                arguments.list = true;
+                continue;
+            }
+            "--page" => {
+                arguments.page = true;
+                continue;
+            }
+            _ => {}
         }
         let value = words.next().ok_or_else(|| HELP.to_owned())?;
         match word.as_str() {
@@ -63,7 +70,6 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
                 arguments.threads = threads.ok_or("--threads takes a number")?;
             }
             "--dir" => arguments.dir = value.into(),
-            "--page" => arguments.page = Some(value.into()),
             "--json" => arguments.json = Some(value.into()),
             _ => return Err(format!("no option `{word}`\n\n{HELP}")),
         }
@@ -188,13 +194,10 @@ fn main_with(arguments: &Arguments) -> Result<bool, String> {
 
 fn write(arguments: &Arguments, found: &[Found]) -> Result<(), String> {
     let save = |path: &Path, text: String| {
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).ok();
-        }
         std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
     };
-    if let Some(path) = &arguments.page {
-        save(path, page::page(found))?;
+    if arguments.page {
+        save(&page::path(), page::page(found))?;
     }
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string_pretty(found).map_err(|error| error.to_string())?;

@@ -4,6 +4,7 @@ use super::bugs::BUGS;
 use super::lanes::Lane;
 use super::search::Found;
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
 const HEAD: &str = "\
 # Seeded bugs
@@ -18,6 +19,12 @@ database with one damage; of `kill` a process killed; of `sim` a crash point; of
 
 Mistakes of value GC and of relocation cannot be planted yet: there is no value GC.
 ";
+
+/// Where it is.
+#[must_use]
+pub fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reliability/seeded-bugs.md")
+}
 
 /// The page.
 #[must_use]

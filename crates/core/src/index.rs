@@ -207,7 +207,14 @@ pub trait IndexView: Send + Sync {
     ) -> Result<Box<dyn Cursor>>;
 
     /// Newest sequence number of a range tombstone that meets the bounds.
-    fn range_tombstone_seqno(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Option<SeqNum>;
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    fn range_tombstone_seqno(
+        &self,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Result<Option<SeqNum>>;
 
     /// Reads every byte and checks checksums, order and counts. Each thing found wrong goes to `report`; every pointer that its files hold, shadowed and hidden ones
     /// too, goes to `held` (the sum of all [`LivenessDelta`]s); those of live entries go to `live` with their key.

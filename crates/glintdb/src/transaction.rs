@@ -430,9 +430,10 @@ impl Checks {
         }
         for (keyspace, lower, upper) in &self.ranges {
             let (lower, upper) = crate::snapshot::bound_slices(lower, upper);
-            let tombstone = version
-                .keyspace(keyspace.id)
-                .and_then(|of_version| of_version.view.range_tombstone_seqno(lower, upper));
+            let tombstone = match version.keyspace(keyspace.id) {
+                Some(of_version) => of_version.view.range_tombstone_seqno(lower, upper)?,
+                None => None,
+            };
             if let Some(seqno) = tombstone.filter(|seqno| *seqno > self.since) {
                 return Err(conflict(keyspace, b"(a range)", seqno));
             }

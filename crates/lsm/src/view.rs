@@ -82,21 +82,16 @@ impl IndexView for View {
         Ok(Box::new(cursor))
     }
 
-    fn range_tombstone_seqno(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Option<SeqNum> {
+    fn range_tombstone_seqno(
+        &self,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Result<Option<SeqNum>> {
         let range = KeyRange::from_bounds(lower, upper);
         if range.is_empty() {
-            return None;
+            return Ok(None);
         }
-        match self.levels.tombstones() {
-            Ok(set) => set.newest_meeting(&range),
-            // Which ones there are cannot be read: whoever asks must expect the newest of all.
-            Err(_) => {
-                let slots = self.levels.slots().map(|(_, slot)| slot);
-                let meeting = slots
-                    .filter(|slot| slot.meta().range_tombstones > 0 && slot.range.overlaps(&range));
-                meeting.map(|slot| slot.meta().seqno_max).max()
-            }
-        }
+        Ok(self.levels.tombstones()?.newest_meeting(&range))
     }
 
     fn verify(

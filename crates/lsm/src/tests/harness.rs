@@ -387,7 +387,9 @@ impl Harness {
             .max()
             .filter(|seqno| *seqno >= floor);
         if newest.is_some() {
-            let found = view.range_tombstone_seqno(Bound::Unbounded, Bound::Unbounded);
+            let found = view
+                .range_tombstone_seqno(Bound::Unbounded, Bound::Unbounded)
+                .unwrap();
             assert_eq!(found, newest);
         }
     }

@@ -32,5 +32,5 @@ pub use mem::{
     Contents, CrashMode, Fault, FaultKind, MemOptions, MemVolume, Moment, Observer, Operation,
     OperationKind, SECTOR_BYTES,
 };
-pub use system::{give_back_freed_memory, physical_memory_bytes, random_bytes};
+pub use system::{give_back_freed_memory, physical_memory_bytes, random_bytes, trim_freed_memory};
 pub use volume::{CreateOptions, ReadRequest, Ring, Stream, Volume, VolumeFile, VolumeStats};

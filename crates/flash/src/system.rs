@@ -32,6 +32,16 @@ pub fn give_back_freed_memory() {
     }
 }
 
+/// Gives pages that hold nothing any more back to the system, small pieces between larger ones included: for after a busy time. Takes some milliseconds a gigabyte, and
+/// other threads that allocate meanwhile may wait for it; does nothing where the C library is another one.
+pub fn trim_freed_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: malloc_trim takes no pointer, and may be called at any time from any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Random bytes from the operating system.
 ///
 /// # Errors

@@ -95,6 +95,8 @@ pub enum ServerEvent {
     Stopping(&'static str),
     /// Something went wrong that the server lives with.
     Warning(String),
+    /// Connections hold less than half of what they held at most (32 MiB at least) since the last event of this kind: a time to give freed memory back to the system.
+    Released,
 }
 
 /// Why a server did not start, or did not end well.

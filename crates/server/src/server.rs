@@ -116,6 +116,8 @@ pub(crate) struct ServerStats {
     pub(crate) pending_bytes: AtomicUsize,
     /// Memory of all connections.
     pub(crate) clients_bytes: AtomicUsize,
+    /// The most that they held since [`ServerEvent::Released`].
+    clients_bytes_most: AtomicUsize,
     /// Connections closed: for memory, for answers not taken, for a request too large, for silence, for not having shown the password.
     pub(crate) evicted: AtomicU64,
     pub(crate) output_closed: AtomicU64,
@@ -141,6 +143,8 @@ pub(crate) enum Misdeed {
 const UNAUTHENTICATED_OVER_MAX: usize = 64;
 /// A line a kind in so many milliseconds.
 const MISDEED_MS: u64 = 10_000;
+/// Connections that held less than this are nothing to tell about when they hold less still.
+const RELEASED_BYTES_MIN: usize = 32 << 20;
 
 /// The connections there are.
 #[derive(Default)]
@@ -361,8 +365,22 @@ impl Server {
         }
     }
 
+    /// Tells the observer where connections hold much less than they did.
+    fn note_released(&self) {
+        let now = self.stats.clients_bytes.load(Ordering::Relaxed);
+        let most = self
+            .stats
+            .clients_bytes_most
+            .fetch_max(now, Ordering::Relaxed);
+        if most >= RELEASED_BYTES_MIN && now < most / 2 {
+            self.stats.clients_bytes_most.store(now, Ordering::Relaxed);
+            (self.config.observer)(&ServerEvent::Released);
+        }
+    }
+
     /// Closes connections that have been silent, without a password, or not taking their answers for too long. To be called once a second.
     pub(crate) fn close_overdue(&self) {
+        self.note_released();
         let now_ms = self.monotonic_ms();
         let config = &self.config;
         let overdue = |since_ms: u64, limit: Duration| {

@@ -51,6 +51,7 @@ fn tell(event: &ServerEvent) {
         }
         ServerEvent::Stopping(reason) => output::note(&format!("stopping: {reason}")),
         ServerEvent::Warning(text) => output::complain(text),
+        ServerEvent::Released => glintdb_flash::trim_freed_memory(),
         _ => {}
     }
 }

@@ -1,8 +1,27 @@
 //! Running other programs: their output goes straight through, line by line, and each line is shown to a closure.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+/// What programs said on both streams since [`remember`]; `None`: nobody asked, and standard error is theirs.
+static SAID: Mutex<Option<Vec<String>>> = Mutex::new(None);
+
+/// From now on, what programs say is kept.
+pub(crate) fn remember() {
+    *said() = Some(Vec::new());
+}
+
+/// What they said since [`remember`].
+pub(crate) fn remembered() -> Vec<String> {
+    said().take().unwrap_or_default()
+}
+
+fn said() -> std::sync::MutexGuard<'static, Option<Vec<String>>> {
+    SAID.lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
 
 /// Root of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -26,31 +45,51 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Runs `command`, standard error merged into nothing (it goes through), standard output through `line`. Whether it ended well.
+/// Copies a stream to `to`, line by line.
+fn pass(from: impl Read, mut to: impl Write, mut line: impl FnMut(&str)) {
+    let mut reader = BufReader::new(from);
+    let mut bytes = Vec::new();
+    loop {
+        bytes.clear();
+        match reader.read_until(b'\n', &mut bytes) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        // Nobody may be reading; the program goes on all the same.
+        to.write_all(&bytes).and_then(|()| to.flush()).ok();
+        let text = String::from_utf8_lossy(&bytes);
+        let text = text.trim_end();
+        if let Some(said) = &mut *said() {
+            said.push(text.to_owned());
+        }
+        line(text);
+    }
+}
+
+/// Runs `command`, standard error straight through, standard output through `line`. Whether it ended well.
 /// A lane of the reliability campaign finds in the environment where its report belongs.
 pub(crate) fn lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<bool, String> {
     let name = command.get_program().to_string_lossy().into_owned();
+    let stderr = if said().is_some() {
+        Stdio::piped()
+    } else {
+        Stdio::inherit()
+    };
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .stderr(stderr)
         .env("GLINTDB_REPORTS", crate::reliability::reports_dir())
         .spawn()
         .map_err(|error| format!("cannot run {name}: {error}"))?;
-    if let Some(stdout) = child.stdout.take() {
-        let mut reader = BufReader::new(stdout);
-        let mut bytes = Vec::new();
-        loop {
-            bytes.clear();
-            match reader.read_until(b'\n', &mut bytes) {
-                Ok(0) | Err(_) => break,
-                Ok(_) => {}
-            }
-            let text = String::from_utf8_lossy(&bytes);
-            print!("{text}");
-            std::io::stdout().flush().ok();
-            line(text.trim_end());
+    std::thread::scope(|scope| {
+        if let Some(stderr) = child.stderr.take() {
+            scope.spawn(|| pass(stderr, std::io::stderr(), |_| ()));
         }
-    }
+        if let Some(stdout) = child.stdout.take() {
+            pass(stdout, std::io::stdout(), &mut line);
+        }
+    });
     let status = child.wait().map_err(|error| format!("{name}: {error}"))?;
     Ok(status.success())
 }

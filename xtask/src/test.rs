@@ -71,17 +71,22 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
         reliability::forget();
     }
     let mut total = Counts::default();
-    let mut report = Vec::new();
+    let (mut report, mut failures) = (Vec::new(), Vec::new());
     for step in STEPS {
         if only.is_some_and(|only| only != step) {
             continue;
         }
         println!("\n=== {step}");
         let start = Instant::now();
+        run::remember();
+        let mut said = None;
         let outcome = step_outcome(step, &scratch).unwrap_or_else(|message| {
             println!("{step}: {message}");
+            said = Some(message);
             Outcome::of(Counts::one(false))
         });
+        let mut lines = run::remembered();
+        lines.extend(said);
         let Counts {
             passed,
             failed,
@@ -95,6 +100,16 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
             report.push(format!("        not run: {reason}"));
         }
         total.add(outcome.counts);
+        if failed > 0 {
+            failures.push((step, lines));
+        }
+    }
+    // Once more at the end, where whoever has only the end of a long log finds it.
+    for (step, lines) in &failures {
+        println!("\n=== what failed: {step}");
+        for line in excerpt(lines) {
+            println!("{line}");
+        }
     }
     println!("\n=== summary");
     for line in report {
@@ -105,6 +120,27 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
         total.passed, total.failed, total.skipped
     );
     Ok(total.failed == 0 && total.passed > 0)
+}
+
+/// What tells why a step failed: what the test runner says of failures, or the last lines.
+fn excerpt(lines: &[String]) -> Vec<&str> {
+    const LINES_MAX: usize = 80;
+    const LAST: usize = 20;
+    let mut found = Vec::new();
+    let mut inside = false;
+    for line in lines {
+        inside |= line == "failures:";
+        if inside {
+            found.push(line.as_str());
+        }
+        inside &= !line.starts_with("test result: ");
+    }
+    if found.is_empty() {
+        let last = lines.len().saturating_sub(LAST);
+        found.extend(lines[last..].iter().map(String::as_str));
+    }
+    found.truncate(LINES_MAX);
+    found
 }
 
 fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {
@@ -146,4 +182,22 @@ fn cargo_test(scratch: &Scratch) -> Result<Outcome, String> {
         counts.failed = 1;
     }
     Ok(Outcome::of(counts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_excerpt_is_what_the_test_runner_says_of_failures_or_the_last_lines() {
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let said = lines(
+            "test a ... ok\nfailures:\n---- b ----\nfailures:\n    b\ntest result: FAILED. 1 passed; 1 failed\ntest c ... ok",
+        );
+        let expected =
+            "failures:\n---- b ----\nfailures:\n    b\ntest result: FAILED. 1 passed; 1 failed";
+        assert_eq!(excerpt(&said).join("\n"), expected);
+        let said: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+        assert_eq!(excerpt(&said).first(), Some(&"80"));
+    }
 }

@@ -3,7 +3,7 @@
 //! | build | locks, condition variables | atomics, threads | `ArcSwap` |
 //! |---|---|---|---|
 //! | ordinary | `parking_lot` | `std` | `arc-swap` |
-//! | `--cfg loom` | loom's behind `parking_lot`'s interface | loom | a lock around the `Arc` |
+//! | `--cfg loom` | loom's behind `parking_lot`'s interface | loom | loads that may be old, `Acquire` and `AcqRel` |
 //! | `--cfg shuttle` | shuttle's behind `parking_lot`'s interface | shuttle | a lock around the `Arc` |
 //!
 //! In the ordinary build these are re-exports and nothing else. `Arc`, `Weak` and `OnceLock` come from `std` in all builds, and so do atomics that only count or only pick

@@ -2,7 +2,7 @@
 //!
 //! Thread safety: as the originals, within one execution of a model.
 //!
-//! What a model cannot show, because of this file: how `arc-swap` orders its loads and stores (here a lock does), and that a wait with a time limit ends by itself: loom's
+//! What a model cannot show, because of this file: whether `arc-swap` keeps its promises (`swap`, `locked`), and that a wait with a time limit ends by itself: loom's
 //! never does (so a wake-up that is missing is a deadlock, which loom reports), shuttle's may end at any moment.
 
 #[cfg(loom)]
@@ -16,15 +16,25 @@ pub use shuttle::sync::atomic;
 
 #[cfg(loom)]
 pub mod atomic;
+#[cfg(shuttle)]
+mod locked;
+#[cfg(loom)]
+mod swap;
+
+#[cfg(shuttle)]
+pub use locked::{ArcSwap, ArcSwapOption};
+#[cfg(loom)]
+pub use swap::{ArcSwap, ArcSwapOption};
 
 use model::sync as inner;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// Tries every execution of a model (those with at most `preemptions`, where given), and says how many there were. One model at a time: see [`atomic`].
 #[cfg(loom)]
 pub fn explore(name: &str, preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,57 +202,5 @@ impl<T> RwLock<T> {
     /// As the original.
     pub fn write(&self) -> inner::RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What stands for `arc-swap`: a lock around what is swapped.
-pub struct Swapped<T>(Mutex<T>);
-
-/// As `arc_swap::ArcSwap`.
-pub type ArcSwap<T> = Swapped<Arc<T>>;
-/// As `arc_swap::ArcSwapOption`.
-pub type ArcSwapOption<T> = Swapped<Option<Arc<T>>>;
-
-/// As `arc_swap::Guard`.
-pub struct Loaded<T>(T);
-
-impl<T> Deref for Loaded<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
-impl<T: Clone> Swapped<T> {
-    /// As the original.
-    pub fn new(value: T) -> Self {
-        Swapped(Mutex::new(value))
-    }
-
-    /// As the original.
-    pub fn load(&self) -> Loaded<T> {
-        Loaded(self.load_full())
-    }
-
-    /// As the original.
-    pub fn load_full(&self) -> T {
-        self.0.lock().clone()
-    }
-
-    /// As the original.
-    pub fn store(&self, value: T) {
-        drop(self.swap(value));
-    }
-
-    /// As the original.
-    pub fn swap(&self, value: T) -> T {
-        std::mem::replace(&mut *self.0.lock(), value)
-    }
-}
-
-impl<T> Swapped<Arc<T>> {
-    /// As the original.
-    pub fn from_pointee(value: T) -> Self {
-        Swapped::new(Arc::new(value))
     }
 }

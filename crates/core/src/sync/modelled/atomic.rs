@@ -1,32 +1,31 @@
 //! Atomics for loom, which takes `SeqCst` for `AcqRel`. What the engine relies on (of two threads that each store, then look at what the other stores, one sees the other)
-//! comes back by a fence between the two: behind every `SeqCst` store, or before every `SeqCst` load. `explore` tries a model both ways, so that a store or a load that
-//! asks for less is noticed in one of them.
+//! comes back in one of two ways, and `explore` tries a model in both: a fence behind every `SeqCst` store, which notices a store that asks for less; or every `SeqCst` load gets what was
+//! stored last, which notices a load that asks for less. The second orders nothing else; the fence also orders what is about it.
 //!
 //! Thread safety: as the originals, within one execution of a model.
 
 pub use loom::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering, fence};
 
-static BEHIND_STORES: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(true);
+static FENCES: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(true);
 
-/// Where the fences are from now on.
-pub(super) fn fences_behind_stores(behind_stores: bool) {
-    BEHIND_STORES.store(behind_stores, Ordering::SeqCst);
+/// Which of the two ways, from now on.
+pub(super) fn fences_behind_stores(fences: bool) {
+    FENCES.store(fences, Ordering::SeqCst);
 }
 
-fn before_load(order: Ordering) {
-    if order == Ordering::SeqCst && !BEHIND_STORES.load(Ordering::SeqCst) {
-        fence(Ordering::SeqCst);
-    }
+/// Whether a load with this ordering must get what was stored last.
+fn latest(order: Ordering) -> bool {
+    order == Ordering::SeqCst && !FENCES.load(Ordering::SeqCst)
 }
 
 fn behind_store(order: Ordering) {
-    if order == Ordering::SeqCst && BEHIND_STORES.load(Ordering::SeqCst) {
+    if order == Ordering::SeqCst && FENCES.load(Ordering::SeqCst) {
         fence(Ordering::SeqCst);
     }
 }
 
 macro_rules! sequential {
-    ($name:ident, $value:ty, $($method:ident),*) => {
+    ($name:ident, $value:ty, $never:expr, $($method:ident),*) => {
         /// As the original.
         #[derive(Debug, Default)]
         pub struct $name(loom::sync::atomic::$name);
@@ -41,8 +40,13 @@ macro_rules! sequential {
             /// As the original.
             #[track_caller]
             pub fn load(&self, order: Ordering) -> $value {
-                before_load(order);
-                self.0.load(order)
+                if !latest(order) {
+                    return self.0.load(order);
+                }
+                // Of loom's operations only the read-modify-writes get what is newest; one that fails writes nothing. Where it does not fail it writes what is there.
+                let (never, looked) = ($never, Ordering::Acquire);
+                let seen = self.0.compare_exchange(never, never, looked, looked);
+                seen.unwrap_or_else(|seen| seen)
             }
 
             /// As the original.
@@ -61,7 +65,6 @@ macro_rules! sequential {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                before_load(success);
                 let exchanged = self.0.compare_exchange(current, new, success, failure);
                 behind_store(success);
                 exchanged
@@ -71,7 +74,6 @@ macro_rules! sequential {
                 /// As the original.
                 #[track_caller]
                 pub fn $method(&self, value: $value, order: Ordering) -> $value {
-                    before_load(order);
                     let before = self.0.$method(value, order);
                     behind_store(order);
                     before
@@ -81,6 +83,14 @@ macro_rules! sequential {
     };
 }
 
-sequential!(AtomicBool, bool, swap, fetch_or);
-sequential!(AtomicUsize, usize, fetch_add, fetch_sub);
-sequential!(AtomicU64, u64, swap, fetch_add, fetch_sub, fetch_max);
+sequential!(AtomicBool, bool, true, swap, fetch_or);
+sequential!(AtomicUsize, usize, usize::MAX, fetch_add, fetch_sub);
+sequential!(
+    AtomicU64,
+    u64,
+    u64::MAX,
+    swap,
+    fetch_add,
+    fetch_sub,
+    fetch_max
+);

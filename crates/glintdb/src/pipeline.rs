@@ -72,7 +72,8 @@ impl Bed {
         while !reached() {
             self.moved.wait(&mut lock);
         }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        // Relaxed: who sees it late wakes nobody.
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -149,7 +150,8 @@ impl Pipeline {
                 break;
             }
             let end = slot.end.load(Ordering::Acquire);
-            if self.completed.load(Ordering::SeqCst) != completed {
+            // Relaxed: a later commit's end, acquired, brings along that `completed` has passed the earlier one.
+            if self.completed.load(Ordering::Relaxed) != completed {
                 // Another thread was faster, and the slot may be a later commit's already: publishing that one's end would make a hole part of the log.
                 continue;
             }
@@ -157,7 +159,12 @@ impl Pipeline {
             // Where another thread was faster, it has published the same.
             moved |= self
                 .completed
-                .compare_exchange(completed, completed + 1, Ordering::SeqCst, Ordering::SeqCst)
+                .compare_exchange(
+                    completed,
+                    completed + 1,
+                    Ordering::SeqCst,
+                    Ordering::Relaxed,
+                )
                 .is_ok();
         }
         if moved {
@@ -171,12 +178,13 @@ impl Pipeline {
         loop {
             let visible = self.visible.load(Ordering::SeqCst);
             if visible >= self.completed.load(Ordering::SeqCst)
-                || self.failed.load(Ordering::Acquire)
+                || self.failed.load(Ordering::Relaxed)
             {
                 break;
             }
             let slot = self.slot(visible + 1);
-            let done = slot.done.load(Ordering::SeqCst);
+            // Acquire: a later commit's brings along that `visible` has moved on.
+            let done = slot.done.load(Ordering::Acquire);
             if done / 4 != visible + 1 {
                 // Another thread moved on meanwhile and the slot was used again.
                 continue;
@@ -195,7 +203,7 @@ impl Pipeline {
             }
             moved |= self
                 .visible
-                .compare_exchange(visible, visible + 1, Ordering::SeqCst, Ordering::SeqCst)
+                .compare_exchange(visible, visible + 1, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok();
         }
         let deaf =
@@ -251,7 +259,8 @@ impl Pipeline {
 
     /// The failure, for commits that come after it.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.failed.load(Ordering::Acquire) {
+        // Relaxed: the failure is behind a lock, which whoever set the flag has given back before.
+        if self.failed.load(Ordering::Relaxed) {
             Err(self.failure())
         } else {
             Ok(())

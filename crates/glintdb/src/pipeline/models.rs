@@ -98,29 +98,79 @@ fn what_is_visible_or_published_is_whole() {
     });
 }
 
-/// A thread between its look at a slot and the publication, while others go once round the slots: commit 5 has the slot of commit 1, and 3 and 4 are still being copied.
+/// A thread between its look at a slot and the publication, while others go once round the slots: commit 5 has the slot of commit 1, and 3 and 4 are still being copied. Whoever
+/// completes 5 knows of 1 and 2 only by what is visible, as it is when the sequencer gives out its number.
 #[test]
 fn a_slow_publisher_never_publishes_a_later_commit() {
     explore("pipeline: slots come round", Some(3), || {
         let (pipeline, log) = (pipeline(0), Log::new());
         pipeline.complete(SeqNum(1), 100, Durability::Buffered);
+        pipeline.complete(SeqNum(2), 200, Durability::Buffered);
         let slow = {
             let (pipeline, log) = (Arc::clone(&pipeline), Arc::clone(&log));
             thread::spawn(move || pipeline.advance_completed(|end| log.publish(end)))
         };
-        pipeline.complete(SeqNum(2), 200, Durability::Buffered);
+        let later = {
+            let pipeline = Arc::clone(&pipeline);
+            thread::spawn(move || {
+                if 5 - pipeline.visible().0 < SLOTS {
+                    pipeline.complete(SeqNum(5), 500, Durability::Buffered);
+                }
+            })
+        };
         pipeline.advance_completed(|end| log.publish(end));
         pipeline.advance_visible(|| log.reached());
-        // What the sequencer asks for before it gives out a number.
-        if 5 - pipeline.visible().0 < SLOTS {
-            pipeline.complete(SeqNum(5), 500, Durability::Buffered);
-        }
         slow.join().unwrap();
+        later.join().unwrap();
         let published = log.published.load(Ordering::Acquire);
         assert!(
             published <= 200,
             "{published} is published, 3 and 4 are not whole"
         );
+    });
+}
+
+/// A commit is done while others go once round the slots: what its thread knows of `completed` and `visible` must not be so old that it takes the slot of a commit long gone, which is
+/// commit 5's by now, for the next one that is missing.
+#[test]
+fn a_commit_is_not_left_behind_by_others_that_go_round() {
+    explore("pipeline: a commit left behind", Some(3), || {
+        let (pipeline, log) = (pipeline(0), Log::new());
+        pipeline.complete(SeqNum(1), 100, Durability::Os);
+        pipeline.complete(SeqNum(2), 200, Durability::Os);
+        let third = {
+            let (pipeline, log) = (Arc::clone(&pipeline), Arc::clone(&log));
+            thread::spawn(move || {
+                pipeline.complete(SeqNum(3), 300, Durability::Os);
+                pipeline.advance_completed(|end| log.publish(end));
+                pipeline.advance_visible(|| log.reached());
+            })
+        };
+        pipeline.advance_completed(|end| log.publish(end));
+        pipeline.advance_visible(|| log.reached());
+        if 5 - pipeline.visible().0 < SLOTS {
+            pipeline.complete(SeqNum(5), 500, Durability::Os);
+            pipeline.advance_completed(|end| log.publish(end));
+            pipeline.advance_visible(|| log.reached());
+        }
+        third.join().unwrap();
+        let completed = pipeline.completed.load(Ordering::SeqCst);
+        assert_eq!((completed, pipeline.visible()), (3, SeqNum(3)));
+    });
+}
+
+/// The bed by itself: what is on the way to it elsewhere orders more than it may rely on.
+#[test]
+fn who_goes_to_bed_is_woken() {
+    explore("pipeline: bed", None, || {
+        let (bed, moved) = (Arc::new(Bed::default()), Arc::new(AtomicBool::new(false)));
+        let sleeper = {
+            let (bed, moved) = (Arc::clone(&bed), Arc::clone(&moved));
+            thread::spawn(move || bed.sleep_until(|| moved.load(Ordering::SeqCst)))
+        };
+        moved.store(true, Ordering::SeqCst);
+        bed.wake();
+        sleeper.join().unwrap();
     });
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Thread safety: everything from any thread.
 //!
-//! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`sequencer` → `version_lock`, the reserve's lock, an index's own locks). `transactions` → `pins` → nothing but `version` reads. A large
+//! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`sequencer` → the lock of `version` → `flushed_arenas`, the reserve's lock, an index's own locks). `transactions` → `pins` → nothing but `version` reads. A large
 //! commit comes to `numbers`, or to `sequencer`, with the log's `prepare` held. No lock is held while a job's step runs, but `flush_lock` during a flush. The sequencer's lock is never held across I/O.
 
 use crate::commit::Sequencer;
@@ -16,19 +16,19 @@ use crate::snapshot::Pins;
 use crate::throttle::Throttle;
 use crate::transaction::Transactions;
 use crate::version::{Generation, KeyspaceCounters, KeyspaceState, KeyspaceVersion, Version};
+use crate::versions::Versions;
 use crate::waits::{Wait, Waits};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::clock::Clock;
 use glintdb_core::index::{Index, JobPriority};
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
+use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use glintdb_core::sync::{ArcSwap, Mutex};
 use glintdb_core::{DbId, FileNumbers, KeyspaceId, SegmentId};
 use glintdb_flash::{Cache, Volume};
 use glintdb_log::{Log, Space};
 use glintdb_lsm::{Lsm, LsmEnv};
 use glintdb_memtable::{Arena, ChunkPool};
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -70,8 +70,9 @@ pub(crate) struct Engine {
     pub(crate) chunks: Arc<ChunkPool>,
     pub(crate) sequencer: Mutex<Sequencer>,
     pub(crate) pipeline: Pipeline,
-    pub(crate) version: ArcSwap<Version>,
-    pub(crate) version_lock: Mutex<Replaced>,
+    pub(crate) version: Versions<Version>,
+    /// Memory of memtables that were flushed: an iterator may hold it without its generation.
+    flushed_arenas: Mutex<Vec<Weak<Arena>>>,
     pub(crate) default_keyspace: Arc<KeyspaceState>,
     pub(crate) jobs: JobQueue,
     pub(crate) flush_lock: Mutex<()>,
@@ -94,23 +95,6 @@ pub(crate) struct Engine {
 pub(crate) struct Counters {
     pub(crate) conflicts: std::sync::atomic::AtomicU64,
     pub(crate) snapshots_given_up: std::sync::atomic::AtomicU64,
-}
-
-/// What was replaced and may still be in use.
-#[derive(Default)]
-pub(crate) struct Replaced {
-    versions: Vec<Weak<Version>>,
-    /// Memory of memtables that were flushed: an iterator may hold it without its generation.
-    arenas: Vec<Weak<Arena>>,
-    /// Segments found dead, with the versions that may still name them.
-    dead: BTreeMap<SegmentId, Vec<Weak<Version>>>,
-}
-
-impl Replaced {
-    fn prune(&mut self) {
-        self.versions.retain(|version| version.strong_count() > 0);
-        self.arenas.retain(|arena| arena.strong_count() > 0);
-    }
 }
 
 /// Makes the index of a keyspace.
@@ -161,18 +145,17 @@ impl Engine {
 
     /// Replaces the version by what `change` makes of it.
     pub(crate) fn install(&self, change: impl FnOnce(&Version) -> Version) {
-        let mut replaced = self.version_lock.lock();
-        let old = self.version.load_full();
-        let new = Arc::new(change(&old));
-        for generation in old.generations() {
-            if !new.generations().any(|kept| Arc::ptr_eq(kept, generation)) {
-                replaced.arenas.push(Arc::downgrade(generation.arena()));
+        self.version.install(|old| {
+            let new = change(old);
+            let mut flushed = self.flushed_arenas.lock();
+            flushed.retain(|arena| arena.strong_count() > 0);
+            for generation in old.generations() {
+                if !new.generations().any(|kept| Arc::ptr_eq(kept, generation)) {
+                    flushed.push(Arc::downgrade(generation.arena()));
+                }
             }
-        }
-        replaced.versions.push(Arc::downgrade(&old));
-        self.version.store(new);
-        drop(old);
-        replaced.prune();
+            new
+        });
     }
 
     /// A generation of empty memtables for `keyspaces`.
@@ -331,9 +314,8 @@ impl Engine {
     /// Memory of memtables that only snapshots, transactions and iterators keep, in bytes.
     pub(crate) fn pinned_bytes(&self) -> usize {
         let arenas: Vec<_> = self
-            .version_lock
+            .flushed_arenas
             .lock()
-            .arenas
             .iter()
             .filter_map(Weak::upgrade)
             .collect();
@@ -363,35 +345,15 @@ impl Engine {
             .into_iter()
             .filter(|&segment| segment < flush_segment && state.live_bytes(segment) == 0)
             .collect();
-        let mut replaced = self.version_lock.lock();
-        replaced.prune();
-        let mut users = replaced.versions.clone();
-        if glintdb_core::seeded::bug("glintdb: a segment goes while a snapshot reads it") {
-            users.clear();
-        }
-        for segment in dead {
-            replaced
-                .dead
-                .entry(segment)
-                .or_insert_with(|| users.clone());
-        }
-        let free: Vec<SegmentId> = replaced
-            .dead
-            .iter()
-            .filter(|(_, users)| users.iter().all(|version| version.strong_count() == 0))
-            .map(|(segment, _)| *segment)
-            .collect();
-        for segment in &free {
-            replaced.dead.remove(segment);
-        }
-        drop(replaced);
+        // Under the manifest's lock: the version that goes with its state is installed.
+        let free = self.version.free(dead);
         drop(manifest);
         for segment in free {
             match self.log.delete(segment) {
                 Ok(()) => {}
                 // Its last bytes are still in the ring: at the next occasion.
                 Err(error) if error.kind() == ErrorKind::InvalidArgument => {
-                    self.version_lock.lock().dead.insert(segment, Vec::new());
+                    self.version.keep_dead(segment);
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => self.note_background_error(&error),
@@ -401,8 +363,7 @@ impl Engine {
 
     /// [`collect_garbage`](Self::collect_garbage) where a dead segment waits for its last reader.
     pub(crate) fn collect_garbage_if_waiting(&self) {
-        let waiting = !self.version_lock.lock().dead.is_empty();
-        if waiting && !self.closing() {
+        if self.version.some_wait() && !self.closing() {
             self.collect_garbage();
         }
     }
@@ -636,8 +597,8 @@ impl Engine {
                 Arc::clone(&parts.version.active),
             )),
             pipeline: Pipeline::new(parts.newest, Arc::clone(&waits)),
-            version: ArcSwap::from_pointee(parts.version),
-            version_lock: Mutex::new(Replaced::default()),
+            version: Versions::new(parts.version),
+            flushed_arenas: Mutex::default(),
             default_keyspace: parts.default_keyspace,
             jobs: JobQueue::new(parts.job_order),
             flush_lock: Mutex::new(()),

@@ -56,6 +56,7 @@ mod throttle;
 mod transaction;
 mod verify;
 mod version;
+mod versions;
 mod waits;
 
 pub use batch::{BATCH_BYTES_MAX, Batch};

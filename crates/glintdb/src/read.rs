@@ -23,14 +23,8 @@ pub(crate) type Found = Option<(SeqNum, EntryValue)>;
 impl Engine {
     /// A consistent pair of version and sequence number: all commits up to `at` are in `version`.
     pub(crate) fn read_point(&self) -> ReadPoint {
-        loop {
-            let version = self.version.load_full();
-            let at = self.pipeline.visible();
-            // A memtable sealed in between would leave commits at or below `at` out of `version`.
-            if Arc::ptr_eq(&version, &self.version.load()) {
-                return ReadPoint { version, at };
-            }
-        }
+        let (version, at) = self.version.read_point(|| self.pipeline.visible());
+        ReadPoint { version, at }
     }
 
     /// What `version` knows of `key` at `at`, deleted or not.

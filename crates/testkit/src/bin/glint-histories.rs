@@ -8,9 +8,9 @@
 )]
 
 use glintdb_testkit::histories::round::{Found, Round};
-use glintdb_testkit::histories::sets;
 use glintdb_testkit::histories::stage::Crash;
 use glintdb_testkit::histories::wrong::Wrong;
+use glintdb_testkit::options::{self, Lane};
 use glintdb_testkit::place::Place;
 use glintdb_testkit::report::Report;
 use glintdb_testkit::rng::Rng;
@@ -113,7 +113,7 @@ fn parse() -> Result<Option<Arguments>, String> {
 
 /// Round `number`: which options, where, and what happens to it.
 fn round(arguments: &Arguments, number: u64) -> Round {
-    let sets = sets::all();
+    let sets = options::of(Lane::Histories);
     let mut rng = Rng::of(&[arguments.seed, number]);
     let crash = |rng: &mut Rng| match rng.below(4) {
         0 => Crash::Kill,

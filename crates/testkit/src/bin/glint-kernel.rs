@@ -12,7 +12,7 @@ use glintdb_testkit::kernel::errors::{self, Errors};
 use glintdb_testkit::kernel::filesystem::FileSystem;
 use glintdb_testkit::kernel::power::Power;
 use glintdb_testkit::kernel::{full, openers};
-use glintdb_testkit::kill::sets;
+use glintdb_testkit::options::{self, Lane};
 use glintdb_testkit::report::Report;
 use glintdb_testkit::rng::Rng;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,10 @@ fn parse() -> Result<Option<Arguments>, String> {
             "--only" => arguments.only = Some(value),
             "--child" => arguments.child = Some(value),
             "--dir" => arguments.dir = PathBuf::from(&value),
-            "--set" => arguments.set = usize::try_from(number()?).unwrap_or(0) % sets::all().len(),
+            "--set" => {
+                arguments.set =
+                    usize::try_from(number()?).unwrap_or(0) % options::of(Lane::Kill).len()
+            }
             _ => return Err(format!("no option `{word}`\n\n{HELP}")),
         }
     }
@@ -230,7 +233,8 @@ fn filling(
                 return Ok(());
             }
         };
-        let set = &sets::all()[usize::try_from(seed % sets::all().len() as u64).unwrap_or(0)];
+        let set = &options::of(Lane::Kill)
+            [usize::try_from(seed % options::of(Lane::Kill).len() as u64).unwrap_or(0)];
         full::round(&disk.mount_point(), set, seed, &mut totals)
             .map_err(|message| format!("full, {name}: {message}\n(again: cargo xtask kernel --only full --fs {name} --seed {seed})"))?;
     }
@@ -257,7 +261,7 @@ fn opening(_: &Arguments, name: &str, _: Duration, report: &mut Report) -> Resul
             return Ok(());
         }
     };
-    let set = &sets::all()[0];
+    let set = &options::of(Lane::Kill)[0];
     let command = |dir: &Path| child_command("open", dir, 0, 0);
     let (cases, not_run) = openers::run(&disk.mount_point(), set, &command)
         .map_err(|message| format!("openers, {name}: {message}"))?;
@@ -370,7 +374,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
 }
 
 fn child(arguments: &Arguments) -> Result<i32, String> {
-    let set = &sets::all()[arguments.set];
+    let set = &options::of(Lane::Kill)[arguments.set];
     match arguments.child.as_deref() {
         Some("open") => {
             println!("{}", openers::child(&arguments.dir, set));

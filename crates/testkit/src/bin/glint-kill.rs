@@ -10,7 +10,8 @@
 )]
 
 use glintdb_testkit::kill::parent::{self, Campaign, ChildArguments};
-use glintdb_testkit::kill::{WRITERS, child, sets};
+use glintdb_testkit::kill::{WRITERS, child};
+use glintdb_testkit::options::{self, Lane};
 use glintdb_testkit::report::Report;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -65,7 +66,7 @@ fn parse() -> Result<Option<Arguments>, String> {
             "--cycles" => campaign.cycles = number()?,
             "--seed" => campaign.seed = number()?,
             "--dir" => campaign.dir = PathBuf::from(&value),
-            "--set" => set = Some(number()? as usize % sets::all().len()),
+            "--set" => set = Some(number()? as usize % options::of(Lane::Kill).len()),
             "--done" => {
                 let numbers = value
                     .split(',')
@@ -148,7 +149,7 @@ fn main() -> ExitCode {
             done,
         })) => child::run(&child::Task {
             dir: &campaign.dir,
-            set: &sets::all()[set],
+            set: &options::of(Lane::Kill)[set],
             seed: campaign.seed,
             done: done.as_deref(),
         }),

@@ -6,8 +6,8 @@
     reason = "a program for people, in real time"
 )]
 
+use glintdb_testkit::options::{self, Lane, OptionSet};
 use glintdb_testkit::report::Report;
-use glintdb_testkit::sim::plan::{self, Setting};
 use glintdb_testkit::sim::{self, Counts};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -26,7 +26,7 @@ The engine on a simulated volume, cut by kills and power cuts at every operation
 struct Arguments {
     seed: u64,
     length: usize,
-    setting: Option<Setting>,
+    set: Option<OptionSet>,
     minutes: Option<f64>,
     threads: u64,
 }
@@ -36,7 +36,7 @@ fn parse() -> Result<Option<Arguments>, String> {
     let mut arguments = Arguments {
         seed: 1,
         length: 40,
-        setting: None,
+        set: None,
         minutes: None,
         threads: 1,
     };
@@ -56,11 +56,11 @@ fn parse() -> Result<Option<Arguments>, String> {
             "--threads" => arguments.threads = number()?.max(1),
             "--minutes" => arguments.minutes = Some(value.parse().map_err(|_| wrong())?),
             "--options" => {
-                let settings = plan::settings();
-                let names: Vec<_> = settings.iter().map(|setting| setting.set.name).collect();
-                let found = settings.iter().find(|setting| setting.set.name == value);
+                let sets = options::of(Lane::Sim);
+                let names: Vec<_> = sets.iter().map(|set| set.name).collect();
+                let found = sets.iter().find(|set| set.name == value);
                 let unknown = || format!("no options `{value}`; there are {}", names.join(", "));
-                arguments.setting = Some(found.cloned().ok_or_else(unknown)?);
+                arguments.set = Some(found.cloned().ok_or_else(unknown)?);
             }
             _ => return Err(format!("no option `{word}`\n\n{HELP}")),
         }
@@ -96,12 +96,12 @@ fn print(counts: &Counts, seconds: f64, threads: u64) {
 
 /// One seed. Where it fails, the history is made as short as it can be in a minute.
 fn one(arguments: &Arguments) -> Result<(), String> {
-    let (plan, budget) = sim::planned(arguments.seed, arguments.length, arguments.setting.as_ref());
+    let (plan, budget) = sim::planned(arguments.seed, arguments.length, arguments.set.as_ref());
     println!(
         "sim: seed {}, {} operations, options {}",
         plan.seed,
         plan.operations.len(),
-        plan.setting.set.name
+        plan.set.name
     );
     let start = Instant::now();
     match sim::run_plan(&plan, &budget) {
@@ -138,7 +138,7 @@ fn campaign(arguments: &Arguments, minutes: f64) -> Result<(), String> {
         arguments.seed,
         arguments.length,
         arguments.threads,
-        arguments.setting.as_ref(),
+        arguments.set.as_ref(),
         &|| start.elapsed() >= end,
     );
     let seconds = start.elapsed().as_secs_f64();

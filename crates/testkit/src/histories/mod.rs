@@ -4,7 +4,7 @@
 //! - [`registers`]: clients that treat every key as a register; [`history`] collects and checks what they did.
 //! - [`graph`]: do transactions obey their isolation? [`isolation`]: clients that run them, and move money.
 //! - [`stage`]: an epoch: the database, the thread that disturbs its clients, the crash; [`round`] puts epochs one after the other.
-//! - [`sets`]: option sets under which nothing ever rests. [`stamps`]: the clock. [`value`]: values that tell who wrote them. [`wrong`]: wrong behaviour that must be caught.
+//! - [`stamps`]: the clock. [`value`]: values that tell who wrote them. [`wrong`]: wrong behaviour that must be caught.
 //!
 //! Thread safety: as each says.
 
@@ -14,7 +14,6 @@ pub mod isolation;
 pub mod linear;
 pub mod registers;
 pub mod round;
-pub mod sets;
 pub mod shrink;
 pub mod stage;
 pub mod stamps;

@@ -10,7 +10,8 @@ use super::filesystem::FileSystem;
 use super::history::History;
 use super::power::verified;
 use super::work::{self, Event, Work};
-use crate::kill::sets::{self, Set};
+use crate::kill::SPACES;
+use crate::options::{self, Lane, OptionSet};
 use crate::rng::Rng;
 use glintdb::{Db, Durability, ErrorKind};
 use glintdb_faultdisk::{Disk, Effect, Fault, Image, On, Times};
@@ -105,7 +106,7 @@ impl Errors {
         command: impl Fn(&Path, usize, u64) -> Command,
     ) -> Result<(), String> {
         let mut rng = Rng::of(&[seed, 200]);
-        let sets = sets::all();
+        let sets = options::of(Lane::Kill);
         let set = rng.below(sets.len() as u64) as usize;
         let (kind, fault) = some_fault(&mut rng);
         let effect = fault.effect;
@@ -191,7 +192,7 @@ impl Errors {
     }
 
     /// Opens what is left on the sound disk; gives how many commits were promised.
-    fn judge(&self, history: &History, set: &Set, dir: &PathBuf) -> Result<u64, String> {
+    fn judge(&self, history: &History, set: &OptionSet, dir: &PathBuf) -> Result<u64, String> {
         let allowed = history.allowed();
         let promised = allowed.promised(usize::MAX);
         let open = || set.options.clone().open(dir);
@@ -230,7 +231,7 @@ pub const NOTICED: i32 = 4;
 ///
 /// # Errors
 /// A sentence: what was found wrong.
-pub fn child(dir: &Path, set: &Set, seed: u64) -> Result<i32, String> {
+pub fn child(dir: &Path, set: &OptionSet, seed: u64) -> Result<i32, String> {
     let out = parking_lot::Mutex::new(std::io::stdout());
     let tell = |event: Event| {
         let (kind, writer, number) = match event {
@@ -250,14 +251,16 @@ pub fn child(dir: &Path, set: &Set, seed: u64) -> Result<i32, String> {
     let db = options
         .open(dir)
         .map_err(|error| format!("open before any fault: {error}"))?;
-    let spaces = work::spaces(&db).map_err(|error| error.to_string())?;
+    let spaces = set
+        .keyspaces(&db, SPACES)
+        .map_err(|error| error.to_string())?;
     let history = History::new(seed);
     let work = Work {
         db: &db,
         history: &history,
         seed,
         commits: COMMITS,
-        sync_every: if set.sync { 1 } else { 4 },
+        sync_every: if set.syncs() { 1 } else { 4 },
         position: &|| 0,
         tell: &tell,
     };

@@ -5,7 +5,7 @@
 //! Thread safety: none is needed.
 
 use super::power::verified;
-use crate::kill::sets::Set;
+use crate::options::OptionSet;
 use crate::rng::Rng;
 use glintdb::{Db, Durability, Error, ErrorKind};
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub struct Totals {
 
 /// One database on one small file system.
 struct Full<'a> {
-    set: &'a Set,
+    set: &'a OptionSet,
     dir: PathBuf,
     rng: Rng,
     model: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -49,7 +49,12 @@ struct Full<'a> {
 ///
 /// # Errors
 /// What was found wrong.
-pub fn round(mount_point: &Path, set: &Set, seed: u64, totals: &mut Totals) -> Result<(), String> {
+pub fn round(
+    mount_point: &Path,
+    set: &OptionSet,
+    seed: u64,
+    totals: &mut Totals,
+) -> Result<(), String> {
     let mut full = Full {
         set,
         dir: mount_point.join("db"),
@@ -136,7 +141,7 @@ impl Full<'_> {
             _ => 1_000 + self.rng.below(4_000),
         };
         let value = self.rng.bytes(length as usize);
-        let durability = if self.set.sync || self.rng.one_in(16) {
+        let durability = if self.set.syncs() || self.rng.one_in(16) {
             Durability::Sync
         } else {
             Durability::Os

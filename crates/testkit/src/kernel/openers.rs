@@ -2,7 +2,7 @@
 //!
 //! Thread safety: none is needed.
 
-use crate::kill::sets::Set;
+use crate::options::OptionSet;
 use glintdb::{Db, Error, ErrorKind};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ const NOBODY: u32 = 65_534;
 const RECORDS: u32 = 3_000;
 
 /// The child: opens, reads and writes, and prints what came of it.
-pub fn child(dir: &Path, set: &Set) -> String {
+pub fn child(dir: &Path, set: &OptionSet) -> String {
     let work = || -> Result<(), Error> {
         let db = set.options.clone().create_if_missing(false).open(dir)?;
         check(&db)?;
@@ -49,7 +49,7 @@ fn check(db: &Db) -> Result<(), Error> {
 /// What was found wrong.
 pub fn run(
     dir: &Path,
-    set: &Set,
+    set: &OptionSet,
     command: &dyn Fn(&Path) -> Command,
 ) -> Result<(u64, Vec<String>), String> {
     let db_dir = dir.join("db");

@@ -9,7 +9,8 @@
 use super::filesystem::FileSystem;
 use super::history::{Allowed, Counts, History};
 use super::work::{self, Work};
-use crate::kill::sets::{self, Set};
+use crate::kill::SPACES;
+use crate::options::{self, Lane, OptionSet};
 use crate::rng::Rng;
 use glintdb::{Db, Durability};
 use glintdb_core::{FileId, FileKind};
@@ -50,7 +51,7 @@ pub struct Power {
     system: FileSystem,
     disk: Disk,
     formatted: Image,
-    sets: Vec<Set>,
+    sets: Vec<OptionSet>,
     /// So far.
     pub totals: Totals,
 }
@@ -109,7 +110,7 @@ impl Power {
             system,
             disk,
             formatted,
-            sets: sets::all(),
+            sets: options::of(Lane::Kill),
             totals: Totals::default(),
         })
     }
@@ -153,7 +154,7 @@ impl Power {
     }
 
     /// Makes a database, works on it in two sittings, and gives the tape of that.
-    fn record(&self, seed: u64, set: &Set, history: &History) -> Result<Tape, String> {
+    fn record(&self, seed: u64, set: &OptionSet, history: &History) -> Result<Tape, String> {
         self.disk.insert(self.formatted.clone())?;
         self.system.mount(&self.disk)?;
         self.disk.record();
@@ -162,13 +163,15 @@ impl Power {
             let db = options
                 .open(self.dir())
                 .map_err(|error| format!("open, sitting {sitting}: {error}"))?;
-            let spaces = work::spaces(&db).map_err(|error| error.to_string())?;
+            let spaces = set
+                .keyspaces(&db, SPACES)
+                .map_err(|error| error.to_string())?;
             let work = Work {
                 db: &db,
                 history,
                 seed,
                 commits: 60,
-                sync_every: if set.sync { 1 } else { 5 },
+                sync_every: if set.syncs() { 1 } else { 5 },
                 position: &|| self.disk.position(),
                 tell: &|_| (),
             };
@@ -249,7 +252,7 @@ impl Power {
         &self,
         life: &Life<'_>,
         promised: Counts,
-        set: &Set,
+        set: &OptionSet,
         dir: &Path,
         twice: bool,
     ) -> Result<usize, String> {

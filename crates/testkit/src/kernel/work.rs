@@ -3,11 +3,11 @@
 //! Threads: one per writer, one that disturbs them.
 
 use super::history::History;
+use crate::kill::WRITERS;
 use crate::kill::child::apply;
 use crate::kill::work::{self, Records};
-use crate::kill::{SPACES, WRITERS};
 use crate::rng::Rng;
-use glintdb::{Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions};
+use glintdb::{Db, Durability, Error, ErrorKind, Keyspace};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -43,16 +43,6 @@ pub enum Event {
 #[must_use]
 pub fn is_sync(seed: u64, writer: u32, number: u64, every: u64) -> bool {
     Rng::of(&[seed, 77, u64::from(writer), number]).one_in(every)
-}
-
-/// The two keyspaces.
-///
-/// # Errors
-/// Whatever the engine reports.
-pub fn spaces(db: &Db) -> Result<[Keyspace; 2], Error> {
-    let [first, second] =
-        SPACES.map(|name| db.keyspace_or_create(name, KeyspaceOptions::default()));
-    Ok([first?, second?])
 }
 
 impl Work<'_> {

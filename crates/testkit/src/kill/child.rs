@@ -2,13 +2,11 @@
 //!
 //! Thread-safe: several threads write, and each tells of its own commits.
 
-use super::sets::Set;
 use super::work::{self, Commit, Way, Write};
 use super::{SPACES, WRITERS, checkpoint_of};
+use crate::options::OptionSet;
 use crate::rng::Rng;
-use glintdb::{
-    Batch, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, TransactionOptions,
-};
+use glintdb::{Batch, Db, Durability, Error, ErrorKind, Keyspace, TransactionOptions};
 use std::io::Write as _;
 use std::ops::Bound;
 use std::path::Path;
@@ -39,7 +37,7 @@ pub struct Task<'a> {
     /// The database.
     pub dir: &'a Path,
     /// Its options.
-    pub set: &'a Set,
+    pub set: &'a OptionSet,
     /// The campaign's seed.
     pub seed: u64,
     /// Writer `w` goes on after commit `done[w]`; `None`: the child opens the database and writes nothing.
@@ -61,9 +59,7 @@ pub fn run(task: &Task<'_>) -> Result<(), String> {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    let spaces = SPACES.map(|name| db.keyspace_or_create(name, KeyspaceOptions::default()));
-    let [first, second] = spaces;
-    let spaces = [first.map_err(sentence)?, second.map_err(sentence)?];
+    let spaces = task.set.keyspaces(&db, SPACES).map_err(sentence)?;
     acknowledge(READY, 0).map_err(|error| error.to_string())?;
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
@@ -108,7 +104,7 @@ fn write(
     while going_on() {
         number += 1;
         let mut commit = work::commit(task.seed, writer, number);
-        commit.sync |= task.set.sync;
+        commit.sync |= task.set.syncs();
         loop {
             match apply(db, spaces, &commit) {
                 Ok(()) => break,

@@ -7,7 +7,6 @@
 //! `verify()` must be clean. A checkpoint that a child finished must open, and be what the database was at some moment of that child's life.
 //!
 //! - [`work`]: what commit *n* of writer *w* is: a function of the two, so that child and parent agree without speaking.
-//! - [`sets`]: the options of a life.
 //! - [`child`]: the writers, a reader that checks isolation, someone who flushes, compacts and makes checkpoints. Threads: one per writer, one for each of the others.
 //! - [`life`]: one child, from its start to its death.
 //! - [`parent`]: kills, opens, compares.
@@ -19,7 +18,6 @@
 pub mod child;
 pub mod life;
 pub mod parent;
-pub mod sets;
 pub mod work;
 
 use std::path::{Path, PathBuf};

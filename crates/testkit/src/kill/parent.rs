@@ -3,9 +3,9 @@
 //! Thread safety: none is needed.
 
 use super::life::{self, Death, Told};
-use super::sets::{self, Set};
 use super::work::{self, Records};
 use super::{SPACES, WRITERS, checkpoint_of};
+use crate::options::{self, Lane, OptionSet};
 use crate::rng::Rng;
 use glintdb::{Db, Error, ErrorKind};
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ struct Writer {
 /// A campaign under way.
 struct Parent<'a> {
     campaign: &'a Campaign,
-    sets: Vec<Set>,
+    sets: Vec<OptionSet>,
     rng: Rng,
     writers: Vec<Writer>,
     totals: Totals,
@@ -89,7 +89,7 @@ pub fn run(
 ) -> Result<Totals, String> {
     let mut parent = Parent {
         campaign,
-        sets: sets::all(),
+        sets: options::of(Lane::Kill),
         rng: Rng::of(&[campaign.seed, 1]),
         writers: (0..WRITERS).map(|_| Writer::default()).collect(),
         totals: Totals::default(),

@@ -9,14 +9,12 @@
 use super::expect::{
     COUNTER, PAIR, Picture, Step, check, count_key, own_key, steps, value, writer,
 };
+use crate::options::{self, Lane, OptionSet};
 use crate::place::TestClock;
 use crate::rng::Rng;
-use glintdb::{
-    Batch, Compression, Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, LsmOptions,
-    Options, Snapshot,
-};
+use glintdb::{Batch, Db, Durability, Env, ErrorKind, Keyspace, Options, Snapshot};
 use glintdb_core::DbId;
-use glintdb_flash::{CrashMode, MemOptions, MemVolume, Volume};
+use glintdb_flash::{CrashMode, MemVolume, Volume};
 use shuttle::thread;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,6 +26,7 @@ pub struct Plan {
     background_threads: usize,
     separate_min_bytes: usize,
     ring_survives_kill: bool,
+    set: usize,
     /// A thread that looks at the volume so many times, after so many turns each.
     cuts: Vec<(u64, Cut)>,
     /// Snapshots may be given up.
@@ -78,20 +77,21 @@ impl Plan {
                 .collect(),
             small_pins: rng.one_in(5),
             seed: case,
+            // Last, so that a new set does not make other cases of all.
+            set: rng.below(options::of(Lane::Schedules).len() as u64) as usize,
         }
     }
 
-    fn options(&self, background_threads: usize) -> Options {
-        Options {
-            background_threads,
-            separate_min_bytes: self.separate_min_bytes,
-            memory_budget_bytes: 8 << 20,
-            log_segment_bytes: 64 << 10,
-            log_ring_bytes: 64 << 10,
-            replay_bytes_max: 64 << 10,
-            snapshot_pin_bytes_max: if self.small_pins { 1 } else { 1 << 30 },
-            ..Options::default()
+    /// The option set, with what the case draws on top.
+    fn set(&self) -> OptionSet {
+        let mut set = options::of(Lane::Schedules).swap_remove(self.set);
+        set.options.separate_min_bytes = self.separate_min_bytes;
+        if self.small_pins {
+            set.options.snapshot_pin_bytes_max = 1;
         }
+        set.volume.ring_survives_kill = self.ring_survives_kill;
+        set.volume.seed = self.seed;
+        set
     }
 
     fn open(&self, volume: &Arc<MemVolume>, background_threads: usize) -> glintdb::Result<Db> {
@@ -100,23 +100,11 @@ impl Plan {
             db: DbId(*b"a test's own id."),
             job_order: None,
         };
-        self.options(background_threads)
-            .open_volume(Arc::clone(volume) as Arc<dyn Volume>, env)
-    }
-}
-
-/// The second keyspace: small tables, so that compactions have something to do.
-fn tables() -> KeyspaceOptions {
-    KeyspaceOptions {
-        lsm: LsmOptions {
-            size_ratio: 3,
-            level0_runs_compact: 2,
-            table_bytes_target: 32 << 10,
-            base_level_bytes: 64 << 10,
-            compression: Compression::None,
-            ..LsmOptions::default()
-        },
-        ..KeyspaceOptions::default()
+        let options = Options {
+            background_threads,
+            ..self.set().options
+        };
+        options.open_volume(Arc::clone(volume) as Arc<dyn Volume>, env)
     }
 }
 
@@ -156,13 +144,10 @@ pub fn execute(plan: &Plan, totals: &Arc<Totals>) {
         pictures: Mutex::default(),
         images: Mutex::default(),
     });
-    let volume = MemVolume::with_options(MemOptions {
-        ring_survives_kill: plan.ring_survives_kill,
-        seed: plan.seed,
-        ..MemOptions::default()
-    });
+    let set = plan.set();
+    let volume = MemVolume::with_options(set.volume);
     let db = plan.open(&volume, plan.background_threads).unwrap();
-    db.create_keyspace("second", tables()).unwrap();
+    db.create_keyspace("second", set.keyspace).unwrap();
     let mut threads = Vec::new();
     for (number, steps) in plan.threads.iter().enumerate() {
         let (shared, db, steps) = (Arc::clone(&shared), db.clone(), steps.clone());

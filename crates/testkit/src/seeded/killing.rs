@@ -3,7 +3,7 @@
 use super::lanes::Steps;
 use crate::kill::child::{self, Task};
 use crate::kill::parent::{self, Campaign};
-use crate::kill::sets;
+use crate::options::{self, Lane};
 use std::path::Path;
 use std::process::Command;
 
@@ -47,7 +47,7 @@ pub fn child_main(arguments: &[String]) -> Result<(), String> {
         _ => return Err(format!("{KILL_CHILD} takes two or three arguments")),
     };
     let wrong = |_| "numbers are wanted".to_string();
-    let sets = sets::all();
+    let sets = options::of(Lane::Kill);
     let set = sets.get(set.parse::<usize>().map_err(wrong)?);
     let done = done.map(|done| done.split(',').map(str::parse).collect());
     let done: Option<Vec<u64>> = done.transpose().map_err(wrong)?;

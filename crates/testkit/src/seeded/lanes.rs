@@ -2,8 +2,8 @@
 
 use super::{damage, faults, killing, sequences, threads};
 use crate::histories::round::Round;
-use crate::histories::sets;
 use crate::histories::stage::Crash;
+use crate::options;
 use crate::place::Place;
 use crate::sim::{self, Budget};
 use serde::{Deserialize, Serialize};
@@ -113,7 +113,7 @@ const ROUNDS: u64 = 6;
 const CALLS: u64 = 2000;
 
 fn histories() -> Result<(), String> {
-    let sets = sets::all();
+    let sets = options::of(options::Lane::Histories);
     for number in 0..ROUNDS {
         let round = Round {
             set: sets[number as usize % sets.len()].clone(),

@@ -3,7 +3,7 @@
 use super::lanes::Steps;
 use super::shapes::Sequences;
 use crate::operation::{Mix, Operation};
-use crate::options::{self, OptionSet};
+use crate::options::{self, Lane, OptionSet};
 use crate::place::Place;
 use crate::runner::Runner;
 use glintdb_flash::{MemOptions, MemVolume};
@@ -32,7 +32,7 @@ pub(super) fn apply(set: &OptionSet, place: Place, operations: &[Operation]) -> 
 /// Those that reproduce a run exactly, and those at the edge.
 fn sets() -> Vec<OptionSet> {
     let mut sets = options::deterministic();
-    sets.extend(options::extreme());
+    sets.extend(options::of(Lane::Edge));
     sets
 }
 
@@ -40,7 +40,7 @@ fn sets() -> Vec<OptionSet> {
 fn old_snapshot() -> Result<(), String> {
     const KEYS: u8 = 20;
     const VALUE_BYTES: usize = 4000;
-    let Some(set) = options::extreme().into_iter().next_back() else {
+    let Some(set) = options::of(Lane::Edge).into_iter().next_back() else {
         return Ok(());
     };
     let failed = |error: glintdb::Error| format!("an old snapshot: {error}");
@@ -86,7 +86,7 @@ pub(super) fn directory(dir: &Path) -> Result<(), String> {
     let mut sequences = Sequences::new(2, Mix::default(), 200);
     for number in 0..DIRECTORY_SEQUENCES {
         let operations = sequences.next();
-        for (set, options) in options::all().iter().enumerate() {
+        for (set, options) in options::of(Lane::Model).iter().enumerate() {
             let place = dir.join(format!("{number}-{set}"));
             apply(options, Place::Directory(place.clone()), &operations)?;
             std::fs::remove_dir_all(place).map_err(|error| error.to_string())?;
@@ -99,7 +99,7 @@ pub(super) fn directory(dir: &Path) -> Result<(), String> {
 fn uniform() -> Result<(), String> {
     const FRAME_BYTES: usize = 128;
     const VALUE: [u8; 72] = [7; 72];
-    let Some(set) = options::extreme().into_iter().next() else {
+    let Some(set) = options::of(Lane::Edge).into_iter().next() else {
         return Ok(());
     };
     let failed = |error: glintdb::Error| format!("frames of one length: {error}");

@@ -1,7 +1,8 @@
 //! Many seeds, on several threads, each run by itself.
 
-use super::plan::{Plan, Setting};
+use super::plan::Plan;
 use super::{Budget, Counts};
+use crate::options::OptionSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,14 +20,14 @@ const FAILURES_MAX: usize = 5;
 
 /// What a campaign does with a seed.
 #[must_use]
-pub fn planned(seed: u64, length: usize, setting: Option<&Setting>) -> (Plan, Budget) {
+pub fn planned(seed: u64, length: usize, set: Option<&OptionSet>) -> (Plan, Budget) {
     let budget = Budget::of_campaign(seed);
     // Cutting every recovery at every operation takes a hundred times as long as cutting the history alone.
     let length = match budget.nested_one_in[0] {
         1 => length.div_ceil(4),
         _ => length,
     };
-    (Plan::of(seed, length, setting), budget)
+    (Plan::of(seed, length, set), budget)
 }
 
 /// Runs the seeds from `first` on until `ended` says so or too much went wrong.
@@ -38,7 +39,7 @@ pub fn campaign(
     first: u64,
     length: usize,
     threads: u64,
-    setting: Option<&Setting>,
+    set: Option<&OptionSet>,
     ended: &(dyn Fn() -> bool + Sync),
 ) -> Outcome {
     let next = AtomicU64::new(first);
@@ -46,16 +47,15 @@ pub fn campaign(
     let work = || {
         while !ended() && outcome.lock().unwrap().failures.len() < FAILURES_MAX {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            let (plan, budget) = planned(seed, length, setting);
+            let (plan, budget) = planned(seed, length, set);
             let ran = super::run_plan(&plan, &budget);
             let mut outcome = outcome.lock().unwrap();
             match ran {
                 Ok(ran) => outcome.counts.add(&ran.counts),
                 Err(failure) => {
                     outcome.counts.add(&failure.counts);
-                    let options = setting.map_or_else(String::new, |setting| {
-                        format!(" --options {}", setting.set.name)
-                    });
+                    let options =
+                        set.map_or_else(String::new, |set| format!(" --options {}", set.name));
                     outcome.failures.push(format!(
                         "{failure}\nrepeat with: cargo xtask sim --seed {seed} --ops {length}{options}"
                     ));

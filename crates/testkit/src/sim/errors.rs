@@ -80,7 +80,7 @@ pub enum Errors {
 
 /// How many operations of the volume a run without faults has.
 fn operations_of_volume(plan: &Plan, operations: &[Operation]) -> Result<u64, String> {
-    let volume = MemVolume::with_options(plan.setting.volume);
+    let volume = MemVolume::with_options(plan.set.volume);
     let mut runner = runner(plan, &volume, History::default())?;
     for operation in operations {
         runner.step(operation)?;
@@ -90,13 +90,7 @@ fn operations_of_volume(plan: &Plan, operations: &[Operation]) -> Result<u64, St
 
 fn runner(plan: &Plan, volume: &Arc<MemVolume>, history: History) -> Result<Runner, String> {
     let place = Place::Memory(Arc::clone(volume));
-    Runner::watched(
-        plan.setting.set.clone(),
-        place,
-        history,
-        None,
-        Some(plan.seed),
-    )
+    Runner::watched(plan.set.clone(), place, history, None, Some(plan.seed))
 }
 
 fn with_fault(
@@ -108,7 +102,7 @@ fn with_fault(
 ) -> Result<(), String> {
     let options = glintdb_flash::MemOptions {
         seed,
-        ..plan.setting.volume
+        ..plan.set.volume
     };
     let volume = MemVolume::with_options(options);
     volume.fail(fault);
@@ -151,7 +145,7 @@ fn with_fault(
             .iter()
             .try_for_each(|(_, image)| never_a_wrong_value(plan, image, &states));
     }
-    let oracle = Arc::new(Oracle::new(plan.setting.set.clone(), *budget, ledger));
+    let oracle = Arc::new(Oracle::new(plan.set.clone(), *budget, ledger));
     for (power, image) in images {
         let cut = Cut {
             power,
@@ -172,7 +166,7 @@ fn never_a_wrong_value(
     image: &Arc<MemVolume>,
     states: &[State],
 ) -> Result<(), String> {
-    let options = plan.setting.set.options.clone();
+    let options = plan.set.options.clone();
     let opened = Place::Memory(Arc::clone(image)).open_in_order(options, Some(plan.seed));
     let detected = |error: &glintdb::Error| {
         let kinds = [

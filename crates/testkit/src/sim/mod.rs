@@ -138,7 +138,7 @@ pub fn run(seed: u64, operations: usize, budget: &Budget) -> Result<Counts, Box<
 /// The first thing that is wrong.
 pub fn run_plan(plan: &Plan, budget: &Budget) -> Result<Ran, Box<Failure>> {
     let mut history = History::default();
-    let set = plan.setting.set.clone();
+    let set = plan.set.clone();
     let oracle = Arc::new(Oracle::new(set.clone(), *budget, history.ledger()));
     let cut = Cut {
         power: false,
@@ -152,7 +152,7 @@ pub fn run_plan(plan: &Plan, budget: &Budget) -> Result<Ran, Box<Failure>> {
     } else {
         Arc::clone(&trace) as _
     };
-    let place = Place::Memory(MemVolume::with_options(plan.setting.volume));
+    let place = Place::Memory(MemVolume::with_options(plan.set.volume));
     let mut begun = 0;
     let run = || -> Result<(), String> {
         let sleep = |asleep| watcher.asleep.store(asleep, Ordering::Relaxed);
@@ -188,7 +188,7 @@ pub fn run_plan(plan: &Plan, budget: &Budget) -> Result<Ran, Box<Failure>> {
         }),
         Err(message) => Err(Box::new(Failure {
             seed: plan.seed,
-            options: plan.setting.set.name,
+            options: plan.set.name,
             begun,
             message,
             counts,

@@ -3,82 +3,10 @@
 use crate::operation::{
     Change, KEYS, Key, Operation, Range, SNAPSHOTS, SPACES, Space, Step, Value, Walk, Write,
 };
-use crate::options::OptionSet;
+use crate::options::{self, Lane, OptionSet};
 use crate::rng::Rng;
-use glintdb::{Compression, Durability, KeyspaceOptions, LsmOptions, Options};
-use glintdb_flash::MemOptions;
+use glintdb::Durability;
 use std::ops::Bound;
-
-/// An option set and how the volume behaves.
-#[derive(Clone)]
-pub struct Setting {
-    /// The engine's options.
-    pub set: OptionSet,
-    /// The volume's.
-    pub volume: MemOptions,
-}
-
-/// Sizes so small that a few dozen operations wrap the ring, fill segments, flush and compact, and an image opens in a fraction of a millisecond.
-fn tiny() -> Options {
-    Options {
-        background_threads: 0,
-        memory_budget_bytes: 8 << 20,
-        log_segment_bytes: 64 << 10,
-        log_ring_bytes: 64 << 10,
-        replay_bytes_max: 64 << 10,
-        snapshot_pin_bytes_max: 1 << 30,
-        ..Options::default()
-    }
-}
-
-fn tiny_tables(compression: Compression) -> KeyspaceOptions {
-    KeyspaceOptions {
-        lsm: LsmOptions {
-            size_ratio: 2,
-            level0_runs_compact: 2,
-            level0_runs_slow: 4,
-            level0_runs_stop: 8,
-            table_bytes_target: 8 << 10,
-            base_level_bytes: 8 << 10,
-            compression,
-            ..LsmOptions::default()
-        },
-        ..KeyspaceOptions::default()
-    }
-}
-
-/// Every setting of the simulation.
-#[must_use]
-pub fn settings() -> Vec<Setting> {
-    let of = |name, options, compression| Setting {
-        set: OptionSet {
-            name,
-            options,
-            keyspace: tiny_tables(compression),
-        },
-        volume: MemOptions::default(),
-    };
-    let separated = |bytes| Options {
-        separate_min_bytes: bytes,
-        ..tiny()
-    };
-    let mut plain_ring = of("plain-ring", separated(200), Compression::None);
-    plain_ring.volume.ring_survives_kill = false;
-    vec![
-        of("inline", separated(usize::MAX), Compression::None),
-        of("separated", separated(1), Compression::None),
-        of("mixed", separated(64), Compression::Lz4),
-        of(
-            "sync",
-            Options {
-                durability: Durability::Sync,
-                ..separated(200)
-            },
-            Compression::None,
-        ),
-        plain_ring,
-    ]
-}
 
 /// A run.
 #[derive(Clone)]
@@ -86,7 +14,7 @@ pub struct Plan {
     /// What everything else follows from.
     pub seed: u64,
     /// Options.
-    pub setting: Setting,
+    pub set: OptionSet,
     /// What is done.
     pub operations: Vec<Operation>,
     /// Decides what survives crashes.
@@ -96,12 +24,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The run of a seed: `length` operations, under the setting of this name or one that the seed chooses.
+    /// The run of a seed: `length` operations, under this option set or one that the seed chooses.
     #[must_use]
-    pub fn of(seed: u64, length: usize, setting: Option<&Setting>) -> Plan {
+    pub fn of(seed: u64, length: usize, set: Option<&OptionSet>) -> Plan {
         let mut rng = Rng::of(&[seed, 0x51]);
-        let mut settings = settings();
-        let chosen = settings.swap_remove(rng.below(settings.len() as u64) as usize);
+        let mut sets = options::of(Lane::Sim);
+        let chosen = sets.swap_remove(rng.below(sets.len() as u64) as usize);
         let mut generator = Generator {
             // Runs differ in what they do most of.
             values_large: rng.one_in(4),
@@ -114,7 +42,7 @@ impl Plan {
         operations.extend((operations.len()..length).map(|_| generator.operation()));
         Plan {
             seed,
-            setting: setting.cloned().unwrap_or(chosen),
+            set: set.cloned().unwrap_or(chosen),
             operations,
             survivors: seed,
             watch_from: 0,

@@ -70,7 +70,7 @@ impl Observer for Racing {
 /// # Errors
 /// The first thing that is wrong: a sentence.
 pub(super) fn run(plan: &Plan, threads: usize, counts: &mut Counts) -> Result<(), String> {
-    let mut set = plan.setting.set.clone();
+    let mut set = plan.set.clone();
     set.options.background_threads = threads;
     let mut history = History::default();
     let racing = Arc::new(Racing {
@@ -81,7 +81,7 @@ pub(super) fn run(plan: &Plan, threads: usize, counts: &mut Counts) -> Result<()
         failure: Mutex::default(),
     });
     let observer = Some(Arc::clone(&racing) as Arc<dyn Observer>);
-    let place = Place::Memory(MemVolume::with_options(plan.setting.volume));
+    let place = Place::Memory(MemVolume::with_options(plan.set.volume));
     let mut runner = Runner::watched(set, place, history, observer, None)?;
     let wrong = || racing.failure.lock().unwrap().clone().map_or(Ok(()), Err);
     for (index, operation) in plan.operations.iter().enumerate() {

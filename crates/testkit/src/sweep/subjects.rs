@@ -2,10 +2,9 @@
 //!
 //! Invariants: 1. the last of [`Subject::states`] is what the undamaged image answers. 2. Nothing here depends on time, addresses or randomness.
 
+use crate::options::{self, Lane, OptionSet};
 use crate::place::TestClock;
-use glintdb::{
-    Batch, Compression, Db, Durability, Env, Keyspace, KeyspaceOptions, LsmOptions, Options,
-};
+use glintdb::{Batch, Compression, Db, Durability, Env, Keyspace, Options};
 use glintdb_core::DbId;
 use glintdb_flash::{Contents, CrashMode, MemVolume, Volume};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,36 +56,9 @@ fn open(options: &Options, db: DbId, volume: Arc<dyn Volume>) -> glintdb::Result
     options.clone().open_volume(volume, env)
 }
 
-/// The smallest of everything that the engine takes.
-fn smallest() -> Options {
-    Options {
-        background_threads: 0,
-        memory_budget_bytes: glintdb::MEMORY_BUDGET_BYTES_MIN,
-        log_segment_bytes: 64 << 10,
-        log_ring_bytes: 64 << 10,
-        replay_bytes_max: 1 << 20,
-        snapshot_pin_bytes_max: 1 << 30,
-        ..Options::default()
-    }
-}
-
-fn small_tables(compression: Compression) -> KeyspaceOptions {
-    KeyspaceOptions {
-        lsm: LsmOptions {
-            size_ratio: 2,
-            level0_runs_compact: 2,
-            table_bytes_target: 4 << 10,
-            base_level_bytes: 4 << 10,
-            compression,
-            ..LsmOptions::default()
-        },
-        ..KeyspaceOptions::default()
-    }
-}
-
 /// Builds one database.
 struct Builder {
-    options: Options,
+    set: OptionSet,
     id: DbId,
     volume: Arc<MemVolume>,
     db: Option<Db>,
@@ -105,11 +77,18 @@ enum End {
 }
 
 impl Builder {
-    fn new(options: Options, id: DbId) -> Builder {
-        let volume = MemVolume::new();
-        let db = open(&options, id, Arc::clone(&volume) as Arc<dyn Volume>).unwrap();
+    /// With values of at least so many bytes separated.
+    fn new(separate_min_bytes: usize, id: DbId) -> Builder {
+        let mut set = Lane::Sweep.base();
+        set.options.separate_min_bytes = separate_min_bytes;
+        Builder::of(set, id)
+    }
+
+    fn of(set: OptionSet, id: DbId) -> Builder {
+        let volume = MemVolume::with_options(set.volume);
+        let db = open(&set.options, id, Arc::clone(&volume) as Arc<dyn Volume>).unwrap();
         Builder {
-            options,
+            set,
             id,
             volume,
             db: Some(db),
@@ -128,10 +107,9 @@ impl Builder {
         self.db().keyspace(name).unwrap()
     }
 
-    fn create(&mut self, name: &str, compression: Compression) {
-        self.db()
-            .create_keyspace(name, small_tables(compression))
-            .unwrap();
+    fn create(&mut self, name: &str) {
+        let options = self.set.keyspace.clone();
+        self.db().create_keyspace(name, options).unwrap();
         self.commit(Durability::Sync, |state| {
             state.insert(name.into(), BTreeMap::new());
         });
@@ -216,7 +194,7 @@ impl Builder {
         self.db = None;
         self.durable = self.states.len() - 1;
         let volume = Arc::clone(&self.volume) as Arc<dyn Volume>;
-        self.db = Some(open(&self.options, self.id, volume).unwrap());
+        self.db = Some(open(&self.set.options, self.id, volume).unwrap());
     }
 
     fn end(mut self, name: &'static str, end: End) -> Subject {
@@ -235,7 +213,7 @@ impl Builder {
         let donors = self.older.into_iter().map(|older| ("older", older));
         Subject {
             name,
-            options: self.options,
+            options: self.set.options,
             db: self.id,
             image,
             donors: donors.collect(),
@@ -257,8 +235,8 @@ fn value(key: &str, generation: usize, length: usize) -> Vec<u8> {
 
 type Build = fn(DbId) -> Subject;
 
-/// Every database by name, the two smallest first.
-const ALL: [(&str, Build); 9] = [
+/// Databases with a life of their own by name, the two smallest first.
+const OWN: [(&str, Build); 9] = [
     ("tiny", tiny),
     ("tiny-killed", tiny_killed),
     ("separated", separated),
@@ -270,31 +248,54 @@ const ALL: [(&str, Build); 9] = [
     ("power-cut", power_cut),
 ];
 
-/// Names of all databases.
+/// Names of all databases: behind those above, one for each option set of the lane.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
-    ALL.iter().map(|(name, _)| *name).collect()
+    let own = OWN.iter().map(|(name, _)| *name);
+    let sets = options::of(Lane::Sweep).into_iter().map(|set| set.name);
+    own.chain(sets).collect()
 }
 
 /// The database of this name, with its foreign twin among the donors.
 #[must_use]
 pub fn build(name: &str) -> Option<Subject> {
-    let (_, build) = ALL.iter().find(|(known, _)| *known == name)?;
-    let mut subject = build(DbId(*b"the sweep's own."));
-    let foreign = build(DbId(*b"another database"));
+    let own = OWN.iter().find(|(known, _)| *known == name);
+    let set = options::of(Lane::Sweep)
+        .into_iter()
+        .find(|set| set.name == name);
+    let build = |id| match own {
+        Some((_, build)) => Some(build(id)),
+        None => set.clone().map(|set| life(set, id)),
+    };
+    let mut subject = build(DbId(*b"the sweep's own."))?;
+    let foreign = build(DbId(*b"another database"))?;
     subject.donors.push(("foreign", foreign.image));
     Some(subject)
 }
 
+/// A bit of everything: tables at two levels, range tombstones, a log of several segments, a large frame, a reopening; then killed.
+fn life(set: OptionSet, id: DbId) -> Subject {
+    let name = set.name;
+    let mut b = Builder::of(set, id);
+    b.create("own");
+    b.puts("own", "a", 12, &[300, 40, 1]);
+    b.puts("default", "d", 3, &[100, 9]);
+    b.flush();
+    b.remember();
+    b.puts("own", "a", 6, &[200, 0, 33]);
+    b.delete_range("own", "a-08", "a-10");
+    b.flush();
+    b.db().compact().unwrap();
+    b.reopen();
+    b.remember();
+    b.put("own", "large", value("large", 1, 5 << 10), Durability::Sync);
+    b.puts("own", "b", 4, &[90, 8]);
+    b.end(name, End::Killed)
+}
+
 /// One table, one log segment of values that it points to, closed.
 fn tiny(id: DbId) -> Subject {
-    let mut b = Builder::new(
-        Options {
-            separate_min_bytes: 48,
-            ..smallest()
-        },
-        id,
-    );
+    let mut b = Builder::new(48, id);
     b.puts("default", "k", 4, &[60, 9]);
     b.remember();
     b.flush();
@@ -306,13 +307,7 @@ fn tiny(id: DbId) -> Subject {
 
 /// As `tiny`, but killed with commits that only the ring has.
 fn tiny_killed(id: DbId) -> Subject {
-    let mut b = Builder::new(
-        Options {
-            separate_min_bytes: 48,
-            ..smallest()
-        },
-        id,
-    );
+    let mut b = Builder::new(48, id);
     b.puts("default", "k", 3, &[60, 9]);
     b.flush();
     b.reopen();
@@ -325,14 +320,8 @@ fn tiny_killed(id: DbId) -> Subject {
 
 /// Every value in the log; several segments, one of them of a single large frame; tables at several levels.
 fn separated(id: DbId) -> Subject {
-    let mut b = Builder::new(
-        Options {
-            separate_min_bytes: 1,
-            ..smallest()
-        },
-        id,
-    );
-    b.create("small", Compression::None);
+    let mut b = Builder::new(1, id);
+    b.create("small");
     b.puts("small", "a", 12, &[300, 40, 1]);
     b.flush();
     b.remember();
@@ -356,14 +345,8 @@ fn separated(id: DbId) -> Subject {
 
 /// Every value in the index.
 fn inline(id: DbId) -> Subject {
-    let mut b = Builder::new(
-        Options {
-            separate_min_bytes: usize::MAX,
-            ..smallest()
-        },
-        id,
-    );
-    b.create("small", Compression::None);
+    let mut b = Builder::new(usize::MAX, id);
+    b.create("small");
     for round in 0..3 {
         b.puts("small", "a", 14, &[500, 80, 3]);
         b.puts("default", &format!("d{round}"), 3, &[20]);
@@ -377,14 +360,9 @@ fn inline(id: DbId) -> Subject {
 
 /// Compressed blocks.
 fn lz4(id: DbId) -> Subject {
-    let mut b = Builder::new(
-        Options {
-            separate_min_bytes: 900,
-            ..smallest()
-        },
-        id,
-    );
-    b.create("packed", Compression::Lz4);
+    let mut b = Builder::new(900, id);
+    b.set.keyspace.lsm.compression = Compression::Lz4;
+    b.create("packed");
     b.puts("packed", "a", 30, &[500, 80, 950]);
     b.flush();
     b.remember();
@@ -397,14 +375,8 @@ fn lz4(id: DbId) -> Subject {
 
 /// Range tombstones in tables, in the log, over tables and over the log.
 fn ranges(id: DbId) -> Subject {
-    let mut b = Builder::new(
-        Options {
-            separate_min_bytes: 100,
-            ..smallest()
-        },
-        id,
-    );
-    b.create("cut", Compression::None);
+    let mut b = Builder::new(100, id);
+    b.create("cut");
     b.puts("cut", "a", 20, &[120, 8]);
     b.flush();
     b.delete_range("cut", "a-03", "a-07");
@@ -422,15 +394,9 @@ fn ranges(id: DbId) -> Subject {
 
 /// Several keyspaces, batches over them, one dropped, one empty.
 fn keyspaces(id: DbId) -> Subject {
-    let mut b = Builder::new(
-        Options {
-            separate_min_bytes: 64,
-            ..smallest()
-        },
-        id,
-    );
+    let mut b = Builder::new(64, id);
     for name in ["one", "two", "gone", "empty"] {
-        b.create(name, Compression::None);
+        b.create(name);
     }
     b.puts("gone", "x", 3, &[70, 7]);
     for n in 0..6 {
@@ -464,14 +430,8 @@ fn keyspaces(id: DbId) -> Subject {
 
 /// Snapshots held over flushes and compactions, and then a kill: files that only they needed are still there.
 fn snapshots(id: DbId) -> Subject {
-    let mut b = Builder::new(
-        Options {
-            separate_min_bytes: 100,
-            ..smallest()
-        },
-        id,
-    );
-    b.create("kept", Compression::None);
+    let mut b = Builder::new(100, id);
+    b.create("kept");
     let mut held = Vec::new();
     for round in 0..4 {
         b.puts("kept", "a", 8, &[110, 30]);
@@ -490,13 +450,7 @@ fn snapshots(id: DbId) -> Subject {
 
 /// What a power cut leaves: the ring lost, the log as of its last sync.
 fn power_cut(id: DbId) -> Subject {
-    let mut b = Builder::new(
-        Options {
-            separate_min_bytes: 64,
-            ..smallest()
-        },
-        id,
-    );
+    let mut b = Builder::new(64, id);
     b.puts("default", "k", 5, &[80, 9]);
     b.flush();
     b.puts("default", "m", 4, &[70, 12]);

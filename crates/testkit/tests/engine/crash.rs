@@ -6,7 +6,7 @@
 use crate::prop::config;
 use glintdb_testkit::Runner;
 use glintdb_testkit::operation::{Mix, Operation, operations};
-use glintdb_testkit::options::{self, OptionSet};
+use glintdb_testkit::options::{self, Lane, OptionSet};
 use glintdb_testkit::place::Place;
 use glintdb_testkit::rng::Rng;
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ proptest! {
 
     #[test]
     fn prop_a_crash_leaves_a_prefix_with_everything_acknowledged(operations in operations(80, Mix { crashes: true })) {
-        for set in options::all() {
+        for set in options::of(Lane::Model) {
             run(set, &operations).map_err(TestCaseError::fail)?;
         }
     }

@@ -2,7 +2,7 @@
 
 use glintdb_testkit::Runner;
 use glintdb_testkit::operation::{Mix, Operation, operations};
-use glintdb_testkit::options;
+use glintdb_testkit::options::{self, Lane};
 use glintdb_testkit::place::Place;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError};
@@ -22,7 +22,7 @@ pub(crate) fn config(cases: u32) -> Config {
 }
 
 fn everywhere(operations: &[Operation], place: impl Fn() -> Place) -> Result<(), TestCaseError> {
-    for set in options::all() {
+    for set in options::of(Lane::Model) {
         let runner = Runner::new(set, place()).map_err(TestCaseError::fail)?;
         runner.run(operations).map_err(TestCaseError::fail)?;
     }
@@ -43,7 +43,7 @@ proptest! {
 
     #[test]
     fn prop_every_option_set_agrees_with_the_model_in_a_directory(operations in operations(120, Mix::default())) {
-        for set in options::all() {
+        for set in options::of(Lane::Model) {
             let dir = tempfile::tempdir().unwrap();
             let place = Place::Directory(dir.path().join("db"));
             let runner = Runner::new(set, place).map_err(TestCaseError::fail)?;

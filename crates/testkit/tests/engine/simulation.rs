@@ -1,7 +1,8 @@
 //! The simulation itself: that a seed does the same twice, that every kind of run goes through, and that a broken promise is seen and its history made shorter.
 
 use glintdb_testkit::Operation;
-use glintdb_testkit::sim::plan::{Plan, settings};
+use glintdb_testkit::options::{self, Lane};
+use glintdb_testkit::sim::plan::Plan;
 use glintdb_testkit::sim::{self, Budget, Errors};
 
 #[test]
@@ -12,12 +13,12 @@ fn the_same_seed_does_the_same_twice_and_another_one_something_else() {
         ..Budget::CAMPAIGN
     };
     let mut traces = Vec::new();
-    for setting in settings() {
+    for set in options::of(Lane::Sim) {
         for seed in 0..4 {
-            let plan = Plan::of(seed, 60, Some(&setting));
+            let plan = Plan::of(seed, 60, Some(&set));
             let ran = sim::run_plan(&plan, &budget).unwrap();
             let again = sim::run_plan(&plan, &budget).unwrap();
-            assert_eq!(ran, again, "seed {seed}, options {}", setting.set.name);
+            assert_eq!(ran, again, "seed {seed}, options {}", set.name);
             traces.push(ran.trace);
         }
     }

@@ -1,0 +1,179 @@
+//! The table of option sets. **A new technique, index or way in which a volume behaves joins every lane by one line here**, with `&Lane::ALL`; at the end, so that
+//! numbers of sets stay what they are. Lanes whose sets are named alone are those that were written for these sets.
+
+use super::{Lane, OptionSet, stop};
+use glintdb::{Compression, DirectIo, Durability, KeyspaceOptions, Options, ReadEngine};
+
+/// One set: what it changes in the base of each lane that takes it.
+pub(super) struct Line {
+    pub(super) name: &'static str,
+    pub(super) lanes: &'static [Lane],
+    pub(super) change: fn(&mut OptionSet),
+}
+
+const fn line(name: &'static str, lanes: &'static [Lane], change: fn(&mut OptionSet)) -> Line {
+    Line {
+        name,
+        lanes,
+        change,
+    }
+}
+
+const INLINE: usize = usize::MAX;
+
+fn separated(set: &mut OptionSet, min_bytes: usize) {
+    set.options.separate_min_bytes = min_bytes;
+}
+
+fn lz4(set: &mut OptionSet) {
+    set.keyspace.lsm.compression = Compression::Lz4;
+}
+
+fn plain_io(set: &mut OptionSet) {
+    set.options.direct_io = DirectIo::Off;
+    set.options.read_engine = ReadEngine::Sync;
+}
+
+/// Every set.
+pub(super) const SETS: &[Line] = &[
+    line("defaults with a small ring", &[Lane::Model], |set| {
+        set.options = Options {
+            log_ring_bytes: 1 << 20,
+            memory_budget_bytes: 64 << 20,
+            ..Options::default()
+        };
+        set.keyspace = KeyspaceOptions::default();
+    }),
+    line(
+        "jobs on callers' threads, every value separated",
+        &[Lane::Model],
+        |set| separated(set, 1),
+    ),
+    line(
+        "jobs on callers' threads, values from 64 bytes separated, LZ4",
+        &[Lane::Model],
+        |set| {
+            separated(set, 64);
+            lz4(set);
+        },
+    ),
+    line(
+        "two background threads, every value inline, buffered and synchronous I/O",
+        &[Lane::Model],
+        |set| {
+            set.options.background_threads = 2;
+            separated(set, INLINE);
+            plain_io(set);
+            lz4(set);
+        },
+    ),
+    line(
+        "many small levels, every value inline",
+        &[Lane::Edge],
+        |set| separated(set, INLINE),
+    ),
+    line(
+        "the smallest log, values from 64 bytes separated",
+        &[Lane::Edge],
+        |set| {
+            separated(set, 64);
+            set.options.log_segment_bytes = 64 << 10;
+            set.options.log_ring_bytes = 64 << 10;
+            set.options.replay_bytes_max = 128 << 10;
+        },
+    ),
+    line("small", &[Lane::Kill], |_| ()),
+    line(
+        "a ring and segments of 64 KiB, values from 64 bytes separated",
+        &[Lane::Kill],
+        |set| {
+            separated(set, 64);
+            set.options.log_ring_bytes = 64 << 10;
+            set.options.log_segment_bytes = 64 << 10;
+            set.options.replay_bytes_max = 1 << 20;
+        },
+    ),
+    line("every commit at Sync", &[Lane::Kill], |set| {
+        set.options.durability = Durability::Sync;
+    }),
+    line(
+        "buffered and synchronous I/O, one background thread, every value inline",
+        &[Lane::Kill],
+        |set| {
+            set.options.background_threads = 1;
+            separated(set, INLINE);
+            plain_io(set);
+        },
+    ),
+    line(
+        "jobs on callers' threads, every value separated, a ring of 256 KiB",
+        &[Lane::Kill],
+        |set| {
+            set.options.background_threads = 0;
+            separated(set, 1);
+            set.options.log_ring_bytes = 256 << 10;
+        },
+    ),
+    line("inline", &[Lane::Sim], |set| separated(set, INLINE)),
+    line("separated", &[Lane::Sim], |set| separated(set, 1)),
+    line("mixed", &[Lane::Sim, Lane::Sweep], |set| {
+        separated(set, 64);
+        lz4(set);
+    }),
+    line("sync", &[Lane::Sim], |set| {
+        set.options.durability = Durability::Sync;
+        separated(set, 200);
+    }),
+    line("plain-ring", &[Lane::Sim], |set| {
+        set.volume.ring_survives_kill = false;
+        separated(set, 200);
+    }),
+    line(
+        "two background threads, long values separated, stalls",
+        &[Lane::Histories],
+        |set| stop(set, 3, 4),
+    ),
+    line(
+        "one background thread, every value separated, LZ4",
+        &[Lane::Histories],
+        |set| {
+            set.options.background_threads = 1;
+            separated(set, 1);
+            set.options.log_ring_bytes = 128 << 10;
+            lz4(set);
+            stop(set, 11, 12);
+        },
+    ),
+    line(
+        "four background threads, every value inline, buffered and synchronous I/O",
+        &[Lane::Histories],
+        |set| {
+            set.options.background_threads = 4;
+            separated(set, INLINE);
+            set.options.replay_bytes_max = 256 << 10;
+            plain_io(set);
+            lz4(set);
+            stop(set, 5, 6);
+        },
+    ),
+    line(
+        "jobs on callers' threads, values from 64 bytes separated",
+        &[Lane::Histories],
+        |set| {
+            set.options.background_threads = 0;
+            separated(set, 64);
+            stop(set, 7, 8);
+        },
+    ),
+    line(
+        "two background threads, little may be pinned",
+        &[Lane::Histories],
+        |set| {
+            set.options.snapshot_pin_bytes_max = 256 << 10;
+            set.options.replay_bytes_max = 1 << 20;
+            set.options.log_ring_bytes = 1 << 20;
+            stop(set, 7, 8);
+        },
+    ),
+    line("what the case draws", &[Lane::Schedules], |_| ()),
+];

@@ -80,6 +80,8 @@ pub trait IndexJob: Send {
     fn step(&mut self) -> Result<JobStep>;
     /// Name in statistics, e.g. `"compaction L0->L4"`.
     fn name(&self) -> String;
+    /// Space that its new files may take before its inputs go, about; several jobs of one compaction tell it once.
+    fn space_bytes(&self) -> u64;
     /// How urgent it is.
     fn priority(&self) -> JobPriority;
 }

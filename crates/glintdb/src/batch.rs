@@ -173,6 +173,7 @@ impl Batch {
 
     pub(crate) fn delete_raw(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8]) {
         if self.admit(keyspace, key.len(), 0) {
+            self.index_bytes += key.len();
             self.frame.delete(keyspace.id, key);
         }
     }
@@ -190,6 +191,7 @@ impl Batch {
             .saturating_sub(1);
         if self.admit(keyspace, bytes, 0) {
             self.has_ranges = true;
+            self.index_bytes += start.len() + end.map_or(0, <[u8]>::len);
             self.frame.delete_range(keyspace.id, start, end);
         }
     }

@@ -28,6 +28,9 @@ pub(crate) struct Sequencer {
     active: Arc<Generation>,
     /// Log bytes of the active generation.
     log_bytes: u64,
+    /// Bytes that indexes will have to hold for the active generation, and for all of them.
+    index_bytes: u64,
+    unflushed_bytes: u64,
     /// Counted here, where the lock is held anyway: shared counters would cost every commit a contended cache line each.
     counts: Counts,
 }
@@ -50,10 +53,17 @@ impl Counts {
 
 impl Sequencer {
     pub(crate) fn new(newest: SeqNum, active: Arc<Generation>) -> Self {
+        // What was replayed takes less in tables than in memory.
+        let replayed = match active.first_seqno == newest.next() {
+            true => 0,
+            false => active.bytes() as u64,
+        };
         Sequencer {
             next: newest.next(),
             active,
             log_bytes: 0,
+            index_bytes: replayed,
+            unflushed_bytes: replayed,
             counts: Counts::default(),
         }
     }
@@ -61,6 +71,16 @@ impl Sequencer {
     /// What was committed since open.
     pub(crate) fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// Bytes that flushes of everything in memory would write, about.
+    pub(crate) fn unflushed_bytes(&self) -> u64 {
+        self.unflushed_bytes
+    }
+
+    /// A generation is in the indexes now.
+    pub(crate) fn flushed(&mut self, generation: &Generation) {
+        self.unflushed_bytes -= generation.index_bytes();
     }
 
     /// The newest number given out.
@@ -260,9 +280,7 @@ impl Engine {
         } else {
             Space::Normal
         };
-        if space == Space::Normal && self.reserve.is_lent() && !self.refill_reserve()? {
-            return Err(crate::reserve::refused());
-        }
+        let index_bytes = batch.index_bytes();
         // For a transaction: everything up to here was checked against what it read and writes.
         let mut checked_to = SeqNum::ZERO;
         if let Some(checks) = checks {
@@ -273,7 +291,10 @@ impl Engine {
         loop {
             if self.log.is_large(frame_bytes) && large.is_none() {
                 self.settle(outstanding, durability)?;
-                large = Some(self.log.prepare_large(&batch.frame, space)?);
+                if space == Space::Normal {
+                    self.cover(index_bytes)?;
+                }
+                large = Some(self.prepare_large(batch, space)?);
             }
             let mut sequencer = self.sequencer.lock();
             self.pipeline.check()?;
@@ -290,6 +311,13 @@ impl Engine {
                 drop(large.take());
                 self.settle(outstanding, durability)?;
                 self.pipeline.wait_visible(SeqNum(seqno.0 - SLOTS / 2))?;
+                continue;
+            }
+            if space == Space::Normal && !self.is_covered(&sequencer, index_bytes) {
+                drop(sequencer);
+                drop(large.take());
+                self.settle(outstanding, durability)?;
+                self.cover(index_bytes)?;
                 continue;
             }
             let seal = sequencer.active.bytes() >= self.options.memtable_seal_bytes()
@@ -336,6 +364,8 @@ impl Engine {
                 self.seal(&mut sequencer, place.lsn());
             }
             sequencer.log_bytes += frame_bytes;
+            sequencer.index_bytes += index_bytes;
+            sequencer.unflushed_bytes += index_bytes;
             sequencer.counts.add(batch);
             return Ok(Numbered {
                 seqno,
@@ -352,18 +382,61 @@ impl Engine {
         Ok(point.at)
     }
 
+    /// Whether the reserve holds what a flush of everything in memory and of `index_bytes` more would write.
+    fn is_covered(&self, sequencer: &Sequencer, index_bytes: u64) -> bool {
+        sequencer.unflushed_bytes + index_bytes <= self.reserve.covered_bytes()
+    }
+
+    /// Makes the reserve as large as a commit that puts something needs it.
+    fn cover(&self, index_bytes: u64) -> Result<()> {
+        let covered = self.is_covered(&self.sequencer.lock(), index_bytes);
+        match covered || self.refill_reserve(index_bytes)? {
+            true => Ok(()),
+            false => Err(crate::reserve::refused()),
+        }
+    }
+
+    fn prepare_large(&self, batch: &Batch, space: Space) -> Result<LargeFrame<'_>> {
+        let prepare = || self.log.prepare_large(&batch.frame, space);
+        match prepare() {
+            Err(error) if error.kind() == ErrorKind::NoSpace && space == Space::Reserve => {
+                self.free_log_space()?;
+                self.with_reserve(prepare)
+            }
+            prepared => prepared,
+        }
+    }
+
     fn wait_for_log(&self, reason: WaitReason, space: Space) -> Result<()> {
         let _timed = self.waits.start(Wait::LogSpace);
-        let wait = || self.log.wait(reason, space);
-        let waited = match space {
-            Space::Normal => wait(),
-            Space::Reserve => self.with_reserve(wait),
+        let wait = || {
+            self.log.wait(reason, space).inspect_err(|error| {
+                if error.kind() != ErrorKind::NoSpace {
+                    self.pipeline.fail(error);
+                }
+            })
         };
-        waited.inspect_err(|error| {
-            if error.kind() != ErrorKind::NoSpace {
-                self.pipeline.fail(error);
+        if space == Space::Normal || reason == WaitReason::Ring {
+            return wait();
+        }
+        // Before a new segment takes space that a flush may need.
+        if self.reserve.is_lent() {
+            self.free_log_space()?;
+        }
+        match wait() {
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                self.free_log_space()?;
+                self.with_reserve(wait)
             }
-        })
+            waited => waited,
+        }
+    }
+
+    /// For deletions on a full disk: what they have written to the log is dead once it is flushed, and the segments that hold nothing else make room for more.
+    fn free_log_space(&self) -> Result<()> {
+        self.flush_all()?;
+        self.collect_garbage_if_waiting();
+        Ok(())
     }
 
     /// Whether the active generation may be sealed now: one at a time waits to be flushed. Each is sealed at half the memtables' share of memory, or at half of the log
@@ -392,11 +465,13 @@ impl Engine {
                 .collect::<Vec<_>>();
             let active = self.new_generation(sequencer.next, start, ids.into_iter());
             let old = std::mem::replace(&mut next.active, Arc::clone(&active));
+            old.set_index_bytes(sequencer.index_bytes);
             if old.first_seqno != sequencer.next {
                 next.sealed.insert(0, old);
             }
             sequencer.active = active;
             sequencer.log_bytes = 0;
+            sequencer.index_bytes = 0;
             next
         });
     }
@@ -415,6 +490,11 @@ impl Engine {
         // Nothing to run here: background threads do it, or another caller.
         if !self.run_inline() {
             self.jobs.wait_finished(Duration::from_millis(2));
+        }
+        // What else stands still, a compaction for which there is no space, is not this writer's matter.
+        let goes_on = self.may_seal() || self.flush_queued.load(Ordering::SeqCst);
+        if goes_on && !self.closing() {
+            return Ok(());
         }
         self.check_background()
     }
@@ -450,12 +530,16 @@ impl Engine {
                 if self.options.background_threads == 0 {
                     self.schedule();
                 }
+                match self.check_background() {
+                    // Nobody will compact before there is more space: to wait for it would refuse deletions, the way to it, and puts that there is space for.
+                    Err(error) if error.kind() == ErrorKind::NoSpace => break,
+                    checked => checked?,
+                }
                 if self.run_inline() {
                     self.update_throttle();
                 } else {
                     self.throttle.wait_while_stopped(Duration::from_millis(5));
                 }
-                self.check_background()?;
             }
         }
         if let Some(time) = self.throttle.admit(batch.index_bytes()) {
@@ -491,6 +575,14 @@ impl Engine {
 
     /// Writes all memtables to their indexes.
     pub(crate) fn flush(&self) -> Result<()> {
+        self.flush_all()?;
+        self.background_recovered();
+        self.schedule();
+        self.run_inline();
+        Ok(())
+    }
+
+    fn flush_all(&self) -> Result<()> {
         {
             let mut sequencer = self.sequencer.lock();
             if sequencer.active.first_seqno != sequencer.next {
@@ -499,9 +591,6 @@ impl Engine {
             }
         }
         while self.flush_oldest()? {}
-        self.background_recovered();
-        self.schedule();
-        self.run_inline();
         Ok(())
     }
 }

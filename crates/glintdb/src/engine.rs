@@ -78,7 +78,11 @@ pub(crate) struct Engine {
     pub(crate) flush_lock: Mutex<()>,
     pub(crate) flush_queued: AtomicBool,
     pub(crate) spill_queued: AtomicBool,
-    pub(crate) compactions_running: AtomicUsize,
+    /// Compactions in the queue, and those that run on threads which called for them.
+    pub(crate) compactions_running: Arc<AtomicUsize>,
+    pub(crate) compactions_called: Arc<AtomicUsize>,
+    /// A flush waits for the space that compactions have.
+    pub(crate) flush_starves: AtomicBool,
     pub(crate) throttle: Throttle,
     pub(crate) pins: Pins,
     pub(crate) transactions: Transactions,
@@ -191,12 +195,20 @@ impl Engine {
                 let Some(job) = keyspace.state.index.pick_job() else {
                     break;
                 };
-                self.compactions_running.fetch_add(1, Ordering::AcqRel);
+                let running = match self.begin_compaction(&*job, &self.compactions_running) {
+                    Ok(running) => running,
+                    Err(error) => {
+                        drop(job);
+                        self.note_background_error(&error);
+                        return;
+                    }
+                };
                 self.jobs.push(
                     self,
                     Box::new(CompactionJob {
                         keyspace: Arc::clone(&keyspace.state),
                         job,
+                        running,
                     }),
                 );
             }
@@ -218,12 +230,17 @@ impl Engine {
 
     /// Whether the log has something to do.
     pub(crate) fn log_due(&self) -> bool {
-        self.log.spill_due() || self.log.prepare_due()
+        self.log.spill_due() || self.may_prepare()
+    }
+
+    /// Whether the next segment is to be made before somebody needs it: not of space that was lent.
+    fn may_prepare(&self) -> bool {
+        self.log.prepare_due() && !self.reserve.is_lent()
     }
 
     /// Does some of what the log has to do.
     pub(crate) fn log_step(&self) -> Result<()> {
-        if self.log.prepare_due()
+        if self.may_prepare()
             && let Err(error) = self.log.prepare_step(Space::Normal)
             && error.kind() != ErrorKind::NoSpace
         {
@@ -370,21 +387,30 @@ impl Engine {
 
     /// Runs what frees space: where it finds none, once more with the reserve's.
     pub(crate) fn with_reserve<T>(&self, run: impl Fn() -> Result<T>) -> Result<T> {
+        let lent_before = self.reserve.is_lent();
         match run() {
-            Err(error) if error.kind() == ErrorKind::NoSpace && self.reserve.lend()? => run(),
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                let lent_meanwhile = !lent_before && self.reserve.is_lent();
+                let borrowed = self.reserve.borrow()?;
+                match borrowed.anything || lent_meanwhile {
+                    true => run(),
+                    false => Err(error),
+                }
+            }
             result => result,
         }
     }
 
-    /// Makes the reserve as large as it should be; `Ok(false)`: there is no space for it now.
-    pub(crate) fn refill_reserve(&self) -> Result<bool> {
+    /// Makes the reserve as large as it should be when `more_bytes` have come into memory; `Ok(false)`: there is no space for it now.
+    pub(crate) fn refill_reserve(&self, more_bytes: u64) -> Result<bool> {
+        let unflushed = self.sequencer.lock().unflushed_bytes() + more_bytes;
         let version = self.version.load_full();
         let tables = version
             .live_keyspaces()
             .map(|keyspace| keyspace.view.stats().bytes)
             .sum();
         drop(version);
-        self.reserve.refill(&*self.numbers, tables)
+        self.reserve.refill(&*self.numbers, tables, unflushed)
     }
 
     /// Every index's whole state, for a new manifest.
@@ -604,7 +630,9 @@ impl Engine {
             flush_lock: Mutex::new(()),
             flush_queued: AtomicBool::new(false),
             spill_queued: AtomicBool::new(false),
-            compactions_running: AtomicUsize::new(0),
+            compactions_running: Arc::default(),
+            compactions_called: Arc::default(),
+            flush_starves: AtomicBool::new(false),
             throttle: Throttle::new(Arc::clone(&parts.clock)),
             pins: Pins::default(),
             transactions: Transactions::new(Arc::clone(&parts.tombstone_floor)),

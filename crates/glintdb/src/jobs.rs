@@ -178,6 +178,23 @@ impl<H: Host> JobQueue<H> {
         }
     }
 
+    /// Gives up the waiting jobs that are less urgent than `floor`; how many they were.
+    pub(crate) fn give_up_below(&self, engine: &H, floor: JobPriority) -> usize {
+        let given_up: Vec<_> = {
+            let mut state = self.state.lock();
+            let less = |key: &(JobPriority, u64)| key.0 > floor;
+            let keys: Vec<_> = state.waiting.keys().copied().filter(less).collect();
+            (keys.iter())
+                .filter_map(|key| state.waiting.remove(key))
+                .collect()
+        };
+        let count = given_up.len();
+        for job in given_up {
+            job.abandon(engine, None);
+        }
+        count
+    }
+
     /// Waits until some job finishes, or `time` is over.
     pub(crate) fn wait_finished(&self, time: Duration) {
         let mut state = self.state.lock();

@@ -448,7 +448,13 @@ impl Replay<'_> {
             self.opening
                 .generation(self.newest.next(), next, self.keyspaces.keys().copied());
         let full = std::mem::replace(&mut self.generation, empty);
-        let pending = write_generation(&full, self.keyspaces.values().cloned())?;
+        let write = || write_generation(&full, self.keyspaces.values().cloned());
+        let pending = match write() {
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.opening.reserve.lend()? => {
+                write()
+            }
+            written => written,
+        }?;
         self.written.push((pending, self.newest, next));
         Ok(())
     }

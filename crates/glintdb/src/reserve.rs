@@ -1,41 +1,72 @@
 //! Space kept for a full disk: files that hold nothing, removed when recovery, a deletion, a flush or a compaction finds no space, and made again when there is some.
 //!
-//! With the log's own reserve segments this is what lets deleting get out of a full disk. It is a part of the index in size, so that a small database stays small:
-//! a quarter of the tables' bytes, at least 256 KiB, at most what one memtable flushes; an empty database has none.
+//! With the log's own reserve segments this is what lets deleting get out of a full disk. It holds what a flush of everything in memory would write, and for the tables of
+//! deletions a part of the index, so that a small database stays small; an empty database has none.
 //!
-//! Thread safety: any thread. Its lock is taken last of all and held across I/O; commits look at one flag.
+//! Thread safety: any thread. Its lock is taken last of all and held across I/O; commits look at one number.
 //!
 //! Invariants:
-//! 1. While the reserve is lent, commits that put something are refused: the space it gave is for what frees space.
+//! 1. A commit that puts something is numbered only while the reserve is not lent and holds what a flush of everything in memory, that commit included, would write. So a
+//!    flush finds space whoever has taken the rest, and with it the next deletions find a memtable.
 //! 2. Its files are named by nothing, and removing one at any time harms nothing.
 
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::sync::Mutex;
-use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use glintdb_core::{FileId, FileKind, FileNumbers};
 use glintdb_flash::{CreateOptions, Stream, Volume};
 use std::sync::Arc;
 
-/// Smallest reserve, in bytes.
+/// For what deletions write: this part of the tables and of what is in memory ...
+const PART_FOR_DELETIONS: u64 = 4;
+/// ... and at least so many bytes.
+const DELETIONS_BYTES_MIN: u64 = 128 << 10;
+/// What a flush takes beside its entries: fences, filters and ends of tables, a record of the manifest.
+const FLUSH_BYTES: u64 = 64 << 10;
+/// The reserve grows to half or all of a power of two, and is never smaller than this.
 const RESERVE_BYTES_MIN: u64 = 256 << 10;
-/// The reserve is this part of the tables.
-const PART_OF_TABLES: u64 = 4;
-/// Fewer bytes than this are not worth a file.
-const PIECE_BYTES_MIN: u64 = 128 << 10;
+
+/// Bytes of tables that a flush of `index_bytes` in memory writes, at most: an eighth for what stands beside the entries.
+pub(crate) fn flush_bytes(index_bytes: u64) -> u64 {
+    index_bytes + index_bytes / 8 + FLUSH_BYTES
+}
+
+/// The next half or whole power of two: so a reserve that grows with a memtable does so a few times only.
+fn rounded_up(bytes: u64) -> u64 {
+    let power = bytes.next_power_of_two();
+    let half = power / 2 + power / 4;
+    if bytes <= half { half } else { power }
+}
 
 pub(crate) struct Reserve {
     volume: Arc<dyn Volume>,
-    bytes_max: u64,
+    deletions_bytes_max: u64,
     files: Mutex<Vec<FileId>>,
     bytes: AtomicU64,
+    /// See [`covered_bytes`](Reserve::covered_bytes).
+    covered: AtomicU64,
     lent: AtomicBool,
+    borrowers: AtomicUsize,
+}
+
+/// Someone uses the space that the reserve has given up.
+pub(crate) struct Borrowed<'a> {
+    reserve: &'a Reserve,
+    /// Whether it gave up any now.
+    pub(crate) anything: bool,
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        self.reserve.borrowers.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Reserve {
     /// Takes over the files that an earlier process left. Where there is hardly room for what recovery makes (`needed_bytes`), gives them up at once.
     pub(crate) fn open(
         volume: Arc<dyn Volume>,
-        bytes_max: u64,
+        deletions_bytes_max: u64,
         needed_bytes: u64,
     ) -> Result<Reserve> {
         let found: Vec<FileId> = volume
@@ -44,10 +75,12 @@ impl Reserve {
             .filter(|file| file.kind == FileKind::Reserve)
             .collect();
         let reserve = Reserve {
-            bytes_max: bytes_max.max(RESERVE_BYTES_MIN),
+            deletions_bytes_max: deletions_bytes_max.max(DELETIONS_BYTES_MIN),
             // What each holds is not known, and one that a power cut left may hold nothing: they are made anew by the next refill.
             bytes: AtomicU64::new(0),
+            covered: AtomicU64::new(0),
             lent: AtomicBool::new(false),
+            borrowers: AtomicUsize::new(0),
             files: Mutex::new(found),
             volume,
         };
@@ -71,8 +104,23 @@ impl Reserve {
             return Ok(false);
         }
         self.lent.store(true, Ordering::Release);
+        self.covered.store(0, Ordering::Release);
         self.remove_all(&mut files)?;
         Ok(true)
+    }
+
+    /// [`lend`](Self::lend), and nobody makes it anew while the answer lives.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub(crate) fn borrow(&self) -> Result<Borrowed<'_>> {
+        self.borrowers.fetch_add(1, Ordering::AcqRel);
+        let mut borrowed = Borrowed {
+            reserve: self,
+            anything: false,
+        };
+        borrowed.anything = self.lend()?;
+        Ok(borrowed)
     }
 
     fn remove_all(&self, files: &mut Vec<FileId>) -> Result<()> {
@@ -85,19 +133,37 @@ impl Reserve {
         self.volume.sync_directory()
     }
 
-    /// Makes the reserve as large as `table_bytes` ask for; `false`: there is no space for it now.
+    /// Makes the reserve as large as `table_bytes` in tables and `unflushed_bytes` in memory ask for; `false`: there is no space for it now.
     ///
     /// # Errors
     /// I/O errors.
-    pub(crate) fn refill(&self, numbers: &dyn FileNumbers, table_bytes: u64) -> Result<bool> {
-        if table_bytes == 0 && !self.is_lent() {
+    pub(crate) fn refill(
+        &self,
+        numbers: &dyn FileNumbers,
+        table_bytes: u64,
+        unflushed_bytes: u64,
+    ) -> Result<bool> {
+        if table_bytes == 0 && unflushed_bytes == 0 && !self.is_lent() {
             return Ok(true);
         }
-        let wanted = (table_bytes / PART_OF_TABLES).clamp(RESERVE_BYTES_MIN, self.bytes_max);
-        let enough = |held: u64| held > 0 && wanted.saturating_sub(held) < PIECE_BYTES_MIN;
+        let of_deletions = ((table_bytes + unflushed_bytes) / PART_FOR_DELETIONS)
+            .clamp(DELETIONS_BYTES_MIN, self.deletions_bytes_max);
+        let needed = flush_bytes(unflushed_bytes) + of_deletions;
+        let enough = |held: u64| held >= needed;
+        // Backwards from what is held to what may be in memory.
+        let cover = |held: u64| {
+            let covered = held.saturating_sub(of_deletions + FLUSH_BYTES) / 9 * 8;
+            self.covered
+                .store(covered.max(unflushed_bytes), Ordering::Release);
+        };
         if enough(self.bytes()) && !self.is_lent() {
-            return Ok(true);
+            let _files = self.files.lock();
+            if enough(self.bytes()) && !self.is_lent() {
+                cover(self.bytes());
+                return Ok(true);
+            }
         }
+        let wanted = rounded_up(needed).max(RESERVE_BYTES_MIN);
         let no_space = |error: Error| match error.kind() {
             ErrorKind::NoSpace => Ok(false),
             _ => Err(error),
@@ -108,6 +174,9 @@ impl Reserve {
             Err(error) => return no_space(error),
         };
         let mut files = self.files.lock();
+        if self.borrowers.load(Ordering::Acquire) > 0 {
+            return Ok(false);
+        }
         let held = self.bytes();
         if !enough(held) {
             // Left by an earlier process, and not made anew yet.
@@ -128,6 +197,7 @@ impl Reserve {
             files.push(file);
             self.bytes.store(wanted, Ordering::Release);
         }
+        cover(self.bytes());
         self.lent.store(false, Ordering::Release);
         Ok(true)
     }
@@ -135,6 +205,11 @@ impl Reserve {
     /// Whether commits that put something must wait for space.
     pub(crate) fn is_lent(&self) -> bool {
         self.lent.load(Ordering::Acquire)
+    }
+
+    /// Bytes that may be in memory, as indexes will have to hold them, when something is put; 0 while the reserve is lent.
+    pub(crate) fn covered_bytes(&self) -> u64 {
+        self.covered.load(Ordering::Acquire)
     }
 
     /// Its files.
@@ -152,6 +227,6 @@ impl Reserve {
 pub(crate) fn refused() -> Error {
     Error::new(
         ErrorKind::NoSpace,
-        "the medium is full: its reserve is in use, and only deletions are taken until there is space again",
+        "the medium is full: its reserve is in use or cannot hold what memtables will need, and only deletions are taken until there is space again",
     )
 }

@@ -14,7 +14,7 @@ use glintdb_core::{EntryRef, KeyspaceId, SeqNum};
 use glintdb_log::Lsn;
 use glintdb_memtable::{Arena, Memtable};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The memtable of one keyspace in one generation.
 pub(crate) struct KeyspaceMem {
@@ -29,6 +29,8 @@ pub(crate) struct Generation {
     pub(crate) start_lsn: Lsn,
     arena: Arc<Arena>,
     keyspaces: Vec<Option<KeyspaceMem>>,
+    /// Bytes that indexes will have to hold for it, told when it is sealed.
+    index_bytes: AtomicU64,
 }
 
 impl Generation {
@@ -55,6 +57,7 @@ impl Generation {
             start_lsn,
             arena,
             keyspaces,
+            index_bytes: AtomicU64::new(0),
         }
     }
 
@@ -71,6 +74,15 @@ impl Generation {
     /// Memory it takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.arena.allocated_bytes()
+    }
+
+    /// Bytes that indexes will have to hold for it; only once it is sealed.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.index_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_index_bytes(&self, bytes: u64) {
+        self.index_bytes.store(bytes, Ordering::Relaxed);
     }
 }
 

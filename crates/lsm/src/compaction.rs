@@ -266,6 +266,13 @@ impl IndexJob for CompactionJob {
         self.task.plan.name()
     }
 
+    fn space_bytes(&self) -> u64 {
+        match self.piece {
+            0 => self.task.plan.output_bytes(),
+            _ => 0,
+        }
+    }
+
     fn priority(&self) -> JobPriority {
         self.task.plan.priority
     }

@@ -65,6 +65,30 @@ impl Plan {
             .flat_map(|input| input.slots.iter().map(|slot| slot.number()))
     }
 
+    /// Bytes that its outputs take, about. Each tombstone may remove one entry, and a range tombstone any number, so with one of those nothing is said; what is
+    /// overwritten is not known before it is read.
+    pub(crate) fn output_bytes(&self) -> u64 {
+        let sources = self.inputs.iter().filter(|input| !input.slots.is_empty());
+        if sources.count() <= 1 && !self.rewrite {
+            // Tables that are only moved.
+            return 0;
+        }
+        let (mut bytes, mut entries, mut tombstones) = (0, 0, 0);
+        for slot in self.inputs.iter().flat_map(|input| &input.slots) {
+            let meta = slot.meta();
+            if meta.range_tombstones > 0 {
+                return 0;
+            }
+            bytes += meta.bytes;
+            entries += meta.entries;
+            tombstones += meta.tombstones;
+        }
+        let values = entries.saturating_sub(tombstones);
+        let kept = values.saturating_sub(tombstones);
+        let part = u128::from(bytes) * u128::from(kept) / u128::from(values.max(1));
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
+
     /// E.g. `compaction L0->L6`.
     pub(crate) fn name(&self) -> String {
         let from = self.inputs.first().map_or(0, |input| input.place.level);

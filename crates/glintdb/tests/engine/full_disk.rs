@@ -2,8 +2,8 @@
 
 use crate::support::*;
 use glintdb::{Db, ErrorKind};
-use glintdb_core::FileKind;
-use glintdb_flash::{FaultKind, MemVolume};
+use glintdb_core::{FileId, FileKind};
+use glintdb_flash::{CreateOptions, FaultKind, MemVolume, Stream, Volume};
 use std::sync::Arc;
 
 const CAPACITY_BYTES: u64 = 3 << 20;
@@ -124,6 +124,100 @@ fn a_range_delete_and_a_dropped_keyspace_get_out_of_a_full_disk() {
     let again = fill(&db, 0, 2000);
     assert!(again > more - more / 4, "{again} after {more}");
     all_there(&db, 0..again, 2000);
+    check_clean(&db, &"after");
+}
+
+/// Somebody else's file.
+const BALLAST: FileId = FileId {
+    kind: FileKind::Log,
+    number: u64::MAX,
+};
+
+fn take_space(volume: &MemVolume, bytes: u64) {
+    let options = CreateOptions {
+        stream: Stream::Log,
+        reserve_bytes: bytes,
+        direct: false,
+    };
+    drop(volume.create(BALLAST, options).unwrap());
+}
+
+/// Puts into a log whose segments are there already ended only when one memtable was full and sealed and the next one too; with every value inlined their flush needed more than
+/// the reserve, so deletions found no memtable and were refused until somebody else made room. Seen by the lane `kernel` on tmpfs (seed 6209048469107651833).
+#[test]
+fn deletes_go_through_beside_memtables_full_of_inlined_values() {
+    for free_bytes in [0, 300 << 10, 700 << 10, 1500 << 10, 3 << 20] {
+        let options = options()
+            .separate_min_bytes(usize::MAX)
+            .log_segment_bytes(4 << 20)
+            .replay_bytes_max(16 << 20);
+        let volume = volume_of(26 << 20);
+        let db = open_with(&volume, options.clone()).unwrap();
+        db.put("first", "1").unwrap();
+        let free = volume.free_bytes().unwrap();
+        take_space(&volume, free - free_bytes);
+        let count = fill(&db, 0, 1000);
+        for n in 0..count {
+            db.delete(key(n)).unwrap_or_else(|error| {
+                panic!("{free_bytes} free: delete {n} of {count}: {error}")
+            });
+        }
+        db.flush().unwrap();
+        assert_eq!(db.default_keyspace().iter().keys().count(), 1);
+        check_clean(&db, &"deleted");
+        volume.delete(BALLAST).unwrap();
+        db.put("one more", "2").unwrap();
+        drop(db);
+        let killed = volume.kill();
+        let db = open_with(&killed, options).unwrap();
+        assert_eq!(db.default_keyspace().iter().keys().count(), 2);
+    }
+}
+
+/// With segments of 64 KiB the log's reserve of two segments was soon full of deletions, then took the tables' reserve as well, and the flush that would have freed all of it found
+/// no space either. Seen by the lane `kernel` on xfs (seed 11, a third of the keys deleted).
+#[test]
+fn more_deletes_go_through_than_the_reserve_of_a_small_log_takes() {
+    for (value_bytes, separate_min_bytes) in [(100, 64), (2000, 64), (100, usize::MAX)] {
+        let options = options().separate_min_bytes(separate_min_bytes);
+        let volume = volume_of(12 << 20);
+        let db = open_with(&volume, options).unwrap();
+        let count = fill(&db, 0, value_bytes);
+        for n in (0..count).filter(|n| n % 3 == 0) {
+            db.delete(key(n)).unwrap_or_else(|error| {
+                panic!("{value_bytes}, {separate_min_bytes}: delete {n} of {count}: {error}")
+            });
+        }
+        let left = db.default_keyspace().iter().keys().count() as u64;
+        assert_eq!(left, count - count.div_ceil(3));
+        check_clean(&db, &"deleted");
+    }
+}
+
+/// A compaction of more than the free space was begun all the same, failed with what was there used up, and was begun again; the flush of a memtable that would have fitted waited for
+/// the same space. Seen by the lane `kernel` on tmpfs (seed 8668021314931413223): no put for 20 s with 20 MiB free.
+#[test]
+fn a_compaction_is_not_begun_where_its_outputs_find_no_space() {
+    let volume = volume_of(24 << 20);
+    let db = open_with(&volume, options().separate_min_bytes(usize::MAX)).unwrap();
+    take_space(&volume, 4 << 20);
+    let count = fill(&db, 0, 1000);
+    // Of every key range something, so that nothing can be moved.
+    for n in (0..count).step_by(50) {
+        db.delete(key(n)).unwrap();
+    }
+    db.flush().unwrap();
+    volume.delete(BALLAST).unwrap();
+    let tables = files(&volume, FileKind::Table);
+    let written = volume.stats().written_bytes;
+    let error = db.default_keyspace().compact().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    let written = volume.stats().written_bytes - written;
+    assert_eq!((written, files(&volume, FileKind::Table)), (0, tables));
+    // Space that came back is used at once.
+    for n in count..count + 1000 {
+        db.put(key(n), pattern(n, 1000)).unwrap();
+    }
     check_clean(&db, &"after");
 }
 

@@ -387,13 +387,15 @@ impl VolumeFile for DirFile {
 
     fn sync(&self) -> Result<()> {
         self.check_writable()?;
-        self.shared.counters.count_sync();
         // Cleared before: what is written during the sync sets it again.
         let unsynced = self.unsynced.swap(false, Ordering::AcqRel);
-        self.file.sync_data().map_err(|error| {
+        let sync = || {
+            let synced = self.file.sync_data();
+            synced.map_err(|error| Error::io(format!("sync {}", self.id), error))
+        };
+        self.shared.sync_with(sync).inspect_err(|_| {
             self.sync_failed.store(true, Ordering::Release);
             self.unsynced.fetch_or(unsynced, Ordering::AcqRel);
-            Error::io(format!("sync {}", self.id), error)
         })
     }
 

@@ -249,10 +249,13 @@ impl Ring for MappedRing {
                 "a sync of the ring failed before",
             ));
         }
-        self.shared.counters.count_sync();
-        self.file.sync_data().map(|()| true).map_err(|error| {
-            self.sync_failed.store(true, Ordering::Release);
-            Error::io("sync the ring", error)
-        })
+        let sync = || {
+            let synced = self.file.sync_data();
+            synced.map_err(|error| Error::io("sync the ring", error))
+        };
+        self.shared
+            .sync_with(sync)
+            .map(|()| true)
+            .inspect_err(|_| self.sync_failed.store(true, Ordering::Release))
     }
 }

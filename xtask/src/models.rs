@@ -5,6 +5,7 @@
 use crate::reliability::{Figures, save};
 use crate::run;
 use crate::summary::Counts;
+use crate::test::Outcome;
 use std::process::Command;
 use std::time::Instant;
 
@@ -39,6 +40,14 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
         ok &= self::shuttle(&shuttle)?;
     }
     Ok(ok)
+}
+
+/// The step of `xtask test`: every loom model within its bounds, the engine under shuttle for `seconds`.
+pub(crate) fn step(seconds: &str) -> Result<Outcome, String> {
+    let mut counts = loom(None)?;
+    let shuttle = ["--seed", "1", "--cases", "1000000", "--seconds", seconds];
+    counts.add(Counts::one(self::shuttle(&shuttle)?));
+    Ok(Outcome::of(counts))
 }
 
 /// Cargo in a build with `--cfg KIND`.

@@ -5,15 +5,17 @@
 
 use crate::run::{self, Scratch};
 use crate::summary::Counts;
-use crate::{demo_debian, fuzz, lane, python, reliability, tidy};
+use crate::{demo_debian, fuzz, lane, models, python, reliability, tidy};
 use std::time::Instant;
 
 /// Seconds of each fuzz target in `xtask test`.
 const FUZZ_SECONDS: &str = "3";
+/// Seconds of the engine under shuttle in `xtask test`.
+const SHUTTLE_SECONDS: &str = "20";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
 
-const STEPS: [&str; 14] = [
+const STEPS: [&str; 15] = [
     "fmt",
     "tidy",
     "clippy",
@@ -27,6 +29,7 @@ const STEPS: [&str; 14] = [
     "seeded",
     "fuzz",
     "histories",
+    "models",
     "demo",
 ];
 
@@ -158,6 +161,7 @@ fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {
         "cargo" => cargo_test(scratch),
         "python" => python::step(scratch),
         "fuzz" => fuzz::step(FUZZ_SECONDS),
+        "models" => models::step(SHUTTLE_SECONDS),
         "demo" => demo_debian::step(DEMO_RECORDS),
         _ => lane::named(step)
             .ok_or_else(|| format!("no step `{step}`"))?

@@ -37,6 +37,8 @@ pub(crate) struct TableImage {
     pub(crate) tombstones: Vec<RangeTombstone>,
     /// Whether anything was changed behind the writer's back.
     pub(crate) edited: bool,
+    /// Whether checksums were made right behind an edit: what is read may then be something else than was written.
+    pub(crate) forged: bool,
     db: DbId,
 }
 
@@ -137,6 +139,7 @@ impl TableImage {
             entries,
             tombstones,
             edited: false,
+            forged: false,
             db,
         };
         image.edit(input);
@@ -180,6 +183,7 @@ impl TableImage {
         while !input.is_empty() {
             self.edited = true;
             let step = input.u8();
+            self.forged |= step % 8 < 7;
             let (place, bytes) = (usize::from(input.u16()), input.bytes());
             match step % 8 {
                 0..=2 => {

@@ -29,8 +29,8 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.engine.begin_close();
         for thread in self.threads.lock().drain(..) {
-            // The last handle may be dropped by a background thread's own work; that thread ends by itself.
-            if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+            // Never this one: background threads hold no handle.
+            if thread.join().is_err() {
                 self.engine
                     .note_background_error(&Error::invalid("a background thread panicked"));
             }

@@ -5,6 +5,7 @@
 //! Invariants:
 //! 1. What a snapshot shows never changes; once it has failed with `SnapshotTooOld` it always does.
 //! 2. Every live read point that outlasts one call is registered, so the stats can say what is pinned, and the oldest can be given up.
+//! 3. Who gives up a read point that is not its own holds what the point holds, and never the database: only the caller's own threads close it.
 
 use crate::db::Handle;
 use crate::engine::Engine;
@@ -25,6 +26,11 @@ pub(crate) struct Pin {
     pub(crate) handle: Arc<Handle>,
     pub(crate) at: SeqNum,
     number: u64,
+    held: Arc<Held>,
+}
+
+/// What a read point keeps readable.
+struct Held {
     version: ArcSwapOption<Version>,
     /// Merges of its iterators, which hold memtables and tables too.
     merges: Mutex<Vec<Weak<PinnedMerge>>>,
@@ -42,7 +48,7 @@ pub(crate) struct Pins {
 #[derive(Default)]
 struct PinsState {
     next: u64,
-    pins: BTreeMap<u64, Weak<Pin>>,
+    pins: BTreeMap<u64, Arc<Held>>,
 }
 
 impl Pins {
@@ -53,15 +59,9 @@ impl Pins {
 
     /// Gives up the oldest pin that still holds a version; `false`: there is none.
     pub(crate) fn give_up_oldest(&self) -> bool {
-        // Dropped outside the lock, which a pin's own drop takes; a version's drop may remove files.
-        let pins: Vec<Arc<Pin>> = self
-            .state
-            .lock()
-            .pins
-            .values()
-            .filter_map(Weak::upgrade)
-            .collect();
-        pins.iter().any(|pin| pin.give_up())
+        // Given up outside the lock: a version's drop may remove files.
+        let pins: Vec<Arc<Held>> = self.state.lock().pins.values().cloned().collect();
+        pins.iter().any(|held| held.give_up())
     }
 }
 
@@ -76,17 +76,21 @@ impl Pin {
         }
         let number = state.next;
         state.next += 1;
-        let pin = Arc::new(Pin {
-            handle: Arc::clone(handle),
-            at,
-            number,
+        let held = Arc::new(Held {
             version: ArcSwapOption::new(Some(version)),
             merges: Mutex::new(Vec::new()),
         });
-        state.pins.insert(number, Arc::downgrade(&pin));
-        pin
+        state.pins.insert(number, Arc::clone(&held));
+        Arc::new(Pin {
+            handle: Arc::clone(handle),
+            at,
+            number,
+            held,
+        })
     }
+}
 
+impl Held {
     /// Frees what it holds, its iterators' share included; `false`: that was done before.
     fn give_up(&self) -> bool {
         let version = self.version.swap(None);
@@ -99,11 +103,13 @@ impl Pin {
         }
         version.is_some()
     }
+}
 
+impl Pin {
     /// Takes note of an iterator's merge, to be freed when the pin is given up.
     pub(crate) fn keep(&self, merge: crate::merge::Merge) -> Arc<PinnedMerge> {
         let merge = Arc::new(Mutex::new(Some(merge)));
-        let mut merges = self.merges.lock();
+        let mut merges = self.held.merges.lock();
         merges.retain(|merge| merge.strong_count() > 0);
         merges.push(Arc::downgrade(&merge));
         merge
@@ -115,7 +121,7 @@ impl Pin {
 
     /// Its version, unless it was given up.
     pub(crate) fn version(&self) -> Result<Arc<Version>> {
-        self.version.load_full().ok_or_else(|| {
+        self.held.version.load_full().ok_or_else(|| {
             let bytes = self.engine().options.snapshot_pin_bytes_max;
             Error::new(ErrorKind::SnapshotTooOld, format!("snapshots pinned more than snapshot_pin_bytes_max ({bytes} bytes), and this was the oldest"))
         })
@@ -132,7 +138,7 @@ impl Drop for Pin {
     fn drop(&mut self) {
         let engine = &self.handle.engine;
         engine.pins.state.lock().pins.remove(&self.number);
-        self.version.store(None);
+        self.held.version.store(None);
         engine.collect_garbage_if_waiting();
     }
 }

@@ -348,3 +348,34 @@ impl Drop for SetAtEnd<'_> {
         self.0.store(true, Ordering::Relaxed);
     }
 }
+
+/// A background thread that gave up the oldest snapshot held all of them for a moment, and with each a handle of the database. Where the last handle of the caller went meanwhile, the
+/// background thread was the one that closed the database, when the caller had gone on already: opening it again said `Locked`.
+#[test]
+fn a_database_can_be_opened_again_as_soon_as_its_last_handle_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..6 {
+        let options = options()
+            .background_threads(2)
+            .log_segment_bytes(64 << 10)
+            .replay_bytes_max(64 << 10)
+            .snapshot_pin_bytes_max(1);
+        let db = options
+            .open(directory.path())
+            .unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let mut snapshots = Vec::new();
+        for n in 0..400u64 {
+            db.put(n.to_be_bytes(), pattern(n, 300)).unwrap();
+            snapshots.extend((0..5).map(|_| db.snapshot()));
+        }
+        let flushes = db.stats().keyspaces[0].flushes;
+        for n in 0..1000u64 {
+            db.put(n.to_be_bytes(), pattern(n, 300)).unwrap();
+            if db.stats().keyspaces[0].flushes > flushes {
+                break;
+            }
+        }
+        drop(db);
+        drop(snapshots);
+    }
+}

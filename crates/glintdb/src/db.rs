@@ -13,6 +13,7 @@ use bytes::Bytes;
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::thread::{self, JoinHandle};
 use glintdb_flash::{DirOptions, DirVolume, SystemClock, Volume};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -81,23 +82,18 @@ impl Db {
 
     pub(crate) fn open_resolved(volume: Arc<dyn Volume>, env: Env, options: Options) -> Result<Db> {
         let threads = options.background_threads;
-        let engine = Arc::new(Engine::open(volume, env, options)?);
-        let mut handles = Vec::new();
+        // From here on it is the handle that ends what was begun, where not all threads can be started too.
+        let handle = Arc::new(Handle {
+            engine: Arc::new(Engine::open(volume, env, options)?),
+            threads: Mutex::default(),
+        });
         for number in 0..threads {
-            let engine_of_thread = Arc::clone(&engine);
-            let thread = thread::Builder::new()
-                .name(format!("glintdb-{number}"))
-                .spawn(move || engine_of_thread.jobs.work(&engine_of_thread))
+            let thread = start_thread(number, &handle.engine)
                 .map_err(|error| Error::io("start a background thread", error))?;
-            handles.push(thread);
+            handle.threads.lock().push(thread);
         }
-        engine.schedule();
-        Ok(Db {
-            handle: Arc::new(Handle {
-                engine,
-                threads: Mutex::new(handles),
-            }),
-        })
+        handle.engine.schedule();
+        Ok(Db { handle })
     }
 
     /// The keyspace [`DEFAULT_KEYSPACE`].
@@ -311,7 +307,49 @@ impl std::fmt::Debug for Db {
     }
 }
 
+/// Starts a background thread, which lives until the queue is stopped.
+fn start_thread(number: usize, engine: &Arc<Engine>) -> io::Result<JoinHandle<()>> {
+    #[cfg(test)]
+    if number >= tests::THREADS_MAX.get() {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    let engine = Arc::clone(engine);
+    thread::Builder::new()
+        .name(format!("glintdb-{number}"))
+        .spawn(move || engine.jobs.work(&engine))
+}
+
 /// A random database identity, from the operating system.
 fn random_id() -> Result<glintdb_core::DbId> {
     glintdb_flash::random_bytes().map(glintdb_core::DbId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    std::thread_local! {
+        /// As many background threads can be started by this thread.
+        pub(super) static THREADS_MAX: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+
+    /// The threads that had been started were left alone where a later one could not be: they kept the database for ever, and the next opening said `Locked`.
+    #[test]
+    fn threads_that_were_started_end_where_another_one_cannot_be() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::default()
+            .memory_budget_bytes(8 << 20)
+            .log_segment_bytes(64 << 10)
+            .background_threads(3);
+        for most in 0..3 {
+            THREADS_MAX.set(most);
+            let error = options.clone().open(directory.path()).map(drop);
+            let error = error.unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Io, "{error}");
+        }
+        THREADS_MAX.set(3);
+        let db = options.open(directory.path()).unwrap();
+        db.put("key", "value").unwrap();
+    }
 }

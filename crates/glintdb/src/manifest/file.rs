@@ -3,11 +3,12 @@
 use super::{Item, Loaded, State};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use glintdb_core::checksum::{FileSeed, crc32c};
+use glintdb_core::checksum::{FileSeed, RangeChecksums, crc32c, crc32c_append};
 use glintdb_core::codec::Reader;
 use glintdb_core::{DbId, FileId, FileKind, SegmentId};
 use glintdb_flash::{CreateOptions, Stream, Volume, VolumeFile};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// `docs/format/manifest.md`, header.
@@ -199,8 +200,12 @@ impl<'a> RecordReader<'a> {
             return Ok(Some(Record { offset, payload }));
         }
         let mut later = self.offset + 8;
+        if later >= self.bytes.len() {
+            return Ok(None);
+        }
+        let checksums = RangeChecksums::new(self.bytes);
         while later < self.bytes.len() {
-            if self.parse(later).is_some() {
+            if self.parse_with(later, &checksums).is_some() {
                 return Err(Error::corruption(
                     self.id,
                     self.offset as u64,
@@ -213,6 +218,25 @@ impl<'a> RecordReader<'a> {
     }
 
     fn parse(&self, offset: usize) -> Option<(&'a [u8], usize)> {
+        self.parse_by(offset, |crc, range| {
+            Some(crc32c_append(crc, self.bytes.get(range)?))
+        })
+    }
+
+    /// [`parse`](Self::parse), for whoever tries every place: in a hostile file each may claim a record as long as the rest.
+    fn parse_with(
+        &self,
+        offset: usize,
+        checksums: &RangeChecksums<'_>,
+    ) -> Option<(&'a [u8], usize)> {
+        self.parse_by(offset, |crc, range| checksums.append(crc, range))
+    }
+
+    fn parse_by(
+        &self,
+        offset: usize,
+        append: impl FnOnce(u32, Range<usize>) -> Option<u32>,
+    ) -> Option<(&'a [u8], usize)> {
         let mut reader = Reader::new(self.bytes.get(offset..)?);
         let length = reader.array::<4>()?;
         let checksum = reader.u32()?;
@@ -224,7 +248,8 @@ impl<'a> RecordReader<'a> {
         let seeded = self.seed.checksum(offset as u64, &length);
         let trusting =
             glintdb_core::seeded::bug("glintdb: a manifest record's checksum is not checked");
-        if glintdb_core::checksum::crc32c_append(seeded, payload) != checksum && !trusting {
+        let from = offset + RECORD_HEADER_BYTES;
+        if append(seeded, from..from + length_bytes)? != checksum && !trusting {
             return None;
         }
         let end = (offset + RECORD_HEADER_BYTES + length_bytes).next_multiple_of(8);
@@ -267,10 +292,11 @@ pub(crate) fn salvage_records(id: FileId, db: DbId, bytes: &[u8]) -> Vec<&[u8]> 
         offset: HEADER_BYTES,
         items_end: HEADER_BYTES,
     };
+    let checksums = RangeChecksums::new(bytes);
     let mut records = Vec::new();
     let mut offset = HEADER_BYTES;
     while offset < bytes.len() {
-        match reader.parse(offset) {
+        match reader.parse_with(offset, &checksums) {
             Some((payload, end)) => {
                 records.push(payload);
                 offset = end;

@@ -6,6 +6,7 @@
 //! - [`options`]: option sets under which the same sequence must give the same answers.
 //! - [`fuzz`]: functions of any bytes, for fuzzers.
 //! - [`place`]: where a test database lives: a directory, or a volume in memory that can lose power.
+//! - [`program`]: what the lanes' programs share.
 //! - [`report`]: what a lane of the reliability campaign did, as JSON.
 //! - [`runner`]: applies and compares.
 //! - [`seeded`]: mistakes planted in the engine, and the search for each; the program `glint-seeded` runs it.
@@ -36,6 +37,7 @@ pub mod model;
 pub mod operation;
 pub mod options;
 pub mod place;
+pub mod program;
 pub mod report;
 pub mod rng;
 pub mod runner;

@@ -8,64 +8,47 @@
     reason = "a program for people, in real time"
 )]
 
+use clap::Parser;
 use glintdb_testkit::attack::{self, Attack};
+use glintdb_testkit::program::{self, Time};
 use glintdb_testkit::report::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
-const HELP: &str = "\
-cargo xtask attack [--minutes M | --seconds S] [--peers N] [--seed S] [--dir DIR]
+/// Starts `glintdb serve` and attacks it in all ways at once, while honest clients check what they get.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask attack")]
+struct Arguments {
+    #[command(flatten)]
+    time: Time,
+    /// Idle and slow peers at once.
+    #[arg(long, value_name = "N", default_value_t = 3000)]
+    peers: usize,
+    /// Who does what (from the clock; printed).
+    #[arg(long, value_name = "S", default_value_t = program::seed(), hide_default_value = true)]
+    seed: u64,
+    /// The database; a directory in shared memory, else in the temporary directory, where nothing is said.
+    #[arg(long, default_value_os_t = program::scratch("attack"), hide_default_value = true)]
+    dir: PathBuf,
+    /// The program `glintdb` (beside this one).
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+}
 
-Starts `glintdb serve` and attacks it in all ways at once, while honest clients check what they get.
-  --minutes M, --seconds S   how long (1 minute)
-  --peers N                  idle and slow peers at once (3000)
-  --seed S                   who does what (from the clock; printed)
-  --dir DIR                  the database; a directory in shared memory, else in the temporary directory, where nothing is said
-  --program FILE             the program `glintdb` (beside this one)";
-
-fn parse() -> Result<Option<Attack>, String> {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let shared = PathBuf::from("/dev/shm");
-    let place = if shared.is_dir() {
-        shared
-    } else {
-        std::env::temp_dir()
-    };
-    let here = std::env::current_exe().map_err(|error| error.to_string())?;
-    let mut attack = Attack {
-        time: Duration::from_secs(60),
-        peers: 3000,
-        seed: u64::from(now.subsec_nanos()),
-        program: here.with_file_name("glintdb"),
-        dir: place.join(format!("glintdb-attack-{}", std::process::id())),
-    };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        if word == "--help" || word == "-h" {
-            return Ok(None);
-        }
-        let value = words
-            .next()
-            .ok_or_else(|| format!("{word} needs a value\n\n{HELP}"))?;
-        let number = || {
-            value
-                .parse::<u32>()
-                .map_err(|_| format!("{word} {value}: not a number"))
-        };
-        match word.as_str() {
-            "--minutes" => attack.time = Duration::from_secs(60 * u64::from(number()?)),
-            "--seconds" => attack.time = Duration::from_secs(number()?.into()),
-            "--peers" => attack.peers = number()? as usize,
-            "--seed" => attack.seed = number()?.into(),
-            "--dir" => attack.dir = PathBuf::from(&value),
-            "--program" => attack.program = PathBuf::from(&value),
-            _ => return Err(format!("no option `{word}`\n\n{HELP}")),
-        }
+impl Arguments {
+    fn attack(self) -> Result<Attack, String> {
+        let here = std::env::current_exe().map_err(|error| error.to_string())?;
+        Ok(Attack {
+            time: self.time.get(),
+            peers: self.peers,
+            seed: self.seed,
+            program: self
+                .program
+                .unwrap_or_else(|| here.with_file_name("glintdb")),
+            dir: self.dir,
+        })
     }
-    Ok(Some(attack))
 }
 
 fn run(attack: &Attack) -> Result<(), String> {
@@ -109,19 +92,6 @@ fn run(attack: &Attack) -> Result<(), String> {
 }
 
 fn main() -> ExitCode {
-    let outcome = match parse() {
-        Ok(None) => {
-            println!("{HELP}");
-            Ok(())
-        }
-        Ok(Some(attack)) => run(&attack),
-        Err(message) => Err(message),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("glint-attack: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    let outcome = Arguments::parse().attack().and_then(|attack| run(&attack));
+    program::end("glint-attack", outcome.map(|()| true))
 }

@@ -6,37 +6,20 @@
     reason = "a program for people, in real time"
 )]
 
+use clap::Parser;
 use glintdb_testkit::fuzz::campaign::{Case, Inputs, fuzz_dir};
 use glintdb_testkit::fuzz::{Meter, TARGETS, Target};
+use glintdb_testkit::program;
 use glintdb_testkit::report::Report;
 use peak_alloc::PeakAlloc;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-const HELP: &str = "\
-cargo xtask fuzz --builtin [--target T] [--seconds S | --cases N] [--seed S] [--case N] [--replay FILE] [--list] [--seeds DIR]
-
-Every target in turn: its seeds, corpus and regressions as they are, then random mutations of them.
-  --target T     only this one
-  --seconds S    how long each target gets (5)
-  --cases N      or how many mutations
-  --seed S       chooses the mutations (from the clock; printed)
-  --case N       only this mutation of the seed
-  --replay FILE  only this input
-  --list         the targets' names and limits
-  --seeds DIR    writes the targets' seeds to DIR/TARGET/ and ends";
+use std::time::{Duration, Instant};
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
-
-const METER: Meter = Meter {
-    current: || ALLOCATOR.current_usage(),
-    reset: || ALLOCATOR.reset_peak_usage(),
-    peak: || ALLOCATOR.peak_usage(),
-};
 
 /// No case may take longer.
 const CASE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -81,59 +64,38 @@ fn watch() {
     }
 }
 
-#[derive(Default)]
+/// Every target in turn: its seeds, corpus and regressions as they are, then random mutations of them.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask fuzz --builtin")]
 struct Arguments {
+    /// Only this one.
+    #[arg(long, value_name = "T", value_parser = target_named)]
     target: Option<Target>,
-    seconds: Option<f64>,
+    /// How long each target gets.
+    #[arg(long, value_name = "S", default_value_t = 5)]
+    seconds: u64,
+    /// Or how many mutations.
+    #[arg(long, value_name = "N")]
     cases: Option<u64>,
+    /// Chooses the mutations (from the clock; printed).
+    #[arg(long, value_name = "S", default_value_t = program::seed(), hide_default_value = true)]
     seed: u64,
+    /// Only this mutation of the seed.
+    #[arg(long, value_name = "N")]
     case: Option<u64>,
+    /// Only this input.
+    #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
+    /// The targets' names and limits.
+    #[arg(long)]
     list: bool,
+    /// Writes the targets' seeds to DIR/TARGET/ and ends.
+    #[arg(long, value_name = "DIR")]
     seeds: Option<PathBuf>,
 }
 
-fn parse() -> Result<Option<Arguments>, String> {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let mut arguments = Arguments {
-        seed: u64::from(now.subsec_nanos()),
-        ..Arguments::default()
-    };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--help" | "-h" => return Ok(None),
-            "--list" => {
-                arguments.list = true;
-                continue;
-            }
-            _ => {}
-        }
-        let value = words
-            .next()
-            .ok_or_else(|| format!("{word} needs a value\n\n{HELP}"))?;
-        let number = || {
-            value
-                .parse::<u64>()
-                .map_err(|_| format!("{word} {value}: not a number"))
-        };
-        match word.as_str() {
-            "--target" => {
-                let target = Target::named(&value);
-                arguments.target = Some(target.ok_or_else(|| format!("no target `{value}`"))?);
-            }
-            "--seconds" => arguments.seconds = Some(number()? as f64),
-            "--cases" => arguments.cases = Some(number()?),
-            "--seed" => arguments.seed = number()?,
-            "--case" => arguments.case = Some(number()?),
-            "--replay" => arguments.replay = Some(PathBuf::from(value)),
-            "--seeds" => arguments.seeds = Some(PathBuf::from(value)),
-            _ => return Err(format!("no option `{word}`\n\n{HELP}")),
-        }
-    }
-    Ok(Some(arguments))
+fn target_named(name: &str) -> Result<Target, String> {
+    Target::named(name).ok_or_else(|| format!("no target `{name}`"))
 }
 
 /// Runs one input; what was wrong, as a sentence.
@@ -144,7 +106,7 @@ fn check(target: &Target, what: &str, data: &[u8]) -> Result<(), String> {
         what: what.to_string(),
         data: data.to_vec(),
     }));
-    let outcome = catch_unwind(AssertUnwindSafe(|| target.check(data, METER)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| target.check(data, Meter::PEAK)));
     running(None);
     outcome.map_err(|panic| {
         let text = panic
@@ -179,7 +141,7 @@ fn campaign(target: &Target, arguments: &Arguments) -> Result<u64, String> {
         check(target, &format!("{} {name}", target.name), data)?;
         executions += 1;
     }
-    let time = Duration::from_secs_f64(arguments.seconds.unwrap_or(5.0));
+    let time = Duration::from_secs(arguments.seconds);
     let start = Instant::now();
     let mut number = 0;
     loop {
@@ -275,19 +237,6 @@ fn run(arguments: &Arguments) -> Result<(), String> {
 }
 
 fn main() -> ExitCode {
-    let outcome = match parse() {
-        Ok(None) => {
-            println!("{HELP}");
-            Ok(())
-        }
-        Ok(Some(arguments)) => run(&arguments),
-        Err(message) => Err(message),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("glint-fuzz: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    let outcome = run(&Arguments::parse());
+    program::end("glint-fuzz", outcome.map(|()| true))
 }

@@ -7,108 +7,57 @@
     reason = "a program for people, in real time"
 )]
 
+use clap::Parser;
 use glintdb_testkit::histories::round::{Found, Round};
 use glintdb_testkit::histories::stage::Crash;
 use glintdb_testkit::histories::wrong::Wrong;
 use glintdb_testkit::options::{self, Lane};
 use glintdb_testkit::place::Place;
+use glintdb_testkit::program;
 use glintdb_testkit::report::Report;
 use glintdb_testkit::rng::Rng;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
-const HELP: &str = "\
-cargo xtask histories [--operations N] [--seconds S] [--threads N] [--seed S] [--dir DIR] [--wrong NAME]
-
-Threads call one database in every way there is, while it flushes, compacts and is killed; what each call did and when is checked: linearizable, isolated, nothing lost.
-  --operations N  operations of registers to check, at least (1000000)
-  --seconds S     rounds begin for so long at least (0)
-  --threads N     clients (16)
-  --seed S        of everything random but the schedule (from the clock; printed)
-  --round N       this round alone
-  --dir DIR       databases; a directory in shared memory, else in the temporary directory, where nothing is said
-  --verbose       a line a round
-  --loose         the clock orders nothing: for ThreadSanitizer
-  --wrong NAME    do this wrong on purpose, and say when it was noticed: stale-read, lost-write, early-acknowledgement,
-                  lost-update, half-batch, torn-snapshot, write-skew";
-
+/// Threads call one database in every way there is, while it flushes, compacts and is killed; what each call did and when is checked: linearizable, isolated, nothing lost.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask histories")]
 struct Arguments {
+    /// Operations of registers to check, at least.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     operations: u64,
+    /// Rounds begin for so long at least.
+    #[arg(long, value_name = "S", default_value_t = 0)]
     seconds: u64,
+    /// Clients.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
+    /// Of everything random but the schedule (from the clock; printed).
+    #[arg(long, value_name = "S", default_value_t = program::seed(), hide_default_value = true)]
     seed: u64,
+    /// This round alone.
+    #[arg(long, value_name = "N")]
     round: Option<u64>,
+    /// Databases; a directory in shared memory, else in the temporary directory, where nothing is said.
+    #[arg(long, default_value_os_t = program::scratch("histories"), hide_default_value = true)]
     dir: PathBuf,
-    loose: bool,
+    /// A line a round.
+    #[arg(long)]
     verbose: bool,
+    /// The clock orders nothing: for ThreadSanitizer.
+    #[arg(long)]
+    loose: bool,
+    /// Do this wrong on purpose, and say when it was noticed: stale-read, lost-write, early-acknowledgement, lost-update, half-batch, torn-snapshot, write-skew.
+    #[arg(long, value_name = "NAME", value_parser = wrong_named)]
     wrong: Option<Wrong>,
 }
 
-fn parse() -> Result<Option<Arguments>, String> {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let shared = PathBuf::from("/dev/shm");
-    let place = if shared.is_dir() {
-        shared
-    } else {
-        std::env::temp_dir()
-    };
-    let mut arguments = Arguments {
-        operations: 1_000_000,
-        seconds: 0,
-        threads: 16,
-        seed: u64::from(now.subsec_nanos()),
-        round: None,
-        dir: place.join(format!("glintdb-histories-{}", std::process::id())),
-        loose: false,
-        verbose: false,
-        wrong: None,
-    };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--help" | "-h" => return Ok(None),
-            "--loose" => {
-                arguments.loose = true;
-                continue;
-            }
-            "--verbose" => {
-                arguments.verbose = true;
-                continue;
-            }
-            _ => {}
-        }
-        let value = words
-            .next()
-            .ok_or_else(|| format!("{word} needs a value\n\n{HELP}"))?;
-        let number = || {
-            value
-                .parse::<u64>()
-                .map_err(|_| format!("{word} {value}: not a number"))
-        };
-        match word.as_str() {
-            "--operations" => arguments.operations = number()?,
-            "--seconds" => arguments.seconds = number()?,
-            "--threads" => {
-                arguments.threads = u16::try_from(number()?)
-                    .ok()
-                    .filter(|threads| (1..=64).contains(threads))
-                    .ok_or("--threads: 1 to 64")?;
-            }
-            "--seed" => arguments.seed = number()?,
-            "--round" => arguments.round = Some(number()?),
-            "--dir" => arguments.dir = PathBuf::from(&value),
-            "--wrong" => {
-                let known = Wrong::ALL.into_iter().find(|(name, _)| *name == value);
-                let (_, wrong) = known.ok_or_else(|| format!("no wrong behaviour {value}"))?;
-                arguments.wrong = Some(wrong);
-            }
-            _ => return Err(format!("no option `{word}`\n\n{HELP}")),
-        }
-    }
-    Ok(Some(arguments))
+fn wrong_named(name: &str) -> Result<Wrong, String> {
+    let known = Wrong::ALL.into_iter().find(|(known, _)| *known == name);
+    known
+        .map(|(_, wrong)| wrong)
+        .ok_or_else(|| format!("no wrong behaviour {name}"))
 }
 
 /// Round `number`: which options, where, and what happens to it.
@@ -234,17 +183,7 @@ fn remove(dir: &Path) {
 }
 
 fn main() -> ExitCode {
-    let arguments = match parse() {
-        Ok(Some(arguments)) => arguments,
-        Ok(None) => {
-            println!("{HELP}");
-            return ExitCode::SUCCESS;
-        }
-        Err(message) => {
-            eprintln!("glint-histories: {message}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let arguments = Arguments::parse();
     println!(
         "histories: {} threads, seed {}",
         arguments.threads, arguments.seed
@@ -255,16 +194,7 @@ fn main() -> ExitCode {
     );
     report.threads = u32::from(arguments.threads);
     let outcome = run(&arguments, &mut report);
-    if let Err(message) = &outcome {
-        report.failures.push(message.clone());
-    }
-    let saved = report.save_where_asked();
+    let outcome = program::reported(report, outcome);
     remove(&arguments.dir);
-    match outcome.and(saved) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("glint-histories: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    program::end("glint-histories", outcome.map(|()| true))
 }

@@ -3,84 +3,66 @@
 //! Threads: see `glintdb_testkit::kernel`.
 #![allow(
     clippy::print_stdout,
-    clippy::print_stderr,
     clippy::disallowed_methods,
     reason = "a program for people, in real time"
 )]
 
+use clap::Parser;
 use glintdb_testkit::kernel::errors::{self, Errors};
 use glintdb_testkit::kernel::filesystem::FileSystem;
 use glintdb_testkit::kernel::power::Power;
 use glintdb_testkit::kernel::{full, openers};
 use glintdb_testkit::options::{self, Lane};
+use glintdb_testkit::program::{self, Time};
 use glintdb_testkit::report::Report;
 use glintdb_testkit::rng::Rng;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-const HELP: &str = "\
-cargo xtask kernel [--minutes M | --seconds T] [--fs NAME,NAME] [--seed S] [--only PART]
-
-GlintDB on real file systems over a faulty disk in user space: power cuts, EIO, full disks, locks and limits. Needs root and loop devices.
-  --minutes M   how long (1)
-  --fs NAMES    of ext4, ext4-defaults, xfs, btrfs, tmpfs (all; what cannot be made is told)
-  --seed S      what is written and where it is cut (from the clock; printed)
-  --only PART   power, errors, full or openers";
-
+/// GlintDB on real file systems over a faulty disk in user space: power cuts, EIO, full disks, locks and limits. Needs root and loop devices.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask kernel")]
 struct Arguments {
-    time: Duration,
+    #[command(flatten)]
+    time: Time,
+    /// File systems; what cannot be made is told.
+    #[arg(
+        long = "fs",
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "ext4,ext4-defaults,xfs,btrfs,tmpfs"
+    )]
     systems: Vec<String>,
+    /// What is written and where it is cut (from the clock; printed).
+    #[arg(long, value_name = "S", default_value_t = program::seed(), hide_default_value = true)]
     seed: u64,
+    /// Only power, errors, full or openers.
+    #[arg(long, value_name = "PART")]
     only: Option<String>,
     /// This process is a child: what it does, in which directory, under which option set.
+    #[arg(long, hide = true)]
     child: Option<String>,
+    #[arg(long, hide = true, default_value = ".")]
     dir: PathBuf,
+    #[arg(long, hide = true, default_value_t = 0)]
     set: usize,
 }
 
-fn parse() -> Result<Option<Arguments>, String> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let mut arguments = Arguments {
-        time: Duration::from_secs(60),
-        systems: ["ext4", "ext4-defaults", "xfs", "btrfs", "tmpfs"]
-            .map(String::from)
-            .to_vec(),
-        seed: u64::from(now.unwrap_or_default().subsec_nanos()),
-        only: None,
-        child: None,
-        dir: PathBuf::new(),
-        set: 0,
-    };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        if word == "--help" || word == "-h" {
-            return Ok(None);
-        }
-        let value = words
-            .next()
-            .ok_or_else(|| format!("{word} needs a value\n\n{HELP}"))?;
-        let number = || {
-            value
-                .parse::<u64>()
-                .map_err(|_| format!("{word} {value}: not a number"))
-        };
-        match word.as_str() {
-            "--minutes" => arguments.time = Duration::from_secs(60 * number()?),
-            "--seconds" => arguments.time = Duration::from_secs(number()?),
-            "--fs" => arguments.systems = value.split(',').map(String::from).collect(),
-            "--seed" => arguments.seed = number()?,
-            "--only" => arguments.only = Some(value),
-            "--child" => arguments.child = Some(value),
-            "--dir" => arguments.dir = PathBuf::from(&value),
-            "--set" => {
-                arguments.set =
-                    usize::try_from(number()?).unwrap_or(0) % options::of(Lane::Kill).len()
-            }
-            _ => return Err(format!("no option `{word}`\n\n{HELP}")),
-        }
-    }
-    Ok(Some(arguments))
+/// What is to be used, or a line that says why it cannot be had here.
+fn made<T>(made: Result<T, String>, what: [&str; 3], report: &mut Report) -> Option<T> {
+    let [part, name, missing] = what;
+    made.map_err(|reason| {
+        println!("kernel: {part}, {name}: not run: {reason}");
+        report.not_run.push(format!("{missing} {name}: {reason}"));
+    })
+    .ok()
+}
+
+/// Seeds of rounds: the one that was given, then what follows from it.
+fn seeds(arguments: &Arguments, part: u64) -> impl Iterator<Item = u64> {
+    let mut rng = Rng::of(&[arguments.seed, part]);
+    std::iter::once(arguments.seed).chain(std::iter::repeat_with(move || rng.number()))
 }
 
 fn power(
@@ -90,25 +72,13 @@ fn power(
     report: &mut Report,
 ) -> Result<(), String> {
     let system = FileSystem::named(name)?;
-    let mut power = match Power::new(system) {
-        Ok(power) => power,
-        Err(reason) => {
-            println!("kernel: power, {name}: not run: {reason}");
-            report
-                .not_run
-                .push(format!("power cuts on {name}: {reason}"));
-            return Ok(());
-        }
+    let what = ["power", name, "power cuts on"];
+    let Some(mut power) = made(Power::new(system), what, report) else {
+        return Ok(());
     };
     let start = Instant::now();
     let until = start + time;
-    let mut rng = Rng::of(&[arguments.seed, 1]);
-    while Instant::now() < until {
-        let seed = if power.totals.lives == 0 {
-            arguments.seed
-        } else {
-            rng.number()
-        };
+    for seed in seeds(arguments, 1).take_while(|_| Instant::now() < until) {
         if let Err(message) = power.life(seed, until) {
             let again = format!("cargo xtask kernel --only power --fs {name} --seed {seed}");
             return Err(format!("power, {name}: {message}\n(again: {again})"));
@@ -155,22 +125,15 @@ fn failing(
     report: &mut Report,
 ) -> Result<(), String> {
     let system = FileSystem::named(name)?;
-    let mut failing = match Errors::new(system) {
-        Ok(failing) => failing,
-        Err(reason) => {
-            println!("kernel: errors, {name}: not run: {reason}");
-            report.not_run.push(format!("EIO on {name}: {reason}"));
-            return Ok(());
-        }
+    let what = ["errors", name, "EIO on"];
+    let Some(mut failing) = made(Errors::new(system), what, report) else {
+        return Ok(());
     };
     let start = Instant::now();
-    let mut rng = Rng::of(&[arguments.seed, 2]);
-    while failing.totals.rounds == 0 || start.elapsed() < time {
-        let seed = if failing.totals.rounds == 0 {
-            arguments.seed
-        } else {
-            rng.number()
-        };
+    for seed in seeds(arguments, 2) {
+        if failing.totals.rounds > 0 && start.elapsed() >= time {
+            break;
+        }
         let round = failing.round(seed, |dir, set, seed| {
             child_command("errors", dir, set, seed)
         });
@@ -218,24 +181,16 @@ fn filling(
     let system = FileSystem::named(name)?;
     let mut totals = full::Totals::default();
     let start = Instant::now();
-    let mut rng = Rng::of(&[arguments.seed, 3]);
-    while totals.rounds == 0 || start.elapsed() < time {
-        let seed = if totals.rounds == 0 {
-            arguments.seed
-        } else {
-            rng.number()
+    for seed in seeds(arguments, 3) {
+        if totals.rounds > 0 && start.elapsed() >= time {
+            break;
+        }
+        let Some(disk) = made(system.mounted(), ["full", name, "a full"], report) else {
+            return Ok(());
         };
-        let disk = match system.mounted() {
-            Ok(disk) => disk,
-            Err(reason) => {
-                println!("kernel: full, {name}: not run: {reason}");
-                report.not_run.push(format!("a full {name}: {reason}"));
-                return Ok(());
-            }
-        };
-        let set = &options::of(Lane::Kill)
-            [usize::try_from(seed % options::of(Lane::Kill).len() as u64).unwrap_or(0)];
-        full::round(&disk.mount_point(), set, seed, &mut totals)
+        let sets = options::of(Lane::Kill);
+        let set = usize::try_from(seed % sets.len() as u64).unwrap_or(0);
+        full::round(&disk.mount_point(), &sets[set], seed, &mut totals)
             .map_err(|message| format!("full, {name}: {message}\n(again: cargo xtask kernel --only full --fs {name} --seed {seed})"))?;
     }
     println!(
@@ -253,13 +208,9 @@ fn filling(
 
 /// Locks, permissions and limits.
 fn opening(_: &Arguments, name: &str, _: Duration, report: &mut Report) -> Result<(), String> {
-    let disk = match FileSystem::named(name)?.mounted() {
-        Ok(disk) => disk,
-        Err(reason) => {
-            println!("kernel: openers, {name}: not run: {reason}");
-            report.not_run.push(format!("openers on {name}: {reason}"));
-            return Ok(());
-        }
+    let disk = FileSystem::named(name)?.mounted();
+    let Some(disk) = made(disk, ["openers", name, "openers on"], report) else {
+        return Ok(());
     };
     let set = &options::of(Lane::Kill)[0];
     let command = |dir: &Path| child_command("open", dir, 0, 0);
@@ -296,7 +247,7 @@ fn on(arguments: &Arguments, name: &str) -> Report {
         ("errors", 3, failing),
         ("power", 6, power),
     ];
-    let until = Instant::now() + arguments.time;
+    let until = Instant::now() + arguments.time.get();
     let mut shares: u32 = parts
         .iter()
         .filter(|(part, ..)| wanted(part))
@@ -320,7 +271,7 @@ fn on(arguments: &Arguments, name: &str) -> Report {
 fn run(arguments: &Arguments) -> Result<bool, String> {
     let command = format!(
         "cargo xtask kernel --minutes {} --fs {} --seed {}",
-        arguments.time.as_secs().div_ceil(60),
+        arguments.time.get().as_secs().div_ceil(60),
         arguments.systems.join(","),
         arguments.seed
     );
@@ -329,7 +280,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     println!(
         "kernel: seed {}, {:?}, {}",
         arguments.seed,
-        arguments.time,
+        arguments.time.get(),
         arguments.systems.join(", ")
     );
     if let Err(reason) = glintdb_faultdisk::missing() {
@@ -386,29 +337,12 @@ fn child(arguments: &Arguments) -> Result<i32, String> {
 }
 
 fn main() -> ExitCode {
-    match parse() {
-        Ok(None) => {
-            println!("{HELP}");
-            ExitCode::SUCCESS
-        }
-        Ok(Some(arguments)) if arguments.child.is_some() => match child(&arguments) {
+    let arguments = Arguments::parse();
+    match &arguments.child {
+        Some(_) => match child(&arguments) {
             Ok(code) => std::process::exit(code),
-            Err(message) => {
-                eprintln!("glint-kernel, child: {message}");
-                ExitCode::FAILURE
-            }
+            Err(message) => program::end("glint-kernel, child", Err(message)),
         },
-        Ok(Some(arguments)) => match run(&arguments) {
-            Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => ExitCode::FAILURE,
-            Err(message) => {
-                eprintln!("glint-kernel: {message}");
-                ExitCode::FAILURE
-            }
-        },
-        Err(message) => {
-            eprintln!("glint-kernel: {message}");
-            ExitCode::FAILURE
-        }
+        None => program::end("glint-kernel", run(&arguments)),
     }
 }

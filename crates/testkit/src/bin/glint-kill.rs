@@ -5,83 +5,38 @@
     clippy::print_stdout,
     clippy::print_stderr,
     clippy::disallowed_methods,
-    clippy::cast_possible_truncation,
     reason = "a program for people, in real time"
 )]
 
+use clap::Parser;
 use glintdb_testkit::kill::parent::{self, Campaign, ChildArguments};
 use glintdb_testkit::kill::{WRITERS, child};
 use glintdb_testkit::options::{self, Lane};
+use glintdb_testkit::program;
 use glintdb_testkit::report::Report;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
-const HELP: &str = "\
-cargo xtask kill [--cycles N] [--seed S] [--dir DIR]
-
-Writers are killed with SIGKILL at random times; the database is opened and checked after each kill.
-  --cycles N   kills (500)
-  --seed S     what is written and how long children live (from the clock; printed)
-  --dir DIR    the database; a directory in shared memory, else in the temporary directory, where nothing is said";
-
+/// Writers are killed with SIGKILL at random times; the database is opened and checked after each kill.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask kill")]
 struct Arguments {
-    campaign: Campaign,
+    /// Kills.
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    cycles: u64,
+    /// What is written and how long children live (from the clock; printed).
+    #[arg(long, value_name = "S", default_value_t = program::seed(), hide_default_value = true)]
+    seed: u64,
+    /// The database; a directory in shared memory, else in the temporary directory, where nothing is said.
+    #[arg(long, default_value_os_t = program::scratch("kill"), hide_default_value = true)]
+    dir: PathBuf,
     /// This process is a child: its option set.
+    #[arg(long, hide = true)]
     set: Option<usize>,
     /// Commits done by each writer; a child without them opens the database and no more.
+    #[arg(long, hide = true, value_delimiter = ',')]
     done: Option<Vec<u64>>,
-}
-
-fn parse() -> Result<Option<Arguments>, String> {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let shared = PathBuf::from("/dev/shm");
-    let place = if shared.is_dir() {
-        shared
-    } else {
-        std::env::temp_dir()
-    };
-    let mut campaign = Campaign {
-        cycles: 500,
-        seed: u64::from(now.subsec_nanos()),
-        dir: place.join(format!("glintdb-kill-{}", std::process::id())),
-    };
-    let (mut set, mut done) = (None, None);
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        if word == "--help" || word == "-h" {
-            return Ok(None);
-        }
-        let value = words
-            .next()
-            .ok_or_else(|| format!("{word} needs a value\n\n{HELP}"))?;
-        let number = || {
-            value
-                .parse::<u64>()
-                .map_err(|_| format!("{word} {value}: not a number"))
-        };
-        match word.as_str() {
-            "--cycles" => campaign.cycles = number()?,
-            "--seed" => campaign.seed = number()?,
-            "--dir" => campaign.dir = PathBuf::from(&value),
-            "--set" => set = Some(number()? as usize % options::of(Lane::Kill).len()),
-            "--done" => {
-                let numbers = value
-                    .split(',')
-                    .map(str::parse)
-                    .collect::<Result<Vec<u64>, _>>();
-                done = Some(numbers.map_err(|_| format!("--done {value}: not numbers"))?);
-            }
-            _ => return Err(format!("no option `{word}`\n\n{HELP}")),
-        }
-    }
-    Ok(Some(Arguments {
-        campaign,
-        set,
-        done,
-    }))
 }
 
 fn campaign(campaign: &Campaign) -> Result<(), String> {
@@ -131,43 +86,27 @@ fn campaign(campaign: &Campaign) -> Result<(), String> {
             totals.bytes_max as f64 / f64::from(1 << 20),
         );
     });
-    report.failures.extend(outcome.as_ref().err().cloned());
-    report.save_where_asked()?;
-    outcome?;
+    program::reported(report, outcome)?;
     parent::fresh(&campaign.dir)
 }
 
 fn main() -> ExitCode {
-    let outcome = match parse() {
-        Ok(None) => {
-            println!("{HELP}");
-            Ok(())
-        }
-        Ok(Some(Arguments {
-            campaign,
-            set: Some(set),
-            done,
-        })) => child::run(&child::Task {
-            dir: &campaign.dir,
+    let arguments = Arguments::parse();
+    let dir = arguments.dir;
+    let (cycles, seed) = (arguments.cycles, arguments.seed);
+    let outcome = match arguments.set {
+        Some(set) => child::run(&child::Task {
+            dir: &dir,
             set: &options::of(Lane::Kill)[set],
-            seed: campaign.seed,
-            done: done.as_deref(),
+            seed,
+            done: arguments.done.as_deref(),
         }),
-        Ok(Some(arguments)) => campaign(&arguments.campaign).map_err(|message| {
+        None => campaign(&Campaign { cycles, seed, dir: dir.clone() }).map_err(|message| {
             format!(
-                "{message}\n(the database is kept in {}; again: cargo xtask kill --cycles {} --seed {})",
-                arguments.campaign.dir.display(),
-                arguments.campaign.cycles,
-                arguments.campaign.seed
+                "{message}\n(the database is kept in {}; again: cargo xtask kill --cycles {cycles} --seed {seed})",
+                dir.display()
             )
         }),
-        Err(message) => Err(message),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("glint-kill: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    program::end("glint-kill", outcome.map(|()| true))
 }

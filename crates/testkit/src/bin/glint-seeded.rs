@@ -1,11 +1,12 @@
 //! The search for every planted mistake ([`glintdb_testkit::seeded`]): `cargo xtask seeded`.
 #![allow(
     clippy::print_stdout,
-    clippy::print_stderr,
     clippy::disallowed_methods,
     reason = "a program for people, with threads that wait for processes"
 )]
 
+use clap::Parser;
+use glintdb_testkit::program;
 use glintdb_testkit::report::Report;
 use glintdb_testkit::seeded::search::{self, Found, SEARCH};
 use glintdb_testkit::seeded::{BUGS, Bug, Lane, killing, page};
@@ -15,66 +16,35 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-const HELP: &str = "\
-glint-seeded [--list] [--bug NAME] [--lane LANE] [--threads T] [--dir DIR] [--page] [--json FILE]
-
-Switches on one planted mistake after the other and looks which lane notices it. Without options: all of them, and a run in which none is on.
-  --list          what is planted
-  --bug NAME      only those whose name contains this; `none`: only the run in which none is on
-  --lane LANE     only this lane, instead of all
-  --threads T     searches at a time; 2
-  --dir DIR       for databases; a directory of the system's
-  --page          writes docs/reliability/seeded-bugs.md
-  --json FILE     writes what was found";
-
-#[derive(Default)]
+/// Switches on one planted mistake after the other and looks which lane notices it. Without options: all of them, and a run in which none is on.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask seeded")]
 struct Arguments {
+    /// What is planted.
+    #[arg(long)]
     list: bool,
+    /// Only those whose name contains this; `none`: only the run in which none is on.
+    #[arg(long, value_name = "NAME")]
     bug: Option<String>,
+    /// Only this lane, instead of all.
+    #[arg(long, value_name = "LANE", value_parser = lane_named)]
     lane: Option<Lane>,
-    threads: usize,
+    /// Searches at a time.
+    #[arg(long, value_name = "T", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    threads: u32,
+    /// For databases; a directory in shared memory, else in the temporary directory, where nothing is said.
+    #[arg(long, default_value_os_t = program::scratch("seeded"), hide_default_value = true)]
     dir: PathBuf,
+    /// Writes docs/reliability/seeded-bugs.md.
+    #[arg(long)]
     page: bool,
+    /// Writes what was found.
+    #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-fn parse(words: &[String]) -> Result<Arguments, String> {
-    let own = format!("glint-seeded-{}", std::process::id());
-    let mut arguments = Arguments {
-        threads: 2,
-        dir: std::env::temp_dir().join(own),
-        ..Arguments::default()
-    };
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--list" => {
-                arguments.list = true;
-                continue;
-            }
-            "--page" => {
-                arguments.page = true;
-                continue;
-            }
-            _ => {}
-        }
-        let value = words.next().ok_or_else(|| HELP.to_owned())?;
-        match word.as_str() {
-            "--bug" => arguments.bug = Some(value.clone()),
-            "--lane" => {
-                let lane = Lane::named(value).ok_or_else(|| format!("no lane `{value}`"))?;
-                arguments.lane = Some(lane);
-            }
-            "--threads" => {
-                let threads = value.parse().ok().filter(|threads| *threads > 0);
-                arguments.threads = threads.ok_or("--threads takes a number")?;
-            }
-            "--dir" => arguments.dir = value.into(),
-            "--json" => arguments.json = Some(value.into()),
-            _ => return Err(format!("no option `{word}`\n\n{HELP}")),
-        }
-    }
-    Ok(arguments)
+fn lane_named(name: &str) -> Result<Lane, String> {
+    Lane::named(name).ok_or_else(|| format!("no lane `{name}`"))
 }
 
 /// Lanes for a mistake: the expected one first.
@@ -163,7 +133,7 @@ fn main_with(arguments: &Arguments) -> Result<bool, String> {
     std::fs::remove_dir_all(&arguments.dir).ok();
     let mut report = Report::new("seeded", "cargo xtask seeded");
     report.seconds = start.elapsed().as_secs_f64();
-    report.threads = u32::try_from(arguments.threads).unwrap_or(u32::MAX);
+    report.threads = arguments.threads;
     if control {
         let clean = found.remove(0);
         if clean.lane.is_some() || !clean.message.is_empty() {
@@ -213,18 +183,7 @@ fn main() -> ExitCode {
         Some((word, rest)) if word == killing::KILL_CHILD => {
             killing::child_main(rest).map(|()| true)
         }
-        Some((word, _)) if word == "--help" || word == "-h" => {
-            println!("{HELP}");
-            Ok(true)
-        }
-        _ => parse(&words).and_then(|arguments| main_with(&arguments)),
+        _ => main_with(&Arguments::parse()),
     };
-    match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(message) => {
-            eprintln!("glint-seeded: {message}");
-            ExitCode::from(2)
-        }
-    }
+    program::end("glint-seeded", outcome)
 }

@@ -18,32 +18,43 @@ fn main() -> std::process::ExitCode {
 #[cfg(shuttle)]
 fn main() -> std::process::ExitCode {
     use glintdb_testkit::schedules::{run, scenario::Totals};
-    use std::process::ExitCode;
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
     use std::time::Instant;
 
-    let (mut seed, mut cases, mut schedules, mut seconds) = (1, 100, 10, u64::MAX);
-    let mut arguments = std::env::args().skip(1);
-    while let Some(flag) = arguments.next() {
-        let number = arguments.next().and_then(|text| text.parse::<u64>().ok());
-        match (flag.as_str(), number) {
-            ("--seed", Some(number)) => seed = number,
-            ("--cases", Some(number)) => cases = number,
-            ("--schedules", Some(number)) => schedules = number,
-            ("--seconds", Some(number)) => seconds = number,
-            _ => {
-                eprintln!("glint-shuttle [--seed S] [--cases N] [--schedules M] [--seconds T]");
-                return ExitCode::from(2);
-            }
-        }
+    use clap::Parser;
+    use glintdb_testkit::{program, report::Report};
+
+    /// Cases of the engine under shuttle, numbered from a seed.
+    #[derive(Parser)]
+    #[command(bin_name = "cargo xtask models --only shuttle")]
+    struct Arguments {
+        /// The first case.
+        #[arg(long, value_name = "S", default_value_t = 1)]
+        seed: u64,
+        /// How many cases.
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        cases: u64,
+        /// Schedules of each.
+        #[arg(long, value_name = "M", default_value_t = 10)]
+        schedules: u64,
+        /// No new case after so long.
+        #[arg(long, value_name = "T", default_value_t = u64::MAX, hide_default_value = true)]
+        seconds: u64,
     }
+
+    let Arguments {
+        seed,
+        cases,
+        schedules,
+        seconds,
+    } = Arguments::parse();
     let start = Instant::now();
     let totals = Arc::new(Totals::default());
     let command = format!(
         "cargo xtask models --only shuttle --seed {seed} --cases {cases} --schedules {schedules}"
     );
-    let mut report = glintdb_testkit::report::Report::new("shuttle", command);
+    let mut report = Report::new("shuttle", command);
     let (mut done, mut failures) = (0, 0);
     for case in seed..seed.saturating_add(cases) {
         if start.elapsed().as_secs() >= seconds {
@@ -76,12 +87,6 @@ fn main() -> std::process::ExitCode {
     report.count("pictures checked", pictures);
     report.count("kills and power cuts", cuts);
     report.seconds = start.elapsed().as_secs_f64();
-    if let Err(message) = report.save_where_asked() {
-        eprintln!("{message}");
-    }
-    if failures == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    let saved = report.save_where_asked();
+    program::end("glint-shuttle", saved.map(|()| failures == 0))
 }

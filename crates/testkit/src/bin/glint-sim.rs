@@ -6,71 +6,40 @@
     reason = "a program for people, in real time"
 )]
 
+use clap::Parser;
 use glintdb_testkit::options::{self, Lane, OptionSet};
+use glintdb_testkit::program;
 use glintdb_testkit::report::Report;
 use glintdb_testkit::sim::{self, Counts};
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-const HELP: &str = "\
-cargo xtask sim [--seed S] [--ops N] [--options NAME]
-cargo xtask sim --minutes M [--threads T] [--seed S] [--ops N] [--options NAME]
-
-The engine on a simulated volume, cut by kills and power cuts at every operation of the volume, and again while it recovers.
-  --seed S        what everything follows from (1; of a campaign the first one, from the clock)
-  --ops N         operations of a history (40)
-  --options NAME  the option set, instead of one that the seed chooses
-  --minutes M     a campaign: seeds S, S+1 … for so long; fractions are taken
-  --threads T     of a campaign (1)";
-
+/// The engine on a simulated volume, cut by kills and power cuts at every operation of the volume, and again while it recovers.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask sim")]
 struct Arguments {
-    seed: u64,
+    /// What everything follows from (1; of a campaign the first one, from the clock).
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Operations of a history.
+    #[arg(long = "ops", value_name = "N", default_value_t = 40)]
     length: usize,
+    /// The option set, instead of one that the seed chooses.
+    #[arg(long = "options", value_name = "NAME", value_parser = options_named)]
     set: Option<OptionSet>,
+    /// A campaign: seeds S, S+1 … for so long; fractions are taken.
+    #[arg(long, value_name = "M")]
     minutes: Option<f64>,
+    /// Of a campaign.
+    #[arg(long, value_name = "T", default_value_t = 1)]
     threads: u64,
 }
 
-fn parse() -> Result<Option<Arguments>, String> {
-    let mut seed = None;
-    let mut arguments = Arguments {
-        seed: 1,
-        length: 40,
-        set: None,
-        minutes: None,
-        threads: 1,
-    };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        if word == "--help" || word == "-h" {
-            return Ok(None);
-        }
-        let value = words
-            .next()
-            .ok_or_else(|| format!("{word} needs a value\n\n{HELP}"))?;
-        let wrong = || format!("{word} {value}: not a number");
-        let number = || value.parse::<u64>().map_err(|_| wrong());
-        match word.as_str() {
-            "--seed" => seed = Some(number()?),
-            "--ops" => arguments.length = value.parse().map_err(|_| wrong())?,
-            "--threads" => arguments.threads = number()?.max(1),
-            "--minutes" => arguments.minutes = Some(value.parse().map_err(|_| wrong())?),
-            "--options" => {
-                let sets = options::of(Lane::Sim);
-                let names: Vec<_> = sets.iter().map(|set| set.name).collect();
-                let found = sets.iter().find(|set| set.name == value);
-                let unknown = || format!("no options `{value}`; there are {}", names.join(", "));
-                arguments.set = Some(found.cloned().ok_or_else(unknown)?);
-            }
-            _ => return Err(format!("no option `{word}`\n\n{HELP}")),
-        }
-    }
-    let clock = || {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        now.map_or(1, |now| now.as_secs() % 1_000_000 * 1_000)
-    };
-    arguments.seed = seed.unwrap_or_else(|| arguments.minutes.map_or(1, |_| clock()));
-    Ok(Some(arguments))
+fn options_named(name: &str) -> Result<OptionSet, String> {
+    let sets = options::of(Lane::Sim);
+    let names: Vec<_> = sets.iter().map(|set| set.name).collect();
+    let found = sets.iter().find(|set| set.name == name).cloned();
+    found.ok_or_else(|| format!("no options `{name}`; there are {}", names.join(", ")))
 }
 
 /// Processor time of this process so far, in seconds, where the system tells (Linux: in ticks of 10 ms).
@@ -96,7 +65,8 @@ fn print(counts: &Counts, seconds: f64, threads: u64) {
 
 /// One seed. Where it fails, the history is made as short as it can be in a minute.
 fn one(arguments: &Arguments) -> Result<(), String> {
-    let (plan, budget) = sim::planned(arguments.seed, arguments.length, arguments.set.as_ref());
+    let seed = arguments.seed.unwrap_or(1);
+    let (plan, budget) = sim::planned(seed, arguments.length, arguments.set.as_ref());
     println!(
         "sim: seed {}, {} operations, options {}",
         plan.seed,
@@ -131,24 +101,26 @@ fn one(arguments: &Arguments) -> Result<(), String> {
 
 fn campaign(arguments: &Arguments, minutes: f64) -> Result<(), String> {
     let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
-    println!("sim: campaign from seed {}", arguments.seed);
+    let seed = arguments.seed.unwrap_or_else(program::seed);
+    let threads = arguments.threads.max(1);
+    println!("sim: campaign from seed {seed}");
     let start = Instant::now();
     let end = Duration::from_secs_f64(minutes * 60.0);
     let outcome = sim::campaign(
-        arguments.seed,
+        seed,
         arguments.length,
-        arguments.threads,
+        threads,
         arguments.set.as_ref(),
         &|| start.elapsed() >= end,
     );
     let seconds = start.elapsed().as_secs_f64();
     let mut report = Report::new("sim", format!("cargo xtask sim {command}"));
     report.seconds = seconds;
-    report.threads = u32::try_from(arguments.threads).unwrap_or(u32::MAX);
+    report.threads = u32::try_from(threads).unwrap_or(u32::MAX);
     outcome.counts.report(&mut report);
     report.failures = outcome.failures.clone();
     report.save_where_asked()?;
-    print(&outcome.counts, seconds, arguments.threads);
+    print(&outcome.counts, seconds, threads);
     match outcome.failures.as_slice() {
         [] => Ok(()),
         failures => Err(failures.join("\n\n")),
@@ -156,22 +128,10 @@ fn campaign(arguments: &Arguments, minutes: f64) -> Result<(), String> {
 }
 
 fn main() -> ExitCode {
-    let outcome = match parse() {
-        Ok(None) => {
-            println!("{HELP}");
-            Ok(())
-        }
-        Ok(Some(arguments)) => match arguments.minutes {
-            Some(minutes) => campaign(&arguments, minutes),
-            None => one(&arguments),
-        },
-        Err(message) => Err(message),
+    let arguments = Arguments::parse();
+    let outcome = match arguments.minutes {
+        Some(minutes) => campaign(&arguments, minutes),
+        None => one(&arguments),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("glint-sim: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    program::end("glint-sim", outcome.map(|()| true))
 }

@@ -1,31 +1,19 @@
 //! The corruption sweep as a program: `cargo xtask sweep`.
 #![allow(
     clippy::print_stdout,
-    clippy::print_stderr,
     clippy::disallowed_methods,
     reason = "a program for people, in real time"
 )]
 
+use clap::Parser;
+use glintdb_testkit::program;
 use glintdb_testkit::report::Report;
-use glintdb_testkit::sweep::campaign::{Part, Tally, resident_bytes_max, run};
+use glintdb_testkit::sweep::campaign::{self, Part, Tally, resident_bytes_max};
 use glintdb_testkit::sweep::mutation::Family;
 use glintdb_testkit::sweep::probe::{Outcome, Prober};
 use glintdb_testkit::sweep::subjects;
 use std::process::ExitCode;
 use std::time::Instant;
-
-const HELP: &str = "\
-cargo xtask sweep [--set NAME] [--kind bits|swaps|truncations|files] [--seed S] [--threads T] [--full] [--index N]
-
-Small databases are damaged in every way: each bit flipped, each pair of blocks swapped, each file cut at every byte, extended, deleted, replaced, exchanged.
-Each image is checked, opened, read whole in every way, and verified: the damage is harmless, or an error names it; never a wrong answer.
-  --set NAME      only this database
-  --kind KIND     only these mutations
-  --full          every mutation of every database; without it, every one of the smallest, and of the others all swaps and all that is
-                  done to whole files, one bit in 101 and one cut in 11
-  --seed S        which ones of those (1)
-  --threads T     so many at a time (as many as there are cores)
-  --index N       only the mutation of this number: what a failure prints";
 
 /// Without `--full`, one bit in so many is flipped in all but the smallest database: a prime, so that all bits of a byte come in turn.
 const BITS_ONE_IN: usize = 101;
@@ -34,74 +22,52 @@ const CUTS_ONE_IN: usize = 11;
 /// Databases to which everything is done without `--full`.
 const WHOLE: usize = 1;
 
+/// Small databases are damaged in every way: each bit flipped, each pair of blocks swapped, each file cut at every byte, extended, deleted, replaced, exchanged.
+/// Each image is checked, opened, read whole in every way, and verified: the damage is harmless, or an error names it; never a wrong answer.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask sweep")]
 struct Arguments {
+    /// Only this database.
+    #[arg(long, value_name = "NAME", value_parser = subjects::names())]
     set: Option<String>,
+    /// Only these mutations: bits, swaps, truncations or files.
+    #[arg(long, value_name = "KIND", value_parser = family_named)]
     kind: Option<Family>,
-    seed: usize,
-    threads: usize,
+    /// Every mutation of every database; without it, every one of the smallest, and of the others all swaps and all that is done to whole files, one bit in 101 and one cut in 11.
+    #[arg(long)]
     full: bool,
+    /// Which ones of those.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: usize,
+    /// So many at a time (as many as there are cores).
+    #[arg(long, value_name = "T", default_value_t = cores(), hide_default_value = true)]
+    threads: usize,
+    /// Only the mutation of this number: what a failure prints.
+    #[arg(long, value_name = "N")]
     index: Option<usize>,
 }
 
-fn parse() -> Result<Option<Arguments>, String> {
-    let mut arguments = Arguments {
-        set: None,
-        kind: None,
-        seed: 1,
-        threads: std::thread::available_parallelism().map_or(1, usize::from),
-        full: false,
-        index: None,
-    };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or(format!("{word} wants a value"));
-        let number = |text: String| {
-            text.parse::<usize>()
-                .map_err(|_| format!("{text:?} is not a number"))
-        };
-        match word.as_str() {
-            "--set" => arguments.set = Some(value()?),
-            "--kind" => {
-                let text = value()?;
-                let family = Family::ALL.into_iter().find(|family| family.name() == text);
-                arguments.kind = Some(family.ok_or(format!("no kind {text:?}"))?);
-            }
-            "--seed" => arguments.seed = number(value()?)?,
-            "--threads" => arguments.threads = number(value()?)?.max(1),
-            "--index" => arguments.index = Some(number(value()?)?),
-            "--full" => arguments.full = true,
-            "--help" | "-h" => return Ok(None),
-            other => return Err(format!("{other:?} is not understood")),
-        }
-    }
-    if let Some(set) = &arguments.set
-        && !subjects::names().contains(&set.as_str())
-    {
-        let names = subjects::names().join(", ");
-        return Err(format!("no database {set:?}; there are {names}"));
-    }
-    Ok(Some(arguments))
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn family_named(name: &str) -> Result<Family, String> {
+    let found = Family::ALL.into_iter().find(|family| family.name() == name);
+    found.ok_or_else(|| format!("no kind {name:?}"))
 }
 
 fn main() -> ExitCode {
-    let arguments = match parse() {
-        Ok(Some(arguments)) => arguments,
-        Ok(None) => {
-            println!("{HELP}");
-            return ExitCode::SUCCESS;
-        }
-        Err(message) => {
-            eprintln!("{message}\n\n{HELP}");
-            return ExitCode::from(2);
-        }
-    };
+    program::end("glint-sweep", run(&Arguments::parse()))
+}
+
+fn run(arguments: &Arguments) -> Result<bool, String> {
     let start = Instant::now();
     let mut total = Tally::default();
     for (number, name) in subjects::names().into_iter().enumerate() {
         if arguments.set.as_ref().is_some_and(|set| set != name) {
             continue;
         }
-        total.add(sweep(number, name, &arguments));
+        total.add(sweep(number, name, arguments));
     }
     let seconds = start.elapsed().as_secs_f64();
     table(&total);
@@ -139,15 +105,8 @@ fn main() -> ExitCode {
         report.count(outcome, total.outcome(outcome));
     }
     report.failures.clone_from(&total.failures);
-    if let Err(message) = report.save_where_asked() {
-        eprintln!("{message}");
-        return ExitCode::FAILURE;
-    }
-    if total.failed == 0 && total.total() > 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    report.save_where_asked()?;
+    Ok(total.failed == 0 && total.total() > 0)
 }
 
 fn command() -> String {
@@ -184,7 +143,7 @@ fn sweep(number: usize, name: &str, arguments: &Arguments) -> Tally {
             index: arguments.index,
         };
         let start = Instant::now();
-        let tally = run(&prober, name, family, part, arguments.threads);
+        let tally = campaign::run(&prober, name, family, part, arguments.threads.max(1));
         println!(
             "  {:12} {:8} tried, {} wrong, {:.1} s",
             family.name(),

@@ -27,6 +27,8 @@ mod resp_session;
 mod table;
 mod table_image;
 
+use peak_alloc::PeakAlloc;
+
 /// A function to be fuzzed.
 #[derive(Clone, Copy)]
 pub struct Target {
@@ -135,6 +137,15 @@ pub struct Meter {
     pub reset: fn(),
     /// Most bytes in use since [`reset`](Self::reset).
     pub peak: fn() -> usize,
+}
+
+impl Meter {
+    /// Of a program whose global allocator is [`PeakAlloc`].
+    pub const PEAK: Meter = Meter {
+        current: || PeakAlloc.current_usage(),
+        reset: || PeakAlloc.reset_peak_usage(),
+        peak: || PeakAlloc.peak_usage(),
+    };
 }
 
 impl Target {

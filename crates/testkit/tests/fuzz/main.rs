@@ -14,12 +14,6 @@ use std::time::Duration;
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-const METER: Meter = Meter {
-    current: || ALLOCATOR.current_usage(),
-    reset: || ALLOCATOR.reset_peak_usage(),
-    peak: || ALLOCATOR.peak_usage(),
-};
-
 /// Mutations of each target: the campaign (`cargo xtask fuzz`) does millions.
 const CASES: u64 = 40;
 
@@ -37,11 +31,11 @@ fn every_input_of_the_corpora_is_harmless() {
     end_after(Duration::from_secs(300));
     for target in TARGETS {
         let inputs = Inputs::of(target).expect("the corpus is readable");
-        inputs.replay(target, METER);
+        inputs.replay(target, Meter::PEAK);
         for number in 0..CASES {
             let data = inputs.case(target, Case { seed: 1, number });
             let told = format!("{} case {number}", target.name);
-            inputs.tell(&told, || target.check(&data, METER));
+            inputs.tell(&told, || target.check(&data, Meter::PEAK));
         }
     }
     // Each directory is of a target: a renamed one would not be replayed any more.

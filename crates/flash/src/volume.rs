@@ -90,7 +90,7 @@ pub trait Volume: Send + Sync {
     /// Makes names durable: everything created and deleted before.
     ///
     /// # Errors
-    /// I/O errors.
+    /// I/O errors. `Poisoned` after one, until the volume is opened again: the names of that time may be gone although a later sync says OK.
     fn sync_directory(&self) -> Result<()>;
 
     /// Reads many ranges with as many in flight as the medium can serve; returns when all have a result.

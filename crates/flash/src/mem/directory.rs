@@ -24,6 +24,8 @@ pub(super) struct Directory {
     synced_names: BTreeMap<FileId, u64>,
     changes: Vec<Change>,
     pub(super) ring: Option<Image>,
+    /// A sync of the names has failed: none is believed until the directory is opened again.
+    pub(super) sync_failed: bool,
 }
 
 impl Directory {

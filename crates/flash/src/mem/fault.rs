@@ -33,7 +33,8 @@ pub enum FaultKind {
     Io,
     /// An operation that takes space does what fits in half of it and answers `NoSpace`; others succeed.
     NoSpace,
-    /// A sync fails with `Io`, its data never reaches the medium, and later syncs say OK all the same (seen on ext4, xfs and btrfs). Other operations succeed.
+    /// A sync fails with `Io`, its data never reaches the medium, and later syncs of that file say OK all the same (seen on ext4, xfs and btrfs), which is more than a volume
+    /// may do; a sync of the directory leaves the names as they were and is refused from then on, as the contract has it. Other operations succeed.
     SyncLosesData,
     /// A write puts a part of its bytes there, by the volume's seed, and answers `Io`. Other operations succeed.
     ShortWrite,
@@ -132,7 +133,10 @@ impl OperationKind {
             }
             FaultKind::MisdirectedRead => matches!(self, OperationKind::Read { .. }),
             FaultKind::SyncLosesData => {
-                matches!(self, OperationKind::Sync(_) | OperationKind::RingSync)
+                matches!(
+                    self,
+                    OperationKind::Sync(_) | OperationKind::SyncDirectory | OperationKind::RingSync
+                )
             }
         }
     }

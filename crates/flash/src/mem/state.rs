@@ -10,7 +10,7 @@ use super::moment::{Moment, Observer};
 use super::random::Random;
 use super::{CrashMode, MemOptions};
 use crate::volume::{CreateOptions, VolumeStats};
-use glintdb_core::{Error, FileId, Result};
+use glintdb_core::{Error, ErrorKind, FileId, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -85,8 +85,11 @@ impl State {
             paths: self.paths.clone(),
             ..State::new(self.options)
         };
-        if !self.options.ring_survives_kill {
-            after.directories.iter_mut().for_each(|d| d.ring = None);
+        for directory in &mut after.directories {
+            directory.sync_failed = false;
+            if !self.options.ring_survives_kill {
+                directory.ring = None;
+            }
         }
         after
             .inodes
@@ -243,8 +246,15 @@ impl State {
     pub(super) fn sync_directory(&mut self, directory: usize) -> Result<()> {
         self.stats.syncs += 1;
         match self.begin(directory, OperationKind::SyncDirectory, &[])? {
-            Some(FaultKind::Io) => Err(io_error("sync of the directory")),
+            Some(FaultKind::Io | FaultKind::SyncLosesData) => {
+                self.directories[directory].sync_failed = true;
+                Err(io_error("sync of the directory"))
+            }
             Some(FaultKind::PowerOff) => Err(power_is_off()),
+            _ if self.directories[directory].sync_failed => Err(Error::new(
+                ErrorKind::Poisoned,
+                "a sync of the directory failed before",
+            )),
             _ => {
                 self.directories[directory].sync();
                 self.forget_inodes();

@@ -184,6 +184,28 @@ fn sync_that_failed_once_says_ok_later_with_the_data_gone() {
     );
 }
 
+/// As a real directory does it: what was created in the time of the failure may be gone, so no later sync of the names may be believed until the next process.
+#[test]
+fn after_a_failed_sync_of_the_directory_none_is_believed() {
+    for kind in [FaultKind::Io, FaultKind::SyncLosesData] {
+        let volume = MemVolume::new();
+        volume.create(id(1), options(true)).unwrap();
+        volume.fail(Fault {
+            at_operation: 0,
+            kind,
+            sticky: false,
+        });
+        let failed = [volume.sync_directory(), volume.sync_directory()];
+        let kinds = failed.map(|result| result.unwrap_err().kind());
+        assert_eq!(kinds, [ErrorKind::Io, ErrorKind::Poisoned]);
+        assert_eq!(volume.crash(CrashMode::LoseUnsynced).list().unwrap(), []);
+        let after = volume.kill();
+        after.sync_directory().unwrap();
+        let names = after.crash(CrashMode::LoseUnsynced).list().unwrap();
+        assert_eq!(names, [id(1)]);
+    }
+}
+
 #[test]
 fn power_off_stops_everything_in_the_middle_of_an_operation() {
     let volume = MemVolume::with_options(MemOptions {

@@ -604,3 +604,6 @@ fn gone(keyspace: &KeyspaceState) -> Error {
         ),
     )
 }
+
+#[cfg(all(test, loom))]
+mod models;

@@ -67,7 +67,7 @@ fn pass(from: impl Read, mut to: impl Write, mut line: impl FnMut(&str)) {
 }
 
 /// Runs `command`, standard error straight through, standard output through `line`. Whether it ended well.
-/// A lane of the reliability campaign finds in the environment where its report belongs.
+/// A lane of the reliability campaign finds in the environment where its report belongs, where `command` does not say otherwise.
 pub(crate) fn lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<bool, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let stderr = if said().is_some() {
@@ -75,11 +75,14 @@ pub(crate) fn lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result
     } else {
         Stdio::inherit()
     };
+    const REPORTS: &str = "GLINTDB_REPORTS";
+    if !command.get_envs().any(|(name, _)| name == REPORTS) {
+        command.env(REPORTS, crate::reliability::reports_dir());
+    }
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(stderr)
-        .env("GLINTDB_REPORTS", crate::reliability::reports_dir())
         .spawn()
         .map_err(|error| format!("cannot run {name}: {error}"))?;
     std::thread::scope(|scope| {

@@ -6,6 +6,8 @@
 //! | `--cfg loom` | loom's behind `parking_lot`'s interface | loom | loads that may be old, `Acquire` and `AcqRel` |
 //! | `--cfg shuttle` | shuttle's behind `parking_lot`'s interface | shuttle | a lock around the `Arc` |
 //!
+//! `--cfg tsan` is the ordinary build for ThreadSanitizer, which does not see every operation of `std`'s atomics (`sync/seen.rs`).
+//!
 //! In the ordinary build these are re-exports and nothing else. `Arc`, `Weak` and `OnceLock` come from `std` in all builds, and so do atomics that only count or only pick
 //! a stripe: nothing waits for them and no order depends on them.
 //!
@@ -20,5 +22,11 @@ pub use modelled::*;
 pub use {
     arc_swap::{ArcSwap, ArcSwapOption},
     parking_lot::{Condvar, Mutex, MutexGuard, RwLock},
-    std::{hint, sync::atomic, thread, thread_local},
+    std::{hint, thread, thread_local},
 };
+
+#[cfg(tsan)]
+#[path = "sync/seen.rs"]
+pub mod atomic;
+#[cfg(not(any(loom, shuttle, tsan)))]
+pub use std::sync::atomic;

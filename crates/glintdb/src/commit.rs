@@ -382,20 +382,6 @@ impl Engine {
         Ok(point.at)
     }
 
-    /// Whether the reserve holds what a flush of everything in memory and of `index_bytes` more would write.
-    fn is_covered(&self, sequencer: &Sequencer, index_bytes: u64) -> bool {
-        sequencer.unflushed_bytes + index_bytes <= self.reserve.covered_bytes()
-    }
-
-    /// Makes the reserve as large as a commit that puts something needs it.
-    fn cover(&self, index_bytes: u64) -> Result<()> {
-        let covered = self.is_covered(&self.sequencer.lock(), index_bytes);
-        match covered || self.refill_reserve(index_bytes)? {
-            true => Ok(()),
-            false => Err(crate::reserve::refused()),
-        }
-    }
-
     fn prepare_large(&self, batch: &Batch, space: Space) -> Result<LargeFrame<'_>> {
         let prepare = || self.log.prepare_large(&batch.frame, space);
         match prepare() {
@@ -430,13 +416,6 @@ impl Engine {
             }
             waited => waited,
         }
-    }
-
-    /// For deletions on a full disk: what they have written to the log is dead once it is flushed, and the segments that hold nothing else make room for more.
-    fn free_log_space(&self) -> Result<()> {
-        self.flush_all()?;
-        self.collect_garbage_if_waiting();
-        Ok(())
     }
 
     /// Whether the active generation may be sealed now: one at a time waits to be flushed. Each is sealed at half the memtables' share of memory, or at half of the log
@@ -582,7 +561,7 @@ impl Engine {
         Ok(())
     }
 
-    fn flush_all(&self) -> Result<()> {
+    pub(crate) fn flush_all(&self) -> Result<()> {
         {
             let mut sequencer = self.sequencer.lock();
             if sequencer.active.first_seqno != sequencer.next {

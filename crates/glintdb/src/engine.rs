@@ -385,34 +385,6 @@ impl Engine {
         }
     }
 
-    /// Runs what frees space: where it finds none, once more with the reserve's.
-    pub(crate) fn with_reserve<T>(&self, run: impl Fn() -> Result<T>) -> Result<T> {
-        let lent_before = self.reserve.is_lent();
-        match run() {
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
-                let lent_meanwhile = !lent_before && self.reserve.is_lent();
-                let borrowed = self.reserve.borrow()?;
-                match borrowed.anything || lent_meanwhile {
-                    true => run(),
-                    false => Err(error),
-                }
-            }
-            result => result,
-        }
-    }
-
-    /// Makes the reserve as large as it should be when `more_bytes` have come into memory; `Ok(false)`: there is no space for it now.
-    pub(crate) fn refill_reserve(&self, more_bytes: u64) -> Result<bool> {
-        let unflushed = self.sequencer.lock().unflushed_bytes() + more_bytes;
-        let version = self.version.load_full();
-        let tables = version
-            .live_keyspaces()
-            .map(|keyspace| keyspace.view.stats().bytes)
-            .sum();
-        drop(version);
-        self.reserve.refill(&*self.numbers, tables, unflushed)
-    }
-
     /// Every index's whole state, for a new manifest.
     pub(crate) fn index_snapshots(&self) -> Vec<(KeyspaceId, Vec<u8>)> {
         let version = self.version.load();

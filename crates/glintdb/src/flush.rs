@@ -10,21 +10,16 @@
 use crate::engine::Engine;
 use crate::jobs::{Job, Progress};
 use crate::manifest::{FlushPoint, Item};
-use crate::reserve;
+use crate::space::Running;
 use crate::version::{Generation, KeyspaceState, KeyspaceVersion, Version};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep, SortedRun};
-use glintdb_core::sync::atomic::{AtomicUsize, Ordering};
+use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{EntryRef, RangeTombstone, SeqNum};
 use glintdb_log::Lsn;
 use glintdb_memtable::MemCursor;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// A flush that has no space waits so often, and so long, for compactions to end: each ends with the step it is in.
-const GIVE_WAY_WAITS_MAX: usize = 400;
-const GIVE_WAY_WAIT: Duration = Duration::from_millis(5);
 
 /// One memtable as a sorted run: what its own range tombstones hide is left out.
 struct MemtableRun {
@@ -363,74 +358,6 @@ impl Engine {
         }
     }
 
-    /// Counts a compaction as begun where there is space for it, the reserve's included if that is enough.
-    ///
-    /// # Errors
-    /// `NoSpace`: nothing is begun that would only fail, and take what a flush waits for meanwhile.
-    pub(crate) fn begin_compaction(
-        &self,
-        job: &dyn IndexJob,
-        counter: &Arc<AtomicUsize>,
-    ) -> Result<Running> {
-        let wanted = job.space_bytes();
-        if let Some(free) = self.volume.free_bytes().filter(|_| wanted > 0) {
-            let lent = self.reserve.is_lent();
-            let of_flush = self.flush_space_bytes();
-            let fits = wanted.saturating_add(if lent { of_flush } else { 0 }) <= free;
-            let fits_with_reserve =
-                wanted.saturating_add(of_flush) <= free.saturating_add(self.reserve.bytes());
-            if !fits && (lent || !fits_with_reserve || !self.reserve.lend()?) {
-                return Err(Error::new(
-                    ErrorKind::NoSpace,
-                    format!(
-                        "a {} may need {wanted} bytes, and {free} are free",
-                        job.name()
-                    ),
-                ));
-            }
-        }
-        Ok(Running::new(counter))
-    }
-
-    /// Before every step of a compaction: of the space that the reserve has given up it leaves what a flush of everything in memory needs.
-    fn may_compact(&self) -> Result<()> {
-        let takes_from_flush = || {
-            let free = self.volume.free_bytes();
-            self.reserve.is_lent() && free.is_some_and(|free| free < self.flush_space_bytes())
-        };
-        if self.flush_starves.load(Ordering::Acquire) || takes_from_flush() {
-            return Err(Error::new(
-                ErrorKind::NoSpace,
-                "a compaction gives way to a flush",
-            ));
-        }
-        Ok(())
-    }
-
-    fn flush_space_bytes(&self) -> u64 {
-        reserve::flush_bytes(self.sequencer.lock().unflushed_bytes())
-    }
-
-    /// A flush that found no space although the reserve is lent, once more when all compactions have ended: one may have been in the middle of a step.
-    fn give_way<T>(&self, error: Error, flush: impl Fn() -> Result<T>) -> Result<T> {
-        self.flush_starves.store(true, Ordering::Release);
-        let mut others = self.jobs.give_up_below(self, JobPriority::Flush) > 0;
-        for _ in 0..GIVE_WAY_WAITS_MAX {
-            let counters = [&self.compactions_running, &self.compactions_called];
-            if counters
-                .iter()
-                .all(|running| running.load(Ordering::Acquire) == 0)
-            {
-                break;
-            }
-            others = true;
-            self.jobs.wait_finished(GIVE_WAY_WAIT);
-        }
-        let flushed = if others { flush() } else { Err(error) };
-        self.flush_starves.store(false, Ordering::Release);
-        flushed
-    }
-
     /// The end of the log that must be durable before `lsn` may be a flush point.
     fn sync_log_to(&self, lsn: Lsn) -> Result<()> {
         self.log
@@ -479,22 +406,6 @@ pub(crate) struct CompactionJob {
     pub(crate) keyspace: Arc<KeyspaceState>,
     pub(crate) job: Box<dyn IndexJob>,
     pub(crate) running: Running,
-}
-
-/// A compaction that may have new files; counted as long as it lives.
-pub(crate) struct Running(Arc<AtomicUsize>);
-
-impl Running {
-    fn new(counter: &Arc<AtomicUsize>) -> Self {
-        counter.fetch_add(1, Ordering::AcqRel);
-        Running(Arc::clone(counter))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 impl Job for CompactionJob {

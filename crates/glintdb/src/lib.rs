@@ -51,6 +51,7 @@ mod recovery;
 mod reserve;
 mod salvage;
 mod snapshot;
+mod space;
 mod stats;
 mod throttle;
 mod transaction;

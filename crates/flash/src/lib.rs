@@ -29,8 +29,8 @@ pub use cache::{Cache, CacheKey, CacheStats, ENTRY_OVERHEAD_BYTES};
 pub use clock::{ManualClock, SystemClock};
 pub use dir::{DirOptions, DirVolume, DirectIo, ReadEngine};
 pub use mem::{
-    Contents, CrashMode, Fault, FaultKind, MemOptions, MemVolume, Moment, Observer, Operation,
-    OperationKind, SECTOR_BYTES,
+    Contents, CrashMode, Fault, FaultKind, HookedVolume, Hooks, MemOptions, MemVolume, Moment,
+    Observer, Operation, OperationKind, SECTOR_BYTES,
 };
 pub use system::{give_back_freed_memory, physical_memory_bytes, random_bytes, trim_freed_memory};
 pub use volume::{CreateOptions, ReadRequest, Ring, Stream, Volume, VolumeFile, VolumeStats};

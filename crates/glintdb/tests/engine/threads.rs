@@ -6,7 +6,7 @@
 
 use crate::support::*;
 use glintdb::{Batch, Db, Durability, Result};
-use glintdb_flash::{FaultKind, MemVolume};
+use glintdb_flash::{FaultKind, HookedVolume, MemVolume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -268,11 +268,8 @@ fn a_failure_reaches_every_thread() {
 #[should_panic(expected = "1 of 1 threads hang")]
 fn a_hang_fails_with_what_is_waited_for() {
     let gate = Arc::new(crate::gate::Gate::default());
-    let gated = crate::gate::GatedVolume {
-        inner: MemVolume::new(),
-        gate: Arc::clone(&gate),
-    };
-    let db = options().open_volume(Arc::new(gated), env()).unwrap();
+    let gated = HookedVolume::new(MemVolume::new(), gate.clone());
+    let db = options().open_volume(gated, env()).unwrap();
     let of_thread = db.clone();
     gate.close();
     let put = move || {

@@ -4,10 +4,10 @@
     reason = "threads that may hang must not be waited for"
 )]
 
-use crate::gate::{Gate, GatedVolume};
+use crate::gate::Gate;
 use crate::support::*;
 use glintdb::{Db, Durability, ErrorKind};
-use glintdb_flash::{FaultKind, MemVolume, Volume};
+use glintdb_flash::{FaultKind, HookedVolume, MemVolume};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -20,10 +20,7 @@ struct Stage {
 
 fn stage() -> Stage {
     let (volume, gate) = (MemVolume::new(), Arc::new(Gate::default()));
-    let gated: Arc<dyn Volume> = Arc::new(GatedVolume {
-        inner: Arc::clone(&volume),
-        gate: Arc::clone(&gate),
-    });
+    let gated = HookedVolume::new(volume.clone(), gate.clone());
     let db = options().open_volume(gated, env()).unwrap();
     Stage { volume, gate, db }
 }

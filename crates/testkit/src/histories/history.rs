@@ -46,7 +46,7 @@ impl History {
             }
         }
         let mut all = floors.to_vec();
-        all.extend(clients.iter().flat_map(|done| &done.floors));
+        all.extend(clients.iter().flat_map(|done| &done.notes.floors));
         let floor = floor(&all, crash, Some(moment));
         for epoch in &mut epochs {
             epoch.floor = floor;

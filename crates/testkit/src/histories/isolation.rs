@@ -5,15 +5,14 @@
 //!
 //! Thread safety: a [`Client`] belongs to one thread.
 
+use super::caller::{Caller, Interval, Notes, Outcome};
 use super::graph::{Cell, Txn};
 use super::linear::{ABSENT, UNKNOWN, Value};
-use super::stage::{Floor, SPACES, Stage};
+use super::stage::{SPACES, Stage};
 use super::value;
 use super::wrong::Wrong;
 use crate::rng::Rng;
-use glintdb::{
-    Batch, Bytes, Durability, Error, ErrorKind, Isolation, Keyspace, Snapshot, TransactionOptions,
-};
+use glintdb::{Batch, Durability, Isolation, Keyspace, Snapshot, TransactionOptions};
 
 /// Shared cells in each keyspace.
 const SHARED: u16 = 8;
@@ -40,25 +39,15 @@ fn key_of(cell: Cell) -> Vec<u8> {
 pub struct Done {
     /// Transactions, and whatever reads or writes several cells.
     pub txns: Vec<Txn>,
-    /// What its durable commits made safe.
-    pub floors: Vec<Floor>,
-    /// Values it has written, for the next epoch.
-    pub values: u64,
-    /// Transactions refused for a conflict.
-    pub conflicts: u64,
+    /// What every client notes.
+    pub notes: Notes,
     /// Looks at the accounts.
     pub sums: u64,
 }
 
-type Interval = (u64, u64);
-type Outcome = Result<(), String>;
-
 /// A client: one thread of an epoch.
 pub struct Client<'a> {
-    stage: &'a Stage<'a>,
-    number: u16,
-    rng: Rng,
-    wrong: Option<Wrong>,
+    caller: Caller<'a>,
     /// What its own cells hold.
     own: [Value; SPACES],
     done: Done,
@@ -75,16 +64,11 @@ impl<'a> Client<'a> {
         wrong: Option<Wrong>,
     ) -> Client<'a> {
         let own = |space: u16| held[usize::from(space * OF_SPACE + SHARED + number % CLIENTS_MAX)];
+        let rng = Rng::of(&[seed, u64::from(number), values, 5]);
         Client {
-            stage,
-            number,
-            rng: Rng::of(&[seed, u64::from(number), values, 5]),
-            wrong,
+            caller: Caller::new(stage, number, values, rng, wrong),
             own: [own(0), own(1), own(2)],
-            done: Done {
-                values,
-                ..Done::default()
-            },
+            done: Done::default(),
         }
     }
 
@@ -93,8 +77,8 @@ impl<'a> Client<'a> {
     /// # Errors
     /// What no history may have.
     pub fn run(mut self) -> Result<Done, String> {
-        while self.stage.another_call() {
-            match self.rng.below(100) {
+        while self.caller.stage.another_call() {
+            match self.caller.rng.below(100) {
                 0..40 => self.transaction()?,
                 40..58 => self.batch()?,
                 58..82 => self.look()?,
@@ -102,7 +86,10 @@ impl<'a> Client<'a> {
                 _ => self.sum()?,
             }
         }
-        Ok(self.done)
+        Ok(Done {
+            notes: self.caller.notes,
+            ..self.done
+        })
     }
 
     /// What all cells hold, and the accounts checked or, where there are none yet, made.
@@ -110,9 +97,9 @@ impl<'a> Client<'a> {
     /// # Errors
     /// What no history may have.
     pub fn read_all(mut self) -> Result<Vec<Value>, String> {
-        let snapshot = self.stage.db.snapshot();
+        let snapshot = self.caller.stage.db.snapshot();
         let mut held = vec![ABSENT; CELLS];
-        for (space, of) in self.stage.spaces.iter().enumerate() {
+        for (space, of) in self.caller.stage.spaces.iter().enumerate() {
             for item in snapshot.prefix(of, "c") {
                 let (key, bytes) = item.map_err(|error| error.to_string())?;
                 let text = String::from_utf8_lossy(&key[1..]).into_owned();
@@ -122,15 +109,15 @@ impl<'a> Client<'a> {
                 held[space * usize::from(OF_SPACE) + index] = value::number_of(&bytes)?;
             }
         }
-        let missing = snapshot.get(&self.stage.spaces[0], account(0));
+        let missing = snapshot.get(&self.caller.stage.spaces[0], account(0));
         if missing.map_err(|error| error.to_string())?.is_none() {
             let mut batch = Batch::new();
-            for of in &self.stage.spaces {
+            for of in &self.caller.stage.spaces {
                 for number in 0..ACCOUNTS {
                     batch.put(of, account(number), BALANCE.to_le_bytes());
                 }
             }
-            let made = self.stage.db.write_with(batch, Durability::Sync);
+            let made = self.caller.stage.db.write_with(batch, Durability::Sync);
             made.map_err(|error| error.to_string())?;
         }
         self.sum_of_snapshot()?;
@@ -138,71 +125,27 @@ impl<'a> Client<'a> {
     }
 
     fn space(&self, cell: Cell) -> &'a Keyspace {
-        &self.stage.spaces[space_of(cell)]
-    }
-
-    fn new_value(&mut self) -> Value {
-        self.done.values += 1;
-        value::number(self.number, self.done.values)
-    }
-
-    fn goes_wrong(&mut self, what: Wrong) -> bool {
-        self.wrong == Some(what) && self.rng.one_in(what.once_in())
+        &self.caller.stage.spaces[space_of(cell)]
     }
 
     fn level(&mut self) -> Durability {
-        match self.rng.below(32) {
-            0 => Durability::Sync,
-            1..=3 => Durability::Buffered,
-            _ => Durability::Os,
-        }
+        self.caller.level(32, 3)
     }
 
     fn some_cell(&mut self) -> Cell {
-        let space = self.rng.below(SPACES as u64) as Cell;
-        let index = match self.rng.below(3) {
-            0 => SHARED + self.rng.below(16) as Cell,
-            _ => self.rng.below(u64::from(SHARED)) as Cell,
+        let space = self.caller.rng.below(SPACES as u64) as Cell;
+        let index = match self.caller.rng.below(3) {
+            0 => SHARED + self.caller.rng.below(16) as Cell,
+            _ => self.caller.rng.below(u64::from(SHARED)) as Cell,
         };
         space * OF_SPACE + index
     }
 
-    /// What was found, unless its error must be expected.
-    fn found(&self, result: glintdb::Result<Option<Bytes>>) -> Result<Option<Value>, String> {
-        match result {
-            Ok(found) => value::seen(found.as_deref()).map(Some),
-            Err(error) if self.stage.expected(&error) => Ok(None),
-            Err(error) => Err(format!("client {}: read: {error}", self.number)),
-        }
-    }
-
-    /// The interval of a commit; `None` where it was refused.
-    fn committed(
-        &mut self,
-        (call, ret): Interval,
-        result: Result<(), Error>,
-        level: Durability,
-    ) -> Result<Option<Interval>, String> {
-        match result {
-            Ok(()) if self.stage.powered() => {
-                self.done.floors.push(Floor { call, ret, level });
-                Ok(Some((call, ret)))
-            }
-            Ok(()) => Ok(Some((call, UNKNOWN))),
-            Err(error) if error.kind() == ErrorKind::Conflict => {
-                self.done.conflicts += 1;
-                Ok(None)
-            }
-            Err(error) if self.stage.expected(&error) => Ok(Some((call, UNKNOWN))),
-            Err(error) => Err(format!("client {}: commit: {error}", self.number)),
-        }
-    }
-
     /// Takes note of reads at one point in time.
     fn saw(&mut self, reads: Vec<(Cell, Value)>, begin: Interval, via: &'static str) {
-        if self.stage.powered() && !reads.is_empty() {
+        if self.caller.stage.powered() && !reads.is_empty() {
             self.done.txns.push(Txn {
-                client: self.number,
+                client: self.caller.number,
                 via,
                 reads,
                 begin,
@@ -215,8 +158,8 @@ impl<'a> Client<'a> {
     /// Reads some cells, replaces some of those that it read.
     fn transaction(&mut self) -> Outcome {
         let level = self.level();
-        let serializable = self.rng.one_in(2);
-        let isolation = match serializable && !self.goes_wrong(Wrong::WriteSkew) {
+        let serializable = self.caller.rng.one_in(2);
+        let isolation = match serializable && !self.caller.goes_wrong(Wrong::WriteSkew) {
             true => Isolation::Serializable,
             false => Isolation::Snapshot,
         };
@@ -224,11 +167,14 @@ impl<'a> Client<'a> {
             isolation,
             durability: Some(level),
         };
-        let db = &self.stage.db;
-        let (call, mut transaction, ret) =
-            self.stage.stamps.around(|| db.transaction_with(options));
+        let db = &self.caller.stage.db;
+        let (call, mut transaction, ret) = self
+            .caller
+            .stage
+            .stamps
+            .around(|| db.transaction_with(options));
         let mut txn = Txn {
-            client: self.number,
+            client: self.caller.number,
             via: if serializable {
                 "serializable"
             } else {
@@ -238,9 +184,9 @@ impl<'a> Client<'a> {
             joined: serializable,
             ..Txn::default()
         };
-        if self.rng.one_in(6) {
+        if self.caller.rng.one_in(6) {
             // All shared cells of a keyspace, in a scan.
-            let space = self.rng.below(SPACES as u64) as Cell;
+            let space = self.caller.rng.below(SPACES as u64) as Cell;
             let (start, end) = (space * OF_SPACE, space * OF_SPACE + SHARED);
             let mut seen = vec![ABSENT; usize::from(SHARED)];
             for item in transaction.range(self.space(start), key_of(start)..key_of(end)) {
@@ -251,25 +197,28 @@ impl<'a> Client<'a> {
                             .map_err(|_| format!("a scan shows {key:?}"))?;
                         seen[index] = value::number_of(&bytes)?;
                     }
-                    Err(error) if self.stage.expected(&error) => return Ok(()),
+                    Err(error) if self.caller.stage.expected(&error) => return Ok(()),
                     Err(error) => return Err(format!("scan in a transaction: {error}")),
                 }
             }
             txn.reads.extend((start..end).zip(seen));
         }
-        for _ in 0..1 + self.rng.below(4) {
+        for _ in 0..1 + self.caller.rng.below(4) {
             let cell = self.some_cell();
             if txn.reads.iter().any(|(known, _)| *known == cell) {
                 continue;
             }
-            match self.found(transaction.get(self.space(cell), key_of(cell)))? {
+            match self
+                .caller
+                .found(transaction.get(self.space(cell), key_of(cell)))?
+            {
                 Some(seen) => txn.reads.push((cell, seen)),
                 None => return Ok(()),
             }
         }
         for (cell, old) in txn.reads.clone() {
-            if cell % OF_SPACE < SHARED && self.rng.one_in(3) {
-                let new = self.new_value();
+            if cell % OF_SPACE < SHARED && self.caller.rng.one_in(3) {
+                let new = self.caller.new_value();
                 let put = transaction.put(self.space(cell), key_of(cell), value::bytes(new));
                 put.map_err(|error| error.to_string())?;
                 txn.writes.push((cell, old, new));
@@ -279,25 +228,28 @@ impl<'a> Client<'a> {
             self.saw(txn.reads, txn.begin, "transaction that reads");
             return Ok(());
         }
-        if self.rng.one_in(4) {
+        if self.caller.rng.one_in(4) {
             // Or transactions would hardly ever overlap where there are fewer cores than clients.
             std::thread::yield_now();
         }
-        let lost = self.goes_wrong(Wrong::LostUpdate);
+        let lost = self.caller.goes_wrong(Wrong::LostUpdate);
         let (call, result, ret) = if lost {
             let mut batch = Batch::new();
             for (cell, _, new) in &txn.writes {
                 batch.put(self.space(*cell), key_of(*cell), value::bytes(*new));
             }
             drop(transaction);
-            self.stage.stamps.around(|| db.write_with(batch, level))
+            self.caller
+                .stage
+                .stamps
+                .around(|| db.write_with(batch, level))
         } else {
-            self.stage.stamps.around(|| transaction.commit())
+            self.caller.stage.stamps.around(|| transaction.commit())
         };
-        match self.committed((call, ret), result, level)? {
+        match self.caller.committed((call, ret), result, level)? {
             Some(commit) => {
                 txn.commit = commit;
-                if self.stage.powered() || commit.1 == UNKNOWN {
+                if self.caller.stage.powered() || commit.1 == UNKNOWN {
                     self.done.txns.push(txn);
                 }
             }
@@ -309,11 +261,11 @@ impl<'a> Client<'a> {
 
     /// Writes its own cells, all at once.
     fn batch(&mut self) -> Outcome {
-        let count = 1 + self.rng.below(3);
+        let count = 1 + self.caller.rng.below(3);
         let (mut batches, mut txns) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let mut txn = Txn {
-                client: self.number,
+                client: self.caller.number,
                 via: if count == 1 {
                     "batch"
                 } else {
@@ -324,9 +276,9 @@ impl<'a> Client<'a> {
             };
             let mut batch = Batch::new();
             for space in 0..SPACES {
-                if count > 1 || self.rng.below(4) > 0 {
-                    let cell = space as Cell * OF_SPACE + SHARED + self.number;
-                    let new = self.new_value();
+                if count > 1 || self.caller.rng.below(4) > 0 {
+                    let cell = space as Cell * OF_SPACE + SHARED + self.caller.number;
+                    let new = self.caller.new_value();
                     batch.put(self.space(cell), key_of(cell), value::bytes(new));
                     txn.writes.push((cell, self.own[space], new));
                     self.own[space] = new;
@@ -336,22 +288,28 @@ impl<'a> Client<'a> {
             txns.push(txn);
         }
         let level = self.level();
-        let db = &self.stage.db;
-        let (call, result, ret) = if count == 1 && self.goes_wrong(Wrong::HalfBatch) {
+        let db = &self.caller.stage.db;
+        let (call, result, ret) = if count == 1 && self.caller.goes_wrong(Wrong::HalfBatch) {
             let puts = || {
                 txns[0].writes.iter().try_for_each(|(cell, _, new)| {
-                    let space = &self.stage.spaces[space_of(*cell)];
+                    let space = &self.caller.stage.spaces[space_of(*cell)];
                     space.put_with(key_of(*cell), value::bytes(*new), level)
                 })
             };
-            self.stage.stamps.around(puts)
+            self.caller.stage.stamps.around(puts)
         } else if count == 1 {
             let batch = batches.remove(0);
-            self.stage.stamps.around(|| db.write_with(batch, level))
+            self.caller
+                .stage
+                .stamps
+                .around(|| db.write_with(batch, level))
         } else {
-            self.stage.stamps.around(|| db.write_group(batches, level))
+            self.caller
+                .stage
+                .stamps
+                .around(|| db.write_group(batches, level))
         };
-        if let Some(commit) = self.committed((call, ret), result, level)? {
+        if let Some(commit) = self.caller.committed((call, ret), result, level)? {
             for txn in &mut txns {
                 txn.commit = commit;
             }
@@ -362,23 +320,23 @@ impl<'a> Client<'a> {
 
     /// Looks at many cells at one point in time.
     fn look(&mut self) -> Outcome {
-        let mut cells: Vec<Cell> = (0..3 + self.rng.below(8))
+        let mut cells: Vec<Cell> = (0..3 + self.caller.rng.below(8))
             .map(|_| self.some_cell())
             .collect();
         cells.sort_unstable();
         cells.dedup();
-        let db = &self.stage.db;
-        match self.rng.below(4) {
+        let db = &self.caller.stage.db;
+        match self.caller.rng.below(4) {
             0 => {
                 // One keyspace, without a snapshot.
                 let space = space_of(cells[0]);
                 cells.retain(|cell| space_of(*cell) == space);
                 let keys: Vec<Vec<u8>> = cells.iter().map(|cell| key_of(*cell)).collect();
-                let of = &self.stage.spaces[space];
-                let (call, results, ret) = self.stage.stamps.around(|| of.multi_get(&keys));
+                let of = &self.caller.stage.spaces[space];
+                let (call, results, ret) = self.caller.stage.stamps.around(|| of.multi_get(&keys));
                 let mut reads = Vec::new();
                 for (cell, result) in cells.into_iter().zip(results) {
-                    if let Some(seen) = self.found(result)? {
+                    if let Some(seen) = self.caller.found(result)? {
                         reads.push((cell, seen));
                     }
                 }
@@ -386,28 +344,28 @@ impl<'a> Client<'a> {
             }
             1 => {
                 let space = space_of(cells[0]);
-                let of = &self.stage.spaces[space];
-                let (call, iter, ret) = self.stage.stamps.around(|| of.prefix("c"));
+                let of = &self.caller.stage.spaces[space];
+                let (call, iter, ret) = self.caller.stage.stamps.around(|| of.prefix("c"));
                 if let Some(reads) = self.scan(space, iter)? {
                     self.saw(reads, (call, ret), "scan");
                 }
             }
             _ => {
-                let (call, snapshot, ret) = self.stage.stamps.around(|| db.snapshot());
+                let (call, snapshot, ret) = self.caller.stage.stamps.around(|| db.snapshot());
                 let mut reads = Vec::new();
                 for cell in cells {
-                    let torn = self.goes_wrong(Wrong::TornSnapshot);
+                    let torn = self.caller.goes_wrong(Wrong::TornSnapshot);
                     let result = match torn {
                         true => self.space(cell).get(key_of(cell)),
                         false => snapshot.get(self.space(cell), key_of(cell)),
                     };
-                    if let Some(seen) = self.found(result)? {
+                    if let Some(seen) = self.caller.found(result)? {
                         reads.push((cell, seen));
                     }
                 }
                 for space in 0..SPACES {
-                    if self.rng.one_in(4) {
-                        let iter = snapshot.prefix(&self.stage.spaces[space], "c");
+                    if self.caller.rng.one_in(4) {
+                        let iter = snapshot.prefix(&self.caller.stage.spaces[space], "c");
                         reads.extend(self.scan(space, iter)?.unwrap_or_default());
                     }
                 }
@@ -423,7 +381,7 @@ impl<'a> Client<'a> {
         space: usize,
         iter: glintdb::Iter,
     ) -> Result<Option<Vec<(Cell, Value)>>, String> {
-        let items: Vec<_> = match self.rng.one_in(2) {
+        let items: Vec<_> = match self.caller.rng.one_in(2) {
             true => iter.collect(),
             false => iter.rev().collect(),
         };
@@ -436,8 +394,8 @@ impl<'a> Client<'a> {
                         .map_err(|_| format!("a scan shows {key:?}"))?;
                     seen[index] = value::number_of(&bytes)?;
                 }
-                Err(error) if self.stage.expected(&error) => return Ok(None),
-                Err(error) => return Err(format!("client {}: scan: {error}", self.number)),
+                Err(error) if self.caller.stage.expected(&error) => return Ok(None),
+                Err(error) => return Err(format!("client {}: scan: {error}", self.caller.number)),
             }
         }
         let start = space as Cell * OF_SPACE;
@@ -446,28 +404,31 @@ impl<'a> Client<'a> {
 
     /// Moves money, within a keyspace or between two.
     fn transfer(&mut self) -> Outcome {
-        let mut transaction = self.stage.db.transaction();
-        let within = self.rng.one_in(2);
-        let from = self.rng.below(SPACES as u64) as usize;
+        let mut transaction = self.caller.stage.db.transaction();
+        let within = self.caller.rng.one_in(2);
+        let from = self.caller.rng.below(SPACES as u64) as usize;
         let to = match within {
             true => from,
-            false => self.rng.below(SPACES as u64) as usize,
+            false => self.caller.rng.below(SPACES as u64) as usize,
         };
         // Across keyspaces the last account moves, so that the others of a keyspace keep their sum.
         let account_of = |rng: &mut Rng| match within {
             true => rng.below(ACCOUNTS - 1),
             false => ACCOUNTS - 1,
         };
-        let (giver, taker) = (account_of(&mut self.rng), account_of(&mut self.rng));
+        let (giver, taker) = (
+            account_of(&mut self.caller.rng),
+            account_of(&mut self.caller.rng),
+        );
         if (from, giver) == (to, taker) {
             return Ok(());
         }
-        let amount = 1 + self.rng.below(50) as i64;
+        let amount = 1 + self.caller.rng.below(50) as i64;
         for (space, number, change) in [(from, giver, -amount), (to, taker, amount)] {
-            let of = &self.stage.spaces[space];
+            let of = &self.caller.stage.spaces[space];
             let balance = match transaction.get(of, account(number)) {
                 Ok(found) => balance(found.as_deref())?,
-                Err(error) if self.stage.expected(&error) => return Ok(()),
+                Err(error) if self.caller.stage.expected(&error) => return Ok(()),
                 Err(error) => return Err(format!("account: {error}")),
             };
             let put = transaction.put(of, account(number), (balance + change).to_le_bytes());
@@ -475,19 +436,19 @@ impl<'a> Client<'a> {
         }
         match transaction.commit() {
             Ok(()) => Ok(()),
-            Err(error) if self.stage.expected(&error) => Ok(()),
+            Err(error) if self.caller.stage.expected(&error) => Ok(()),
             Err(error) => Err(format!("transfer: {error}")),
         }
     }
 
     fn sum(&mut self) -> Outcome {
-        if self.rng.one_in(2) {
+        if self.caller.rng.one_in(2) {
             return self.sum_of_snapshot();
         }
         // One keyspace at one point in time: what moves within it stays in it.
-        let space = self.rng.below(SPACES as u64) as usize;
-        let of = &self.stage.spaces[space];
-        let found: Vec<glintdb::Result<i64>> = match self.rng.one_in(2) {
+        let space = self.caller.rng.below(SPACES as u64) as usize;
+        let of = &self.caller.stage.spaces[space];
+        let found: Vec<glintdb::Result<i64>> = match self.caller.rng.one_in(2) {
             true => {
                 let keys: Vec<Vec<u8>> = (0..ACCOUNTS - 1).map(account).collect();
                 let results = of.multi_get(&keys).into_iter();
@@ -504,9 +465,9 @@ impl<'a> Client<'a> {
     }
 
     fn sum_of_snapshot(&mut self) -> Outcome {
-        let snapshot: Snapshot = self.stage.db.snapshot();
+        let snapshot: Snapshot = self.caller.stage.db.snapshot();
         let mut found = Vec::new();
-        for of in &self.stage.spaces {
+        for of in &self.caller.stage.spaces {
             for item in snapshot.prefix(of, "a") {
                 found.push(item.map(|(_, bytes)| balance(Some(&bytes)).unwrap_or(i64::MIN / 100)));
             }
@@ -520,7 +481,7 @@ impl<'a> Client<'a> {
         for balance in found {
             match balance {
                 Ok(balance) => sum += balance,
-                Err(error) if self.stage.expected(&error) => return Ok(()),
+                Err(error) if self.caller.stage.expected(&error) => return Ok(()),
                 Err(error) => return Err(format!("accounts: {error}")),
             }
         }

@@ -91,9 +91,9 @@ impl Round {
                 })
                 .map_err(|message| format!("epoch {number} ({crash:?}): {message}"))?;
             for (values, done) in values.iter_mut().zip(&run.results) {
-                *values = done.values;
+                *values = done.notes.values;
                 found.commits += done.commits;
-                found.conflicts += done.conflicts;
+                found.conflicts += done.notes.conflicts;
                 found.calls += done.calls;
             }
             let mut clients: Vec<Done> = run.results;
@@ -176,11 +176,11 @@ impl Round {
             let run = run.map_err(wrong)?;
             let (mut txns, mut floors) = (Vec::new(), run.floors);
             for (values, done) in values.iter_mut().zip(run.results) {
-                *values = done.values;
-                found.conflicts += done.conflicts;
+                *values = done.notes.values;
+                found.conflicts += done.notes.conflicts;
                 found.sums += done.sums;
                 txns.extend(done.txns);
-                floors.extend(done.floors);
+                floors.extend(done.notes.floors);
             }
             found.calls += txns.len() as u64;
             found.commits += txns.iter().filter(|txn| !txn.writes.is_empty()).count() as u64;

@@ -3,7 +3,7 @@
 use crate::config::{ServerConfig, ServerError};
 use crate::protocol::Args;
 use crate::protocol::output::Output;
-use crate::protocol::parser::{BUFFER_BYTES_MAX, Parser, ParserLimits};
+use crate::protocol::parser::{BUFFER_BYTES_MAX, Parser, ParserLimits, ProtocolError};
 use crate::server::{Client, Server, Shutdown};
 use crate::session::{Next, Session};
 use glintdb::Db;
@@ -13,6 +13,27 @@ use std::sync::Arc;
 /// Commands, each a list of arguments.
 pub type Commands = Vec<Vec<Vec<u8>>>;
 
+/// What a client with a password may send.
+pub(crate) const LIMITS: ParserLimits = ParserLimits {
+    bulk_bytes_max: 512 << 20,
+    elements_max: 1 << 20,
+    buffer_bytes_max: BUFFER_BYTES_MAX,
+    authenticated: true,
+};
+
+/// A command as its client sends it.
+#[must_use]
+pub fn encode<A: AsRef<[u8]>>(command: &[A]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
+    for argument in command {
+        let argument = argument.as_ref();
+        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        bytes.extend_from_slice(argument);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
 /// The commands in `pieces` that arrive one after another, taken `commands_max` at a time, and the error at their end.
 #[must_use]
 pub fn commands(
@@ -21,21 +42,26 @@ pub fn commands(
     authenticated: bool,
 ) -> (Commands, Option<String>) {
     let limits = match authenticated {
-        true => ParserLimits {
-            bulk_bytes_max: 512 << 20,
-            elements_max: 1 << 20,
-            buffer_bytes_max: BUFFER_BYTES_MAX,
-            authenticated,
-        },
-        false => ParserLimits::UNAUTHENTICATED,
+        true => &LIMITS,
+        false => &ParserLimits::UNAUTHENTICATED,
     };
+    let (commands, error) = feed(pieces, limits, commands_max);
+    (commands, error.map(|error| error.to_string()))
+}
+
+/// The same within any limits.
+pub(crate) fn feed(
+    pieces: &[&[u8]],
+    limits: &ParserLimits,
+    commands_max: usize,
+) -> (Commands, Option<ProtocolError>) {
     let mut parser = Parser::new();
     let mut buffer = Vec::new();
     let mut commands = Commands::new();
     for piece in pieces {
         buffer.extend_from_slice(piece);
         loop {
-            let result = parser.parse(&mut buffer, &limits, commands_max);
+            let result = parser.parse(&mut buffer, limits, commands_max);
             let found = parser.commands().len();
             commands.extend(parser.commands().map(|spans| {
                 let args = Args::new(&buffer, spans);
@@ -45,7 +71,7 @@ pub fn commands(
             parser.missing_bytes(&buffer);
             parser.consume(&mut buffer);
             if let Err(error) = result {
-                return (commands, Some(error.to_string()));
+                return (commands, Some(error));
             }
             if found < commands_max {
                 break;

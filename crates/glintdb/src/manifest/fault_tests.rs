@@ -11,6 +11,18 @@ fn pair() -> (Arc<MemVolume>, Manifest) {
     (volume, manifest)
 }
 
+/// What was written of a second manifest.
+fn second(volume: &MemVolume, bytes: &[u8]) {
+    let options = CreateOptions {
+        stream: Stream::Manifest,
+        reserve_bytes: 0,
+        direct: false,
+    };
+    let id = FileId::new(FileKind::Manifest, 2);
+    let file = volume.create(id, options).unwrap();
+    file.write_at(0, bytes).unwrap();
+}
+
 fn fail_after(volume: &MemVolume, operations: u64, kind: FaultKind) {
     volume.fail(Fault {
         at_operation: volume.operation_count() + operations,
@@ -30,15 +42,7 @@ fn a_new_manifest_without_its_first_sector_gives_way_to_the_old_one() {
         .to_vec();
     assert!(bytes.len() > 512);
     bytes[..512].fill(0);
-    let options = CreateOptions {
-        stream: Stream::Manifest,
-        reserve_bytes: 0,
-        direct: false,
-    };
-    let torn = volume
-        .create(FileId::new(FileKind::Manifest, 2), options)
-        .unwrap();
-    torn.write_at(0, &bytes).unwrap();
+    second(&volume, &bytes);
     let found = read_newest(&*volume).unwrap();
     assert_eq!(found.loaded.unwrap().number, 1);
     assert_eq!(found.number_next, 3, "the torn file's number is taken");
@@ -56,15 +60,7 @@ fn a_new_manifest_whose_first_sector_is_garbage_gives_way_to_the_old_one() {
             let mut bytes = super::file::header(manifest.db, 2).to_vec();
             bytes.extend_from_slice(&whole[bytes.len()..]);
             bytes[from..].fill(noise);
-            let options = CreateOptions {
-                stream: Stream::Manifest,
-                reserve_bytes: 0,
-                direct: false,
-            };
-            let torn = volume
-                .create(FileId::new(FileKind::Manifest, 2), options)
-                .unwrap();
-            torn.write_at(0, &bytes).unwrap();
+            second(&volume, &bytes);
             let found = read_newest(&*volume).unwrap();
             assert_eq!(found.loaded.unwrap().number, 1, "from {from}");
         }

@@ -55,18 +55,15 @@ pub(super) fn gather(
             .filter(|ring| ring.survives_kill()),
         _ => None,
     };
-    let mut seen = Seen::default();
-    for segment in work.source.segments.clone() {
-        let pass = Pass::Replay;
-        one(
-            work,
-            candidates,
-            evidence,
-            segment,
-            (ring.as_deref(), pass),
-            &mut seen,
-        )?;
-    }
+    let mut all = |work: &mut Work<'_>, candidates: &mut Candidates, pass: Pass| {
+        let mut seen = Seen::default();
+        for segment in work.source.segments.clone() {
+            let how = (ring.as_deref(), pass);
+            one(work, candidates, evidence, segment, how, &mut seen)?;
+        }
+        Ok::<Seen, Error>(seen)
+    };
+    let seen = all(work, candidates, Pass::Replay)?;
     tell(work, &seen);
     work.report.closed = seen.last == Some(FrameKind::Mark);
     if !work.report.closed {
@@ -84,17 +81,7 @@ pub(super) fn gather(
     }
     candidates.settle();
     if work.source.whole && candidates.any_suspect() {
-        for segment in work.source.segments.clone() {
-            let pass = Pass::Older;
-            one(
-                work,
-                candidates,
-                evidence,
-                segment,
-                (ring.as_deref(), pass),
-                &mut Seen::default(),
-            )?;
-        }
+        all(work, candidates, Pass::Older)?;
     }
     candidates.settle();
     Ok(())

@@ -1,59 +1,8 @@
 //! The parser: split at every byte, hostile lengths, and agreement with `resp-rs` on what a command is.
 
 use super::*;
-use crate::protocol::Args;
+use crate::fuzzing::{LIMITS, encode, feed};
 use proptest::prelude::*;
-
-const LIMITS: ParserLimits = ParserLimits {
-    bulk_bytes_max: 512 << 20,
-    buffer_bytes_max: BUFFER_BYTES_MAX,
-    elements_max: 1 << 20,
-    authenticated: true,
-};
-
-type Commands = Vec<Vec<Vec<u8>>>;
-
-/// Feeds `pieces` one after another and takes commands after each, `commands_max` at a time.
-fn feed(
-    pieces: &[&[u8]],
-    limits: &ParserLimits,
-    commands_max: usize,
-) -> (Commands, Option<ProtocolError>) {
-    let mut parser = Parser::new();
-    let mut buffer = Vec::new();
-    let mut commands = Commands::new();
-    for piece in pieces {
-        buffer.extend_from_slice(piece);
-        loop {
-            let result = parser.parse(&mut buffer, limits, commands_max);
-            let found = parser.commands().len();
-            commands.extend(parser.commands().map(|spans| {
-                Args::new(&buffer, spans)
-                    .iter()
-                    .map(<[u8]>::to_vec)
-                    .collect()
-            }));
-            parser.consume(&mut buffer);
-            if let Err(error) = result {
-                return (commands, Some(error));
-            }
-            if found < commands_max {
-                break;
-            }
-        }
-    }
-    (commands, None)
-}
-
-fn encode(command: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
-    for argument in command {
-        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
-        bytes.extend_from_slice(argument);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes
-}
 
 fn error_of(bytes: &[u8], limits: &ParserLimits) -> Option<String> {
     feed(&[bytes], limits, 1024)

@@ -1,5 +1,6 @@
 //! A server on a free port, and a client that reads answers with `resp-rs`, not with our own code.
 
+pub(crate) use glintdb_server::fuzzing::encode;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -134,17 +135,6 @@ impl Client {
     pub(crate) fn run<A: AsRef<[u8]>>(&mut self, command: &[A]) -> String {
         show(&self.frame(command))
     }
-}
-
-pub(crate) fn encode<A: AsRef<[u8]>>(command: &[A]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
-    for argument in command {
-        let argument = argument.as_ref();
-        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
-        bytes.extend_from_slice(argument);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes
 }
 
 /// An answer as text, in about the way redis-cli shows it.

@@ -2,6 +2,7 @@
 //!
 //! Thread safety: one thread a peer.
 
+pub(super) use glintdb_server::fuzzing::encode;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -16,18 +17,6 @@ pub(super) enum Reply {
     Bulk(Option<Vec<u8>>),
     /// `None`: null.
     Array(Option<Vec<Reply>>),
-}
-
-/// A command as its client sends it.
-pub(super) fn encode<A: AsRef<[u8]>>(command: &[A]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
-    for argument in command {
-        let argument = argument.as_ref();
-        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
-        bytes.extend_from_slice(argument);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes
 }
 
 /// A connection.

@@ -9,6 +9,7 @@
 mod concurrent;
 mod crash;
 mod errors;
+mod histories;
 mod limits;
 mod prop;
 mod simulation;

@@ -73,6 +73,10 @@ fn whole(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport) -
     indexes(volume, loaded, report)?;
     let state = &loaded.state;
     let live: Vec<SegmentId> = state.liveness.keys().copied().collect();
+    if !loaded.has_begun() {
+        let begun = loaded.check_not_begun(&**volume);
+        return begun.or_else(|error| damaged(report, error));
+    }
     let mut newest = state.flush_point.seqno;
     let mut visit = |frame: FrameView<'_>| replayed(loaded, &frame, &mut newest);
     let (from, durable) = (state.flush_point.lsn, state.log_durable);

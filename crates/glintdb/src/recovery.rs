@@ -53,9 +53,7 @@ impl Engine {
         let opening = Opening::new(volume, env, options, found.as_ref())?;
         match found {
             // A crash while it was being created: the log was not begun.
-            Some(loaded) if loaded.state.flush_point.lsn == Lsn::ZERO => {
-                opening.create_again(number_next)
-            }
+            Some(loaded) if !loaded.has_begun() => opening.create_again(&loaded, number_next),
             Some(loaded) => opening.open_existing(loaded, number_next),
             None => opening.create(number_next),
         }
@@ -154,14 +152,18 @@ impl Opening {
         glintdb_log::check_segment(&*self.volume, loaded.db, segment)
     }
 
-    /// Removes what a creation that was cut off has left, and creates.
-    fn create_again(self, manifest: u64) -> Result<Engine> {
+    /// Removes what a creation that was cut off has left, and creates. It can have left segments without a frame, and nothing else: where there is more, the manifest has lost
+    /// the record that says where the log begins.
+    fn create_again(mut self, loaded: &Loaded, manifest: u64) -> Result<Engine> {
+        loaded.check_not_begun(&*self.volume)?;
         for file in self.volume.list()? {
             if file.kind != FileKind::Manifest {
                 self.volume.delete(file)?;
             }
         }
         self.volume.sync_directory()?;
+        // Numbers of files begin again, and nothing of the first attempt may pass for this one's.
+        self.db = self.env.db;
         self.create(manifest)
     }
 

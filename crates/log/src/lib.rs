@@ -48,6 +48,6 @@ pub use format::entry::{EntryReader, LogEntry, LogOp, LogValue};
 pub use large::LargeFrame;
 pub use log::{Log, LogOptions, LogSetup, LogStats};
 pub use lsn::Lsn;
-pub use recover::{FrameView, Recovered, RecoveryProgress};
+pub use recover::{FrameView, Recovered, RecoveryProgress, first_frame};
 pub use salvage::{SalvageFrame, SalvageItem, SegmentSalvage};
 pub use segment::{LogView, SegmentInfo};

@@ -9,6 +9,7 @@
 use crate::append::seal_frame;
 use crate::format::entry::EntryReader;
 use crate::format::frame::{FRAME_HEADER_BYTES, FRAME_MAGIC, FrameKind, SEAL_FRAME_BYTES};
+use crate::format::segment::{SegmentHeader, SegmentKind};
 use crate::format::{ALIGN, FIRST_FRAME_OFFSET};
 use crate::log::{Log, LogSetup};
 use crate::lsn::Lsn;
@@ -16,8 +17,8 @@ use crate::prepare::PrepareState;
 use crate::scan::{Frame, Probe, SegmentScan, read_ring};
 use crate::segment::{Segment, SegmentTable, open_segment};
 use glintdb_core::checksum::FileSeed;
-use glintdb_core::{Error, ErrorKind, FileKind, Result, SegmentId, SeqNum};
-use glintdb_flash::{Ring, VolumeFile};
+use glintdb_core::{DbId, Error, ErrorKind, FileKind, Result, SegmentId, SeqNum};
+use glintdb_flash::{Ring, Volume, VolumeFile};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -319,11 +320,7 @@ fn check_tail(
     }
     let mut later = Vec::new();
     for &id in files.range(SegmentId(hole_segment.0 + 1)..) {
-        // A file without a header never took a frame: reserve, or made and not finished.
-        let Ok((file, header)) = open_segment(&*setup.volume, setup.db, id) else {
-            continue;
-        };
-        let mut scan = SegmentScan::new(header, file, None)?;
+        let (mut scan, whole) = scan_anyhow(&*setup.volume, setup.db, id)?;
         let mut offset = u64::from(FIRST_FRAME_OFFSET);
         while let Some((found, header)) = scan.next_header(offset)? {
             if header.durable_position > hole_position {
@@ -331,7 +328,9 @@ fn check_tail(
             }
             offset = u64::from(found) + ALIGN as u64;
         }
-        later.push(scan);
+        if whole {
+            later.push(scan);
+        }
     }
     let Some(ring) = ring else { return Ok(()) };
     let claim = ring_claim(ring, hole_position, |at, bytes| {
@@ -350,6 +349,65 @@ fn check_tail(
         Some((claimant, durable)) => corruption(claimant, durable),
         None => Ok(()),
     }
+}
+
+/// A segment for a look at what frames its file holds, and whether its header is whole. A file without one never took a frame (reserve, or made and not finished), unless the
+/// header is damaged: frames are known by the database, the file and their place, so they can be looked for all the same. A file that cannot be read is an error: what
+/// it holds may be what tells corruption from a tail.
+fn scan_anyhow(
+    volume: &dyn Volume,
+    db: DbId,
+    id: SegmentId,
+) -> Result<(SegmentScan<'static>, bool)> {
+    match open_segment(volume, db, id) {
+        Ok((file, header)) => Ok((SegmentScan::new(header, file, None)?, true)),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::Corruption | ErrorKind::UnsupportedFormat
+            ) =>
+        {
+            let file = volume.open(id.file())?;
+            let header = SegmentHeader {
+                kind: SegmentKind::Stream,
+                db,
+                id,
+                base: 0,
+                capacity: file.len()?,
+            };
+            Ok((SegmentScan::new(header, file, None)?, false))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A frame of database `db` in the files or the ring of a volume whose manifest says that nothing was ever committed; `None`: there is none.
+///
+/// # Errors
+/// I/O errors.
+pub fn first_frame(volume: &dyn Volume, db: DbId) -> Result<Option<Lsn>> {
+    let ring = volume
+        .existing_ring_bytes()?
+        .map(|bytes| volume.ring(bytes))
+        .transpose()?;
+    let first = u64::from(FIRST_FRAME_OFFSET);
+    for file in volume.list()? {
+        if file.kind != FileKind::Log {
+            continue;
+        }
+        let id = SegmentId(file.number);
+        let (mut scan, whole) = scan_anyhow(volume, db, id)?;
+        let mut found = scan.next_header(first)?;
+        if let (None, true, Some(ring)) = (&found, whole, &ring) {
+            let file = volume.open(file)?;
+            let mut scan = SegmentScan::new(scan.header, file, Some(&**ring))?;
+            found = scan.next_header_in_ring(first)?;
+        }
+        if let Some((offset, _)) = found {
+            return Ok(Some(Lsn::new(id, offset)));
+        }
+    }
+    Ok(None)
 }
 
 /// Looks at every place of the ring where a frame could begin for one that says `hole_position` was durable.

@@ -225,6 +225,34 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// That nothing was ever stored, of a database whose log has no place to begin. A creation that was cut off leaves segments without a frame; where there is more, the record of
+    /// that place is what is lost.
+    ///
+    /// # Errors
+    /// `Corruption` of the manifest, I/O errors.
+    pub(crate) fn check_not_begun(&self, volume: &dyn Volume) -> Result<()> {
+        let files = volume.list()?;
+        let held = match files.iter().find(|file| file.kind == FileKind::Table) {
+            Some(table) => table.to_string(),
+            None => match glintdb_log::first_frame(volume, self.db)? {
+                Some(frame) => format!("a commit at {frame}"),
+                None => return Ok(()),
+            },
+        };
+        Err(Error::corruption(
+            FileId::new(FileKind::Manifest, self.number),
+            self.end,
+            format!(
+                "expected a record of where the log begins, for there is {held}, found the end of the records"
+            ),
+        ))
+    }
+
+    /// Whether its log has a place to begin.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.state.flush_point.lsn != glintdb_log::Lsn::ZERO
+    }
+
     /// A commit writes to a keyspace that no record names. Frames of the log vouch for themselves, so what is missing is missing here.
     pub(crate) fn lacks(&self, keyspace: KeyspaceId, frame: &FrameView<'_>) -> Error {
         Error::corruption(

@@ -4,7 +4,7 @@
 use crate::support::*;
 use glintdb::{Durability, Env, Error, ErrorKind};
 use glintdb_core::{DbId, FileId, FileKind};
-use glintdb_flash::{Contents, ManualClock, MemOptions, MemVolume, Volume};
+use glintdb_flash::{Contents, FaultKind, ManualClock, MemOptions, MemVolume, Volume};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -196,4 +196,77 @@ fn verification_blames_the_table_that_is_damaged_and_not_the_manifest() {
     for error in &report.errors {
         assert_eq!(named(error), table.to_string());
     }
+}
+
+/// A database in its first life, nothing flushed: its manifest's last record says where the log begins. One bit of that made the opening believe that creation had been cut off:
+/// it removed the log, answered an empty database, and gave file numbers out again, under which commits of the old life came back later.
+#[test]
+fn a_young_database_is_never_taken_for_one_that_was_not_finished() {
+    let first = MemVolume::new();
+    let db = open(&first).unwrap();
+    for n in 0..10u64 {
+        let durability = if n < 5 {
+            Durability::Sync
+        } else {
+            Durability::Os
+        };
+        let space = db.default_keyspace();
+        space
+            .put_with(n.to_be_bytes(), pattern(n, 600), durability)
+            .unwrap();
+    }
+    let whole = first.kill().contents();
+    drop(db);
+    let id = newest(&whole, FileKind::Manifest);
+    let mut damaged = whole.clone();
+    change(&mut damaged, id, |bytes| {
+        let at = bytes.iter().rposition(|&byte| byte != 0).unwrap();
+        bytes[at] ^= 1;
+    });
+    assert_eq!(named(&refused(&damaged)), id.to_string());
+    // Also where only the segments have them.
+    damaged.ring = None;
+    assert_eq!(named(&refused(&damaged)), id.to_string());
+    let volume = volume(&damaged);
+    open(&volume).unwrap_err();
+    assert_eq!(volume.contents().files, damaged.files, "nothing is removed");
+}
+
+/// The frame that tells damage from a torn tail stands in a later segment, and that one could not be read for a moment: it was passed over, the log was cut at the damage, and the
+/// segments behind it were removed.
+#[test]
+fn an_error_while_the_log_is_looked_at_never_makes_damage_a_torn_tail() {
+    let first = MemVolume::new();
+    let db = open(&first).unwrap();
+    for n in 0..130u64 {
+        db.default_keyspace()
+            .put_with(n.to_be_bytes(), pattern(n, 600), Durability::Sync)
+            .unwrap();
+    }
+    let mut whole = first.kill().contents();
+    drop(db);
+    whole.ring = None;
+    let segments: Vec<FileId> = whole
+        .files
+        .iter()
+        .filter(|(id, bytes)| id.kind == FileKind::Log && bytes.len() > 4096)
+        .map(|(id, _)| *id)
+        .collect();
+    assert!(segments.len() > 1, "{segments:?}");
+    let mut damaged = whole.clone();
+    change(&mut damaged, segments[0], |bytes| {
+        let end = bytes.iter().rposition(|&byte| byte != 0).unwrap();
+        bytes[(end - 300) / 512 * 512..].fill(0);
+    });
+    assert_eq!(named(&refused(&damaged)), segments[0].to_string());
+    for at in 0..200 {
+        let volume = volume(&damaged);
+        fail_at(&volume, at, FaultKind::Io, false);
+        open(&volume).expect_err("damage in front of durable frames");
+    }
+    // Nor does a second damage, of the headers behind it.
+    for id in &segments[1..] {
+        change(&mut damaged, *id, |bytes| bytes[8] ^= 1);
+    }
+    assert_eq!(refused(&damaged).kind(), ErrorKind::Corruption);
 }

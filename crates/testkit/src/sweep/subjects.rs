@@ -236,7 +236,7 @@ fn value(key: &str, generation: usize, length: usize) -> Vec<u8> {
 type Build = fn(DbId) -> Subject;
 
 /// Databases with a life of their own by name, the two smallest first.
-const OWN: [(&str, Build); 9] = [
+const OWN: [(&str, Build); 10] = [
     ("tiny", tiny),
     ("tiny-killed", tiny_killed),
     ("separated", separated),
@@ -246,6 +246,7 @@ const OWN: [(&str, Build); 9] = [
     ("keyspaces", keyspaces),
     ("snapshots", snapshots),
     ("power-cut", power_cut),
+    ("young", young),
 ];
 
 /// Names of all databases: behind those above, one for each option set of the lane.
@@ -316,6 +317,16 @@ fn tiny_killed(id: DbId) -> Subject {
     b.puts("default", "t", 3, &[60, 9]);
     b.delete("default", "k-01");
     b.end("tiny-killed", End::Killed)
+}
+
+/// Killed in its first life, before anything was flushed: its manifest says where the log begins, and no more.
+fn young(id: DbId) -> Subject {
+    let mut b = Builder::new(48, id);
+    b.puts("default", "k", 3, &[60, 9]);
+    b.remember();
+    b.put("default", "s-00", value("s-00", 1, 70), Durability::Sync);
+    b.puts("default", "t", 2, &[60, 9]);
+    b.end("young", End::Killed)
 }
 
 /// Every value in the log; several segments, one of them of a single large frame; tables at several levels.

@@ -1,7 +1,8 @@
 //! Opening a database: the manifest, the indexes it names, and the log from the flush point on.
 //!
 //! Invariants:
-//! 1. Nothing that was there is changed or removed before it is known to be readable, and every step can be repeated after a crash at any point.
+//! 1. Nothing that was there is changed or removed before it is known to be readable, and every step can be repeated after a crash at any point. What openings that did not
+//!    finish have written goes first: the log that it came from is there.
 //! 2. The memory budget holds while the log is replayed: full memtables are written to index files meanwhile; they become visible only when the log they came from is
 //!    durable and whole.
 //! 3. A replayed sequence number follows the one before it; keyspace ids that are neither known nor recorded as dropped are corruption.
@@ -11,13 +12,14 @@ use crate::db::DEFAULT_KEYSPACE;
 use crate::engine::{Engine, Env, IndexFactory, Parts};
 use crate::flush::{Pending, abandon, items_of, write_generation};
 use crate::manifest::{
-    FlushPoint, Found, Item, Loaded, Manifest, State, check_database, read_newest,
+    FlushPoint, Found, Item, Loaded, Manifest, State, check_database, read_newest, unfinished_from,
 };
 use crate::numbers::Numbers;
 use crate::options::{KeyspaceOptions, OpenProgress, Options};
 use crate::reserve::Reserve;
 use crate::version::{Generation, KeyspaceCounters, KeyspaceState, KeyspaceVersion, Version};
 use crate::{Error, ErrorKind, Result};
+use glintdb_core::index::Index;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64};
@@ -199,7 +201,7 @@ impl Opening {
         id: KeyspaceId,
         name: String,
         options: KeyspaceOptions,
-        index: Arc<dyn glintdb_core::index::Index>,
+        index: Arc<dyn Index>,
     ) -> Arc<KeyspaceState> {
         Arc::new(KeyspaceState {
             id,
@@ -240,6 +242,7 @@ impl Opening {
                 "the default keyspace is missing",
             ));
         }
+        self.remove_unfinished(&loaded, &keyspaces)?;
         let snapshots = keyspaces
             .iter()
             .map(|(id, keyspace)| (*id, keyspace.index.snapshot_edit()))
@@ -305,6 +308,21 @@ impl Opening {
         }
         engine.collect_garbage();
         Ok(engine)
+    }
+
+    /// Removes the tables that openings which did not finish have written from the log: each opening writes them again, and a row of them would fill the medium.
+    fn remove_unfinished(
+        &self,
+        loaded: &Loaded,
+        keyspaces: &BTreeMap<KeyspaceId, Arc<KeyspaceState>>,
+    ) -> Result<()> {
+        let Some(first) = unfinished_from(&*self.volume, loaded)? else {
+            return Ok(());
+        };
+        let named = files_of(keyspaces.values().map(|keyspace| &keyspace.index));
+        remove_tables(&*self.volume, |id| {
+            id.number >= first && !named.contains(&id)
+        })
     }
 
     fn finish(
@@ -377,6 +395,15 @@ struct Replayed {
     newest: SeqNum,
 }
 
+/// A full generation, written to index files that no manifest names yet, with the newest commit in it and the place behind it.
+type Written = (Vec<Pending>, SeqNum, Lsn);
+
+fn give_up(written: impl IntoIterator<Item = Written>) {
+    for (pending, _, _) in written {
+        abandon(pending);
+    }
+}
+
 /// A replay of the log into memtables.
 struct Replay<'a> {
     opening: &'a Opening,
@@ -384,8 +411,8 @@ struct Replay<'a> {
     loaded: &'a Loaded,
     generation: Generation,
     newest: SeqNum,
-    /// Full generations, written to index files that no manifest names yet, with the newest commit in each.
-    written: Vec<(Vec<Pending>, SeqNum, Lsn)>,
+    /// Oldest first.
+    written: Vec<Written>,
     /// Log replayed.
     bytes: u64,
 }
@@ -462,21 +489,36 @@ impl Replay<'_> {
     }
 
     fn give_up(self) {
-        for (pending, _, _) in self.written {
-            abandon(pending);
-        }
+        give_up(self.written);
     }
 
     /// The log is durable and whole now: what was written from it becomes part of the database, oldest first.
     fn finish(self, manifest: &Arc<Mutex<Manifest>>, log_end: Lsn) -> Result<Replayed> {
         let mut manifest = manifest.lock();
-        for (pending, newest, next) in self.written {
+        let mut written = self.written.into_iter();
+        while let Some((pending, newest, next)) = written.next() {
             let point = FlushPoint {
                 lsn: next,
                 seqno: newest,
             };
             let items = items_of(&pending, Some(point));
-            manifest.commit(&items)?;
+            let committed = match manifest.commit(&items) {
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    match self.opening.reserve.lend() {
+                        Ok(true) => manifest.commit(&items),
+                        _ => Err(error),
+                    }
+                }
+                committed => committed,
+            };
+            if let Err(error) = committed {
+                // Of the edit itself the next opening decides where it is in doubt; those behind it were not begun.
+                if manifest.check().is_ok() {
+                    abandon(pending);
+                }
+                give_up(written);
+                return Err(error);
+            }
             for Pending { keyspace, change } in &pending {
                 keyspace.index.apply(change)?;
             }
@@ -526,20 +568,29 @@ impl Engine {
     /// Removes tables that no index names: outputs of flushes and compactions that a crash cut off.
     fn remove_orphans(&self) -> Result<()> {
         let version = self.version.load();
-        let named: BTreeSet<FileId> = version
-            .live_keyspaces()
-            .flat_map(|keyspace| keyspace.state.index.files())
-            .collect();
-        let mut removed = false;
-        for id in self.volume.list()? {
-            if id.kind == FileKind::Table && !named.contains(&id) {
-                self.volume.delete(id)?;
-                removed = true;
-            }
+        let named = files_of(
+            version
+                .live_keyspaces()
+                .map(|keyspace| &keyspace.state.index),
+        );
+        remove_tables(&*self.volume, |id| !named.contains(&id))
+    }
+}
+
+fn files_of<'a>(indexes: impl Iterator<Item = &'a Arc<dyn Index>>) -> BTreeSet<FileId> {
+    indexes.flat_map(|index| index.files()).collect()
+}
+
+fn remove_tables(volume: &dyn Volume, unwanted: impl Fn(FileId) -> bool) -> Result<()> {
+    let mut removed = false;
+    for id in volume.list()? {
+        if id.kind == FileKind::Table && unwanted(id) {
+            volume.delete(id)?;
+            removed = true;
         }
-        if removed {
-            self.volume.sync_directory()?;
-        }
-        Ok(())
+    }
+    match removed {
+        true => volume.sync_directory(),
+        false => Ok(()),
     }
 }

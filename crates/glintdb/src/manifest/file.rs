@@ -418,6 +418,21 @@ pub(crate) fn read_newest(volume: &dyn Volume) -> Result<Found> {
     }
 }
 
+/// The first file number that openings which did not finish have given out; `None`: there was none. The oldest manifest is what the last process wrote that did finish
+/// opening, and the numbers of its files are below those that it reserves.
+pub(crate) fn unfinished_from(volume: &dyn Volume, loaded: &Loaded) -> Result<Option<u64>> {
+    let files = volume.list()?.into_iter();
+    let mut manifests = files.filter(|id| id.kind == FileKind::Manifest);
+    match manifests.next() {
+        Some(oldest) if oldest.number < loaded.number => {
+            let last = read_file(oldest, &read_whole(volume, oldest)?);
+            // One that is damaged says nothing, and nobody needs it.
+            Ok(last.ok().flatten().map(|last| last.state.numbers_reserved))
+        }
+        _ => Ok(None),
+    }
+}
+
 /// A file number is made durable before a file has it. A file with a greater one says that the manifest is an old one, or that its last record, which reserved the
 /// number, is damaged: going on would give the number out a second time.
 fn check_numbers(loaded: &Loaded, files: &[FileId]) -> Result<()> {

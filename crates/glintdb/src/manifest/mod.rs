@@ -13,7 +13,7 @@ mod file;
 
 pub(crate) use edit::{Item, describe, encode_items};
 pub(crate) use file::{
-    Found, RecordReader, check_database, read_newest, read_whole, salvage_records,
+    Found, RecordReader, check_database, read_newest, read_whole, salvage_records, unfinished_from,
 };
 
 use crate::options::KeyspaceOptions;

@@ -328,27 +328,27 @@ impl Engine {
             .set_capacity_bytes(rest.max(self.memory.total_bytes() / 16));
     }
 
+    /// Memory of memtables that were flushed and that somebody still keeps.
+    fn kept_arenas(&self) -> Vec<Arc<Arena>> {
+        let arenas = self.flushed_arenas.lock();
+        arenas.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Memory of memtables that only snapshots, transactions and iterators keep, in bytes.
     pub(crate) fn pinned_bytes(&self) -> usize {
-        let arenas: Vec<_> = self
-            .flushed_arenas
-            .lock()
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect();
+        let arenas = self.kept_arenas();
         arenas.iter().map(|arena| arena.allocated_bytes()).sum()
     }
 
     /// Gives up the oldest snapshots while more is pinned than may be.
     pub(crate) fn enforce_pin_limit(&self) {
-        while self.pinned_bytes() > self.options.snapshot_pin_bytes_max {
-            if !self.pins.give_up_oldest() {
-                break;
-            }
-            self.counters
-                .snapshots_given_up
-                .fetch_add(1, Ordering::Relaxed);
-        }
+        let arenas = self.kept_arenas();
+        let given_up = self
+            .pins
+            .give_up_beyond(self.options.snapshot_pin_bytes_max, &arenas);
+        self.counters
+            .snapshots_given_up
+            .fetch_add(given_up, Ordering::Relaxed);
     }
 
     /// Removes segments that are dead and that no version names any more.

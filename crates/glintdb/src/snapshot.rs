@@ -17,6 +17,7 @@ use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::sync::{ArcSwapOption, Mutex};
 use glintdb_core::{Direction, SeqNum};
+use glintdb_memtable::Arena;
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Weak};
@@ -57,11 +58,46 @@ impl Pins {
         self.state.lock().pins.len()
     }
 
-    /// Gives up the oldest pin that still holds a version; `false`: there is none.
-    pub(crate) fn give_up_oldest(&self) -> bool {
+    /// Gives up the oldest pins until those that are left hold no more than `bytes_max` of `arenas`; tells how many. What holds none of them is left alone, and what a
+    /// reader still uses of one that was given up counts as freed: it goes with that read.
+    pub(crate) fn give_up_beyond(&self, bytes_max: usize, arenas: &[Arc<Arena>]) -> u64 {
+        let bytes_of = |arena: &Arc<Arena>| arena.allocated_bytes();
+        if arenas.iter().map(bytes_of).sum::<usize>() <= bytes_max {
+            return 0;
+        }
         // Given up outside the lock: a version's drop may remove files.
         let pins: Vec<Arc<Held>> = self.state.lock().pins.values().cloned().collect();
-        pins.iter().any(|held| held.give_up())
+        // Memory goes with the last pin that holds it.
+        let mut goes = vec![0; pins.len()];
+        let mut holds = vec![false; pins.len()];
+        let mut rest: Vec<&Arc<Arena>> = arenas.iter().collect();
+        for (number, pin) in pins.iter().enumerate().rev() {
+            let Some(version) = pin.version.load_full() else {
+                continue;
+            };
+            let holds_arena = |arena: &Arc<Arena>| {
+                let mut generations = version.generations();
+                generations.any(|generation| Arc::ptr_eq(generation.arena(), arena))
+            };
+            holds[number] = arenas.iter().any(holds_arena);
+            rest.retain(|arena| {
+                let here = holds_arena(arena);
+                goes[number] += if here { bytes_of(arena) } else { 0 };
+                !here
+            });
+        }
+        let mut left: usize = goes.iter().sum();
+        let mut given_up = 0;
+        for (number, pin) in pins.iter().enumerate() {
+            if left <= bytes_max {
+                break;
+            }
+            if holds[number] {
+                given_up += u64::from(pin.give_up());
+                left -= goes[number];
+            }
+        }
+        given_up
     }
 }
 
@@ -308,4 +344,48 @@ pub(crate) fn merge_of(
         ));
     }
     Ok(Merge::new(sources, hiding, direction))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Durability, Env, Options};
+    use glintdb_core::DbId;
+    use glintdb_flash::{ManualClock, MemVolume};
+    use std::time::Duration;
+
+    /// Giving up a snapshot that is being read frees nothing at once, so the next one was given up too, and so on to the last.
+    #[test]
+    fn a_busy_snapshot_that_is_given_up_takes_no_other_with_it() {
+        let clock = Arc::new(ManualClock::new(Duration::ZERO));
+        let db = Options::default()
+            .memory_budget_bytes(8 << 20)
+            .log_segment_bytes(64 << 10)
+            .background_threads(0)
+            .snapshot_pin_bytes_max(1 << 20)
+            .open_volume(MemVolume::new(), Env::new(clock, DbId([7; 16])))
+            .unwrap();
+        let mut pins = Vec::new();
+        let mut reading = None;
+        let given_up = || db.stats().snapshots_given_up;
+        while given_up() == 0 {
+            for n in 0..400u64 {
+                db.default_keyspace()
+                    .put_with(n.to_be_bytes(), [7; 300], Durability::Buffered)
+                    .unwrap();
+            }
+            let pin = Pin::new(&db.handle);
+            // Somebody reads in the oldest for as long as the medium takes.
+            reading.get_or_insert_with(|| pin.version().unwrap());
+            pins.push(pin);
+            db.flush().unwrap();
+        }
+        assert!(pins.len() > 3);
+        assert_eq!(given_up(), 1);
+        assert!(pins[0].version().is_err());
+        assert!(pins[1..].iter().all(|pin| pin.version().is_ok()));
+        drop(reading);
+        db.flush().unwrap();
+        assert_eq!(given_up(), 1);
+    }
 }

@@ -488,6 +488,8 @@ impl Engine {
         }
         self.flush_log(crate::Durability::Sync)?;
         let mut manifest = self.manifest.lock();
+        // Before the keyspace is marked, so that reads of it go on where the manifest takes nothing any more.
+        manifest.check()?;
         // Looked up under the lock: of two drops at once the second finds nothing.
         let state = self.keyspace(name)?;
         // Under the sequencer's lock: no commit that names it is numbered after this.
@@ -501,13 +503,16 @@ impl Engine {
             seqno: newest,
         }];
         let committed = match manifest.commit(&dropped) {
-            Err(error) if error.kind() == ErrorKind::NoSpace && self.reserve.lend()? => {
-                manifest.commit(&dropped)
-            }
+            Err(error) if error.kind() == ErrorKind::NoSpace => match self.reserve.lend() {
+                Ok(true) => manifest.commit(&dropped),
+                Ok(false) => Err(error),
+                Err(error) => Err(error),
+            },
             result => result,
         };
         if let Err(error) = committed {
-            if error.kind() == ErrorKind::NoSpace {
+            // A manifest that still takes edits has not begun to write this one, or has taken it back.
+            if manifest.check().is_ok() {
                 state.dropped.store(false, Ordering::Release);
             }
             return Err(error);

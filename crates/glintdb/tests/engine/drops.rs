@@ -150,3 +150,34 @@ fn a_crash_at_every_operation_of_creating_and_dropping() {
         }
     }
 }
+
+#[test]
+fn a_drop_that_the_manifest_refuses_leaves_the_keyspace_readable() {
+    let volume = MemVolume::new();
+    let db = open(&volume).unwrap();
+    let kept = db
+        .create_keyspace("kept", KeyspaceOptions::default())
+        .unwrap();
+    kept.put("key", "value").unwrap();
+    db.flush_log(Durability::Sync).unwrap();
+    // The manifest's own sync is the next one, and loses the edit.
+    fail_at(
+        &volume,
+        volume.operation_count(),
+        FaultKind::SyncLosesData,
+        false,
+    );
+    assert!(
+        db.create_keyspace("other", KeyspaceOptions::default())
+            .is_err()
+    );
+    let error = db.drop_keyspace("kept").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
+    assert_eq!(kept.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+    volume.clear_faults();
+    let killed = volume.kill();
+    drop(db);
+    let db = open(&killed).unwrap();
+    let kept = db.keyspace("kept").unwrap();
+    assert_eq!(kept.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+}

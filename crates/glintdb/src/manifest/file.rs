@@ -1,6 +1,6 @@
 //! Reading and writing manifest files: a header, then records (`docs/format/manifest.md`). Reading takes hostile bytes.
 
-use super::{Item, Loaded, State};
+use super::{Item, Loaded, NUMBERS_END, State};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::checksum::{FileSeed, RangeChecksums, crc32c, crc32c_append};
@@ -374,6 +374,18 @@ pub(crate) struct Found {
     pub(crate) number_next: u64,
 }
 
+/// The number of the manifest file behind `newest`.
+pub(super) fn number_after(newest: FileId) -> Result<u64> {
+    match newest.number {
+        number if number < NUMBERS_END => Ok(number + 1),
+        number => Err(Error::corruption(
+            newest,
+            0,
+            format!("expected a manifest number below {NUMBERS_END}, found {number}"),
+        )),
+    }
+}
+
 /// Finds and reads the manifest.
 ///
 /// # Errors
@@ -385,7 +397,10 @@ pub(crate) fn read_newest(volume: &dyn Volume) -> Result<Found> {
         .copied()
         .filter(|id| id.kind == FileKind::Manifest)
         .collect();
-    let number_next = manifests.last().map_or(1, |newest| newest.number + 1);
+    let number_next = match manifests.last() {
+        Some(&newest) => number_after(newest)?,
+        None => 1,
+    };
     for &id in manifests.iter().rev() {
         let bytes = read_whole(volume, id)?;
         if let Some(loaded) = read_file(id, &bytes)? {

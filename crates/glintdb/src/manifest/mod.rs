@@ -25,6 +25,11 @@ use glintdb_log::{FrameView, Lsn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// No file gets this number, and none is given beyond it: whatever is added to a number below it still fits.
+const NUMBERS_END: u64 = 1 << 63;
+/// The same for commits.
+const SEQNOS_END: SeqNum = SeqNum(1 << 55);
+
 /// Everything up to here is in the indexes; replay begins here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FlushPoint {
@@ -79,6 +84,9 @@ impl State {
         match item {
             Item::Snapshot { .. } | Item::IndexEdit { .. } => {}
             Item::NumbersReserved(up_to) => {
+                if *up_to >= NUMBERS_END {
+                    return Err(format!("no file has number {up_to}"));
+                }
                 self.numbers_reserved = self.numbers_reserved.max(*up_to)
             }
             Item::KeyspaceCreated { id, name, options } => {
@@ -99,6 +107,7 @@ impl State {
             }
             Item::KeyspaceDropped { id, seqno } => {
                 let next = next_keyspace(*id)?;
+                check_seqno(*seqno)?;
                 self.keyspace_next = KeyspaceId(next.0.max(self.keyspace_next.0));
                 self.keyspaces.remove(id);
                 self.dropped.insert(*id, *seqno);
@@ -116,6 +125,7 @@ impl State {
                 bytes,
             } => self.add_live(*keyspace, *segment, *bytes)?,
             Item::FlushPoint(point) => {
+                check_seqno(point.seqno)?;
                 if point.seqno < self.flush_point.seqno || point.lsn < self.flush_point.lsn {
                     return Err(format!(
                         "the flush point goes back from {:?} to {point:?}",
@@ -211,6 +221,13 @@ impl State {
 fn next_keyspace(id: KeyspaceId) -> Result<KeyspaceId, String> {
     let next = id.0.checked_add(1).map(KeyspaceId);
     next.ok_or_else(|| format!("keyspace {} has an id that leaves none for the next", id.0))
+}
+
+fn check_seqno(seqno: SeqNum) -> Result<(), String> {
+    match seqno < SEQNOS_END {
+        true => Ok(()),
+        false => Err(format!("no commit has number {seqno}")),
+    }
 }
 
 /// What was read from the manifest at open.
@@ -419,7 +436,7 @@ impl Manifest {
 
     /// Begins a new file. Every edit committed so far must have been applied to the indexes that `index_edits` come from.
     pub(crate) fn roll(&mut self, index_edits: Vec<(KeyspaceId, Vec<u8>)>) -> Result<()> {
-        let number = self.file.number() + 1;
+        let number = file::number_after(self.file.id())?;
         let (file, snapshot_bytes) =
             match Self::write_file(&self.volume, self.db, number, &self.state, index_edits) {
                 Ok(written) => written,

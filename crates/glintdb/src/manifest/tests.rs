@@ -5,7 +5,7 @@ use super::*;
 use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::{FileId, FileKind};
-use glintdb_flash::MemVolume;
+use glintdb_flash::{CreateOptions, MemVolume, Stream};
 
 fn volume() -> Arc<dyn Volume> {
     MemVolume::new()
@@ -94,6 +94,57 @@ fn liveness_below_zero_and_a_flush_point_that_goes_back_are_refused_and_change_n
             ErrorKind::Corruption
         );
         assert_eq!(manifest.state(), &before);
+    }
+}
+
+/// With checksums that are right: one number more did not fit, or began again at 0.
+#[test]
+fn numbers_that_leave_no_room_for_more_are_refused() {
+    let volume = volume();
+    let mut manifest = new_manifest(&volume);
+    let point = |seqno| {
+        Item::FlushPoint(FlushPoint {
+            lsn: Lsn::new(SegmentId(1), 4096),
+            seqno: SeqNum(seqno),
+        })
+    };
+    let dropped = |seqno| Item::KeyspaceDropped {
+        id: KeyspaceId(1),
+        seqno: SeqNum(seqno),
+    };
+    for wrong in [
+        Item::NumbersReserved(u64::MAX - 10),
+        Item::NumbersReserved(1 << 63),
+        point(SeqNum::MAX.0),
+        point(u64::MAX),
+        point(1 << 56),
+        dropped(1 << 56),
+    ] {
+        let error = manifest.commit(std::slice::from_ref(&wrong)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{wrong:?}");
+    }
+    manifest
+        .commit(&[Item::NumbersReserved((1 << 63) - 1), point((1 << 55) - 1)])
+        .unwrap();
+}
+
+/// Any file of that name, whatever it holds.
+#[test]
+fn a_manifest_with_the_greatest_number_is_corruption() {
+    for number in [1 << 63, u64::MAX] {
+        let volume = volume();
+        drop(new_manifest(&volume));
+        let id = FileId::new(FileKind::Manifest, number);
+        let options = CreateOptions {
+            stream: Stream::Manifest,
+            reserve_bytes: 0,
+            direct: false,
+        };
+        let file = volume.create(id, options).unwrap();
+        file.write_at(0, b"whatever").unwrap();
+        let error = read_newest(&*volume).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+        assert_eq!(error.place().unwrap().0, id.to_string());
     }
 }
 

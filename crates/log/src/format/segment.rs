@@ -12,6 +12,9 @@ pub const SEGMENT_VERSION: u32 = 1;
 /// Bytes of the header that mean something; the rest of the block is zero.
 pub const SEGMENT_HEADER_BYTES: usize = 64;
 
+/// No segment begins at or behind this position: whatever is added to one before it still fits.
+const BASES_END: u64 = 1 << 63;
+
 /// What a segment is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SegmentKind {
@@ -115,7 +118,7 @@ impl SegmentHeader {
         let sound = header.base.is_multiple_of(BLOCK_BYTES)
             && header.capacity.is_multiple_of(BLOCK_BYTES)
             && header.capacity <= u64::from(u32::MAX)
-            && header.base.checked_add(header.capacity).is_some();
+            && header.base < BASES_END;
         match (sound, SegmentKind::from_code(kind)) {
             (true, Some(kind)) => Ok(SegmentHeader { kind, ..header }),
             _ => Err(Error::corruption(
@@ -188,6 +191,21 @@ mod tests {
         for length in 0..SEGMENT_HEADER_BYTES {
             assert!(SegmentHeader::decode(SegmentId(9), &block[..length]).is_err());
         }
+    }
+
+    /// With a checksum that is right: the segments behind it had no room for their positions.
+    #[test]
+    fn header_with_a_base_that_leaves_no_room_for_more_is_refused() {
+        let at = |base| SegmentHeader { base, ..header() };
+        for base in [1 << 63, u64::MAX - (128 << 10) + 1] {
+            let error = SegmentHeader::decode(SegmentId(9), &at(base).encode()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corruption);
+        }
+        let last = at((1 << 63) - 4096);
+        assert_eq!(
+            SegmentHeader::decode(SegmentId(9), &last.encode()).unwrap(),
+            last
+        );
     }
 
     #[test]

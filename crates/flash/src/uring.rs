@@ -17,6 +17,8 @@ use std::os::fd::RawFd;
 const DEPTH: u32 = 128;
 /// Most rings kept for later; each takes 12 KiB.
 const IDLE_RINGS_MAX: usize = 16;
+/// So often a kernel that has no read of a batch may refuse to take one, before the batch is read without a ring.
+const REFUSALS_MAX: u32 = 16;
 /// Longest single read the kernel is asked for, in bytes (it takes a little less than 2 GiB).
 const READ_BYTES_MAX: u32 = 1 << 30;
 
@@ -42,6 +44,8 @@ struct Flight {
     pushed: usize,
     /// Reads the kernel has taken and not answered.
     in_kernel: usize,
+    /// Submissions in a row that it refused while it had none.
+    refusals: u32,
 }
 
 impl Rings {
@@ -82,6 +86,7 @@ impl Rings {
             slots: (0..plan.spans.len()).map(|_| None).collect(),
             pushed: 0,
             in_kernel: 0,
+            refusals: 0,
         };
         if flight.ring.is_some() && flight.run(shared, requests, plan).is_ok() {
             let mut idle = self.idle.lock();
@@ -180,8 +185,15 @@ impl Flight {
         let Some(ring) = &self.ring else {
             return Err(io::Error::other("no ring"));
         };
-        match ring.submit_and_wait(want) {
+        let answer = ring.submit_and_wait(want);
+        self.submitted(answer)
+    }
+
+    /// Takes the kernel's answer to a submission.
+    fn submitted(&mut self, answer: io::Result<usize>) -> io::Result<()> {
+        match answer {
             Ok(taken) => {
+                self.refusals = 0;
                 self.pushed -= taken.min(self.pushed);
                 self.in_kernel += taken;
                 Ok(())
@@ -194,7 +206,13 @@ impl Flight {
                 ) =>
             {
                 self.recount();
-                Ok(())
+                // With nothing in the kernel there are no completions that would help it: whoever reads without a ring waits for what is short.
+                let helpless = self.in_kernel == 0 && error.raw_os_error() != Some(libc::EINTR);
+                self.refusals = if helpless { self.refusals + 1 } else { 0 };
+                match self.refusals < REFUSALS_MAX {
+                    true => Ok(()),
+                    false => Err(error),
+                }
             }
             Err(error) => {
                 self.recount();
@@ -338,6 +356,7 @@ mod tests {
             slots,
             pushed: 0,
             in_kernel: 0,
+            refusals: 0,
         }
     }
 
@@ -354,6 +373,29 @@ mod tests {
             assert!(requests[0].result.is_none());
             assert!(!flight.complete(shared, &mut requests, &plan, 0, 4096));
             assert_eq!(requests[0].result.take().unwrap().unwrap().len(), 8192);
+        });
+    }
+
+    /// It was asked again for ever, without a pause.
+    #[test]
+    fn a_kernel_that_takes_nothing_is_not_asked_for_ever() {
+        with_requests(|shared, mut requests| {
+            let plan = Plan::new(shared, &mut requests);
+            let mut flight = flight(shared, &requests, &plan);
+            flight.pushed = 2;
+            let asked = |flight: &mut Flight, code| {
+                let refused = || Err(io::Error::from_raw_os_error(code));
+                (0..1000).position(|_| flight.submitted(refused()).is_err())
+            };
+            assert_eq!(asked(&mut flight, libc::EINTR), None);
+            for code in [libc::EAGAIN, libc::EBUSY] {
+                // Answers are to come: they free what it is short of.
+                flight.in_kernel = 1;
+                assert_eq!(asked(&mut flight, code), None);
+                flight.in_kernel = 0;
+                assert_eq!(asked(&mut flight, code), Some(15));
+                flight.submitted(Ok(0)).unwrap();
+            }
         });
     }
 

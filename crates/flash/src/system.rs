@@ -17,17 +17,22 @@ pub fn physical_memory_bytes() -> Option<usize> {
     pages.checked_mul(usize::try_from(page_bytes).ok()?)
 }
 
-/// From here on, memory of 128 KiB and more that this process frees goes back to the system at once. Left alone, glibc raises that limit to 32 MiB as large buffers come and
-/// go, and then keeps what it would have given back: a server whose clients held a gigabyte for a moment would hold it for good. For the start of a program; does nothing
-/// where the C library is another one.
+/// From here on, memory that this process frees goes back to the system: at once where it is 128 KiB and more, and of smaller pieces so much that little is left between them.
+/// Left alone, glibc raises that limit to 32 MiB as large buffers come and go, and spreads allocations over eight heaps a core, each of which keeps what it had at its busiest:
+/// a server under attack held three times what it used. For the start of a program, before it has threads; does nothing where the C library is another one.
 pub fn give_back_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         const BYTES: libc::c_int = 128 << 10;
+        let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
         // SAFETY: mallopt takes no pointer and may be called at any time; where it refuses, everything stays as it was.
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, BYTES);
             libc::mallopt(libc::M_TRIM_THRESHOLD, BYTES);
+            libc::mallopt(
+                libc::M_ARENA_MAX,
+                libc::c_int::try_from(cores).unwrap_or(BYTES),
+            );
         }
     }
 }

@@ -19,7 +19,7 @@ const BESIDE_MIB: u64 = 640;
 /// What the process may hold at most.
 pub(super) const RSS_BYTES_MAX: u64 = (ENGINE_MIB + CLIENTS_MIB + BESIDE_MIB) << 20;
 /// What it may hold when everybody has left.
-pub(super) const RSS_BYTES_AFTER: u64 = (2 * ENGINE_MIB + 64) << 20;
+pub(super) const RSS_BYTES_AFTER: u64 = (ENGINE_MIB + 192) << 20;
 /// Connections that honest clients have beside the peers.
 const SPARE_CLIENTS: usize = 1000;
 

@@ -125,7 +125,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
     Ok(total.failed == 0 && total.passed > 0)
 }
 
-/// What tells why a step failed: what the test runner says of failures, or the last lines.
+/// What tells why a step failed: what the test runner says of failures, or lines that speak of one and the last lines.
 fn excerpt(lines: &[String]) -> Vec<&str> {
     const LINES_MAX: usize = 80;
     const LAST: usize = 20;
@@ -140,7 +140,15 @@ fn excerpt(lines: &[String]) -> Vec<&str> {
     }
     if found.is_empty() {
         let last = lines.len().saturating_sub(LAST);
+        let tells = |line: &&String| {
+            let words = ["error", "FAILED", "panicked", "failures", "glint-"];
+            words.iter().any(|word| line.contains(word))
+        };
+        // The two streams need not have come in the order in which they were written.
+        found.extend(lines[..last].iter().filter(tells).map(String::as_str));
         found.extend(lines[last..].iter().map(String::as_str));
+        let more = found.len().saturating_sub(LINES_MAX);
+        found.drain(..more);
     }
     found.truncate(LINES_MAX);
     found
@@ -203,5 +211,8 @@ mod tests {
         assert_eq!(excerpt(&said).join("\n"), expected);
         let said: Vec<String> = (0..100).map(|n| n.to_string()).collect();
         assert_eq!(excerpt(&said).first(), Some(&"80"));
+        let mut said = said;
+        said[3] = "glint-kill: no".to_owned();
+        assert_eq!(excerpt(&said).first(), Some(&"glint-kill: no"));
     }
 }

@@ -373,7 +373,7 @@ fn scan_anyhow(
                 db,
                 id,
                 base: 0,
-                capacity: file.len()?,
+                capacity: file.len()?.min(u32::MAX.into()),
             };
             Ok((SegmentScan::new(header, file, None)?, false))
         }

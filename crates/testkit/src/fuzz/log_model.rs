@@ -159,7 +159,7 @@ pub(crate) fn header_is_sound(segment: &SegmentImage) -> bool {
         && header.base.is_multiple_of(4096)
         && header.capacity.is_multiple_of(4096)
         && header.capacity < 1 << 32
-        && header.base.checked_add(header.capacity).is_some()
+        && header.base < 1 << 63
 }
 
 /// What reading the log from the first frame of segment 1 gives: commits in order, or that it is refused.
@@ -204,8 +204,13 @@ pub(crate) fn read(image: &LogImage) -> Result<Vec<ModelFrame>, &'static str> {
 fn claims(image: &LogImage, segment: &SegmentImage, offset: u64, hole: u64) -> bool {
     let later = image.segments.iter().filter(|later| later.id > segment.id);
     let places = std::iter::once((segment, offset + 8)).chain(later.map(|later| (later, 4096)));
-    for (segment, start) in places.filter(|(segment, _)| header_is_sound(segment)) {
-        let file_end = (segment.bytes.len() as u64).min(segment.header.capacity);
+    for (segment, start) in places {
+        // Frames are known by database, file and place, so a file has them whatever its header says; where it stood in the ring only the header knows.
+        let sound = header_is_sound(segment);
+        let mut file_end = segment.bytes.len() as u64;
+        if sound {
+            file_end = file_end.min(segment.header.capacity);
+        }
         for at in (start..file_end).step_by(8) {
             let header = segment.bytes.get(at as usize..);
             if header
@@ -220,6 +225,9 @@ fn claims(image: &LogImage, segment: &SegmentImage, offset: u64, hole: u64) -> b
             {
                 return true;
             }
+        }
+        if !sound {
+            continue;
         }
         // In the ring, at each place where the segment's bytes could stand: capacities here are a few times the ring's length at most, or nothing is there.
         let start = if start == 4096 { 4096 } else { start - 8 };

@@ -50,10 +50,12 @@ const HONEST: u64 = 6;
 /// The longest that one honest piece of work (a dozen commands at most) may take, and what 99 of 100 may. Generous: attackers have the same two cores.
 const LATENCY_MAX: Duration = Duration::from_secs(15);
 const LATENCY_P99_MAX: Duration = Duration::from_secs(3);
-/// How long the server may take to forget those who left: threads of the runtime end 10 s after their last work.
-const FORGET: Duration = Duration::from_secs(30);
-/// Threads that the runtime may keep: one to stand in for each worker whose call into the database is slow. Looking for them keeps them in work.
+/// How long the server may take to forget those who left.
+const FORGET: Duration = Duration::from_secs(60);
+/// Threads that the runtime may keep: some that stand in for workers whose call into the database is slow.
 const SPARE_THREADS: u64 = 4;
+/// They end 10 s after their last work, and every look at the server gives one of them work, by turns.
+const SPARE_THREADS_END: Duration = Duration::from_secs(12);
 
 /// What all threads see.
 struct Shared {
@@ -251,7 +253,11 @@ fn forgotten(shared: &Shared, server: &Server, before: Figures) -> Result<(), St
                 "everybody left {FORGET:?} ago, and the server has {now:?}, before the attack {before:?}; connections hold {held} bytes"
             ));
         }
-        std::thread::sleep(Duration::from_millis(500));
+        let crowded = now.threads > before.threads + SPARE_THREADS;
+        std::thread::sleep(match crowded {
+            true => SPARE_THREADS_END,
+            false => Duration::from_millis(500),
+        });
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::caller::{Caller, Interval, Notes, Outcome};
 use super::graph::{Cell, Txn};
-use super::linear::{ABSENT, UNKNOWN, Value};
+use super::linear::{ABSENT, Value};
 use super::stage::{SPACES, Stage};
 use super::value;
 use super::wrong::Wrong;
@@ -249,9 +249,7 @@ impl<'a> Client<'a> {
         match self.caller.committed((call, ret), result, level)? {
             Some(commit) => {
                 txn.commit = commit;
-                if self.caller.stage.powered() || commit.1 == UNKNOWN {
-                    self.done.txns.push(txn);
-                }
+                self.done.txns.push(txn);
             }
             // What a refused transaction saw was there all the same.
             None => self.saw(txn.reads, txn.begin, "transaction that was refused"),

@@ -320,7 +320,7 @@ fn check_tail(
     }
     let mut later = Vec::new();
     for &id in files.range(SegmentId(hole_segment.0 + 1)..) {
-        let (mut scan, whole) = scan_anyhow(&*setup.volume, setup.db, id)?;
+        let (mut scan, whole) = scan_anyhow(&*setup.volume, setup.db, id, None)?;
         let mut offset = u64::from(FIRST_FRAME_OFFSET);
         while let Some((found, header)) = scan.next_header(offset)? {
             if header.durable_position > hole_position {
@@ -352,15 +352,16 @@ fn check_tail(
 }
 
 /// A segment for a look at what frames its file holds, and whether its header is whole. A file without one never took a frame (reserve, or made and not finished), unless the
-/// header is damaged: frames are known by the database, the file and their place, so they can be looked for all the same. A file that cannot be read is an error: what
+/// header is damaged: frames are known by the database, the file and their place, so they can be looked for all the same, though not in the ring. A file that cannot be read is an error: what
 /// it holds may be what tells corruption from a tail.
-fn scan_anyhow(
+fn scan_anyhow<'a>(
     volume: &dyn Volume,
     db: DbId,
     id: SegmentId,
-) -> Result<(SegmentScan<'static>, bool)> {
+    ring: Option<&'a dyn Ring>,
+) -> Result<(SegmentScan<'a>, bool)> {
     match open_segment(volume, db, id) {
-        Ok((file, header)) => Ok((SegmentScan::new(header, file, None)?, true)),
+        Ok((file, header)) => Ok((SegmentScan::new(header, file, ring)?, true)),
         Err(error)
             if matches!(
                 error.kind(),
@@ -396,11 +397,9 @@ pub fn first_frame(volume: &dyn Volume, db: DbId) -> Result<Option<Lsn>> {
             continue;
         }
         let id = SegmentId(file.number);
-        let (mut scan, whole) = scan_anyhow(volume, db, id)?;
+        let (mut scan, _) = scan_anyhow(volume, db, id, ring.as_deref())?;
         let mut found = scan.next_header(first)?;
-        if let (None, true, Some(ring)) = (&found, whole, &ring) {
-            let file = volume.open(file)?;
-            let mut scan = SegmentScan::new(scan.header, file, Some(&**ring))?;
+        if found.is_none() {
             found = scan.next_header_in_ring(first)?;
         }
         if let Some((offset, _)) = found {

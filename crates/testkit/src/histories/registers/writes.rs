@@ -85,6 +85,19 @@ impl Client<'_> {
         }
     }
 
+    /// Takes note of what a commit wrote, if it was one.
+    fn record_all(
+        &mut self,
+        writes: Vec<(Register, Value)>,
+        committed: Option<Interval>,
+        via: &'static str,
+    ) {
+        let Some(interval) = committed else { return };
+        for (register, value) in writes {
+            self.record(register, interval, Kind::Write(value), via);
+        }
+    }
+
     pub(super) fn batch(&mut self) -> Outcome {
         let (mut batch, mut writes) = (Batch::new(), Vec::new());
         self.fill(&mut batch, &mut writes);
@@ -95,11 +108,8 @@ impl Client<'_> {
             .stage
             .stamps
             .around(|| db.write_with(batch, level));
-        if let Some(interval) = self.caller.committed((call, ret), result, level)? {
-            for (register, value) in writes {
-                self.record(register, interval, Kind::Write(value), "batch");
-            }
-        }
+        let committed = self.caller.committed((call, ret), result, level)?;
+        self.record_all(writes, committed, "batch");
         Ok(())
     }
 
@@ -118,11 +128,8 @@ impl Client<'_> {
             .stage
             .stamps
             .around(|| db.write_group(batches, level));
-        if let Some(interval) = self.caller.committed((call, ret), result, level)? {
-            for (register, value) in writes {
-                self.record(register, interval, Kind::Write(value), "write_group");
-            }
-        }
+        let committed = self.caller.committed((call, ret), result, level)?;
+        self.record_all(writes, committed, "write_group");
         Ok(())
     }
 

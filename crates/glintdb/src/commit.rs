@@ -138,7 +138,7 @@ impl Engine {
     pub(crate) fn commit(&self, batch: &mut Batch, durability: Durability) -> Result<()> {
         let mut outstanding = None;
         self.commit_one(batch, durability, None, &mut outstanding)?;
-        self.settle(&mut outstanding, durability)?;
+        self.acknowledge(&mut outstanding, durability)?;
         self.run_inline();
         Ok(())
     }
@@ -171,9 +171,21 @@ impl Engine {
                 return Err(error);
             }
         }
-        self.settle(&mut outstanding, durability)?;
+        self.acknowledge(&mut outstanding, durability)?;
         self.run_inline();
         Ok(())
+    }
+
+    /// The end of a commit. Where nothing was written it promises what every commit promises of those before it: they are as durable as was asked.
+    fn acknowledge(
+        &self,
+        outstanding: &mut Option<Outstanding>,
+        durability: Durability,
+    ) -> Result<()> {
+        match outstanding {
+            Some(_) => self.settle(outstanding, durability),
+            None => self.flush_log(durability),
+        }
     }
 
     /// Numbers a batch and puts it into log and memtables. It is visible, and may be acknowledged, after `settle`.
@@ -490,7 +502,7 @@ impl Engine {
                 self.retry_background();
                 Err(error.context("memtables are full and could not be flushed"))
             }
-            None => Ok(()),
+            None => self.flush_log(durability),
         }
     }
 

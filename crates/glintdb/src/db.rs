@@ -195,7 +195,7 @@ impl Db {
             .collect()
     }
 
-    /// Commits a batch: atomic and isolated, over all its keyspaces.
+    /// Commits a batch: atomic and isolated, over all its keyspaces. One without operations raises what was committed before it to the durability, as [`flush_log`](Self::flush_log).
     ///
     /// # Errors
     /// As [`Keyspace::put`].

@@ -1,7 +1,7 @@
 //! Power cuts and kills at every operation of the volume: what was promised is there, the rest is a prefix of the commit order, and the database goes on.
 
 use crate::support::*;
-use glintdb::Durability;
+use glintdb::{Batch, Durability};
 use glintdb_flash::{CrashMode, FaultKind, MemVolume};
 use std::sync::Arc;
 
@@ -131,5 +131,31 @@ fn a_kill_of_a_database_without_a_lasting_ring_keeps_os_commits() {
             let reopened = open(&after).unwrap();
             check(&after, &reopened, n, n, &format!("killed after {n}"));
         }
+    }
+}
+
+/// A commit is as durable as was asked, and so is everything before it: also where the commit writes nothing.
+#[test]
+fn an_empty_batch_at_sync_makes_what_was_committed_before_it_durable() {
+    let barriers: [fn(&glintdb::Db) -> glintdb::Result<()>; 3] = [
+        |db| db.write_with(Batch::new(), Durability::Sync),
+        |db| db.write_group(vec![Batch::new(), Batch::new()], Durability::Sync),
+        |db| db.write_group(Vec::new(), Durability::Sync),
+    ];
+    for (number, barrier) in barriers.into_iter().enumerate() {
+        let volume = MemVolume::new();
+        let db = open(&volume).unwrap();
+        let space = db.default_keyspace();
+        space.put_with("key", "value", Durability::Os).unwrap();
+        let lost = volume.crash(CrashMode::LoseUnsynced);
+        barrier(&db).unwrap();
+        let kept = volume.crash(CrashMode::LoseUnsynced);
+        let found = |volume: &Arc<MemVolume>| open(volume).unwrap().get("key").unwrap();
+        assert_eq!(found(&lost), None, "the power cut takes what is not synced");
+        assert_eq!(
+            found(&kept).as_deref(),
+            Some(&b"value"[..]),
+            "barrier {number}"
+        );
     }
 }

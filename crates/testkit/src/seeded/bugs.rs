@@ -105,7 +105,7 @@ pub const BUGS: &[Bug] = &[
     bug("lsm: a range deletion hides what its own batch put after it", "Equal sequence numbers are compared the wrong way.", Lane::Model),
     bug("lsm: a range deletion over several tables is only in the last", "Cut wrongly at the edges of tables.", Lane::Model),
     bug("lsm: a table is not synced", "The manifest names a table that a power cut empties.", Lane::Crash),
-    bug("lsm: a table's file goes while a snapshot reads it", "Removed when it is replaced, not when its last reader is gone.", Lane::Directory),
+    bug("lsm: a table's file goes while a snapshot reads it", "Removed when it is replaced, not when its last reader is gone.", Lane::Model),
     bug("lsm: a tombstone goes before what it hides", "A compaction drops a tombstone over older entries below: the dead come back.", Lane::Model),
     bug("lsm: a tombstone goes while a transaction needs it", "The transaction does not see that what it read was deleted: a lost update.", Lane::Model),
     bug("lsm: a value that dies is counted twice", "Segments go while values in them are live.", Lane::Model),

@@ -6,6 +6,7 @@ use crate::operation::{Mix, Operation};
 use crate::options::{self, Lane, OptionSet};
 use crate::place::Place;
 use crate::runner::Runner;
+use glintdb_core::FileKind;
 use glintdb_flash::{MemOptions, MemVolume};
 use std::path::Path;
 
@@ -70,8 +71,39 @@ fn old_snapshot() -> Result<(), String> {
     Ok(())
 }
 
+/// A scan that began before everything it reads was overwritten and compacted away: its tables are there until it ends.
+fn old_scan() -> Result<(), String> {
+    let Some(set) = options::of(Lane::Edge).into_iter().next_back() else {
+        return Ok(());
+    };
+    let failed = |error: glintdb::Error| format!("an old scan: {error}");
+    let place = Place::memory();
+    let db = place.open(set.options).map_err(failed)?;
+    let space = db.default_keyspace();
+    let fill = |round: u8| {
+        for key in 0..20_u8 {
+            Steps::count();
+            space.put([key], [round; 100])?;
+        }
+        db.compact()
+    };
+    fill(0).map_err(failed)?;
+    let before = place.count(FileKind::Table).map_err(failed)?;
+    let mut scan = space.iter();
+    scan.next();
+    fill(1).map_err(failed)?;
+    let beside = place.count(FileKind::Table).map_err(failed)?;
+    match beside > before {
+        true => Ok(()),
+        false => Err(format!(
+            "an old scan: {beside} tables where it began with {before} and as many were made since"
+        )),
+    }
+}
+
 pub(super) fn model() -> Result<(), String> {
     old_snapshot()?;
+    old_scan()?;
     let mut sequences = Sequences::new(1, Mix::default(), 200);
     for _ in 0..MODEL_SEQUENCES {
         let operations = sequences.next();

@@ -502,7 +502,7 @@ impl Engine {
                 self.retry_background();
                 Err(error.context("memtables are full and could not be flushed"))
             }
-            None => self.flush_log(durability),
+            None => Ok(()),
         }
     }
 

@@ -15,16 +15,16 @@ use crate::reserve::Reserve;
 use crate::snapshot::Pins;
 use crate::throttle::Throttle;
 use crate::transaction::Transactions;
-use crate::version::{Generation, KeyspaceCounters, KeyspaceState, KeyspaceVersion, Version};
+use crate::version::{Generation, KeyspaceState, Version};
 use crate::versions::Versions;
 use crate::waits::{Wait, Waits};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::clock::Clock;
 use glintdb_core::index::{Index, JobPriority};
-use glintdb_core::memory::{MemoryBudget, MemoryPart};
+use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use glintdb_core::{DbId, FileNumbers, KeyspaceId, SegmentId};
+use glintdb_core::{DbId, FileNumbers, KeyspaceId};
 use glintdb_flash::{Cache, Volume};
 use glintdb_log::{Log, Space};
 use glintdb_lsm::{Lsm, LsmEnv};
@@ -72,7 +72,7 @@ pub(crate) struct Engine {
     pub(crate) pipeline: Pipeline,
     pub(crate) version: Versions<Version>,
     /// Memory of memtables that were flushed: an iterator may hold it without its generation.
-    flushed_arenas: Mutex<Vec<Weak<Arena>>>,
+    pub(crate) flushed_arenas: Mutex<Vec<Weak<Arena>>>,
     pub(crate) default_keyspace: Arc<KeyspaceState>,
     pub(crate) jobs: JobQueue,
     pub(crate) flush_lock: Mutex<()>,
@@ -300,91 +300,6 @@ impl Engine {
         self.throttle.update(debts);
     }
 
-    /// Takes note of what memory is used for, and gives the cache what is left.
-    pub(crate) fn update_memory(&self) {
-        let version = self.version.load();
-        let in_version: usize = version
-            .generations()
-            .map(|generation| generation.bytes())
-            .sum();
-        drop(version);
-        let memtables = in_version + self.pinned_bytes() + self.chunks.pooled_bytes();
-        self.memory.set(MemoryPart::Memtables, memtables);
-        self.memory.set(MemoryPart::Cache, self.cache.used_bytes());
-        let share = self.options.memtable_share_bytes().max(memtables);
-        let fixed = [
-            MemoryPart::Fences,
-            MemoryPart::Filters,
-            MemoryPart::Buffers,
-            MemoryPart::LogRing,
-        ]
-        .map(|part| self.memory.used_bytes(part));
-        let rest = self
-            .memory
-            .total_bytes()
-            .saturating_sub(share + fixed.iter().sum::<usize>());
-        // A cache of nothing would make every lookup read; a sixteenth of the budget is kept for it whatever else there is.
-        self.cache
-            .set_capacity_bytes(rest.max(self.memory.total_bytes() / 16));
-    }
-
-    /// Memory of memtables that were flushed and that somebody still keeps.
-    fn kept_arenas(&self) -> Vec<Arc<Arena>> {
-        let arenas = self.flushed_arenas.lock();
-        arenas.iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// Memory of memtables that only snapshots, transactions and iterators keep, in bytes.
-    pub(crate) fn pinned_bytes(&self) -> usize {
-        let arenas = self.kept_arenas();
-        arenas.iter().map(|arena| arena.allocated_bytes()).sum()
-    }
-
-    /// Gives up the oldest snapshots while more is pinned than may be.
-    pub(crate) fn enforce_pin_limit(&self) {
-        let arenas = self.kept_arenas();
-        let given_up = self
-            .pins
-            .give_up_beyond(self.options.snapshot_pin_bytes_max, &arenas);
-        self.counters
-            .snapshots_given_up
-            .fetch_add(given_up, Ordering::Relaxed);
-    }
-
-    /// Removes segments that are dead and that no version names any more.
-    pub(crate) fn collect_garbage(&self) {
-        let manifest = self.manifest.lock();
-        let state = manifest.state();
-        let flush_segment = state.flush_point.lsn.segment;
-        let dead: Vec<SegmentId> = self
-            .log
-            .segment_ids()
-            .into_iter()
-            .filter(|&segment| segment < flush_segment && state.live_bytes(segment) == 0)
-            .collect();
-        // Under the manifest's lock: the version that goes with its state is installed.
-        let free = self.version.free(dead);
-        drop(manifest);
-        for segment in free {
-            match self.log.delete(segment) {
-                Ok(()) => {}
-                // Its last bytes are still in the ring: at the next occasion.
-                Err(error) if error.kind() == ErrorKind::InvalidArgument => {
-                    self.version.keep_dead(segment);
-                }
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => self.note_background_error(&error),
-            }
-        }
-    }
-
-    /// [`collect_garbage`](Self::collect_garbage) where a dead segment waits for its last reader.
-    pub(crate) fn collect_garbage_if_waiting(&self) {
-        if self.version.some_wait() && !self.closing() {
-            self.collect_garbage();
-        }
-    }
-
     /// Every index's whole state, for a new manifest.
     pub(crate) fn index_snapshots(&self) -> Vec<(KeyspaceId, Vec<u8>)> {
         let version = self.version.load();
@@ -408,127 +323,6 @@ impl Engine {
         if recovered {
             self.schedule();
         }
-    }
-
-    /// The keyspace of a name.
-    pub(crate) fn keyspace(&self, name: &str) -> Result<Arc<KeyspaceState>> {
-        let version = self.version.load();
-        version
-            .live_keyspaces()
-            .find(|keyspace| keyspace.state.name == name)
-            .map(|keyspace| Arc::clone(&keyspace.state))
-            .ok_or_else(|| {
-                Error::new(
-                    ErrorKind::NotFound,
-                    format!("there is no keyspace {name:?}"),
-                )
-            })
-    }
-
-    /// Creates a keyspace, durably.
-    pub(crate) fn create_keyspace(
-        &self,
-        name: &str,
-        options: KeyspaceOptions,
-    ) -> Result<Arc<KeyspaceState>> {
-        if name.is_empty() || name.len() > crate::keyspace::KEYSPACE_NAME_BYTES_MAX {
-            return Err(Error::invalid(format!(
-                "a keyspace's name has 1 to {} bytes, not {}",
-                crate::keyspace::KEYSPACE_NAME_BYTES_MAX,
-                name.len()
-            )));
-        }
-        let index = self.index_factory().create(&options)?;
-        // "Creating a keyspace syncs the log, then the manifest": a manifest never runs ahead of the log it describes.
-        self.flush_log(crate::Durability::Sync)?;
-        let mut manifest = self.manifest.lock();
-        if manifest
-            .state()
-            .keyspaces
-            .values()
-            .any(|record| record.name == name)
-        {
-            return Err(Error::invalid(format!(
-                "the keyspace {name:?} exists already"
-            )));
-        }
-        let id = manifest.state().keyspace_next;
-        manifest.commit(&[Item::KeyspaceCreated {
-            id,
-            name: name.to_owned(),
-            options: options.clone(),
-        }])?;
-        let state = Arc::new(KeyspaceState {
-            id,
-            name: name.to_owned(),
-            options,
-            separate_min_bytes: self.options.separate_min_bytes,
-            index,
-            dropped: AtomicBool::new(false),
-            counters: KeyspaceCounters::default(),
-        });
-        // A new generation, for the old one has no memtable for it. No commit can name the keyspace before this returns.
-        self.rotate_with(|version| {
-            let view = state.index.view();
-            version.with_keyspace(KeyspaceVersion {
-                state: Arc::clone(&state),
-                view,
-            })
-        });
-        drop(manifest);
-        self.schedule();
-        self.run_inline();
-        Ok(state)
-    }
-
-    /// Drops a keyspace, durably.
-    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
-        if name == crate::db::DEFAULT_KEYSPACE {
-            return Err(Error::invalid("the default keyspace cannot be dropped"));
-        }
-        self.flush_log(crate::Durability::Sync)?;
-        let mut manifest = self.manifest.lock();
-        // Before the keyspace is marked, so that reads of it go on where the manifest takes nothing any more.
-        manifest.check()?;
-        // Looked up under the lock: of two drops at once the second finds nothing.
-        let state = self.keyspace(name)?;
-        // Under the sequencer's lock: no commit that names it is numbered after this.
-        let newest = {
-            let sequencer = self.sequencer.lock();
-            state.dropped.store(true, Ordering::Release);
-            sequencer.newest()
-        };
-        let dropped = [Item::KeyspaceDropped {
-            id: state.id,
-            seqno: newest,
-        }];
-        let committed = match manifest.commit(&dropped) {
-            Err(error) if error.kind() == ErrorKind::NoSpace => match self.reserve.lend() {
-                Ok(true) => manifest.commit(&dropped),
-                Ok(false) => Err(error),
-                Err(error) => Err(error),
-            },
-            result => result,
-        };
-        if let Err(error) = committed {
-            // A manifest that still takes edits has not begun to write this one, or has taken it back.
-            if manifest.check().is_ok() {
-                state.dropped.store(false, Ordering::Release);
-            }
-            return Err(error);
-        }
-        self.install(|version| {
-            let mut next = version.clone();
-            if let Some(slot) = next.keyspaces.get_mut(state.id.0 as usize) {
-                *slot = None;
-            }
-            next
-        });
-        drop(manifest);
-        state.index.discard();
-        self.update_throttle();
-        self.collect_garbage();
-        Ok(())
     }
 
     pub(crate) fn closing(&self) -> bool {

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod budget;
 mod check;
 mod checkpoint;
 mod commit;
@@ -36,10 +37,12 @@ mod engine;
 mod flush;
 #[doc(hidden)]
 pub mod fuzzing;
+mod garbage;
 pub mod inspect;
 mod iter;
 mod jobs;
 mod keyspace;
+mod keyspaces;
 mod manifest;
 mod merge;
 mod numbers;

@@ -86,6 +86,20 @@ pub trait IndexJob: Send {
     fn priority(&self) -> JobPriority;
 }
 
+/// A place in an index for entries whose values move within the log. As long as it is taken, nothing that was written after it was begun goes beneath it; so whatever
+/// has become newer meanwhile hides what is written to it. Dropped without [`write`](Self::write), it is free again.
+pub trait Relocation: Send {
+    /// Everything that stands beneath the place: the view when the relocation was begun.
+    fn view(&self) -> Arc<dyn IndexView>;
+
+    /// Writes entries that are live in [`view`](Self::view), with the sequence numbers they have there and other pointers; without range tombstones. Synced, not yet
+    /// visible, as [`Index::write_run`]; the place is free again when the change has been applied or abandoned.
+    ///
+    /// # Errors
+    /// `NoSpace`, I/O errors; nothing is left behind then, and the place is free.
+    fn write(self: Box<Self>, run: &mut dyn SortedRun) -> Result<IndexChange>;
+}
+
 /// What the index owes; the engine turns it into write delays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Debt {
@@ -148,6 +162,10 @@ pub trait Index: Send + Sync {
     /// `NoSpace`, I/O errors; nothing is left behind then.
     fn write_run(&self, run: &mut dyn SortedRun) -> Result<IndexChange>;
 
+    /// A place for entries that keep their sequence numbers and get other pointers: beneath everything that is written from now on. Only while no `write_run` is under
+    /// way: every change of one has been applied or abandoned.
+    fn begin_relocation(&self) -> Box<dyn Relocation>;
+
     /// The job that helps most now, or `None`. Its inputs are reserved until it is finished or dropped.
     fn pick_job(&self) -> Option<Box<dyn IndexJob>>;
 
@@ -159,7 +177,7 @@ pub trait Index: Send + Sync {
         upper: Bound<&[u8]>,
     ) -> Option<Box<dyn IndexJob>>;
 
-    /// Whether a job of this index is running or its change waits to be applied.
+    /// Whether a job or a relocation of this index is running or its change waits to be applied.
     fn busy(&self) -> bool;
 
     /// Makes a change visible that the manifest holds durably.

@@ -122,6 +122,14 @@ impl Edit {
         })
     }
 
+    /// Runs of level 0 that tables are added to.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = u64> {
+        self.ops.iter().filter_map(|op| match op {
+            EditOp::Add(place, _) if place.level == 0 => Some(place.run),
+            _ => None,
+        })
+    }
+
     /// Files that the edit brings: added, and not only moved.
     pub(crate) fn new_files(&self) -> impl Iterator<Item = FileId> {
         let removed: HashSet<u64> = self.removed().collect();

@@ -7,11 +7,12 @@ use crate::edit::{Edit, EditOp};
 use crate::levels::Levels;
 use crate::options::LsmOptions;
 use crate::range::KeyRange;
+use crate::relocation::LsmRelocation;
 use crate::shared::Shared;
 use crate::table::TableMeta;
 use crate::view::View;
 use crate::{flush, picker};
-use glintdb_core::index::{Debt, Index, IndexChange, IndexJob, IndexView, SortedRun};
+use glintdb_core::index::{Debt, Index, IndexChange, IndexJob, IndexView, Relocation, SortedRun};
 use glintdb_core::{Error, FileId, Result};
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -123,6 +124,10 @@ impl Index for Lsm {
         flush::write_run(&self.shared.common, run, self.shared.next_run())
     }
 
+    fn begin_relocation(&self) -> Box<dyn Relocation> {
+        Box::new(LsmRelocation::begin(&self.shared))
+    }
+
     fn pick_job(&self) -> Option<Box<dyn IndexJob>> {
         self.shared.pick(|picker| picker.pick())
     }
@@ -160,7 +165,7 @@ impl Index for Lsm {
                 common.remove_file(slot.meta().id);
             }
         }
-        self.shared.install(view, edit.removed());
+        self.shared.install(view, &edit);
         Ok(())
     }
 
@@ -172,7 +177,7 @@ impl Index for Lsm {
         for file in edit.new_files() {
             self.shared.common.remove_file(file);
         }
-        self.shared.release(edit.removed());
+        self.shared.abandon(&edit);
     }
 
     fn snapshot_edit(&self) -> Vec<u8> {
@@ -197,7 +202,7 @@ impl Index for Lsm {
             levels: Levels::default(),
             common: Arc::clone(&self.shared.common),
         });
-        self.shared.install(empty, std::iter::empty());
+        self.shared.install(empty, &Edit::default());
     }
 }
 

@@ -33,6 +33,7 @@ mod outputs;
 mod picker;
 mod pieces;
 mod range;
+mod relocation;
 mod shared;
 pub mod table;
 mod tombstones;

@@ -4,12 +4,13 @@
 //! level is where level 0 is compacted to, and moves up as the tree grows. A small index is level 0 and one level.
 //!
 //! Invariants of every plan:
-//! 1. Inputs of level 0 are all its runs, so at most one plan at a time has any.
+//! 1. Inputs of level 0 are all its runs that may be taken, so at most one plan at a time has any.
 //! 2. For each input at level *i* that goes to level *o*, every table of levels *i*+1 to *o* that meets it is an input, or else stands at *o* and meets no other input.
 //! 3. No input is reserved by another plan.
+//! 4. No run above the place of a pending relocation leaves level 0: what it holds may be newer than what comes to that place, and must stay above it.
 
 use crate::edit::{LEVELS, Place};
-use crate::levels::{Levels, Slot};
+use crate::levels::{Levels, Run, Slot};
 use crate::options::LsmOptions;
 use crate::range::{KeyRange, hull_of};
 use glintdb_core::SeqNum;
@@ -170,6 +171,8 @@ pub(crate) struct Picker<'a> {
     pub(crate) levels: &'a Levels,
     pub(crate) options: &'a LsmOptions,
     pub(crate) reserved: &'a HashSet<u64>,
+    /// Runs with this number and above stay where they are: the place of the oldest pending relocation.
+    pub(crate) runs_below: Option<u64>,
     pub(crate) tombstone_floor: SeqNum,
 }
 
@@ -178,7 +181,7 @@ impl Picker<'_> {
     pub(crate) fn pick(&self) -> Option<Plan> {
         let targets = targets(self.levels, self.options);
         let mut scored: Vec<(f64, u8)> = Vec::new();
-        let runs = self.levels.runs.len();
+        let runs = self.runs().len();
         if runs >= self.options.level0_runs_compact as usize {
             // Counts double: what stands at level 0 costs every lookup, and writers wait for it.
             let score = runs as f64 / f64::from(self.options.level0_runs_compact);
@@ -211,9 +214,13 @@ impl Picker<'_> {
 
     /// A step towards everything within `range` standing at the bottom, with nothing left to drop.
     pub(crate) fn pick_full(&self, range: &KeyRange) -> Option<Plan> {
-        let runs = &self.levels.runs;
-        if runs.iter().any(|run| !run.tables.meeting(range).is_empty()) {
+        let meets = |run: &Run| !run.tables.meeting(range).is_empty();
+        if self.runs().iter().any(meets) {
             return self.level0(JobPriority::Background);
+        }
+        if self.levels.runs.iter().any(meets) {
+            // They wait for a relocation; what is beneath them would be rewritten twice.
+            return None;
         }
         for level in 1..BOTTOM {
             if !self.levels.level(level).meeting(range).is_empty() {
@@ -231,9 +238,19 @@ impl Picker<'_> {
             .map(|slot| self.rewrite(slot))
     }
 
-    /// All of level 0 into the base level.
-    fn level0(&self, priority: JobPriority) -> Option<Plan> {
+    /// The runs of level 0 that may be taken, newest first.
+    fn runs(&self) -> &[Run] {
         let runs = &self.levels.runs;
+        let from = match self.runs_below {
+            Some(place) => runs.partition_point(|run| run.id >= place),
+            None => 0,
+        };
+        runs.get(from..).unwrap_or_default()
+    }
+
+    /// All of level 0 that may be taken, into the base level.
+    fn level0(&self, priority: JobPriority) -> Option<Plan> {
+        let runs = self.runs();
         let mut inputs: Vec<Input> = runs
             .iter()
             .map(|run| Input {
@@ -291,7 +308,7 @@ impl Picker<'_> {
 
     /// The oldest run of level 0 where it can be moved down as it is (sequential loads).
     fn movable_run(&self, targets: &Targets) -> Option<Plan> {
-        let runs = &self.levels.runs;
+        let runs = self.runs();
         let run = runs.last()?;
         let any_reserved = runs
             .iter()

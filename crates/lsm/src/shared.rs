@@ -1,15 +1,16 @@
-//! What an index and its running jobs share: the current view, the tables that are reserved, and the tasks with jobs to be given out.
+//! What an index and its running jobs share: the current view, what is reserved (tables, places of relocations), and the tasks with jobs to be given out.
 //!
 //! Thread-safe. Locks, in this order: a task's progress, then `state`, then `current`; nothing is read or written on the volume under `state` or `current`.
 
 use crate::common::Common;
 use crate::compaction::Task;
+use crate::edit::Edit;
 use crate::picker::{Picker, Plan};
 use crate::view::View;
 use glintdb_core::index::IndexJob;
 use glintdb_core::sync::atomic::{AtomicU64, Ordering};
 use glintdb_core::sync::{Mutex, RwLock};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// See the module's page.
@@ -24,9 +25,23 @@ pub(crate) struct Shared {
 struct State {
     /// Numbers of tables that a task, or a change not yet applied, takes as input.
     reserved: HashSet<u64>,
+    /// Numbers of runs that relocations will write, or have written with the change not yet applied.
+    relocating: BTreeSet<u64>,
     /// Tasks with jobs to be given out.
     tasks: Vec<Arc<Task>>,
     discarded: bool,
+}
+
+impl State {
+    /// Frees the tables that `change` takes away, and the places of the runs that it adds.
+    fn free(&mut self, change: &Edit) {
+        for number in change.removed() {
+            self.reserved.remove(&number);
+        }
+        for run in change.runs() {
+            self.relocating.remove(&run);
+        }
+    }
 }
 
 impl Shared {
@@ -50,6 +65,20 @@ impl Shared {
         self.next_run.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// A place for a run beneath all that are written from now on, and the view that has everything beneath it. No run may be on its way: written, and not yet applied
+    /// or abandoned.
+    pub(crate) fn begin_relocation(&self) -> (u64, Arc<View>) {
+        let mut state = self.state.lock();
+        let run = self.next_run();
+        state.relocating.insert(run);
+        (run, self.view())
+    }
+
+    /// Nothing will come to this place.
+    pub(crate) fn end_relocation(&self, run: u64) {
+        self.state.lock().relocating.remove(&run);
+    }
+
     /// A job of a task already begun, or of the one that `pick` chooses.
     pub(crate) fn pick(
         self: &Arc<Self>,
@@ -71,6 +100,7 @@ impl Shared {
                 levels: &view.levels,
                 options: &self.common.options,
                 reserved: &state.reserved,
+                runs_below: state.relocating.first().copied(),
                 tombstone_floor: self.common.tombstone_floor(),
             })?;
             state.reserved.extend(plan.numbers());
@@ -109,21 +139,25 @@ impl Shared {
         }
     }
 
-    /// Whether inputs are reserved.
+    /// Whether anything is reserved.
     pub(crate) fn busy(&self) -> bool {
-        !self.state.lock().reserved.is_empty()
+        let state = self.state.lock();
+        !state.reserved.is_empty() || !state.relocating.is_empty()
     }
 
-    /// Makes `view` the current one, and frees the inputs that went with the change.
-    pub(crate) fn install(&self, view: Arc<View>, freed: impl Iterator<Item = u64>) {
+    /// Makes `view` the current one. What its change had reserved is free again.
+    pub(crate) fn install(&self, view: Arc<View>, change: &Edit) {
         let mut state = self.state.lock();
-        for number in freed {
-            state.reserved.remove(&number);
-        }
+        state.free(change);
         let old = std::mem::replace(&mut *self.current.write(), view);
         drop(state);
         // The last handle of tables that are gone may go here, and their files with it: not under the locks.
         drop(old);
+    }
+
+    /// What a change had reserved that was given up is free again.
+    pub(crate) fn abandon(&self, change: &Edit) {
+        self.state.lock().free(change);
     }
 
     /// Gives out no more jobs at all, and lets go of the tasks.

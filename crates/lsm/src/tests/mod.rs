@@ -10,3 +10,4 @@ mod harness;
 mod limits;
 mod model;
 mod prop;
+mod relocation;

@@ -1,7 +1,8 @@
-//! Random histories: flushes, compactions stepped beside each other, dropped and abandoned ones, reopenings, views that live on.
+//! Random histories: flushes, relocations, compactions stepped beside each other, dropped and abandoned ones, reopenings, views that live on.
 
 use super::harness::{Harness, Random, small_options};
 use super::model::Model;
+use super::relocation::{Moved, Relocating};
 use crate::LsmOptions;
 use glintdb_core::index::{Index, IndexChange, IndexJob, IndexView, JobStep};
 use proptest::prelude::*;
@@ -11,6 +12,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 enum Op {
     Flush { seed: u64, ops: u8, apply: bool },
+    BeginRelocation,
+    WriteRelocation { which: u8, seed: u64 },
+    DropRelocation { which: u8 },
     PickJob,
     PickFull { seed: u64 },
     Step { job: u8, steps: u8 },
@@ -28,6 +32,9 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         8 => (any::<u64>(), 1u8..120, prop::bool::weighted(0.9)).prop_map(|(seed, ops, apply)| Op::Flush { seed, ops, apply }),
+        3 => Just(Op::BeginRelocation),
+        3 => (any::<u8>(), any::<u64>()).prop_map(|(which, seed)| Op::WriteRelocation { which, seed }),
+        1 => any::<u8>().prop_map(|which| Op::DropRelocation { which }),
         6 => Just(Op::PickJob),
         2 => any::<u64>().prop_map(|seed| Op::PickFull { seed }),
         8 => (any::<u8>(), 1u8..6).prop_map(|(job, steps)| Op::Step { job, steps }),
@@ -62,7 +69,10 @@ fn options() -> impl Strategy<Value = LsmOptions> {
 struct World {
     harness: Harness,
     jobs: Vec<Box<dyn IndexJob>>,
-    changes: Vec<IndexChange>,
+    /// Each with what it moves, where a relocation wrote it.
+    changes: Vec<(IndexChange, Option<Moved>)>,
+    relocations: Vec<Relocating>,
+    begun: u64,
     views: Vec<(Arc<dyn IndexView>, Model, u64)>,
 }
 
@@ -72,11 +82,26 @@ impl World {
             harness,
             jobs,
             changes,
+            relocations,
+            begun,
             views,
         } = self;
         match *op {
             Op::Flush { seed, ops, apply } => {
                 harness.flush(&mut Random(seed), ops.into(), apply);
+            }
+            Op::BeginRelocation => {
+                *begun += 1;
+                relocations.push(Relocating::begin(&harness.lsm, *begun));
+            }
+            Op::WriteRelocation { which, seed } if !relocations.is_empty() => {
+                let at = usize::from(which) % relocations.len();
+                let (change, moved) = relocations.swap_remove(at).write(&mut Random(seed));
+                changes.push((change, Some(moved)));
+            }
+            Op::DropRelocation { which } if !relocations.is_empty() => {
+                let at = usize::from(which) % relocations.len();
+                drop(relocations.swap_remove(at));
             }
             Op::PickJob => jobs.extend(harness.lsm.pick_job()),
             Op::PickFull { seed } => {
@@ -94,7 +119,7 @@ impl World {
                 let at = usize::from(job) % jobs.len();
                 for _ in 0..steps {
                     if let JobStep::Done(change) = jobs[at].step().unwrap() {
-                        changes.push(change);
+                        changes.push((change, None));
                         drop(jobs.swap_remove(at));
                         break;
                     }
@@ -106,9 +131,9 @@ impl World {
             }
             Op::Resolve { change, apply } if !changes.is_empty() => {
                 let at = usize::from(change) % changes.len();
-                let change = changes.swap_remove(at);
+                let (change, moved) = changes.swap_remove(at);
                 if apply {
-                    harness.apply(&change);
+                    resolve(harness, &change, moved);
                 } else {
                     harness.lsm.abandon(change);
                 }
@@ -161,8 +186,17 @@ impl World {
                 self.harness.finish(job);
             }
         }
-        for change in std::mem::take(&mut self.changes) {
-            self.harness.apply(&change);
+        for (at, relocation) in std::mem::take(&mut self.relocations)
+            .into_iter()
+            .enumerate()
+        {
+            if at % 2 == 0 {
+                let (change, moved) = relocation.write(&mut Random(at as u64));
+                self.changes.push((change, Some(moved)));
+            }
+        }
+        for (change, moved) in std::mem::take(&mut self.changes) {
+            resolve(&mut self.harness, &change, moved);
         }
         // Pieces not begun of a compaction that has begun.
         while self.harness.lsm.busy() {
@@ -190,11 +224,21 @@ impl World {
     }
 }
 
+/// Applies a change; what it moved is where it is now.
+fn resolve(harness: &mut Harness, change: &IndexChange, moved: Option<Moved>) {
+    harness.apply(change);
+    if let Some(moved) = moved {
+        moved.note(&mut harness.model);
+    }
+}
+
 fn run(options: LsmOptions, ops: &[Op], seed: u64) {
     let mut world = World {
         harness: Harness::new(options),
         jobs: Vec::new(),
         changes: Vec::new(),
+        relocations: Vec::new(),
+        begun: 0,
         views: Vec::new(),
     };
     for op in ops {

@@ -11,8 +11,8 @@
 use glintdb_core::clock::Clock;
 use glintdb_core::{Error, FileId, FileKind, Result};
 use glintdb_flash::{
-    AlignedBuffer, CreateOptions, DirOptions, DirVolume, DirectIo, ReadEngine, ReadRequest, Stream,
-    SystemClock, Volume, VolumeFile,
+    AlignedBuffer, CreateOptions, DirOptions, DirVolume, DirectIo, READ_DEPTH_MAX, ReadEngine,
+    ReadRequest, Stream, SystemClock, Volume, VolumeFile,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,14 +43,18 @@ fn main() -> Result<()> {
 fn measure(path: &std::path::Path, file_bytes: u64, seconds: Duration) -> Result<()> {
     let id = FileId::new(FileKind::Table, 1);
     let modes = [
-        (DirectIo::Auto, ReadEngine::Auto),
+        (DirectIo::Auto, ReadEngine::IoUring),
+        (DirectIo::Auto, ReadEngine::Libaio),
+        (DirectIo::Auto, ReadEngine::Threads),
         (DirectIo::Auto, ReadEngine::Sync),
-        (DirectIo::Off, ReadEngine::Auto),
+        (DirectIo::Off, ReadEngine::IoUring),
+        (DirectIo::Off, ReadEngine::Threads),
     ];
     for (mode, (direct, read_engine)) in modes.into_iter().enumerate() {
         let options = DirOptions {
             direct,
             read_engine,
+            read_depth: READ_DEPTH_MAX,
             create: true,
             ..DirOptions::default()
         };

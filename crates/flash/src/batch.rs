@@ -1,14 +1,15 @@
-//! Batches of reads: planned (sorted by file and place, neighbours merged), then read by io_uring or one after the other.
+//! Batches of reads: planned (sorted by file and place, neighbours merged), then read with many in flight (io_uring, libaio, threads) or one after the other.
 //!
 //! Thread-safe. Invariants: 1. every request has a result when a batch returns, whatever failed. 2. Requests are merged only where that needs not one byte more than
 //! they need apart (no gap), and only to `MERGED_BYTES_MAX`, because a merged buffer lives as long as any answer that views it.
 
 use crate::buffer::AlignedBuffer;
 use crate::dir::{DirFile, Extent, ReadEngine, Shared, slice_of};
-use crate::uring::Rings;
+use crate::flight::Queues;
+use crate::queue::Kind;
 use crate::volume::ReadRequest;
 use bytes::Bytes;
-use glintdb_core::{Error, ErrorKind, Result};
+use glintdb_core::{Error, Result};
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub(crate) const MERGED_BYTES_MAX: usize = 256 << 10;
 
 /// How batches are read.
 pub(crate) struct Engine {
-    rings: Option<Rings>,
+    queues: Option<Queues>,
     description: String,
 }
 
@@ -37,27 +38,45 @@ pub(crate) struct Plan {
 }
 
 impl Engine {
-    pub(crate) fn choose(wanted: ReadEngine) -> Result<Self> {
-        let (rings, description) = match wanted {
-            ReadEngine::Sync => (None, "synchronous reads (asked for)".to_owned()),
-            ReadEngine::Auto | ReadEngine::IoUring => match Rings::probe() {
-                Ok(rings) => {
-                    let description = rings.describe();
-                    (Some(rings), description)
-                }
-                Err(error) if wanted == ReadEngine::IoUring => {
-                    return Err(Error::new(
-                        ErrorKind::InvalidArgument,
-                        format!("io_uring is refused: {error}"),
-                    ));
-                }
-                Err(error) => (
-                    None,
-                    format!("synchronous reads (io_uring refused: {error})"),
-                ),
-            },
+    /// What was asked for, or for `Auto` the first of io_uring, libaio (where reads are direct: it waits for others) and threads that this system gives.
+    pub(crate) fn choose(wanted: ReadEngine, depth: usize, direct: bool) -> Result<Self> {
+        let kinds = match wanted {
+            ReadEngine::Sync => {
+                return Ok(Engine {
+                    queues: None,
+                    description: "synchronous reads (asked for)".to_owned(),
+                });
+            }
+            ReadEngine::IoUring => vec![Kind::Uring],
+            ReadEngine::Libaio => vec![Kind::Aio],
+            ReadEngine::Threads => vec![Kind::threads()],
+            ReadEngine::Auto if direct => vec![Kind::Uring, Kind::Aio, Kind::threads()],
+            ReadEngine::Auto => vec![Kind::Uring, Kind::threads()],
         };
-        Ok(Engine { rings, description })
+        let mut refused = Vec::new();
+        for kind in kinds {
+            let name = kind.name().trim_end_matches(',');
+            match Queues::probe(kind, depth) {
+                Ok(queues) => {
+                    let description = match refused.is_empty() {
+                        true => queues.describe(),
+                        false => format!("{} ({})", queues.describe(), refused.join(", ")),
+                    };
+                    return Ok(Engine {
+                        queues: Some(queues),
+                        description,
+                    });
+                }
+                Err(error) => refused.push(format!("{name} refused: {error}")),
+            }
+        }
+        match wanted {
+            ReadEngine::Auto => Ok(Engine {
+                queues: None,
+                description: format!("synchronous reads ({})", refused.join(", ")),
+            }),
+            _ => Err(Error::invalid(refused.join(", "))),
+        }
     }
 
     pub(crate) fn describe(&self) -> &str {
@@ -66,8 +85,8 @@ impl Engine {
 
     pub(crate) fn read_batch(&self, shared: &Arc<Shared>, requests: &mut [ReadRequest]) {
         let plan = Plan::new(shared, requests);
-        match &self.rings {
-            Some(rings) if plan.spans.len() > 1 => rings.read(shared, requests, &plan),
+        match &self.queues {
+            Some(queues) if plan.spans.len() > 1 => queues.read(shared, requests, &plan),
             _ => plan.read_unfinished(shared, requests),
         }
     }

@@ -1,6 +1,6 @@
 //! The flash layer: [`Volume`] and what implements it, the cache of what was read, and the clocks.
 //!
-//! - [`DirVolume`]: a directory; direct I/O, io_uring, the log's ring as a mapped file.
+//! - [`DirVolume`]: a directory; direct I/O, many reads in flight (io_uring, libaio, threads), the log's ring as a mapped file.
 //! - [`MemVolume`]: memory that behaves as badly as `docs/format/media.md` allows; for tests.
 //!
 //! **Architecture invariant:** only this crate opens files, maps memory or talks to a device.
@@ -10,7 +10,7 @@
 )]
 #![allow(
     unsafe_code,
-    reason = "mapping, aligned memory and io_uring; each block says who guarantees what"
+    reason = "mapping, aligned memory and reads in flight; each block says who guarantees what"
 )]
 
 mod batch;
@@ -18,16 +18,17 @@ mod buffer;
 mod cache;
 mod clock;
 mod dir;
+mod flight;
 mod mem;
+mod queue;
 mod ring;
 mod system;
-mod uring;
 pub mod volume;
 
 pub use buffer::{AlignedBuffer, BufferPool, DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
 pub use cache::{Cache, CacheKey, CacheStats, ENTRY_OVERHEAD_BYTES};
 pub use clock::{ManualClock, SystemClock};
-pub use dir::{DirOptions, DirVolume, DirectIo, ReadEngine};
+pub use dir::{DirOptions, DirVolume, DirectIo, READ_DEPTH_MAX, ReadEngine};
 pub use mem::{
     Contents, CrashMode, Fault, FaultKind, HookedVolume, Hooks, MemOptions, MemVolume, Moment,
     Observer, Operation, OperationKind, SECTOR_BYTES,

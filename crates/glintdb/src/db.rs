@@ -69,6 +69,7 @@ impl Db {
         let dir = DirOptions {
             direct: options.direct_io,
             read_engine: options.read_engine,
+            read_depth: options.read_depth,
             create: options.create_if_missing,
             ..DirOptions::default()
         };

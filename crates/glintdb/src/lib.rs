@@ -75,8 +75,8 @@ pub use iter::{Iter, Keys};
 pub use keyspace::{KEYSPACE_NAME_BYTES_MAX, Keyspace};
 pub use options::{
     DirectIo, Durability, IndexKind, Isolation, KeyspaceOptions, LOG_RING_BYTES, LOG_SEGMENT_BYTES,
-    MEMORY_BUDGET_BYTES_MIN, OpenProgress, Options, ProgressFn, REPLAY_BYTES_MAX, ReadEngine,
-    SEPARATE_MIN_BYTES, TransactionOptions,
+    MEMORY_BUDGET_BYTES_MIN, OpenProgress, Options, ProgressFn, READ_DEPTH_MAX, REPLAY_BYTES_MAX,
+    ReadEngine, SEPARATE_MIN_BYTES, TransactionOptions,
 };
 pub use salvage::{
     SalvageOptions, SalvageProgress, SalvageProgressFn, SalvageReport, SalvagedFile, salvage,

@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use glintdb_core::codec::{Reader, put_varint};
-pub use glintdb_flash::{DirectIo, ReadEngine};
+pub use glintdb_flash::{DirectIo, READ_DEPTH_MAX, ReadEngine};
 use glintdb_lsm::{Compression, LsmOptions};
 use std::fmt;
 use std::path::Path;
@@ -113,8 +113,10 @@ pub struct Options {
     pub snapshot_pin_bytes_max: usize,
     /// Direct or buffered I/O. Default: direct where the file system takes it.
     pub direct_io: DirectIo,
-    /// How batches of reads are done. Default: io_uring where the kernel allows it.
+    /// How batches of reads are done. Default: io_uring where the kernel allows it, else libaio for direct I/O, else threads.
     pub read_engine: ReadEngine,
+    /// Most reads of one batch in flight, 1 to [`READ_DEPTH_MAX`]. Default: 128.
+    pub read_depth: usize,
     /// Told how far a replay has come. Default: nobody.
     pub progress: Option<ProgressFn>,
 }
@@ -147,6 +149,7 @@ impl Default for Options {
             snapshot_pin_bytes_max: 0,
             direct_io: DirectIo::Auto,
             read_engine: ReadEngine::Auto,
+            read_depth: 128,
             progress: None,
         }
     }
@@ -181,7 +184,7 @@ macro_rules! setters {
 impl Options {
     setters! {
         create_if_missing: bool, error_if_exists: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
-        log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine,
+        log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
         progress: Option<ProgressFn>,
     }
 
@@ -234,6 +237,10 @@ impl Options {
         let replay = self.replay_bytes_max;
         check(replay >= segment, || {
             format!("replay_bytes_max is {replay}; at least one segment ({segment}) is needed")
+        })?;
+        let depth = self.read_depth;
+        check((1..=READ_DEPTH_MAX).contains(&depth), || {
+            format!("read_depth is {depth}; it must be from 1 to {READ_DEPTH_MAX}")
         })?;
         let threads = self.background_threads;
         check(threads <= 64, || {

@@ -41,14 +41,21 @@ pub enum DirectIo {
 /// How batches are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReadEngine {
-    /// io_uring where the kernel gives it, else one read after the other.
+    /// io_uring where the kernel gives it, else libaio where reads are direct, else threads.
     #[default]
     Auto,
     /// io_uring, or refuse to open.
     IoUring,
+    /// The kernel's older asynchronous I/O, or refuse to open. Reads through the page cache are done one after the other.
+    Libaio,
+    /// Sixteen threads of the volume that read, or refuse to open.
+    Threads,
     /// One read after the other.
     Sync,
 }
+
+/// Greatest [`DirOptions::read_depth`]. (On the disks we know the device gains nothing beyond 64.)
+pub const READ_DEPTH_MAX: usize = 256;
 
 /// How to open a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +64,8 @@ pub struct DirOptions {
     pub direct: DirectIo,
     /// How batches are read.
     pub read_engine: ReadEngine,
+    /// Most reads of one batch in flight, from 1 to [`READ_DEPTH_MAX`] (others are taken for the nearest).
+    pub read_depth: usize,
     /// Make the directory (and its parents) where it is missing.
     pub create: bool,
     /// Most memory kept in unused read buffers, in bytes.
@@ -68,6 +77,7 @@ impl Default for DirOptions {
         DirOptions {
             direct: DirectIo::Auto,
             read_engine: ReadEngine::Auto,
+            read_depth: 128,
             create: false,
             idle_buffer_bytes_max: 8 << 20,
         }
@@ -205,7 +215,11 @@ impl DirVolume {
                 Err(error) => (false, format!("buffered (direct I/O refused: {error})")),
             },
         };
-        let engine = batch::Engine::choose(options.read_engine)?;
+        let engine = batch::Engine::choose(
+            options.read_engine,
+            options.read_depth.clamp(1, READ_DEPTH_MAX),
+            direct,
+        )?;
         Ok(Arc::new(DirVolume {
             shared: Arc::new(Shared {
                 path,

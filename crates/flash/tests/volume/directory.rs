@@ -8,6 +8,7 @@ use std::fs;
 const CREATE: DirOptions = DirOptions {
     direct: DirectIo::Auto,
     read_engine: ReadEngine::Auto,
+    read_depth: 128,
     create: true,
     idle_buffer_bytes_max: 8 << 20,
 };
@@ -247,20 +248,27 @@ fn asked_for_engines_are_used_or_refused() {
         "{text}"
     );
     // Where this machine refuses one of them, the error says which.
-    for asked in [
-        DirOptions {
-            direct: DirectIo::On,
-            ..CREATE
-        },
-        DirOptions {
-            read_engine: ReadEngine::IoUring,
-            ..CREATE
-        },
-    ] {
+    for asked in [DirOptions {
+        direct: DirectIo::On,
+        ..CREATE
+    }] {
         match DirVolume::open(directory.path(), asked) {
-            Ok(volume) => assert!(
-                volume.describe().contains("direct") || volume.describe().contains("io_uring")
-            ),
+            Ok(volume) => assert!(volume.describe().contains("direct")),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}"),
+        }
+    }
+    for (read_engine, name) in [
+        (ReadEngine::IoUring, "io_uring batches of 256"),
+        (ReadEngine::Libaio, "libaio batches of 256"),
+        (ReadEngine::Threads, "read threads, batches of 256"),
+    ] {
+        let asked = DirOptions {
+            read_engine,
+            read_depth: 100_000,
+            ..CREATE
+        };
+        match DirVolume::open(directory.path(), asked) {
+            Ok(volume) => assert!(volume.describe().contains(name), "{}", volume.describe()),
             Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}"),
         }
     }

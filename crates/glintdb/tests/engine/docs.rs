@@ -73,6 +73,7 @@ fn the_page_has_the_options_of_a_database() {
         snapshot_pin_bytes_max,
         direct_io,
         read_engine,
+        read_depth,
         progress,
     } = Options::default();
     assert!(progress.is_none());
@@ -120,7 +121,12 @@ fn the_page_has_the_options_of_a_database() {
             ),
             row("snapshot_pin_bytes_max", "0: a quarter of the budget", ""),
             row("direct_io", &word(direct_io), "auto, on, off"),
-            row("read_engine", &word(read_engine), "auto, io_uring, sync"),
+            row(
+                "read_engine",
+                &word(read_engine),
+                "auto, io_uring, libaio, threads, sync",
+            ),
+            row("read_depth", &read_depth.to_string(), "1 to 256"),
             row("progress", "nobody", ""),
         ],
     );

@@ -176,4 +176,14 @@ pub(super) const SETS: &[Line] = &[
         },
     ),
     line("what the case draws", &[Lane::Schedules], |_| ()),
+    line(
+        "two background threads, batches read by threads, three reads at a time",
+        &[Lane::Model, Lane::Kill],
+        |set| {
+            set.options.background_threads = 2;
+            set.options.read_engine = ReadEngine::Threads;
+            set.options.read_depth = 3;
+            separated(set, 64);
+        },
+    ),
 ];

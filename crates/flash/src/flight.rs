@@ -1,30 +1,31 @@
-//! io_uring, as thin as it can be: a few rings, each used by one thread at a time for one batch of reads.
+//! A batch of reads in flight: what every way of having many reads in flight shares.
 //!
-//! Thread-safe. Invariants: 1. a buffer that the kernel may still write to is never freed, recycled or looked at: a batch ends only when the kernel has answered
-//! every read it took; where even waiting fails, the buffers are leaked. 2. A ring goes back to the idle ones only empty.
+//! Thread-safe. Invariants: 1. a buffer that the kernel may still write to is never freed, recycled or looked at: a batch ends only when every read that was taken
+//! has been answered; where even waiting fails, the buffers are leaked. 2. A queue goes back to the idle ones only empty.
 
 use crate::batch::Plan;
 use crate::buffer::AlignedBuffer;
 use crate::dir::Shared;
+use crate::queue::{Kind, Queue, Read};
 use crate::volume::ReadRequest;
 use glintdb_core::Error;
-use io_uring::{IoUring, Probe, opcode, types};
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::RawFd;
 
-/// Most reads of one batch in flight, and entries of a ring. The device gains nothing beyond 64 (PEERS: 77 k/s at 64, 83 k/s at 128, where p50 doubles).
-const DEPTH: u32 = 128;
-/// Most rings kept for later; each takes 12 KiB.
-const IDLE_RINGS_MAX: usize = 16;
-/// So often a kernel that has no read of a batch may refuse to take one, before the batch is read without a ring.
+/// Most queues kept for later; one of io_uring takes 12 KiB.
+const IDLE_QUEUES_MAX: usize = 16;
+/// So often a kernel that has no read of a batch may refuse to take one, before the batch is read without a queue.
 const REFUSALS_MAX: u32 = 16;
 /// Longest single read the kernel is asked for, in bytes (it takes a little less than 2 GiB).
-const READ_BYTES_MAX: u32 = 1 << 30;
+const READ_BYTES_MAX: usize = 1 << 30;
 
-/// The rings of a volume.
-pub(crate) struct Rings {
-    idle: Mutex<Vec<IoUring>>,
+/// The queues of a volume: a few, each used by one thread at a time for one batch of reads.
+pub(crate) struct Queues {
+    kind: Kind,
+    /// Most reads of one batch in flight.
+    depth: usize,
+    idle: Mutex<Vec<Box<dyn Queue>>>,
 }
 
 /// A read in flight, or about to be.
@@ -34,13 +35,14 @@ struct Slot {
     filled: usize,
 }
 
-/// One batch on one ring.
+/// One batch on one queue.
 struct Flight {
-    /// `None` once the ring was given back.
-    ring: Option<IoUring>,
+    /// `None` once the queue was given back.
+    queue: Option<Box<dyn Queue>>,
+    depth: usize,
     /// One a span; `None` before it starts and after it is finished.
     slots: Vec<Option<Slot>>,
-    /// Entries pushed that the kernel has not taken yet.
+    /// Reads pushed that the kernel has not taken yet.
     pushed: usize,
     /// Reads the kernel has taken and not answered.
     in_kernel: usize,
@@ -48,54 +50,42 @@ struct Flight {
     refusals: u32,
 }
 
-impl Rings {
-    /// Finds out whether this kernel gives us rings that can read.
-    pub(crate) fn probe() -> io::Result<Self> {
-        let ring = Self::build()?;
-        let mut probe = Probe::new();
-        ring.submitter().register_probe(&mut probe)?;
-        if !probe.is_supported(opcode::Read::CODE) {
-            return Err(io::Error::other(
-                "the kernel's io_uring has no read operation",
-            ));
-        }
-        Ok(Rings {
-            idle: Mutex::new(vec![ring]),
+impl Queues {
+    /// Finds out whether such a queue can be had here.
+    pub(crate) fn probe(kind: Kind, depth: usize) -> io::Result<Self> {
+        let first = kind.probe(depth)?;
+        Ok(Queues {
+            kind,
+            depth,
+            idle: Mutex::new(vec![first]),
         })
     }
 
-    fn build() -> io::Result<IoUring> {
-        // Completions are handled when we enter the kernel anyway, so it need not interrupt us for them (5.19).
-        match IoUring::builder().setup_coop_taskrun().build(DEPTH) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(DEPTH),
-            answer => answer,
-        }
-    }
-
     pub(crate) fn describe(&self) -> String {
-        format!("io_uring batches of {DEPTH}")
+        format!("{} batches of {}", self.kind.name(), self.depth)
     }
 
     /// Reads every span of `plan`.
     pub(crate) fn read(&self, shared: &Shared, requests: &mut [ReadRequest], plan: &Plan) {
-        let ring = self.idle.lock().pop();
+        let queue = self.idle.lock().pop();
         // Out of descriptors, perhaps: then without.
-        let ring = ring.or_else(|| Self::build().ok());
+        let queue = queue.or_else(|| self.kind.build(self.depth).ok());
         let mut flight = Flight {
-            ring,
+            queue,
+            depth: self.depth,
             slots: (0..plan.spans.len()).map(|_| None).collect(),
             pushed: 0,
             in_kernel: 0,
             refusals: 0,
         };
-        if flight.ring.is_some() && flight.run(shared, requests, plan).is_ok() {
+        if flight.queue.is_some() && flight.run(shared, requests, plan).is_ok() {
             let mut idle = self.idle.lock();
-            if idle.len() < IDLE_RINGS_MAX {
-                idle.extend(flight.ring.take());
+            if idle.len() < IDLE_QUEUES_MAX {
+                idle.extend(flight.queue.take());
             }
             return;
         }
-        // The ring failed as such. Nothing is lost: what has no answer yet is read without it.
+        // The queue failed as such. Nothing is lost: what has no answer yet is read without it.
         drop(flight);
         plan.read_unfinished(shared, requests);
     }
@@ -111,7 +101,7 @@ impl Flight {
         let mut next = 0;
         let mut again: Vec<usize> = Vec::new();
         loop {
-            while self.pushed + self.in_kernel < DEPTH as usize {
+            while self.pushed + self.in_kernel < self.depth {
                 let span = if let Some(span) = again.pop() {
                     span
                 } else if next < plan.spans.len() {
@@ -163,29 +153,29 @@ impl Flight {
     }
 
     fn push(&mut self, span: usize, start: u64) -> io::Result<()> {
-        let (Some(ring), Some(slot)) = (&mut self.ring, &mut self.slots[span]) else {
-            return Err(io::Error::other("no ring or no slot"));
+        let (Some(queue), Some(slot)) = (&mut self.queue, &mut self.slots[span]) else {
+            return Err(io::Error::other("no queue or no slot"));
         };
         let rest = &mut slot.buffer.as_mut_slice()[slot.filled..];
-        let length =
-            u32::try_from(rest.len()).map_or(READ_BYTES_MAX, |length| length.min(READ_BYTES_MAX));
-        let entry = opcode::Read::new(types::Fd(slot.fd), rest.as_mut_ptr(), length)
-            .offset(start + slot.filled as u64)
-            .build()
-            .user_data(span as u64);
-        // SAFETY: the buffer stays in its slot, untouched, until the kernel has answered (`complete`), and is leaked where that cannot be waited for (`Drop`); the
+        let read = Read {
+            number: span,
+            fd: slot.fd,
+            offset: start + slot.filled as u64,
+            to: rest.as_mut_ptr(),
+            length: rest.len().min(READ_BYTES_MAX),
+        };
+        // SAFETY: the buffer stays in its slot, untouched, until the read is answered (`complete`), and is leaked where that cannot be waited for (`Drop`); the
         // descriptor belongs to a file that `requests` holds during the whole batch.
-        unsafe { ring.submission().push(&entry) }
-            .map_err(|_| io::Error::other("submission queue full"))?;
+        unsafe { queue.push(read) }?;
         self.pushed += 1;
         Ok(())
     }
 
     fn submit_and_wait(&mut self, want: usize) -> io::Result<()> {
-        let Some(ring) = &self.ring else {
-            return Err(io::Error::other("no ring"));
+        let Some(queue) = &mut self.queue else {
+            return Err(io::Error::other("no queue"));
         };
-        let answer = ring.submit_and_wait(want);
+        let answer = queue.submit_and_wait(want);
         self.submitted(answer)
     }
 
@@ -206,7 +196,7 @@ impl Flight {
                 ) =>
             {
                 self.recount();
-                // With nothing in the kernel there are no completions that would help it: whoever reads without a ring waits for what is short.
+                // With nothing in the kernel there are no completions that would help it: whoever reads without a queue waits for what is short.
                 let helpless = self.in_kernel == 0 && error.raw_os_error() != Some(libc::EINTR);
                 self.refusals = if helpless { self.refusals + 1 } else { 0 };
                 match self.refusals < REFUSALS_MAX {
@@ -221,20 +211,19 @@ impl Flight {
         }
     }
 
-    /// Asks the submission queue what the kernel has taken.
+    /// Asks the queue what the kernel has taken.
     fn recount(&mut self) {
-        if let Some(ring) = &mut self.ring {
-            let left = ring.submission().len();
+        if let Some(queue) = &mut self.queue {
+            let left = queue.not_taken();
             self.in_kernel += self.pushed.saturating_sub(left);
             self.pushed = left;
         }
     }
 
     fn completion(&mut self) -> Option<(usize, i32)> {
-        let entry = self.ring.as_mut()?.completion().next()?;
+        let answer = self.queue.as_mut()?.completion()?;
         self.in_kernel -= 1;
-        let span = usize::try_from(entry.user_data()).ok()?;
-        Some((span, entry.result()))
+        Some(answer)
     }
 
     /// Takes the kernel's answer for `span`; whether it must be submitted again.
@@ -294,14 +283,10 @@ impl Drop for Flight {
     /// Waits for what the kernel still holds after a failure (or a panic); see invariant 1.
     fn drop(&mut self) {
         while self.in_kernel > 0 {
-            let Some(ring) = &self.ring else { break };
-            // SAFETY: no argument is passed; nothing is submitted, only waited for.
-            let waited = unsafe {
-                ring.submitter()
-                    .enter::<libc::sigset_t>(0, 1, 1 /* IORING_ENTER_GETEVENTS */, None)
-            };
+            let Some(queue) = &mut self.queue else { break };
+            let waited = queue.wait_for_one();
             match waited {
-                Ok(_) => {}
+                Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
                     std::mem::forget(std::mem::take(&mut self.slots));
@@ -352,7 +337,8 @@ mod tests {
             .map(|span| Some(Flight::start(shared, requests, plan, span).unwrap()))
             .collect();
         Flight {
-            ring: None,
+            queue: None,
+            depth: 128,
             slots,
             pushed: 0,
             in_kernel: 0,
@@ -417,14 +403,14 @@ mod tests {
     }
 
     #[test]
-    fn refused_reads_and_a_failed_ring_end_in_blocking_reads() {
+    fn refused_reads_and_a_failed_queue_end_in_blocking_reads() {
         with_requests(|shared, mut requests| {
             let plan = Plan::new(shared, &mut requests);
             let mut flight = flight(shared, &requests, &plan);
             assert!(!flight.complete(shared, &mut requests, &plan, 0, -libc::EINVAL));
             assert!(
                 flight.run(shared, &mut requests, &plan).is_err(),
-                "there is no ring"
+                "there is no queue"
             );
             drop(flight);
             assert!(requests[1].result.is_none());

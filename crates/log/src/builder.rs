@@ -7,6 +7,7 @@ use crate::format::entry::{
 };
 use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use crate::format::{ALIGN, pad8};
+use crate::lsn::Lsn;
 use glintdb_core::checksum::{FileSeed, crc32c};
 use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer};
 
@@ -73,8 +74,18 @@ impl FrameBuilder {
 
     /// Sets `key`, its value separated: [`pointers`](Self::pointers) tells where it is.
     pub fn put_separated(&mut self, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
+        self.put_known(keyspace, key, value, crc32c(value));
+    }
+
+    /// [`put_separated`](Self::put_separated) of a value whose checksum is known.
+    pub(crate) fn put_known(
+        &mut self,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        value: &[u8],
+        checksum: u32,
+    ) {
         self.add();
-        let checksum = crc32c(value);
         let length = value.len() as u32;
         encode_put_separated(&mut self.meta, keyspace, key, length, checksum);
         self.separated
@@ -128,6 +139,11 @@ impl FrameBuilder {
         self.finished = true;
     }
 
+    /// Bytes of header, entries and values so far.
+    pub(crate) fn bytes(&self) -> usize {
+        self.meta.len() + self.values.len()
+    }
+
     /// Bytes the finished frame takes in the log.
     #[must_use]
     pub fn frame_bytes(&self) -> u64 {
@@ -140,9 +156,14 @@ impl FrameBuilder {
         &self,
         reservation: &Reservation,
     ) -> impl ExactSizeIterator<Item = ValuePointer> + '_ {
+        self.pointers_at(reservation.lsn())
+    }
+
+    /// [`pointers`](Self::pointers) of a frame that begins at `lsn`.
+    pub(crate) fn pointers_at(&self, lsn: Lsn) -> impl ExactSizeIterator<Item = ValuePointer> + '_ {
         assert!(self.finished, "finish first");
-        let segment = reservation.lsn().segment;
-        let mut base = u64::from(reservation.lsn().offset) + self.meta.len() as u64;
+        let segment = lsn.segment;
+        let mut base = u64::from(lsn.offset) + self.meta.len() as u64;
         if glintdb_core::seeded::bug("log: a pointer to a value is eight bytes off") {
             base += 8;
         }
@@ -187,8 +208,24 @@ impl FrameBuilder {
         seqno: SeqNum,
         durable_position: u64,
     ) {
+        self.write_header(FrameKind::Commit, seed, offset, seqno, durable_position);
+    }
+
+    /// [`seal_header`](Self::seal_header) of a frame of relocated values.
+    pub(crate) fn seal_relocation(&mut self, seed: FileSeed, offset: u32) {
+        self.write_header(FrameKind::Relocation, seed, offset, SeqNum::ZERO, 0);
+    }
+
+    fn write_header(
+        &mut self,
+        kind: FrameKind,
+        seed: FileSeed,
+        offset: u32,
+        seqno: SeqNum,
+        durable_position: u64,
+    ) {
         let header = FrameHeader {
-            kind: FrameKind::Commit,
+            kind,
             seqno,
             durable_position,
             meta_bytes: self.meta_bytes as u32,

@@ -2,8 +2,7 @@
 //!
 //! Thread safety: the files must not change meanwhile.
 
-use crate::format::frame::FrameKind;
-use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentKind};
 use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET, block_up};
 use crate::log::{LogOptions, LogSetup};
 use crate::lsn::Lsn;
@@ -38,8 +37,8 @@ impl FileNumbers for NoNumbers {
     }
 }
 
-/// Checks every segment, and the stream from `from` on, of the log of database `db`; `live` are the segments before `from` that hold live values, and
-/// everything before `durable` is known to have been durable. Commits from `from`
+/// Checks every segment, and the stream from `from` on, of the log of database `db`; `live` are the segments that hold live values, those of relocated values
+/// included, and everything before `durable` is known to have been durable. Commits from `from`
 /// on go to `visit`, whose error ends the walk and is one of the report's.
 ///
 /// # Errors
@@ -99,6 +98,7 @@ pub fn check(
             Some((_, end)) if id == from.segment => Within::Walked(from.offset, *end),
             Some((_, end)) => Within::Walked(FIRST_FRAME_OFFSET, *end),
             None if id < from.segment && live.contains(&id) => Within::Live,
+            None if live.contains(&id) => Within::LiveBehind,
             None if id < from.segment => Within::Old,
             None => Within::Unused,
         };
@@ -116,6 +116,8 @@ enum Within {
     Walked(u32, u32),
     /// Wholly before the flush point, with values that an index points to.
     Live,
+    /// With values that an index points to, and of a higher number than the flush point's segment: relocated values, or a segment of the stream that the walk did not reach.
+    LiveBehind,
     /// Wholly before the flush point, and of no more use.
     Old,
     /// Behind the end of the stream: made ahead, left by a crash, or not reached.
@@ -159,8 +161,13 @@ fn segment(
     zeros(id, SEGMENT_HEADER_BYTES as u64, rest, check)?;
     let mut scan = SegmentScan::new(header, Arc::clone(&file), None)?;
     let first = u64::from(FIRST_FRAME_OFFSET);
+    let values = header.kind == SegmentKind::Values;
     match within {
         Within::Unused => Ok(()),
+        // What a crash left, and opening removes: it may end anywhere.
+        Within::Old if values => Ok(()),
+        Within::LiveBehind if !values => Ok(()),
+        Within::LiveBehind => frames(&mut scan, &*file, first, None, check),
         Within::Live | Within::Old => frames(&mut scan, &*file, first, None, check),
         Within::Walked(from, end) => {
             frames(&mut scan, &*file, first, Some(u64::from(*from)), check)?;
@@ -169,8 +176,8 @@ fn segment(
     }
 }
 
-/// Frames before the flush point. Without an `end` they go on to the seal, or to where nothing but zeros follows: the seal of a process that was killed may have been
-/// only in the ring, when nobody needed it any more. What an index still points to in there is found by its pointer.
+/// Frames before the flush point, or of relocated values. Without an `end` they go on to the seal, or to where nothing but zeros follows: the seal of a process that was killed may have been
+/// only in the ring, when nobody needed it any more. What an index still points to in there is found by its pointer. A values segment has its end always.
 fn frames(
     scan: &mut SegmentScan<'_>,
     file: &dyn VolumeFile,
@@ -183,15 +190,19 @@ fn frames(
     while end.is_none_or(|end| offset < end) {
         match scan.probe(offset as u32)? {
             Probe::Frame(frame) => {
+                if let Some(error) = scan.misplaced(&frame) {
+                    check.note(error)?;
+                }
                 padding(id, file, &frame, check)?;
                 offset = u64::from(frame.end());
-                if frame.header.kind == FrameKind::Seal {
-                    return behind_seal(id, file, offset, check);
+                if frame.header.ends_segment() {
+                    return behind_last(id, file, offset, check);
                 }
             }
             Probe::Hole(reason) => {
                 let next = scan.next_header(offset + 8)?;
-                if end.is_none() && next.is_none() && scan.is_zero(offset, scan.file_bytes())? {
+                let may_end = end.is_none() && scan.header.kind != SegmentKind::Values;
+                if may_end && next.is_none() && scan.is_zero(offset, scan.file_bytes())? {
                     return Ok(());
                 }
                 let what = format!("expected a frame, found {reason}");
@@ -223,8 +234,8 @@ fn walked(
         };
         padding(id, file, &frame, check)?;
         offset = u64::from(frame.end());
-        if frame.header.kind == FrameKind::Seal {
-            return behind_seal(id, file, offset, check);
+        if frame.header.ends_segment() {
+            return behind_last(id, file, offset, check);
         }
     }
     Ok(())
@@ -245,8 +256,8 @@ fn padding(
     Ok(())
 }
 
-/// The block that a seal ends in is filled up with zeros.
-fn behind_seal(
+/// The block that the last frame ends in is filled up with zeros.
+fn behind_last(
     id: SegmentId,
     file: &dyn VolumeFile,
     offset: u64,

@@ -1,7 +1,7 @@
 //! Shows and verifies segment files.
 
-use crate::format::frame::{FrameHeader, FrameKind};
-use crate::format::segment::SegmentHeader;
+use crate::format::frame::FrameHeader;
+use crate::format::segment::{SegmentHeader, SegmentKind};
 use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET};
 use crate::log::Log;
 use crate::lsn::Lsn;
@@ -53,8 +53,8 @@ impl DumpFrame {
 
     /// Its operations (none in a seal or mark).
     pub fn entries(&self) -> impl Iterator<Item = LogEntry<'_>> {
-        let commit = self.frame.header.kind == FrameKind::Commit;
-        commit
+        let kind = self.frame.header.kind;
+        kind.has_entries()
             .then(|| self.frame.entries(self.segment))
             .into_iter()
             .flatten()
@@ -146,13 +146,21 @@ pub struct SegmentReport {
     pub errors: Vec<Error>,
 }
 
+impl SegmentReport {
+    fn note(&mut self, error: Error) {
+        const ERRORS_MAX: usize = 64;
+        if self.errors.len() < ERRORS_MAX {
+            self.errors.push(error);
+        }
+    }
+}
+
 impl Log {
     /// Reads every byte of a segment and verifies it. Beside commits: what is completed when it begins is verified.
     ///
     /// # Errors
     /// `NotFound`: the segment was removed; I/O errors. Damage is no error but in the report.
     pub fn verify(&self, segment: SegmentId) -> Result<SegmentReport> {
-        const ERRORS_MAX: usize = 64;
         let completed = self.completed.load(Ordering::Acquire);
         self.write_out_to(completed)?;
         // Held to the end: what is in it keeps its file until then.
@@ -165,7 +173,7 @@ impl Log {
         };
         let stream = found.stream.as_ref();
         // A segment of an earlier process ends with its seal, or with zeros where that was still in the ring when the process was killed and the flush point lay behind it
-        // already, so that nobody needed it again; one of this process where it ended a moment ago.
+        // already, so that nobody needed it again; one of this process where it ended a moment ago. A values segment always has its end.
         let end = stream.map(|stream| match stream.end_offset() {
             Some(end) if stream.position(end) <= completed => u64::from(end),
             _ => u64::from(FIRST_FRAME_OFFSET).max(completed.saturating_sub(stream.base)),
@@ -185,28 +193,29 @@ impl Log {
             match scan.probe(offset as u32)? {
                 Probe::Frame(frame) => {
                     report.frames += 1;
-                    report.entries += u64::from(frame.header.entry_count);
-                    report.values += frame
-                        .entries(segment)
-                        .filter(|entry| separated(entry) && frame.header.kind == FrameKind::Commit)
-                        .count() as u64;
+                    if let Some(error) = scan.misplaced(&frame) {
+                        report.note(error);
+                    } else if frame.header.kind.has_entries() {
+                        let entries = frame.entries(segment);
+                        report.entries += u64::from(frame.header.entry_count);
+                        report.values += entries.filter(separated).count() as u64;
+                    }
                     offset = u64::from(frame.end());
-                    if frame.header.kind == FrameKind::Seal {
+                    if frame.header.ends_segment() {
                         break;
                     }
                 }
                 Probe::Hole(reason) => {
                     let next = scan.next_header(offset + 8)?;
-                    if end.is_none() && next.is_none() && scan.is_zero(offset, scan.file_bytes())? {
+                    let may_end = end.is_none() && scan.header.kind != SegmentKind::Values;
+                    if may_end && next.is_none() && scan.is_zero(offset, scan.file_bytes())? {
                         break;
                     }
-                    if report.errors.len() < ERRORS_MAX {
-                        report.errors.push(Error::corruption(
-                            segment.file(),
-                            offset,
-                            format!("expected a frame, found {reason}"),
-                        ));
-                    }
+                    report.note(Error::corruption(
+                        segment.file(),
+                        offset,
+                        format!("expected a frame, found {reason}"),
+                    ));
                     match next {
                         Some((found, _)) => offset = u64::from(found),
                         None => break,

@@ -5,6 +5,8 @@
 //! The copy goes to a *ring* that survives the process; [`Log::spill_step`] moves whole blocks from there to the segments; [`Log::sync`] makes them durable against power
 //! loss; [`Log::recover`] finds everything again.
 //!
+//! Beside the stream there are *values segments*: values that value GC moves, written whole by a [`ValuesWriter`], never replayed.
+//!
 //! **Coordinates.** A [`Lsn`] is a segment and an offset in its file. A *stream position* is one ever-growing `u64`: a segment's base (in its header) plus the offset; its
 //! remainder by the ring's length is where the byte stands in the ring. Both have the same order.
 //!
@@ -39,6 +41,7 @@ mod scan;
 mod segment;
 mod spill;
 mod sync;
+mod values;
 
 pub use append::{Reservation, Space, WaitReason};
 pub use builder::FrameBuilder;
@@ -51,3 +54,4 @@ pub use lsn::Lsn;
 pub use recover::{FrameView, Recovered, RecoveryProgress, first_frame};
 pub use salvage::{SalvageFrame, SalvageItem, SegmentSalvage};
 pub use segment::{LogView, SegmentInfo};
+pub use values::{NewValues, ValuesWriter};

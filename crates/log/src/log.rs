@@ -8,6 +8,7 @@
 use crate::append::{Sequencer, WaitReason};
 use crate::format::FIRST_FRAME_OFFSET;
 use crate::format::frame::TRAILER_BYTES;
+use crate::format::segment::SegmentKind;
 use crate::lsn::Lsn;
 use crate::prepare::PrepareState;
 use crate::segment::{LogView, Segment, SegmentInfo, SegmentTable};
@@ -79,8 +80,10 @@ pub struct LogSetup {
 pub struct LogStats {
     /// Bytes of frames put into the log.
     pub appended_bytes: u64,
-    /// Bytes written to segments (whole blocks).
+    /// Bytes written to segments of the stream (whole blocks).
     pub written_bytes: u64,
+    /// Bytes written to segments of relocated values (whole blocks).
+    pub relocated_bytes: u64,
     /// Syncs of segments.
     pub segment_syncs: u64,
     /// Calls of [`Log::sync`] that had to wait for another's sync or do one.
@@ -106,6 +109,7 @@ pub struct LogStats {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) written_bytes: AtomicU64,
+    pub(crate) relocated_bytes: AtomicU64,
     pub(crate) segment_syncs: AtomicU64,
     pub(crate) sync_waits: AtomicU64,
     pub(crate) sync_groups: AtomicU64,
@@ -286,7 +290,10 @@ impl Log {
         let table = self.table.load();
         let mut next = None;
         for segment in table.iter().rev() {
-            let Some(stream) = &segment.stream else { break };
+            let Some(stream) = &segment.stream else {
+                // Found at opening, or values.
+                continue;
+            };
             if stream.first_position() <= position {
                 return match (stream.end_position(), next) {
                     (Some(end), Some(next)) if end <= position => {
@@ -325,15 +332,32 @@ impl Log {
         table
             .iter()
             .map(|segment| {
-                let file = segment.file(&*self.setup.volume, self.setup.db)?;
+                let (volume, db) = (&*self.setup.volume, self.setup.db);
+                let file = segment.file(volume, db)?;
                 let growing = |stream: &crate::segment::Stream| stream.end_offset().is_none();
                 Ok(SegmentInfo {
                     id: segment.id,
+                    kind: segment.kind(volume, db)?,
                     file_bytes: file.len()?,
                     active: segment.stream.as_ref().is_some_and(growing),
                 })
             })
             .collect()
+    }
+
+    /// What a segment is for. Opens its file where nobody has yet.
+    ///
+    /// # Errors
+    /// `NotFound`; I/O errors; `Corruption` of its header.
+    pub fn segment_kind(&self, id: SegmentId) -> Result<SegmentKind> {
+        let table = self.table.load();
+        let segment = table.get(id).ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                format!("log segment {id} is not there"),
+            )
+        })?;
+        segment.kind(&*self.setup.volume, self.setup.db)
     }
 
     /// Removes a segment that is below every flush point of the *synced* manifest and holds no live value: at once where nobody uses it, else at the first
@@ -393,6 +417,7 @@ impl Log {
         LogStats {
             appended_bytes: self.sequencer.lock().appended_bytes,
             written_bytes: count(&self.counters.written_bytes),
+            relocated_bytes: count(&self.counters.relocated_bytes),
             segment_syncs: count(&self.counters.segment_syncs),
             sync_waits: count(&self.counters.sync_waits),
             sync_groups: count(&self.counters.sync_groups),

@@ -51,7 +51,7 @@ impl PrepareState {
             base: self.base_next,
             capacity,
         };
-        let file = create_file(setup, header.id.file(), capacity, self.direct)?;
+        let file = create_file(setup, header.id.file(), Stream::Log, capacity, self.direct)?;
         let written = file
             .write_at(0, &header.encode())
             .and_then(|()| {
@@ -95,11 +95,44 @@ impl PrepareState {
         capacity: u64,
         space: Space,
     ) -> Result<Segment> {
-        match self.create_segment(setup, kind, capacity, false) {
+        self.anyhow(setup, space, |this, from_reserve| {
+            this.create_segment(setup, kind, capacity, from_reserve)
+        })
+    }
+
+    /// Makes the file of a values segment, of the reserve where there is no other room, which is then told. Nothing is written to it yet, and its name is not durable: nothing
+    /// names it before [`Log::publish_values`], and until then it may be lost.
+    pub(crate) fn create_values(
+        &mut self,
+        setup: &LogSetup,
+        capacity: u64,
+        space: Space,
+    ) -> Result<(SegmentHeader, Arc<dyn VolumeFile>, bool)> {
+        self.anyhow(setup, space, |_, from_reserve| {
+            let header = SegmentHeader {
+                kind: SegmentKind::Values,
+                db: setup.db,
+                id: SegmentId(setup.numbers.next()?),
+                base: 0,
+                capacity,
+            };
+            let file = create_file(setup, header.id.file(), Stream::Relocated, capacity, true)?;
+            Ok((header, file, from_reserve))
+        })
+    }
+
+    /// What `create` makes; where there is no room for it, after giving up the reserve file by file (`create` is told so).
+    fn anyhow<T>(
+        &mut self,
+        setup: &LogSetup,
+        space: Space,
+        mut create: impl FnMut(&mut Self, bool) -> Result<T>,
+    ) -> Result<T> {
+        match create(self, false) {
             Err(error) if error.kind() == ErrorKind::NoSpace && space == Space::Reserve => {
                 let mut last = error;
                 while self.open_reserve(setup)? {
-                    match self.create_segment(setup, kind, capacity, true) {
+                    match create(self, true) {
                         Err(error) if error.kind() == ErrorKind::NoSpace => last = error,
                         other => return other,
                     }
@@ -114,7 +147,8 @@ impl PrepareState {
     fn refill(&mut self, setup: &LogSetup) -> Result<()> {
         while self.reserve.len() < setup.options.reserve_segments {
             let id = SegmentId(setup.numbers.next()?).file();
-            create_file(setup, id, setup.options.segment_bytes, self.direct)?;
+            let bytes = setup.options.segment_bytes;
+            create_file(setup, id, Stream::Log, bytes, self.direct)?;
             self.reserve.push(id);
         }
         Ok(())
@@ -124,11 +158,12 @@ impl PrepareState {
 fn create_file(
     setup: &LogSetup,
     id: FileId,
+    stream: Stream,
     bytes: u64,
     direct: bool,
 ) -> Result<Arc<dyn VolumeFile>> {
     let options = CreateOptions {
-        stream: Stream::Log,
+        stream,
         reserve_bytes: bytes,
         direct,
     };

@@ -107,7 +107,7 @@ pub(crate) struct Walk {
 
 impl Log {
     /// Opens the log, showing every commit from `from` on to `visit`, in order. Everything before `durable` was durable once, as somebody remembers. `live` are the
-    /// segments before `from` that still hold live values; every other one is removed.
+    /// segments that still hold live values, those of relocated values included; what is neither one of them nor in the stream from `from` on is removed.
     ///
     /// # Errors
     /// `Corruption` (a durable frame is damaged, a segment is missing or foreign: nothing was changed then), `UnsupportedFormat`, `NoSpace`, I/O errors, and what
@@ -169,6 +169,13 @@ pub(crate) fn walk(
     let mut replayed_bytes = 0;
     loop {
         let (file, header) = open_segment(&*setup.volume, setup.db, at.segment)?;
+        if header.kind == SegmentKind::Values {
+            return Err(Error::corruption(
+                at.segment.file(),
+                12,
+                "expected a segment of the stream, found one of relocated values",
+            ));
+        }
         let mut scan = SegmentScan::new(header, Arc::clone(&file), ring)?;
         walk.segments.push((file, header));
         total_bytes = total_bytes.max(replayed_bytes + scan.file_bytes());
@@ -230,26 +237,16 @@ impl Walk {
             let Probe::Frame(frame) = scan.probe(self.end)? else {
                 return Ok(None);
             };
-            match frame.header.kind {
-                FrameKind::Commit => {
-                    visit(FrameView {
-                        frame: &frame,
-                        segment: scan.header.id,
-                    })?;
-                    self.frames += 1;
-                    self.seqno_max = self.seqno_max.max(frame.header.seqno);
-                }
-                FrameKind::Mark | FrameKind::Seal => {}
-                FrameKind::Relocation => {
-                    return Err(Error::new(
-                        ErrorKind::UnsupportedFormat,
-                        format!(
-                            "{} at offset {}: a relocation frame, which this build does not know",
-                            scan.header.id.file(),
-                            frame.offset
-                        ),
-                    ));
-                }
+            if let Some(error) = scan.misplaced(&frame) {
+                return Err(error);
+            }
+            if frame.header.kind == FrameKind::Commit {
+                visit(FrameView {
+                    frame: &frame,
+                    segment: scan.header.id,
+                })?;
+                self.frames += 1;
+                self.seqno_max = self.seqno_max.max(frame.header.seqno);
             }
             if frame.in_ring {
                 self.note_only_in_ring(&frame);
@@ -321,6 +318,10 @@ fn check_tail(
     let mut later = Vec::new();
     for &id in files.range(SegmentId(hole_segment.0 + 1)..) {
         let (mut scan, whole) = scan_anyhow(&*setup.volume, setup.db, id, None)?;
+        if scan.header.kind == SegmentKind::Values {
+            // No part of the stream. Where its header is damaged its frames are looked at, and claim nothing.
+            continue;
+        }
         let mut offset = u64::from(FIRST_FRAME_OFFSET);
         while let Some((found, header)) = scan.next_header(offset)? {
             if header.durable_position > hole_position {

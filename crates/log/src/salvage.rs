@@ -1,9 +1,9 @@
 //! Takes out of a segment whatever is intact, for a database that cannot be opened any more.
 //!
-//! Unlike recovery it goes on behind damage, takes a frame whose values are rotten for what its entries say, and needs no segment header. It stops at the seal: what stands
+//! Unlike recovery it goes on behind damage, takes a frame whose values are rotten for what its entries say, and needs no segment header. It stops at the seal, or the end of relocated values: what stands
 //! behind it was given up by an earlier recovery.
 
-use crate::format::frame::{FrameHeader, FrameKind};
+use crate::format::frame::FrameHeader;
 use crate::format::segment::{SegmentHeader, SegmentKind};
 use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET};
 use crate::scan::{Frame, Probe, SegmentScan};
@@ -63,11 +63,11 @@ impl SalvageFrame {
         self.frame.in_ring
     }
 
-    /// Its operations (none in a seal or mark).
+    /// Its operations (none in a seal or mark). In a frame of relocated values, puts whose commit the frame does not know.
     pub fn entries(&self) -> impl Iterator<Item = LogEntry<'_>> {
-        let commit = self.frame.header.kind == FrameKind::Commit;
+        let some = self.frame.header.kind.has_entries();
         let entries = || -> EntryReader<'_> { self.frame.entries(self.segment) };
-        commit.then(entries).into_iter().flatten()
+        some.then(entries).into_iter().flatten()
     }
 
     /// For a seal: the segment it names.
@@ -141,7 +141,14 @@ impl<'a> SegmentSalvage<'a> {
         self.header_error.as_ref()
     }
 
-    /// Stream position of an offset; means nothing where the header is damaged.
+    /// What the segment is for; `None` where its header is damaged.
+    #[must_use]
+    pub fn kind(&self) -> Option<SegmentKind> {
+        let whole = self.header_error.is_none();
+        whole.then_some(self.scan.header.kind)
+    }
+
+    /// Stream position of an offset; means nothing where the header is damaged, or in a values segment.
     #[must_use]
     pub fn position(&self, offset: u64) -> u64 {
         self.scan.header.base + offset
@@ -162,7 +169,7 @@ impl<'a> SegmentSalvage<'a> {
         match self.scan.probe_entries(self.offset as u32)? {
             Probe::Frame(frame) => {
                 self.offset = u64::from(frame.end());
-                self.ended = frame.header.kind == FrameKind::Seal;
+                self.ended = frame.header.ends_segment();
                 Ok(Some(SalvageItem::Frame(SalvageFrame {
                     segment: self.scan.header.id,
                     frame,

@@ -10,7 +10,7 @@ use crate::format::{ALIGN, FIRST_FRAME_OFFSET};
 use bytes::Bytes;
 use glintdb_core::checksum::{FileSeed, crc32c, crc32c_append};
 use glintdb_core::codec::Reader;
-use glintdb_core::{Result, SegmentId, ValuePointer};
+use glintdb_core::{Error, Result, SegmentId, ValuePointer};
 use glintdb_flash::{Ring, VolumeFile};
 use std::sync::Arc;
 
@@ -170,6 +170,20 @@ impl<'a> SegmentScan<'a> {
                 base: header.base,
                 capacity: header.capacity,
             }),
+        })
+    }
+
+    /// What is wrong with a valid frame that stands in a segment where none of its kind belongs.
+    pub(crate) fn misplaced(&self, frame: &Frame) -> Option<Error> {
+        let (kind, segment) = (frame.header.kind, self.header.kind);
+        (!kind.belongs_in(segment)).then(|| {
+            Error::corruption(
+                self.header.id.file(),
+                u64::from(frame.offset),
+                format!(
+                    "a {kind:?} frame in a {segment:?} segment: expected relocated values in values segments, and nowhere else"
+                ),
+            )
         })
     }
 
@@ -366,17 +380,20 @@ fn probe(
     {
         return Ok(Probe::Hole("a frame with another metadata checksum"));
     }
-    let (entries, values_end, sound) = count(entry_reader(&header, offset, &meta, segment));
-    let values_start = start + header.values_offset();
+    let counted = count(entry_reader(&header, offset, &meta, segment));
+    let values_end = start + header.values_offset() + u64::from(header.values_bytes);
+    let as_counted = counted.sound
+        && counted.entries == header.entry_count
+        && u64::from(counted.values_end) == values_end;
     let sound = match header.kind {
         FrameKind::Seal => header.meta_bytes == 8 && header.values_bytes == 0,
         FrameKind::Mark => header.meta_bytes == 0 && header.values_bytes == 0,
-        FrameKind::Commit => {
-            sound
-                && entries == header.entry_count
-                && u64::from(values_end) == values_start + u64::from(header.values_bytes)
+        FrameKind::Commit => as_counted,
+        FrameKind::Relocation => {
+            as_counted
+                && counted.separated == counted.entries
+                && (header.seqno.0, header.durable_position) == (0, 0)
         }
-        FrameKind::Relocation => true,
     };
     if !sound {
         return Ok(Probe::Hole(
@@ -385,7 +402,7 @@ fn probe(
     }
     let values = header.values_bytes > 0
         && !glintdb_core::seeded::bug("log: recovery does not look at separated values");
-    if header.kind == FrameKind::Commit && values && with_values {
+    if header.kind.has_entries() && values && with_values {
         for entry in entry_reader(&header, offset, &meta, segment) {
             let Some(pointer) = crate::builder::pointer_of(&entry) else {
                 continue;
@@ -403,13 +420,31 @@ fn probe(
     }))
 }
 
-/// Entries, end of their values, and whether the metadata was nothing but entries.
-fn count(mut entries: EntryReader<'_>) -> (u32, u32, bool) {
-    let mut number = 0u32;
-    for _entry in entries.by_ref() {
-        number = number.saturating_add(1);
+/// What a metadata section holds.
+struct Counted {
+    entries: u32,
+    /// Those with separated values.
+    separated: u32,
+    /// Where their values end.
+    values_end: u32,
+    /// Whether it is nothing but entries.
+    sound: bool,
+}
+
+fn count(mut reader: EntryReader<'_>) -> Counted {
+    let (mut entries, mut separated) = (0u32, 0u32);
+    for entry in reader.by_ref() {
+        entries = entries.saturating_add(1);
+        if crate::builder::pointer_of(&entry).is_some() {
+            separated = separated.saturating_add(1);
+        }
     }
-    (number, entries.values_end(), !entries.failed())
+    Counted {
+        entries,
+        separated,
+        values_end: reader.values_end(),
+        sound: !reader.failed(),
+    }
 }
 
 /// Checksum of a value, read piece by piece; `None` where it is not all there.

@@ -63,7 +63,8 @@ impl Stream {
 /// One segment file.
 pub(crate) struct Segment {
     pub(crate) id: SegmentId,
-    file: OnceLock<Arc<dyn VolumeFile>>,
+    /// With what its header says it is for.
+    file: OnceLock<(Arc<dyn VolumeFile>, SegmentKind)>,
     pub(crate) stream: Option<Stream>,
 }
 
@@ -76,8 +77,17 @@ impl Segment {
     ) -> Self {
         Segment {
             id: header.id,
-            file: OnceLock::from(file),
+            file: OnceLock::from((file, header.kind)),
             stream: Some(Stream::new(header, from_reserve)),
+        }
+    }
+
+    /// A segment of values that this process has made: wholly written, or not in the table yet.
+    pub(crate) fn values(header: &SegmentHeader, file: Arc<dyn VolumeFile>) -> Self {
+        Segment {
+            id: header.id,
+            file: OnceLock::from((file, header.kind)),
+            stream: None,
         }
     }
 
@@ -99,17 +109,25 @@ impl Segment {
     }
 
     pub(crate) fn file(&self, volume: &dyn Volume, db: DbId) -> Result<Arc<dyn VolumeFile>> {
-        if let Some(file) = self.file.get() {
-            return Ok(Arc::clone(file));
+        self.opened(volume, db).map(|(file, _)| Arc::clone(file))
+    }
+
+    pub(crate) fn kind(&self, volume: &dyn Volume, db: DbId) -> Result<SegmentKind> {
+        self.opened(volume, db).map(|(_, kind)| *kind)
+    }
+
+    fn opened(&self, volume: &dyn Volume, db: DbId) -> Result<&(Arc<dyn VolumeFile>, SegmentKind)> {
+        if let Some(opened) = self.file.get() {
+            return Ok(opened);
         }
-        let (file, _) = open_segment(volume, db, self.id)?;
-        Ok(Arc::clone(self.file.get_or_init(|| file)))
+        let (file, header) = open_segment(volume, db, self.id)?;
+        Ok(self.file.get_or_init(|| (file, header.kind)))
     }
 
     /// The file of a segment that this process created.
     pub(crate) fn written_file(&self) -> &Arc<dyn VolumeFile> {
         match self.file.get() {
-            Some(file) => file,
+            Some((file, _)) => file,
             None => unreachable!("written segments hold their file"),
         }
     }
@@ -193,6 +211,8 @@ impl std::fmt::Debug for LogView {
 pub struct SegmentInfo {
     /// Its id.
     pub id: SegmentId,
+    /// What it is for.
+    pub kind: SegmentKind,
     /// Bytes in its file now; more may still be in the ring.
     pub file_bytes: u64,
     /// Whether it can still grow (the active one, and the one prepared after it).

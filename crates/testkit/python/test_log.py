@@ -1,15 +1,17 @@
 """The golden segment, and segments with bytes turned over, through the reader written from `docs/format/log.md`."""
 
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from glint_format.codec import FormatError
-from glint_format.log import Delete, DeleteRange, Put, Segment
+from glint_format.log import Delete, DeleteRange, Put, Segment, commits
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "crates/log/testdata/segment-v1.bin"
+VALUES = ROOT / "crates/log/testdata/values-v1.bin"
 
 
 def golden():
@@ -34,12 +36,46 @@ def test_the_golden_segment_holds_what_the_page_says():
 
 def test_the_bytes_in_the_page_are_those_of_the_golden_segment():
     page = (ROOT / "docs/format/log.md").read_text().split("## Worked example")[1]
-    data = GOLDEN.read_bytes()
-    rows = re.findall(r"^([0-9a-f]{4})((?:  ?[0-9a-f]{2})+)", page, re.MULTILINE)
-    assert len(rows) > 15
-    for offset, words in rows:
-        row = bytes.fromhex(words.replace(" ", ""))
-        assert data[int(offset, 16) :].startswith(row), f"at {offset}"
+    for path, example in zip((GOLDEN, VALUES), page.split("values-v1.bin")):
+        data = path.read_bytes()
+        rows = re.findall(r"^([0-9a-f]{4})((?:  ?[0-9a-f]{2})+)", example, re.MULTILINE)
+        assert len(rows) > 14
+        for offset, words in rows:
+            row = bytes.fromhex(words.replace(" ", ""))
+            assert data[int(offset, 16) :].startswith(row), f"{path.name} at {offset}"
+
+
+def test_the_golden_values_segment_holds_what_the_page_says():
+    segment = Segment(VALUES.read_bytes(), 2)
+    assert (segment.kind, segment.base, segment.capacity) == ("values", 0, 65536)
+    moved, end = segment.frames()
+    assert segment.hole is None
+    assert (moved.offset, moved.kind, moved.seqno, moved.durable) == (0x1000, "relocation", 0, 0)
+    assert moved.entries == [Put(3, b"apple", b"a relocated value", 0x1048), Put(3, b"pear", b"its neighbour", 0x1059)]
+    assert (end.offset, end.kind, end.entries) == (0x1068, "relocation", []) and end.is_last()
+
+
+def test_a_turned_bit_of_a_values_segment_is_found_or_in_padding():
+    good = VALUES.read_bytes()
+    frames = list(Segment(good, 2).frames())
+    covered = set(range(64)) | set(range(0x1000, 0x1041)) | set(range(0x1048, 0x1066)) | set(range(0x1068, 0x1090))
+    for at in range(0, 0x10A0):
+        bad = bytearray(good)
+        bad[at] ^= 1
+        try:
+            changed = list(Segment(bytes(bad), 2).frames()) != frames
+        except FormatError:
+            changed = True
+        assert changed == (at in covered), f"byte {at:#x}"
+
+
+def test_values_are_no_part_of_the_stream():
+    # The golden stream's seal names segment 2, which is one of values here.
+    with tempfile.TemporaryDirectory() as directory:
+        for number, path in ((1, GOLDEN), (2, VALUES)):
+            (Path(directory) / f"log-{number:016x}.glint").write_bytes(path.read_bytes())
+        with pytest.raises(FormatError):
+            list(commits(directory, 1))
 
 
 def test_a_turned_bit_is_found_or_in_padding():

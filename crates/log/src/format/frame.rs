@@ -1,6 +1,7 @@
 //! The header of a frame (`docs/format/log.md`, "Frame header").
 
 use super::pad8;
+use super::segment::SegmentKind;
 use glintdb_core::SeqNum;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::codec::Reader;
@@ -13,7 +14,9 @@ pub const FRAME_HEADER_BYTES: usize = 40;
 pub const SEAL_FRAME_BYTES: usize = FRAME_HEADER_BYTES + 8;
 /// Size of a mark frame, which only carries a durable position.
 pub const MARK_FRAME_BYTES: usize = FRAME_HEADER_BYTES;
-/// Room that every segment keeps behind its last commit: a mark and a seal.
+/// Size of the frame without entries that ends a values segment.
+pub const VALUES_END_BYTES: usize = FRAME_HEADER_BYTES;
+/// Room that every segment of the stream keeps behind its last commit: a mark and a seal.
 pub const TRAILER_BYTES: usize = SEAL_FRAME_BYTES + MARK_FRAME_BYTES;
 
 /// What a frame is.
@@ -25,7 +28,7 @@ pub enum FrameKind {
     Seal,
     /// Nothing but a durable position: written at a clean close.
     Mark,
-    /// Values moved by value GC. Reserved.
+    /// Values moved by value GC, in values segments only; never replayed. One without entries ends its segment.
     Relocation,
 }
 
@@ -39,6 +42,18 @@ impl FrameKind {
             FrameKind::Mark => 3,
             FrameKind::Relocation => 4,
         }
+    }
+
+    /// Whether its metadata section is entries.
+    #[must_use]
+    pub fn has_entries(self) -> bool {
+        matches!(self, FrameKind::Commit | FrameKind::Relocation)
+    }
+
+    /// Whether such frames stand in segments of kind `segment`.
+    #[must_use]
+    pub fn belongs_in(self, segment: SegmentKind) -> bool {
+        (self == FrameKind::Relocation) == (segment == SegmentKind::Values)
     }
 
     fn from_code(code: u8) -> Option<Self> {
@@ -80,6 +95,26 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
+    /// The frame that ends a values segment.
+    pub(crate) const VALUES_END: FrameHeader = FrameHeader {
+        kind: FrameKind::Relocation,
+        seqno: SeqNum::ZERO,
+        durable_position: 0,
+        meta_bytes: 0,
+        values_bytes: 0,
+        entry_count: 0,
+        meta_checksum: 0,
+    };
+
+    /// Whether nothing behind the frame belongs to its segment.
+    pub(crate) fn ends_segment(&self) -> bool {
+        match self.kind {
+            FrameKind::Seal => true,
+            FrameKind::Relocation => self.entry_count == 0,
+            FrameKind::Commit | FrameKind::Mark => false,
+        }
+    }
+
     /// Bytes the frame takes, header and padding included.
     #[must_use]
     pub fn frame_bytes(&self) -> u64 {

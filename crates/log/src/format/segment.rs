@@ -22,7 +22,7 @@ pub enum SegmentKind {
     Stream,
     /// One frame that is too large for the ring, written straight to the file.
     Large,
-    /// Values moved by value GC; never replayed. Reserved.
+    /// Values moved by value GC: written whole before anything names it, no part of the stream, never replayed.
     Values,
 }
 
@@ -45,7 +45,7 @@ impl SegmentKind {
     }
 }
 
-/// Header of a segment, immutable and durable before the segment takes its first frame.
+/// Header of a segment, immutable; in the stream durable before the segment takes its first frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SegmentHeader {
     /// What it is for.
@@ -54,7 +54,7 @@ pub struct SegmentHeader {
     pub db: DbId,
     /// Its id, also the number of its file.
     pub id: SegmentId,
-    /// Stream position of the file's first byte; a multiple of 4 KiB.
+    /// Stream position of the file's first byte; a multiple of 4 KiB. 0 in a values segment, which has none.
     pub base: u64,
     /// Bytes the file may take, header block included; a multiple of 4 KiB, below 4 GiB.
     pub capacity: u64,

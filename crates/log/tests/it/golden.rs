@@ -59,6 +59,23 @@ fn example() -> Arc<MemVolume> {
     volume
 }
 
+/// The values segment of the page's other worked example: two records, the end.
+fn values_example() -> Arc<MemVolume> {
+    let volume = MemVolume::new();
+    let numbers = Arc::new(Numbers(AtomicU64::new(1)));
+    let log = Log::create(setup(&volume, &numbers, small())).unwrap();
+    let mut writer = log.values_writer(Space::Normal).unwrap();
+    for (key, value) in [
+        (&b"apple"[..], &b"a relocated value"[..]),
+        (b"pear", b"its neighbour"),
+    ] {
+        let checksum = glintdb_core::checksum::crc32c(value);
+        writer.put(&log, KEYSPACE, key, value, checksum).unwrap();
+    }
+    writer.finish(&log).unwrap().leave();
+    volume
+}
+
 fn segment_bytes(volume: &MemVolume, number: u64) -> Vec<u8> {
     let file = volume.open(FileId::new(FileKind::Log, number)).unwrap();
     let length = file.len().unwrap();
@@ -141,7 +158,19 @@ fn golden_segment_is_what_is_written() {
 }
 
 #[test]
-fn golden_segment_is_read_on_an_empty_volume() {
+fn golden_values_segment_is_what_is_written() {
+    let volume = values_example();
+    golden("values-v1.bin", &segment_bytes(&volume, 2));
+    golden("values-v1.txt", text(&*volume, 2).as_bytes());
+}
+
+#[test]
+fn golden_segments_are_read_on_an_empty_volume() {
+    read_alone("segment-v1", 1);
+    read_alone("values-v1", 2);
+}
+
+fn read_alone(name: &str, number: u64) {
     let volume = MemVolume::new();
     let options = CreateOptions {
         stream: Stream::Log,
@@ -149,12 +178,12 @@ fn golden_segment_is_read_on_an_empty_volume() {
         direct: false,
     };
     let file = volume
-        .create(FileId::new(FileKind::Log, 1), options)
+        .create(FileId::new(FileKind::Log, number), options)
         .unwrap();
-    let bytes = std::fs::read(testdata("segment-v1.bin")).unwrap();
+    let bytes = std::fs::read(testdata(&format!("{name}.bin"))).unwrap();
     file.write_at(0, &bytes).unwrap();
-    let expected = std::fs::read_to_string(testdata("segment-v1.txt")).unwrap();
-    assert_eq!(text(&*volume, 1), expected);
+    let expected = std::fs::read_to_string(testdata(&format!("{name}.txt"))).unwrap();
+    assert_eq!(text(&*volume, number), expected);
 }
 
 #[test]

@@ -14,3 +14,4 @@ mod kill;
 mod properties;
 mod recovery;
 mod support;
+mod values;

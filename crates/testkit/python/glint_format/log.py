@@ -50,6 +50,10 @@ class Frame:
     entries: list = field(default_factory=list)
     next_segment: Optional[int] = None
 
+    def is_last(self):
+        """Whether nothing behind it belongs to the segment."""
+        return self.kind == "seal" or (self.kind == "relocation" and not self.entries)
+
 
 class Segment:
     """The header of a segment, and its frames one by one."""
@@ -85,7 +89,9 @@ class Segment:
         meta = body[:meta_length]
         need(u32(header, 36) == crc32c(meta), "checksum of the metadata")
         frame = Frame(offset, FRAME_KINDS[header[15]], u64(header[8:15] + b"\0", 0), u64(header, 16), whole)
-        if frame.kind == "commit":
+        if frame.kind == "relocation":
+            need((frame.seqno, frame.durable) == (0, 0), "a relocation with a place in the stream")
+        if frame.kind in ("commit", "relocation"):
             values = body[pad8(meta_length) :][:values_length]
             first = offset + FRAME_HEADER + pad8(meta_length)
             frame.entries = self._entries(meta, count, values, first)
@@ -95,8 +101,8 @@ class Segment:
             need(frame.next_segment > self.number, "a seal that leads backwards")
         elif frame.kind == "mark":
             need((meta_length, values_length) == (0, 0), "a mark with a body")
-        else:
-            raise FormatError("a relocation, which version 1 does not read")
+        if frame.kind == "relocation":
+            need(all(isinstance(entry, Put) and entry.offset is not None for entry in frame.entries), "more than values")
         return frame
 
     def _file(self, offset, length):
@@ -129,7 +135,7 @@ class Segment:
         return entries
 
     def frames(self, ring=b"", offset=BLOCK):
-        """Frames from `offset` to the seal, or to where none is valid; then `self.hole` is that offset, else None."""
+        """Frames from `offset` to the seal or the end of the values, or to where none is valid; then `self.hole` is that offset, else None."""
         self.hole = None
         while True:
             try:
@@ -140,8 +146,9 @@ class Segment:
                 except FormatError:
                     self.hole = offset
                     return
+            need((frame.kind == "relocation") == (self.kind == "values"), f"a {frame.kind} in a segment of kind {self.kind}")
             yield frame
-            if frame.kind == "seal":
+            if frame.is_last():
                 return
             offset += frame.length
 
@@ -192,6 +199,7 @@ def commits(directory, number, offset=BLOCK):
     while True:
         need(number in found, f"segment {number} is not there")
         segment = found[number]
+        need(segment.kind != "values", f"segment {number} is no part of the stream")
         need(segment.base >= position, "positions do not grow")
         position = segment.base + segment.capacity
         last = None
@@ -203,7 +211,7 @@ def commits(directory, number, offset=BLOCK):
             number = last.next_segment
             continue
         hole = segment.base + segment.hole
-        later = [other for n, other in found.items() if n > number]
+        later = [other for n, other in found.items() if n > number and other.kind != "values"]
         corrupt = segment.claims_after(hole, segment.hole) or any(other.claims_after(hole) for other in later)
         need(not corrupt, f"segment {number}: bytes at {segment.hole} were durable and are gone")
         return

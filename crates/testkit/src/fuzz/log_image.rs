@@ -200,6 +200,22 @@ impl LogImage {
         self.frame(FrameKind::Seal, 0, &next.to_le_bytes(), &[], 0);
     }
 
+    /// A frame of relocated values as a writer makes it; one without any ends its segment.
+    fn relocation(&mut self, input: &mut Input<'_>) {
+        let mut frame = FrameBuilder::new();
+        let mut values = Vec::new();
+        for _ in 0..input.u8() % 4 {
+            let (key, value) = (input.bytes(), input.bytes());
+            frame.put_separated(KeyspaceId(u32::from(input.u8())), key, value);
+            values.extend_from_slice(value);
+        }
+        let entries = frame.entry_count();
+        let meta = super::log_frame::encode(frame.entries());
+        let durable = std::mem::replace(&mut self.durable, 0);
+        self.frame(FrameKind::Relocation, 0, &meta, &values, entries);
+        self.durable = durable;
+    }
+
     /// A commit as a writer makes it.
     fn commit(&mut self, input: &mut Input<'_>) {
         let mut frame = FrameBuilder::new();
@@ -227,7 +243,7 @@ impl LogImage {
         self.frame(FrameKind::Commit, seqno, &meta, &values, entries);
     }
 
-    /// A frame whose header and sections are what the input says; only its checksums are right (or not, where the input says so).
+    /// A frame whose header and sections are what the input says; only its checksums are right (or not, where the input says so). Or one of relocated values.
     fn frame_of_anything(&mut self, input: &mut Input<'_>) {
         let kinds = [
             FrameKind::Commit,
@@ -236,6 +252,9 @@ impl LogImage {
             FrameKind::Relocation,
         ];
         let flags = input.u8();
+        if flags & 128 != 0 {
+            return self.relocation(input);
+        }
         let kind = kinds[usize::from(flags & 3)];
         let meta = input.bytes();
         let values = input.bytes();
@@ -317,5 +336,27 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     lies.raw(&[6, 3, 12, 0, 0, 0x02]).bytes(b"behind a hole");
     let mut damage = Output(plain.0.clone());
     damage.raw(&[9, 20, 0]).bytes(b"??").raw(&[12, 5]);
-    vec![plain.0, ring.0, lies.0, damage.0]
+    // A segment of values: its header, two frames, the end.
+    let mut values = Output(plain.0.clone());
+    values
+        .raw(&[3, 10])
+        .raw(&[0; 8])
+        .raw(&[0, 0x80])
+        .raw(&[0; 6]);
+    values.raw(&[2, 2, 0x80, 2]);
+    values.bytes(b"apple").bytes(&[b'v'; 100]).raw(&[3]);
+    values.bytes(b"pear").bytes(&[b'w'; 60]).raw(&[0]);
+    values
+        .raw(&[2, 0x80, 1])
+        .bytes(b"plum")
+        .bytes(b"")
+        .raw(&[7]);
+    values.raw(&[2, 0x80, 0]);
+    let mut misplaced = Output(plain.0.clone());
+    misplaced
+        .raw(&[2, 0x80, 1])
+        .bytes(b"k")
+        .bytes(b"v")
+        .raw(&[0]);
+    vec![plain.0, ring.0, lies.0, damage.0, values.0, misplaced.0]
 }

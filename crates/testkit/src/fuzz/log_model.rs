@@ -5,6 +5,7 @@
 use super::log_image::{LogImage, RING_BYTES, SegmentImage};
 use glintdb_core::checksum::crc32c;
 use glintdb_core::codec::Reader;
+use glintdb_log::format::segment::SegmentKind;
 
 const HEADER: u64 = 40;
 
@@ -100,7 +101,8 @@ fn frame_in(
         return None;
     }
     match header.kind {
-        1 => {
+        4 if (header.seqno, header.durable) != (0, 0) => return None,
+        1 | 4 => {
             let mut reader = Reader::new(&meta);
             let mut values = offset + HEADER + pad8(header.meta);
             let values_end = values + header.values;
@@ -110,6 +112,7 @@ fn frame_in(
                 reader.varint32()?;
                 reader.bytes()?;
                 match kind {
+                    kind if kind != 2 && header.kind == 4 => return None,
                     1 | 4 => drop(reader.bytes()?),
                     2 => {
                         let length = u64::from(reader.varint32()?);
@@ -166,10 +169,12 @@ pub(crate) fn header_is_sound(segment: &SegmentImage) -> bool {
 pub(crate) fn read(image: &LogImage) -> Result<Vec<ModelFrame>, &'static str> {
     let find = |id: u64| {
         let segment = image.segments.iter().find(|segment| segment.id.0 == id);
-        segment.filter(|segment| header_is_sound(segment))
+        segment.filter(|segment| {
+            header_is_sound(segment) && segment.header.kind != SegmentKind::Values
+        })
     };
     let mut commits = Vec::new();
-    let mut segment = find(1).ok_or("the first segment is missing or damaged")?;
+    let mut segment = find(1).ok_or("the first segment is missing, damaged or of values")?;
     let mut offset = 4096;
     loop {
         let frame = frame_in(image, segment, false, offset)
@@ -183,11 +188,11 @@ pub(crate) fn read(image: &LogImage) -> Result<Vec<ModelFrame>, &'static str> {
                 if next <= segment.id.0 {
                     return Err("the next segment has no greater id");
                 }
-                segment = find(next).ok_or("the next segment is missing or damaged")?;
+                segment = find(next).ok_or("the next segment is missing, damaged or of values")?;
                 offset = 4096;
             }
             3 => {}
-            _ => return Err("a relocation"),
+            _ => return Err("relocated values in the stream"),
         }
     }
     let hole = segment.header.base + offset;
@@ -207,6 +212,9 @@ fn claims(image: &LogImage, segment: &SegmentImage, offset: u64, hole: u64) -> b
     for (segment, start) in places {
         // Frames are known by database, file and place, so a file has them whatever its header says; where it stood in the ring only the header knows.
         let sound = header_is_sound(segment);
+        if sound && segment.header.kind == SegmentKind::Values {
+            continue;
+        }
         let mut file_end = segment.bytes.len() as u64;
         if sound {
             file_end = file_end.min(segment.header.capacity);

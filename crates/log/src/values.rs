@@ -1,0 +1,342 @@
+//! Writes segments of values that value GC moves (`docs/format/log.md`, "Values segments").
+//!
+//! Such a segment is no part of the stream: it is written and synced whole by one thread, beside the commits and without their locks, and becomes readable when the manifest
+//! names it. Recovery never replays it; what no manifest names is an orphan, and is removed.
+//!
+//! **Order**, for whoever moves values: [`Log::values_writer`], [`ValuesWriter::put`] for each record, [`ValuesWriter::finish`]; the index entries with the new pointers, synced; one manifest
+//! record with those and the liveness of the new segments; [`Log::publish_values`]; only then may anybody meet the new pointers.
+//!
+//! Thread safety: a writer belongs to one thread at a time. **Invariants:** 1. The files of a writer, or of a [`NewValues`], that is dropped are removed. 2. Nothing of the log is poisoned by
+//! a write or sync that fails here: nobody depends on it yet.
+
+use crate::append::Space;
+use crate::builder::FrameBuilder;
+use crate::format::frame::{FrameHeader, VALUES_END_BYTES};
+use crate::format::segment::SegmentHeader;
+use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET, block_up};
+use crate::log::Log;
+use crate::lsn::Lsn;
+use crate::segment::Segment;
+use glintdb_core::checksum::FileSeed;
+use glintdb_core::sync::atomic::Ordering;
+use glintdb_core::{Error, KeyspaceId, Result, SegmentId, ValuePointer};
+use glintdb_flash::{AlignedBuffer, Volume, VolumeFile};
+use std::sync::Arc;
+
+/// A frame is ended when the next record would make it longer; one record that is longer is a frame of its own.
+const FRAME_BYTES_MAX: u64 = 256 << 10;
+/// More than an entry has beside key and value (kind, keyspace, two lengths, checksum: 18), and padding of both sections.
+const RECORD_BYTES_MAX: usize = 32;
+/// Bytes of a write.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Writes values to as many segments as they need. [`put`](Self::put) them in the order in which they will be read together: key order.
+///
+/// After an error nothing but dropping is left, which removes what was written.
+///
+/// ```
+/// # use glintdb_core::checksum::crc32c;
+/// # use glintdb_core::{DbId, FileNumbers, KeyspaceId, Result};
+/// # use glintdb_flash::MemVolume;
+/// # use glintdb_log::{Log, LogOptions, LogSetup, Space};
+/// # use std::sync::Arc;
+/// # use std::sync::atomic::{AtomicU64, Ordering};
+/// # struct Numbers(AtomicU64);
+/// # impl FileNumbers for Numbers {
+/// #     fn next(&self) -> Result<u64> { Ok(self.0.fetch_add(1, Ordering::Relaxed)) }
+/// # }
+/// # let setup = LogSetup {
+/// #     volume: MemVolume::new(),
+/// #     db: DbId([1; 16]),
+/// #     numbers: Arc::new(Numbers(AtomicU64::new(1))),
+/// #     options: LogOptions { segment_bytes: 64 << 10, ring_bytes: 64 << 10, reserve_segments: 0 },
+/// # };
+/// # let log = Log::create(setup)?;
+/// # let records = [(b"apple", b"a value"), (b"peach", b"another")].map(|(key, value)| (key, value, crc32c(value)));
+/// let mut writer = log.values_writer(Space::Reserve)?;
+/// for (key, value, checksum) in records {
+///     writer.put(&log, KeyspaceId(3), key, value, checksum)?;
+/// }
+/// let moved = writer.finish(&log)?;
+/// let pointers = moved.pointers().to_vec();
+/// // … the index and the manifest take the pointers …
+/// log.publish_values(moved);
+/// assert_eq!(log.read(&pointers[1])?, b"another"[..]);
+/// # Ok::<(), glintdb_core::Error>(())
+/// ```
+pub struct ValuesWriter {
+    space: Space,
+    frame: FrameBuilder,
+    open: Option<Open>,
+    /// The open segment included.
+    made: NewValues,
+    failed: bool,
+}
+
+/// The segment that is being written.
+struct Open {
+    header: SegmentHeader,
+    seed: FileSeed,
+    file: Arc<dyn VolumeFile>,
+    chunk: AlignedBuffer,
+    filled: usize,
+    /// Offset in the file of the chunk's first byte.
+    chunk_offset: u64,
+}
+
+/// Segments of values that are whole and durable, and named by nothing yet. Dropped, their files are removed: give it to [`Log::publish_values`], or [`leave`](Self::leave) it.
+#[must_use]
+pub struct NewValues {
+    volume: Arc<dyn Volume>,
+    segments: Vec<Arc<Segment>>,
+    pointers: Vec<ValuePointer>,
+}
+
+impl Log {
+    /// A writer of relocated values. No file is made before the first frame is full.
+    ///
+    /// # Errors
+    /// `Poisoned`, where the log takes no more writes.
+    pub fn values_writer(&self, space: Space) -> Result<ValuesWriter> {
+        self.check()?;
+        Ok(ValuesWriter {
+            space,
+            frame: FrameBuilder::new(),
+            open: None,
+            made: NewValues {
+                volume: Arc::clone(&self.setup.volume),
+                segments: Vec::new(),
+                pointers: Vec::new(),
+            },
+            failed: false,
+        })
+    }
+
+    /// Makes the values readable by their pointers. To be called when the manifest record that names the segments is durable and before anybody can meet one of their pointers, under the lock
+    /// under which dead segments are looked for: a segment that is in the log's table and has no live value is dead.
+    pub fn publish_values(&self, mut values: NewValues) {
+        let _prepare = self.prepare.lock();
+        for segment in values.segments.drain(..) {
+            self.add_to_table(&segment);
+        }
+    }
+}
+
+impl ValuesWriter {
+    /// Adds a record. `checksum` is that of the value, as the pointer has it by which it was read: it is not computed anew, so that it covers the value from its first commit on.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Poisoned`, I/O errors.
+    pub fn put(
+        &mut self,
+        log: &Log,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        value: &[u8],
+        checksum: u32,
+    ) -> Result<()> {
+        debug_assert_eq!(glintdb_core::checksum::crc32c(value), checksum);
+        let grown = self.frame.bytes() + key.len() + value.len() + RECORD_BYTES_MAX;
+        if !self.frame.is_empty() && grown as u64 > self.room(log) {
+            self.end_frame(log)?;
+        }
+        self.frame.put_known(keyspace, key, value, checksum);
+        Ok(())
+    }
+
+    /// Records so far.
+    #[must_use]
+    pub fn records(&self) -> usize {
+        self.made.pointers.len() + self.frame.entry_count() as usize
+    }
+
+    /// Ends the last segment; everything is durable then, names included.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn finish(mut self, log: &Log) -> Result<NewValues> {
+        if !self.frame.is_empty() {
+            self.end_frame(log)?;
+        }
+        self.end_segment(log)?;
+        if !self.made.segments.is_empty() {
+            log.setup.volume.sync_directory()?;
+        }
+        Ok(self.made)
+    }
+
+    /// How long the frame may become.
+    fn room(&self, log: &Log) -> u64 {
+        let room = match &self.open {
+            Some(open) => open.header.capacity - open.offset(),
+            None => log.setup.options.segment_bytes - u64::from(FIRST_FRAME_OFFSET),
+        };
+        (room - VALUES_END_BYTES as u64).min(FRAME_BYTES_MAX)
+    }
+
+    fn end_frame(&mut self, log: &Log) -> Result<()> {
+        assert!(
+            !std::mem::replace(&mut self.failed, true),
+            "a writer that failed is dropped"
+        );
+        self.frame.finish();
+        let bytes = self.frame.frame_bytes() + VALUES_END_BYTES as u64;
+        if (self.open.as_ref()).is_some_and(|open| open.offset() + bytes > open.header.capacity) {
+            self.end_segment(log)?;
+        }
+        if self.open.is_none() {
+            let needed = block_up(u64::from(FIRST_FRAME_OFFSET) + bytes);
+            self.begin_segment(log, needed.max(log.setup.options.segment_bytes))?;
+        }
+        if let Some(open) = &mut self.open {
+            let lsn = Lsn::new(open.header.id, open.offset() as u32);
+            self.frame.seal_relocation(open.seed, lsn.offset);
+            self.made.pointers.extend(self.frame.pointers_at(lsn));
+            open.append(log, &self.frame.meta)?;
+            open.append(log, &self.frame.values)?;
+        }
+        self.frame.clear();
+        self.failed = false;
+        Ok(())
+    }
+
+    fn begin_segment(&mut self, log: &Log, capacity: u64) -> Result<()> {
+        if u32::try_from(capacity).is_err() {
+            return Err(Error::invalid(format!(
+                "a values segment of {capacity} bytes: the limit is 4 GiB"
+            )));
+        }
+        let chunk = AlignedBuffer::zeroed(CHUNK_BYTES)?;
+        let mut prepare = log.prepare.lock();
+        log.check()?;
+        let created = prepare.create_values(&log.setup, capacity, self.space)?;
+        drop(prepare);
+        let (header, file, from_reserve) = created;
+        if from_reserve {
+            log.prepare_wanted.store(true, Ordering::Release);
+        }
+        let segment = Segment::values(&header, Arc::clone(&file));
+        self.made.segments.push(Arc::new(segment));
+        let mut open = Open {
+            seed: FileSeed::new(header.db, header.id.file()),
+            header,
+            file,
+            chunk,
+            filled: 0,
+            chunk_offset: 0,
+        };
+        open.append(log, &header.encode())?;
+        self.open = Some(open);
+        Ok(())
+    }
+
+    /// Ends the open segment, if there is one, and syncs it.
+    fn end_segment(&mut self, log: &Log) -> Result<()> {
+        let Some(mut open) = self.open.take() else {
+            return Ok(());
+        };
+        let end = FrameHeader::VALUES_END.encode(open.seed, open.offset() as u32);
+        open.append(log, &end)?;
+        open.finish(log)
+            .map_err(|error| error.context(format!("write values segment {}", open.header.id)))
+    }
+}
+
+impl std::fmt::Debug for ValuesWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let segments = self.made.segments.len();
+        write!(
+            f,
+            "ValuesWriter({} records, {segments} segments)",
+            self.records()
+        )
+    }
+}
+
+impl Open {
+    /// Where the next frame begins.
+    fn offset(&self) -> u64 {
+        self.chunk_offset + self.filled as u64
+    }
+
+    fn append(&mut self, log: &Log, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let room = self
+                .chunk
+                .as_mut_slice()
+                .get_mut(self.filled..)
+                .unwrap_or_default();
+            let (now, later) = bytes.split_at(bytes.len().min(room.len()));
+            if let Some(room) = room.get_mut(..now.len()) {
+                room.copy_from_slice(now);
+            }
+            self.filled += now.len();
+            bytes = later;
+            if self.filled == CHUNK_BYTES {
+                self.write(log)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the chunk, its last block filled up with zeros.
+    fn write(&mut self, log: &Log) -> Result<()> {
+        let whole = block_up(self.filled as u64) as usize;
+        let chunk = self.chunk.as_mut_slice();
+        chunk[self.filled..whole].fill(0);
+        self.file.write_at(self.chunk_offset, &chunk[..whole])?;
+        log.counters
+            .relocated_bytes
+            .fetch_add(whole as u64, Ordering::Relaxed);
+        self.chunk_offset += whole as u64;
+        self.filled = 0;
+        Ok(())
+    }
+
+    fn finish(&mut self, log: &Log) -> Result<()> {
+        if self.filled > 0 {
+            self.write(log)?;
+        }
+        debug_assert!(self.chunk_offset.is_multiple_of(BLOCK_BYTES));
+        if self.chunk_offset < self.header.capacity {
+            self.file.set_len(self.chunk_offset)?;
+        }
+        self.file.sync()
+    }
+}
+
+impl NewValues {
+    /// Where each record lies, in the order of the [`put`](ValuesWriter::put)s.
+    #[must_use]
+    pub fn pointers(&self) -> &[ValuePointer] {
+        &self.pointers
+    }
+
+    /// The segments, in the order in which they were filled.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = SegmentId> + '_ {
+        self.segments.iter().map(|segment| segment.id)
+    }
+
+    /// Forgets the segments and lets their files be: where a manifest record names them that may or may not be durable. The next opening keeps or removes them.
+    pub fn leave(mut self) {
+        self.segments.clear();
+    }
+}
+
+impl std::fmt::Debug for NewValues {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewValues")
+            .field("segments", &self.segments().collect::<Vec<_>>())
+            .field("records", &self.pointers.len())
+            .finish()
+    }
+}
+
+impl Drop for NewValues {
+    fn drop(&mut self) {
+        for segment in &self.segments {
+            // Where this fails, recovery finds a file that nothing names and removes it.
+            drop(self.volume.delete(segment.id.file()));
+        }
+    }
+}

@@ -6,11 +6,11 @@
 
 use crate::engine::IndexFactory;
 use crate::manifest::{Loaded, RecordReader, check_database, read_newest, read_whole};
-use crate::verify::{VALUES_BATCH, VerifyReport, compare_liveness};
+use crate::verify::{VALUES_BATCH, VerifyReport, compare_liveness, live_in_retired};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::atomic::AtomicU64;
-use glintdb_core::{FileId, FileKind, FileNumbers, SegmentId, SeqNum, ValuePointer};
+use glintdb_core::{FileId, FileKind, FileNumbers, SeqNum, ValuePointer};
 use glintdb_flash::{Cache, DirOptions, DirVolume, Volume};
 use glintdb_log::FrameView;
 use glintdb_lsm::LsmEnv;
@@ -72,7 +72,7 @@ fn whole(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport) -
     }
     indexes(volume, loaded, report)?;
     let state = &loaded.state;
-    let live: Vec<SegmentId> = state.liveness.keys().copied().collect();
+    let live = state.live_segments();
     if !loaded.has_begun() {
         let begun = loaded.check_not_begun(&**volume);
         return begun.or_else(|error| damaged(report, error));
@@ -167,6 +167,9 @@ fn indexes(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport)
                 *by_segment.entry(pointer.segment.0).or_default() += u64::from(pointer.length);
             },
             &mut |_, pointer| {
+                if loaded.state.retired.contains(&pointer.segment) {
+                    report.errors.push(live_in_retired(&pointer));
+                }
                 pointers.push(pointer);
                 if pointers.len() >= VALUES_BATCH {
                     values(volume, loaded, &mut pointers, report);

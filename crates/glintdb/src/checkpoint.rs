@@ -50,7 +50,7 @@ impl Engine {
             .log
             .segment_ids()
             .into_iter()
-            .filter(|&id| id <= sealed && (id >= replayed || state.live_bytes(id) > 0))
+            .filter(|&id| id <= sealed && (id >= replayed || state.is_live(id)))
             .filter(|&id| {
                 id >= replayed
                     || !glintdb_core::seeded::bug(

@@ -1,4 +1,4 @@
-//! Segments of the log that nobody needs any more.
+//! Segments of the log that nobody needs any more: below the flush point, and without live values or retired.
 //!
 //! Thread safety: everything from any thread; the manifest's lock is held while the dead are chosen.
 
@@ -16,7 +16,7 @@ impl Engine {
             .log
             .segment_ids()
             .into_iter()
-            .filter(|&segment| segment < flush_segment && state.live_bytes(segment) == 0)
+            .filter(|&segment| segment < flush_segment && !state.is_live(segment))
             .collect();
         // Under the manifest's lock: the version that goes with its state is installed.
         let free = self.version.free(dead);
@@ -41,3 +41,6 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

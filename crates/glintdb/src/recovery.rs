@@ -23,7 +23,7 @@ use glintdb_core::index::Index;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64};
-use glintdb_core::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SegmentId, SeqNum};
+use glintdb_core::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SeqNum};
 use glintdb_flash::{Cache, Volume};
 use glintdb_log::{FrameView, Log, LogOp, LogOptions, LogSetup, Lsn};
 use glintdb_lsm::LsmEnv;
@@ -276,7 +276,7 @@ impl Opening {
             bytes: 0,
         };
         let progress = self.options.progress.clone();
-        let live: Vec<SegmentId> = loaded.state.liveness.keys().copied().collect();
+        let live = loaded.state.live_segments();
         let recovered = Log::recover(
             self.log_setup(&numbers),
             loaded.state.flush_point.lsn,

@@ -83,7 +83,7 @@ pub struct LogFigures {
     pub segments: u64,
     /// Bytes of their files.
     pub bytes: u64,
-    /// Bytes of separated values that persisted indexes point at.
+    /// Bytes of separated values that persisted indexes point at, but for those in segments that are retired: their files are gone, or wait for a reader.
     pub live_value_bytes: u64,
     /// Bytes of frames put into the log since open.
     pub appended_bytes: u64,
@@ -222,12 +222,12 @@ impl Engine {
             .unwrap_or(0);
         let (live_value_bytes, manifest_bytes) = {
             let manifest = self.manifest.lock();
+            let state = manifest.state();
             (
-                manifest
-                    .state()
-                    .liveness
-                    .values()
-                    .flat_map(|by_keyspace| by_keyspace.values())
+                state
+                    .live_segments()
+                    .into_iter()
+                    .map(|segment| state.live_bytes(segment))
                     .sum(),
                 manifest.bytes(),
             )

@@ -55,6 +55,8 @@ impl Db {
 impl Engine {
     /// Verifies a pinned picture of the database, its log and its manifest.
     pub(crate) fn verify(&self, handle: &Arc<Handle>) -> Result<VerifyReport> {
+        // Before the picture: what is retired by now, nothing in it needs.
+        let retired = self.manifest.lock().state().retired.clone();
         let pin = Pin::new(handle);
         let version = pin.version()?;
         let mut report = VerifyReport::default();
@@ -71,6 +73,9 @@ impl Engine {
                     *by_segment.entry(pointer.segment.0).or_default() += u64::from(pointer.length);
                 },
                 &mut |_, pointer| {
+                    if retired.contains(&pointer.segment) {
+                        report.errors.push(live_in_retired(&pointer));
+                    }
                     pointers.push(pointer);
                     if pointers.len() >= VALUES_BATCH {
                         Db::follow(self, &mut report, &mut pointers);
@@ -177,6 +182,15 @@ impl Engine {
         let id = FileId::new(FileKind::Manifest, manifest.number());
         compare_liveness(id, manifest.state(), held, report);
     }
+}
+
+/// What is wrong with a live value in a segment whose file may go.
+pub(crate) fn live_in_retired(pointer: &ValuePointer) -> Error {
+    Error::corruption(
+        pointer.segment.file(),
+        u64::from(pointer.offset),
+        "expected no live value in a segment that is retired, found one",
+    )
 }
 
 /// Holds the value bytes that the files of the indexes point to, by keyspace and segment, against what the manifest counts.

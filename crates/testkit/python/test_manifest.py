@@ -10,6 +10,7 @@ from glint_format.manifest import Manifest
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "crates/glintdb/testdata/manifest-v1.bin"
+RETIRED = ROOT / "crates/glintdb/testdata/manifest-v1-retired.bin"
 
 
 def test_the_golden_manifest_holds_what_the_page_says():
@@ -25,8 +26,17 @@ def test_the_golden_manifest_holds_what_the_page_says():
     assert state.dropped == {}, "the flush point has passed the drop"
 
 
+def test_the_golden_manifest_of_retired_segments_holds_what_the_page_says():
+    data = RETIRED.read_bytes()
+    state = Manifest(data, 7).state
+    assert state.retired == {2}, "nothing points into segment 1 any more"
+    assert state.liveness == {(1, 0): 0, (2, 0): 512, (300, 0): 256}
+    before = Manifest(data[:-8], 7).state
+    assert before.retired == {1} and before.liveness == {(1, 0): 1024, (2, 0): 512}
+
+
 def test_the_bytes_in_the_page_are_those_of_the_golden_manifest():
-    page = (ROOT / "docs/format/manifest.md").read_text().split("## Worked example")[1]
+    page = (ROOT / "docs/format/manifest.md").read_text().split("## Worked example\n")[1].split("\n## ")[0]
     data = GOLDEN.read_bytes()
     rows = re.findall(r"^([0-9a-f]{4})((?:  ?[0-9a-f]{2})+)(?:  |$)", page, re.MULTILINE)
     covered = 0

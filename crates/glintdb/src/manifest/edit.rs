@@ -37,6 +37,8 @@ pub(crate) enum Item {
     FlushPoint(FlushPoint),
     /// Everything of the log before it was durable when this was written: opening must find it.
     LogDurable(Lsn),
+    /// No live value lies in it any more: its file may go, though shadowed and hidden entries still point into it.
+    SegmentRetired(SegmentId),
 }
 
 const SNAPSHOT: u64 = 1;
@@ -48,6 +50,7 @@ const INDEX_EDIT: u64 = 6;
 const LIVENESS: u64 = 7;
 const FLUSH_POINT: u64 = 8;
 const LOG_DURABLE: u64 = 9;
+const SEGMENT_RETIRED: u64 = 11;
 
 /// Encodes an edit.
 pub(crate) fn encode_items(items: &[Item]) -> Vec<u8> {
@@ -110,6 +113,10 @@ impl Item {
                 put_varint(out, lsn.segment.0);
                 put_varint(out, u64::from(lsn.offset));
             }
+            Item::SegmentRetired(segment) => {
+                put_varint(out, SEGMENT_RETIRED);
+                put_varint(out, segment.0);
+            }
         }
     }
 
@@ -153,6 +160,7 @@ impl Item {
                 segment: SegmentId(reader.varint()?),
                 offset: reader.varint32()?,
             }),
+            SEGMENT_RETIRED => Item::SegmentRetired(SegmentId(reader.varint()?)),
             tag => {
                 return Some(Err(Error::new(
                     ErrorKind::UnsupportedFormat,
@@ -201,5 +209,6 @@ pub(crate) fn describe(item: &Item) -> String {
         Item::LogDurable(lsn) => {
             format!("log durable: segment {} offset {}", lsn.segment, lsn.offset)
         }
+        Item::SegmentRetired(segment) => format!("segment {segment} retired"),
     }
 }

@@ -1,4 +1,5 @@
-//! Locks format version 1 of the manifest: what is written today is `testdata/manifest-v1.bin`, byte for byte, and that is read as `docs/format/manifest.md` says.
+//! Locks format version 1 of the manifest: what is written today is `testdata/manifest-v1.bin` and, of retired segments, `manifest-v1-retired.bin`, byte for byte, and those are read as
+//! `docs/format/manifest.md` says.
 //!
 //! To look at a deliberate change: `GLINTDB_BLESS=1 cargo test -p glintdb golden`, and a new version in the format page.
 
@@ -17,6 +18,7 @@ const ID: FileId = FileId {
     number: NUMBER,
 };
 const GOLDEN: &[u8] = include_bytes!("../../testdata/manifest-v1.bin");
+const RETIRED: &[u8] = include_bytes!("../../testdata/manifest-v1-retired.bin");
 const PAGE: &str = include_str!("../../../../docs/format/manifest.md");
 
 fn created(id: u32, name: &str, compression: Compression) -> Item {
@@ -103,18 +105,48 @@ fn written() -> Bytes {
     read_whole(&*volume, ID).unwrap()
 }
 
-#[test]
-fn writing_gives_the_golden_bytes() {
-    let written = written();
-    if std::env::var_os("GLINTDB_BLESS").is_some() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/manifest-v1.bin");
-        std::fs::write(path, &written).unwrap();
+/// The second example: of two segments one is retired; its last bytes go, and the other one is retired.
+fn written_retired() -> Bytes {
+    let volume: Arc<dyn Volume> = MemVolume::new();
+    let mut state = State::empty();
+    for item in [
+        Item::NumbersReserved(257),
+        created(0, "default", Compression::None),
+        Item::FlushPoint(point(9, 4096, 300)),
+        live(1, 1024),
+        live(2, 512),
+        Item::SegmentRetired(SegmentId(1)),
+    ] {
+        state.apply(&item).unwrap();
     }
-    assert!(written == GOLDEN, "the format changed");
+    let edits = vec![(KeyspaceId(0), Vec::new())];
+    let mut manifest = Manifest::create(Arc::clone(&volume), DB, NUMBER, state, edits).unwrap();
+    manifest
+        .commit(&[
+            live(1, -1024),
+            live(300, 256),
+            Item::SegmentRetired(SegmentId(2)),
+        ])
+        .unwrap();
+    read_whole(&*volume, ID).unwrap()
 }
 
 #[test]
-fn the_golden_manifest_reads_as_the_page_says() {
+fn writing_gives_the_golden_bytes() {
+    for (name, written, golden) in [
+        ("manifest-v1.bin", written(), GOLDEN),
+        ("manifest-v1-retired.bin", written_retired(), RETIRED),
+    ] {
+        if std::env::var_os("GLINTDB_BLESS").is_some() {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+            std::fs::write(path.join(name), &written).unwrap();
+        }
+        assert!(written == golden, "the format of {name} changed");
+    }
+}
+
+/// What the bytes of a file are read as.
+fn read(bytes: &[u8]) -> Loaded {
     let volume: Arc<dyn Volume> = MemVolume::new();
     let options = CreateOptions {
         stream: Stream::Manifest,
@@ -122,8 +154,26 @@ fn the_golden_manifest_reads_as_the_page_says() {
         direct: false,
     };
     let file = volume.create(ID, options).unwrap();
-    file.write_at(0, GOLDEN).unwrap();
-    let loaded = read_newest(&*volume).unwrap().loaded.unwrap();
+    file.write_at(0, bytes).unwrap();
+    read_newest(&*volume).unwrap().loaded.unwrap()
+}
+
+#[test]
+fn the_golden_manifest_of_retired_segments_reads_as_the_page_says() {
+    let state = read(RETIRED).state;
+    // Nothing points into segment 1 any more, so it is not remembered.
+    assert_eq!(state.retired, [SegmentId(2)].into());
+    let held = [1, 2, 300].map(|id| state.live_bytes(SegmentId(id)));
+    assert_eq!(held, [0, 512, 256]);
+    assert_eq!(state.live_segments(), [SegmentId(300)]);
+    let before = read(&RETIRED[..RETIRED.len() - 8]).state;
+    assert_eq!(before.retired, [SegmentId(1)].into());
+    assert_eq!(before.live_segments(), [SegmentId(2)]);
+}
+
+#[test]
+fn the_golden_manifest_reads_as_the_page_says() {
+    let loaded = read(GOLDEN);
     assert_eq!(
         (loaded.db, loaded.number, loaded.end),
         (DB, NUMBER, GOLDEN.len() as u64)
@@ -164,9 +214,9 @@ fn the_index_edits_of_the_page_are_edits() {
     assert_eq!(removed, "remove table 000000000000002a from L6\n");
 }
 
-/// Rows like `0010  30 31 …  what it is` of the page's example.
-fn rows_of_the_page() -> Vec<(usize, Vec<u8>)> {
-    let (_, example) = PAGE.split_once("## Worked example").unwrap();
+/// Rows like `0010  30 31 …  what it is` of an example of the page.
+fn rows_under(heading: &str) -> Vec<(usize, Vec<u8>)> {
+    let (_, example) = PAGE.split_once(heading).unwrap();
     let (_, block) = example.split_once("```text\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();
     let row = |line: &str| {
@@ -186,16 +236,21 @@ fn rows_of_the_page() -> Vec<(usize, Vec<u8>)> {
 }
 
 #[test]
-fn the_bytes_in_the_page_are_the_whole_golden_manifest() {
-    let mut next = 0;
-    for (offset, bytes) in rows_of_the_page() {
-        assert_eq!(offset, next, "a row is missing before {offset:#x}");
-        assert_eq!(
-            GOLDEN.get(offset..offset + bytes.len()),
-            Some(&bytes[..]),
-            "at {offset:#x}"
-        );
-        next = offset + bytes.len();
+fn the_bytes_in_the_page_are_the_whole_golden_manifests() {
+    for (heading, golden) in [
+        ("## Worked example\n", GOLDEN),
+        ("## Worked example: retired segments\n", RETIRED),
+    ] {
+        let mut next = 0;
+        for (offset, bytes) in rows_under(heading) {
+            assert_eq!(offset, next, "a row is missing before {offset:#x}");
+            assert_eq!(
+                golden.get(offset..offset + bytes.len()),
+                Some(&bytes[..]),
+                "at {offset:#x}"
+            );
+            next = offset + bytes.len();
+        }
+        assert_eq!(next, golden.len());
     }
-    assert_eq!(next, GOLDEN.len());
 }

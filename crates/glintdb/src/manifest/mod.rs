@@ -22,7 +22,7 @@ use file::ManifestFile;
 use glintdb_core::{DbId, FileId, FileKind, KeyspaceId, SegmentId, SeqNum};
 use glintdb_flash::Volume;
 use glintdb_log::{FrameView, Lsn};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// No file gets this number, and none is given beyond it: whatever is added to a number below it still fits.
@@ -57,6 +57,8 @@ pub(crate) struct State {
     pub(crate) dropped: BTreeMap<KeyspaceId, SeqNum>,
     /// Live value bytes that the persisted indexes point at, by segment and keyspace; no zeros.
     pub(crate) liveness: BTreeMap<SegmentId, BTreeMap<KeyspaceId, u64>>,
+    /// Segments that only shadowed and hidden entries point into; each is in `liveness` too.
+    pub(crate) retired: BTreeSet<SegmentId>,
     pub(crate) flush_point: FlushPoint,
     /// Everything of the log before it is durable, as far as the manifest was told.
     pub(crate) log_durable: Lsn,
@@ -71,6 +73,7 @@ impl State {
             keyspaces: BTreeMap::new(),
             dropped: BTreeMap::new(),
             liveness: BTreeMap::new(),
+            retired: BTreeSet::new(),
             flush_point: FlushPoint {
                 lsn: Lsn::ZERO,
                 seqno: SeqNum::ZERO,
@@ -115,6 +118,8 @@ impl State {
                     by_keyspace.remove(id);
                     !by_keyspace.is_empty()
                 });
+                let liveness = &self.liveness;
+                self.retired.retain(|id| liveness.contains_key(id));
             }
             Item::KeyspaceNext(next) => {
                 self.keyspace_next = KeyspaceId(next.0.max(self.keyspace_next.0))
@@ -136,6 +141,16 @@ impl State {
                 self.dropped.retain(|_, seqno| *seqno > point.seqno);
             }
             Item::LogDurable(lsn) => self.log_durable = self.log_durable.max(*lsn),
+            Item::SegmentRetired(segment) => {
+                if !self.liveness.contains_key(segment) {
+                    return Err(format!(
+                        "segment {segment} is retired, and no index points into it"
+                    ));
+                }
+                if !self.retired.insert(*segment) {
+                    return Err(format!("segment {segment} is retired twice"));
+                }
+            }
         }
         Ok(())
     }
@@ -146,6 +161,11 @@ impl State {
         segment: SegmentId,
         bytes: i64,
     ) -> Result<(), String> {
+        if bytes > 0 && self.retired.contains(&segment) {
+            return Err(format!(
+                "segment {segment} is retired, and {bytes} live bytes are added"
+            ));
+        }
         let by_keyspace = self.liveness.entry(segment).or_default();
         let live = by_keyspace.entry(keyspace).or_default();
         // A sum must fit the field that holds it when the state is written whole.
@@ -162,12 +182,24 @@ impl State {
             by_keyspace.remove(&keyspace);
             if by_keyspace.is_empty() {
                 self.liveness.remove(&segment);
+                self.retired.remove(&segment);
             }
         }
         Ok(())
     }
 
-    /// Live value bytes of a segment.
+    /// Whether the segment holds values that anybody may ask the indexes for.
+    pub(crate) fn is_live(&self, segment: SegmentId) -> bool {
+        self.liveness.contains_key(&segment) && !self.retired.contains(&segment)
+    }
+
+    /// All segments that [are live](Self::is_live).
+    pub(crate) fn live_segments(&self) -> Vec<SegmentId> {
+        let held = self.liveness.keys().copied();
+        held.filter(|segment| self.is_live(*segment)).collect()
+    }
+
+    /// Bytes of values in a segment that the indexes' files point to.
     pub(crate) fn live_bytes(&self, segment: SegmentId) -> u64 {
         self.liveness.get(&segment).map_or(0, |by_keyspace| {
             by_keyspace
@@ -213,6 +245,7 @@ impl State {
                 });
             }
         }
+        items.extend(self.retired.iter().copied().map(Item::SegmentRetired));
         items
     }
 }

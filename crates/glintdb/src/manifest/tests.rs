@@ -97,6 +97,69 @@ fn liveness_below_zero_and_a_flush_point_that_goes_back_are_refused_and_change_n
     }
 }
 
+fn retired(segment: u64) -> Item {
+    Item::SegmentRetired(SegmentId(segment))
+}
+
+#[test]
+fn a_retired_segment_is_counted_until_nothing_points_into_it() {
+    let volume = volume();
+    let mut manifest = new_manifest(&volume);
+    let of = |keyspace, segment, bytes| Item::Liveness {
+        keyspace: KeyspaceId(keyspace),
+        segment: SegmentId(segment),
+        bytes,
+    };
+    let setup = [created("b", 1), live(3, 10), of(1, 3, 5), live(4, 7)];
+    manifest.commit(&setup).unwrap();
+    // In the edit that moves what was live in it.
+    manifest
+        .commit(&[live(9, 10), live(3, -4), retired(3)])
+        .unwrap();
+    for again in 0..2 {
+        let state = manifest.state();
+        assert_eq!(state.live_segments(), [SegmentId(4), SegmentId(9)]);
+        assert!(!state.is_live(SegmentId(3)) && state.live_bytes(SegmentId(3)) == 11);
+        let loaded = read_newest(&*volume).unwrap().loaded.unwrap();
+        assert_eq!(&loaded.state, state, "{again}");
+        manifest.roll(Vec::new()).unwrap();
+    }
+    manifest.commit(&[live(3, -6)]).unwrap();
+    assert!(manifest.state().retired.contains(&SegmentId(3)));
+    manifest.commit(&[of(1, 3, -5)]).unwrap();
+    assert!(manifest.state().retired.is_empty());
+    // A drop takes the last pointers away too.
+    manifest.commit(&[of(1, 5, 8), retired(5)]).unwrap();
+    let dropped = Item::KeyspaceDropped {
+        id: KeyspaceId(1),
+        seqno: SeqNum(3),
+    };
+    manifest.commit(&[dropped]).unwrap();
+    assert!(manifest.state().retired.is_empty());
+    let loaded = read_newest(&*volume).unwrap().loaded.unwrap();
+    assert_eq!(&loaded.state, manifest.state());
+}
+
+#[test]
+fn segments_without_pointers_are_not_retired_and_retired_ones_get_none() {
+    let volume = volume();
+    let mut manifest = new_manifest(&volume);
+    manifest.commit(&[live(3, 10), retired(3)]).unwrap();
+    for wrong in [
+        vec![retired(2)],
+        vec![retired(3)],
+        vec![live(3, 1)],
+        vec![live(4, 5), retired(4), live(4, -5), retired(4)],
+    ] {
+        let before = manifest.state().clone();
+        assert_eq!(
+            manifest.commit(&wrong).unwrap_err().kind(),
+            ErrorKind::Corruption
+        );
+        assert_eq!(manifest.state(), &before);
+    }
+}
+
 /// With checksums that are right: one number more did not fit, or began again at 0.
 #[test]
 fn numbers_that_leave_no_room_for_more_are_refused() {

@@ -105,13 +105,11 @@ pub(super) fn read(volume: &dyn Volume, report: &mut SalvageReport) -> Result<So
         Ok(found) => found.loaded.map(|loaded| {
             source.db = loaded.db;
             source.whole = true;
+            // Those of retired segments are shadowed, hidden, or elsewhere too.
+            let mut gone = loaded.state.live_segments();
             source.keyspaces = loaded.state.keyspaces;
             source.flush_point = loaded.state.flush_point;
-            let named = loaded.state.liveness.keys();
-            let gone: Vec<SegmentId> = named
-                .filter(|id| !source.segments.contains(id))
-                .copied()
-                .collect();
+            gone.retain(|id| !source.segments.contains(id));
             for id in gone {
                 let error = Error::corruption(
                     id.file(),

@@ -36,10 +36,16 @@ class State:
     dropped: dict = field(default_factory=dict)
     """(segment, keyspace) -> bytes of live separated values."""
     liveness: dict = field(default_factory=dict)
+    """Segments with nothing but shadowed and hidden values."""
+    retired: set = field(default_factory=set)
     """(segment, offset, sequence number)."""
     flush_point: Optional[tuple] = None
     """(segment, offset): the log was durable before it."""
     log_durable: tuple = (0, 0)
+
+    def held(self, segment):
+        """Bytes of values in a segment that the tables point to."""
+        return sum(live for (at, _), live in self.liveness.items() if at == segment)
 
 
 class Manifest:
@@ -98,6 +104,7 @@ class Manifest:
                 state.keyspaces.pop(number, None)
                 state.dropped[number] = seqno
                 state.liveness = {key: live for key, live in state.liveness.items() if key[1] != number}
+                state.retired = {segment for segment in state.retired if state.held(segment)}
             elif tag == 5:
                 state.keyspace_next = max(state.keyspace_next, reader.varint())
             elif tag == 6:
@@ -109,7 +116,9 @@ class Manifest:
                 (change,) = struct.unpack("<q", reader.take(8))
                 live = state.liveness.get((segment, keyspace), 0) + change
                 need(live >= 0, "live bytes below zero")
+                need(change <= 0 or segment not in state.retired, "live bytes for a retired segment")
                 state.liveness[segment, keyspace] = live
+                state.retired = {segment for segment in state.retired if state.held(segment)}
             elif tag == 8:
                 point = (reader.varint(), reader.varint(), reader.varint())
                 before = state.flush_point or (0, 0, 0)
@@ -118,6 +127,10 @@ class Manifest:
                 state.dropped = {number: seqno for number, seqno in state.dropped.items() if seqno > point[2]}
             elif tag == 9:
                 state.log_durable = max(state.log_durable, (reader.varint(), reader.varint()))
+            elif tag == 11:
+                segment = reader.varint()
+                need(segment not in state.retired and state.held(segment), f"segment {segment} is retired twice, or without pointers")
+                state.retired.add(segment)
             else:
                 raise FormatError(f"item {tag}")
 
@@ -161,6 +174,8 @@ class Manifest:
                 yield f"    level %d run %d table %d" % place
         for (segment, keyspace), live in sorted(state.liveness.items()):
             yield f"  segment {segment}, keyspace {keyspace}: {live} live bytes"
+        for segment in sorted(state.retired):
+            yield f"  segment {segment} is retired"
 
 
 def newest(directory):
@@ -195,7 +210,8 @@ class Database:
     def _index(self, keyspace):
         """Key -> (sequence number, value), tombstones included, of the tables."""
         found, ranges = {}, []
-        for _, _, number in keyspace.tables:
+        # The newest place first: of a value that was moved it has the place that counts, with the number of the old one.
+        for _, _, number in sorted(keyspace.tables, key=lambda place: (place[0], -place[1])):
             name = f"table-{number:016x}.glint"
             read = table.Table((self.directory / name).read_bytes(), number)
             need(read.database == self.manifest.database, f"{name} is of another database")

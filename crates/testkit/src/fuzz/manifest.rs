@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 const DB: DbId = DbId(*b"0123456789abcdef");
 const GOLDEN: &[u8] = include_bytes!("../../../glintdb/testdata/manifest-v1.bin");
+const RETIRED: &[u8] = include_bytes!("../../../glintdb/testdata/manifest-v1-retired.bin");
 
 fn refused(error: &Error) {
     let kind = error.kind();
@@ -128,18 +129,24 @@ pub(super) fn run(data: &[u8]) {
         .ok();
 }
 
-/// Inputs to begin with: the golden file's records, and each kind of item.
-pub(super) fn seeds() -> Vec<Vec<u8>> {
+/// The records of a golden file as an input.
+fn records(golden: &[u8]) -> Output {
     let mut whole = Output::default();
     let mut at = 40;
-    while let Some(length) = GOLDEN.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
+    while let Some(length) = golden.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
         let length = u32::from_le_bytes(*length) as usize;
         whole
             .raw(&[0])
-            .bytes(&GOLDEN[at + 8..at + 8 + length])
+            .bytes(&golden[at + 8..at + 8 + length])
             .raw(&[4]);
         at = (at + 8 + length).next_multiple_of(8);
     }
+    whole
+}
+
+/// Inputs to begin with: the golden files' records, and each kind of item.
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let whole = records(GOLDEN);
     let mut items = Output::default();
     items.raw(&[3, 0]).bytes(&[2, 0x81, 2]);
     items.raw(&[0]).bytes(&GOLDEN[0x44..0x62]);
@@ -147,6 +154,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     items.raw(&[0]).bytes(&[8, 1, 0x80, 0x20, 0xac, 2]);
     items.raw(&[4, 0]).bytes(&[4, 0, 0xad, 2]);
     items.raw(&[0]).bytes(&[7, 0, 1, 0, 4, 0, 0, 0, 0, 0, 0]);
+    items.raw(&[0]).bytes(&[11, 1]);
     let mut torn = Output(whole.0.clone());
     torn.raw(&[5])
         .bytes(b"torn record")
@@ -154,5 +162,12 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         .bytes(b"?");
     // The edit and the items alone.
     let edit = GOLDEN[0x98..0xc1].to_vec();
-    vec![whole.0, items.0, torn.0, edit, GOLDEN[0x30..0xc4].to_vec()]
+    vec![
+        whole.0,
+        records(RETIRED).0,
+        items.0,
+        torn.0,
+        edit,
+        GOLDEN[0x30..0xc4].to_vec(),
+    ]
 }

@@ -1,4 +1,4 @@
-//! GlintDB measured against RocksDB, fjall and redb: one generator, one harness, one allocator, the engines
+//! GlintDB measured against RocksDB, fjall, LMDB and redb: one generator, one harness, one allocator, the engines
 //! interleaved, each run in a process of its own.
 //!
 //! Architecture invariant: this crate alone knows peers. It is a workspace of its own and no member of GlintDB's, so

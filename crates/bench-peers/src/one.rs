@@ -41,9 +41,11 @@ pub(crate) fn run(order: &str) -> Result<()> {
     let workload: Workload = order.workload.parse()?;
     // If memory runs out, this process is to go. Best effort.
     drop(std::fs::write("/proc/self/oom_score_adj", "900"));
+    let config = &order.config;
     let setup = Setup {
         memory_bytes: order.memory_bytes,
-        durability: order.config.durability,
+        data_bytes: config.num * (config.key_size + config.value_size) as u64,
+        durability: config.durability,
     };
     let store = engines::open(&order.engine, &order.dir, setup)?;
     let mut runner = Runner::new(store.as_ref(), order.config, order.contents);

@@ -5,6 +5,8 @@
 
 #[cfg(feature = "fjall")]
 mod fjall;
+#[cfg(feature = "lmdb")]
+mod lmdb;
 #[cfg(feature = "redb")]
 mod redb;
 #[cfg(feature = "rocksdb")]
@@ -19,6 +21,8 @@ use glintdb_bench::{Durability, GlintStore, Result, Store};
 pub(crate) struct Setup {
     /// Memory for memtables and caches together, bytes.
     pub(crate) memory_bytes: u64,
+    /// Bytes of the keys and values that the workload is about, for engines that reserve space beforehand.
+    pub(crate) data_bytes: u64,
     /// What each commit survives.
     pub(crate) durability: Durability,
 }
@@ -44,6 +48,10 @@ pub(crate) const NAMES: &[&str] = &[
     "fjall",
     #[cfg(feature = "fjall")]
     "fjall-blob",
+    #[cfg(feature = "lmdb")]
+    "lmdb",
+    #[cfg(feature = "lmdb")]
+    "lmdb-wmap",
     #[cfg(feature = "redb")]
     "redb",
 ];
@@ -85,6 +93,10 @@ pub(crate) fn open(name: &str, dir: &Path, setup: Setup) -> Result<Box<dyn Store
         "fjall" => Ok(Box::new(fjall::Fjall::open(dir, setup, false)?)),
         #[cfg(feature = "fjall")]
         "fjall-blob" => Ok(Box::new(fjall::Fjall::open(dir, setup, true)?)),
+        #[cfg(feature = "lmdb")]
+        "lmdb" => Ok(Box::new(lmdb::Lmdb::open(dir, setup, false)?)),
+        #[cfg(feature = "lmdb")]
+        "lmdb-wmap" => Ok(Box::new(lmdb::Lmdb::open(dir, setup, true)?)),
         #[cfg(feature = "redb")]
         "redb" => Ok(Box::new(redb::Redb::open(dir, setup)?)),
         _ => Err(format!(
@@ -92,5 +104,45 @@ pub(crate) fn open(name: &str, dir: &Path, setup: Setup) -> Result<Box<dyn Store
             NAMES.join(" ")
         )
         .into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use glintdb_bench::{Config, Contents, Runner, Workload};
+
+    use super::*;
+
+    #[test]
+    fn every_engine_answers_every_workload_rightly() {
+        let root = std::env::temp_dir().join(format!("bench-peers-engines-{}", std::process::id()));
+        let config = Config {
+            num: 2000,
+            value_size: 700,
+            threads: 3,
+            batch_size: 7,
+            ops: Some(1000),
+            ..Config::default()
+        };
+        for name in NAMES {
+            let setup = Setup {
+                memory_bytes: 32 << 20,
+                data_bytes: 2 << 20,
+                durability: Durability::Os,
+            };
+            let store = open(name, &root.join(name), setup).unwrap();
+            assert_eq!(store.engine(), *name);
+            let mut runner = Runner::new(store.as_ref(), config.clone(), Contents::default());
+            for workload in Workload::ALL {
+                // What deletes everything comes last.
+                if workload != Workload::DeleteRandom {
+                    let report = runner.run(workload).unwrap();
+                    assert!(report.is_correct(), "{name} {workload}: {report:?}");
+                }
+            }
+            let report = runner.run(Workload::DeleteRandom).unwrap();
+            assert!(report.is_correct(), "{name}: {report:?}");
+        }
+        std::fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -34,9 +34,13 @@ pub(crate) enum Command {
 /// Arguments of `run`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunArgs {
-    /// Engines, comma-separated (see `engines`)
+    /// Engines, comma-separated (see `engines`); GlintDB's options may follow its name, as in
+    /// glintdb:size_ratio=4:read_engine=sync
     #[arg(long, value_delimiter = ',', default_values_t = engines::default_names(), value_parser = parse_engine)]
     pub(crate) engines: Vec<String>,
+    /// Option of every GlintDB as NAME=VALUE, with a name of docs/options.md; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) glint: Vec<String>,
     /// Workloads, comma-separated, as of `glintdb bench`
     #[arg(
         long,
@@ -83,7 +87,7 @@ pub(crate) struct RunArgs {
     /// Runs of each combination; the table shows the median
     #[arg(long, default_value_t = 3)]
     pub(crate) repeat: usize,
-    /// Memory for memtables and caches of each engine, MiB
+    /// Memory for memtables and caches of each engine, MiB; with --limit-mb, of those that use the page cache too
     #[arg(long, default_value_t = 512)]
     pub(crate) memory_mb: u64,
     /// Memory for an engine and its page cache together, MiB: the rest of the machine's is locked away meanwhile.
@@ -115,6 +119,10 @@ impl RunArgs {
     /// Whether these make sense together, in words if not.
     pub(crate) fn check(&mut self) -> Result<(), String> {
         self.cold |= self.limit_mb.is_some();
+        for engine in &mut self.engines {
+            *engine = engines::with_options(engine, &self.glint);
+            engines::check(engine)?;
+        }
         if self.num == 0 || self.num > 1 << 48 {
             return Err("--num must be 1 to 2^48".to_owned());
         }
@@ -195,14 +203,7 @@ impl RunArgs {
 }
 
 fn parse_engine(text: &str) -> Result<String, String> {
-    if engines::NAMES.contains(&text) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!(
-            "no engine `{text}` in this build: one of {}",
-            engines::NAMES.join(" ")
-        ))
-    }
+    engines::check(text).map(|()| text.to_owned())
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -248,11 +249,17 @@ mod tests {
             "--repeat 0",
             "--limit-mb 512",
             "--memory-mb 8",
+            "--glint size_ration=4",
         ] {
             assert!(parse(line).check().is_err(), "{line}");
         }
-        let mut args = parse("--limit-mb 1200");
+        let mut args =
+            parse("--limit-mb 1200 --engines glintdb:direct_io=off,glintdb --glint size_ratio=4");
         args.check().unwrap();
+        assert_eq!(
+            args.engines,
+            ["glintdb:size_ratio=4:direct_io=off", "glintdb:size_ratio=4"]
+        );
         assert!(args.cold);
     }
 }

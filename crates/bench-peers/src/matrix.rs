@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::RunArgs;
 use crate::balloon::Balloon;
+use crate::engines;
 use crate::host;
 use crate::one::{Answer, Order};
 use crate::table;
@@ -196,7 +197,11 @@ impl Matrix<'_> {
         Order {
             engine: engine.to_owned(),
             dir: dir.join("db"),
-            memory_bytes: self.args.memory_mb << 20,
+            memory_bytes: engines::budget_bytes(
+                engine,
+                self.args.memory_mb << 20,
+                self.args.limit_mb.map(|limit| limit << 20),
+            ),
             config: cell.config.clone(),
             contents,
             workload: cell.workload.name().to_owned(),

@@ -72,6 +72,10 @@ pub struct BenchArgs {
     /// Memory for everything the engine holds, MiB [default: the engine's]
     #[arg(long)]
     pub memory_mb: Option<u64>,
+    /// Option of the engine as NAME=VALUE with a name of docs/options.md, such as size_ratio=4 or read_engine=sync;
+    /// may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub option: Vec<String>,
     /// Print the engine's own statistics at the end
     #[arg(long)]
     pub engine_stats: bool,
@@ -150,7 +154,8 @@ pub fn run_on(store: &dyn Store, args: &BenchArgs, out: &mut dyn Write) -> Resul
         writeln!(
             out,
             "bytes written, CPU and memory include flushing and compaction after the last operation; \
-             w-amp: bytes written per user byte; space: disk use per live user byte; \
+             w-amp: bytes written per user byte; space: disk use at the end per live user byte, \
+             most: at any moment; \
              others: share of the machine that other processes took"
         )?;
         if let Some(stats) = engine_stats {

@@ -5,9 +5,10 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use glintdb::{Batch, Db, Keyspace, Options};
+use glintdb::{Batch, Db, Keyspace};
 
 use crate::args::{BenchArgs, run_on};
+use crate::options::GlintOptions;
 use crate::store::{Durability, Handle, Result, Store};
 
 /// Time between looks at the job queue while settling.
@@ -16,34 +17,51 @@ const LOOK_PERIOD: Duration = Duration::from_millis(10);
 /// Looks at an empty job queue that mean there is nothing left to do.
 const QUIET_LOOKS: u32 = 3;
 
-/// A GlintDB database under measurement: its default keyspace, at the durability it was opened with.
+/// Keyspace that is measured where one of its options is not the default.
+const KEYSPACE: &str = "bench";
+
+/// A GlintDB database under measurement: one keyspace, at the durability it was opened with.
 pub struct GlintStore {
+    name: String,
     db: Db,
     keyspace: Keyspace,
     dir: PathBuf,
 }
 
 impl GlintStore {
-    /// Opens or creates the database in `dir`. Without a memory budget it has the engine's default.
+    /// Opens or creates the database in `dir`; it calls itself `name` in reports.
     ///
     /// # Errors
-    /// Whatever the engine reports.
+    /// Whatever the engine reports, and where a keyspace is there with other options.
     pub fn open(
+        name: &str,
         dir: &Path,
         durability: Durability,
-        memory_budget_bytes: Option<usize>,
+        options: GlintOptions,
     ) -> Result<Self> {
-        let mut options = Options::default().durability(match durability {
+        let database = options.database.durability(match durability {
             Durability::Buffered => glintdb::Durability::Buffered,
             Durability::Os => glintdb::Durability::Os,
             Durability::Sync => glintdb::Durability::Sync,
         });
-        if let Some(bytes) = memory_budget_bytes {
-            options = options.memory_budget_bytes(bytes);
-        }
-        let db = options.open(dir)?;
+        let db = database.open(dir)?;
+        let keyspace = match options.keyspace {
+            None => db.default_keyspace(),
+            Some(options) => {
+                let keyspace = db.keyspace_or_create(KEYSPACE, options.clone())?;
+                if keyspace.options() != options {
+                    return Err(format!(
+                        "{} holds records of a keyspace with other options",
+                        dir.display()
+                    )
+                    .into());
+                }
+                keyspace
+            }
+        };
         Ok(Self {
-            keyspace: db.default_keyspace(),
+            name: name.to_owned(),
+            keyspace,
             db,
             dir: dir.to_owned(),
         })
@@ -52,7 +70,7 @@ impl GlintStore {
 
 impl Store for GlintStore {
     fn engine(&self) -> &str {
-        "glintdb"
+        &self.name
     }
 
     fn dir(&self) -> &Path {
@@ -80,6 +98,10 @@ impl Store for GlintStore {
             quiet = if idle { quiet + 1 } else { 0 };
         }
         Ok(())
+    }
+
+    fn written_bytes(&self) -> Option<u64> {
+        Some(self.db.stats().volume.written_bytes)
     }
 
     fn describe(&self) -> Option<String> {
@@ -168,8 +190,12 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool> {
         )
         .into());
     }
-    let memory = args.memory_mb.map(|mb| (mb as usize) << 20);
-    let store = GlintStore::open(&dir, args.durability, memory)?;
+    let mut options = GlintOptions::default();
+    if let Some(mb) = args.memory_mb {
+        options.set_memory_bytes(mb << 20);
+    }
+    options.set_all(args.option.iter().map(String::as_str))?;
+    let store = GlintStore::open("glintdb", &dir, args.durability, options)?;
     let correct = run_on(&store, args, out)?;
     drop(store);
     drop(temporary);

@@ -19,6 +19,7 @@ mod args;
 mod glint;
 pub mod keys;
 pub mod machine;
+mod options;
 mod plan;
 mod report;
 pub mod rng;
@@ -31,6 +32,7 @@ pub mod zipf;
 
 pub use args::{BenchArgs, parse_count, run_on};
 pub use glint::{GlintStore, run};
+pub use options::GlintOptions;
 pub use report::{Latencies, Latency, Report, bytes, grouped};
 pub use run::{Config, Contents, Runner};
 pub use store::{Durability, Error, Handle, Result, Store};

@@ -87,6 +87,11 @@ pub trait Store: Send + Sync {
     /// Whatever the engine reports.
     fn settle(&self) -> Result<()>;
 
+    /// Bytes that the engine has handed to the operating system since it was opened, if it counts them.
+    fn written_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// The engine's own account of itself, for `--verbose` and for puzzling rows.
     fn describe(&self) -> Option<String> {
         None

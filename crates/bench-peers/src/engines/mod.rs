@@ -1,4 +1,7 @@
-//! The engines by name, and how each is opened.
+//! The engines by name, and how each is opened and what memory it gets.
+//!
+//! `glintdb` takes options in its name, as `glintdb:size_ratio=4:read_engine=sync`: each such variant is an engine of
+//! its own, with data sets of its own, and runs in turn with the others.
 //!
 //! Each adapter's settings stand beside its code with the reason. They are the documented best
 //! practice of each engine for the memory it is given: a peer measured below its best proves nothing.
@@ -14,7 +17,7 @@ mod rocksdb;
 
 use std::path::Path;
 
-use glintdb_bench::{Durability, GlintStore, Result, Store};
+use glintdb_bench::{Durability, GlintOptions, GlintStore, Result, Store};
 
 /// How a store is to be opened.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +29,13 @@ pub(crate) struct Setup {
     /// What each commit survives.
     pub(crate) durability: Durability,
 }
+
+/// Separates GlintDB's name and each of its options.
+const SEPARATOR: char = ':';
+
+/// The part of a memory limit that is left to the page cache, stacks and the allocator by an engine that reads round
+/// the page cache: 1 in so many.
+const REST_OF_LIMIT: u64 = 6;
 
 /// What is compared unless told otherwise: the engines of this build without their variants.
 pub(crate) fn default_names() -> impl Iterator<Item = String> {
@@ -56,21 +66,80 @@ pub(crate) const NAMES: &[&str] = &[
     "redb",
 ];
 
+/// The options in the name of a GlintDB; `None` for another engine.
+fn glint(name: &str) -> Option<impl Iterator<Item = &str>> {
+    let mut parts = name.split(SEPARATOR);
+    (parts.next() == Some("glintdb")).then_some(parts)
+}
+
+/// Checks the name of an engine, and the options in it.
+///
+/// # Errors
+/// In words, where there is no such engine in this build, or no such option.
+pub(crate) fn check(name: &str) -> std::result::Result<(), String> {
+    match glint(name) {
+        Some(assignments) => GlintOptions::default()
+            .set_all(assignments)
+            .map_err(|error| error.to_string()),
+        None if NAMES.contains(&name) => Ok(()),
+        None => Err(unknown(name)),
+    }
+}
+
+/// The name of a GlintDB with `assignments` before its own, which win; another engine's as it is.
+pub(crate) fn with_options(name: &str, assignments: &[String]) -> String {
+    let Some(own) = glint(name) else {
+        return name.to_owned();
+    };
+    let parts = std::iter::once("glintdb")
+        .chain(assignments.iter().map(String::as_str))
+        .chain(own);
+    parts.collect::<Vec<_>>().join(&SEPARATOR.to_string())
+}
+
+/// The memory for memtables and caches of engine `name`.
+///
+/// All engines have the same memory in total. Without a limit that is `memory`, and the page cache is everybody's.
+/// With one it is the limit, page cache included: who reads through the page cache takes `memory` himself and leaves
+/// the rest to it; who reads round it takes the rest too, for it is of no other use to him.
+pub(crate) fn budget_bytes(name: &str, memory: u64, limit: Option<u64>) -> u64 {
+    match limit {
+        Some(limit) if reads_directly(name) => memory.max(limit - limit / REST_OF_LIMIT),
+        _ => memory,
+    }
+}
+
+fn reads_directly(name: &str) -> bool {
+    match glint(name) {
+        Some(assignments) => {
+            let mut options = GlintOptions::default();
+            options.set_all(assignments).is_ok() && options.reads_directly()
+        }
+        None => name == "rocksdb-direct",
+    }
+}
+
+fn unknown(name: &str) -> String {
+    format!(
+        "no engine `{name}` in this build: one of {}, and glintdb with options such as glintdb:size_ratio=4",
+        NAMES.join(" ")
+    )
+}
+
 /// Opens or creates the store of engine `name` in directory `dir`.
 ///
 /// # Errors
 /// If there is no such engine in this build, or it fails.
 pub(crate) fn open(name: &str, dir: &Path, setup: Setup) -> Result<Box<dyn Store>> {
-    match name {
+    if let Some(assignments) = glint(name) {
         // Its defaults: one number of memory, nothing else to tune. No compression, as the others.
-        "glintdb" => {
-            let memory = setup.memory_bytes as usize;
-            Ok(Box::new(GlintStore::open(
-                dir,
-                setup.durability,
-                Some(memory),
-            )?))
-        }
+        let mut options = GlintOptions::default();
+        options.set_memory_bytes(setup.memory_bytes);
+        options.set_all(assignments)?;
+        let store = GlintStore::open(name, dir, setup.durability, options)?;
+        return Ok(Box::new(store));
+    }
+    match name {
         #[cfg(feature = "rocksdb")]
         "rocksdb" => Ok(Box::new(rocksdb::Rocks::open(
             dir,
@@ -99,11 +168,7 @@ pub(crate) fn open(name: &str, dir: &Path, setup: Setup) -> Result<Box<dyn Store
         "lmdb-wmap" => Ok(Box::new(lmdb::Lmdb::open(dir, setup, true)?)),
         #[cfg(feature = "redb")]
         "redb" => Ok(Box::new(redb::Redb::open(dir, setup)?)),
-        _ => Err(format!(
-            "no engine `{name}` in this build: one of {}",
-            NAMES.join(" ")
-        )
-        .into()),
+        _ => Err(unknown(name).into()),
     }
 }
 
@@ -112,6 +177,48 @@ mod tests {
     use glintdb_bench::{Config, Contents, Runner, Workload};
 
     use super::*;
+
+    #[test]
+    fn options_in_a_name_reach_the_engine_or_are_refused() {
+        check("glintdb:size-ratio=4:read_engine=sync").unwrap();
+        for (name, words) in [
+            ("glintdb:size_ration=4", "none of this name"),
+            ("glintdb:", "not NAME=VALUE"),
+            ("rocksdb:size_ratio=4", "no engine"),
+        ] {
+            let error = check(name).unwrap_err();
+            assert!(error.contains(words), "{name}: {error}");
+        }
+        let all = ["a=1".to_owned(), "b=2".to_owned()];
+        assert_eq!(with_options("glintdb", &all), "glintdb:a=1:b=2");
+        assert_eq!(with_options("glintdb:a=3", &all), "glintdb:a=1:b=2:a=3");
+        assert_eq!(with_options("redb", &all), "redb");
+
+        let dir = std::env::temp_dir().join(format!("bench-peers-glint-{}", std::process::id()));
+        let setup = Setup {
+            memory_bytes: 32 << 20,
+            data_bytes: 0,
+            durability: Durability::Os,
+        };
+        let name = "glintdb:read_engine=sync:log_segment_bytes=1M";
+        let store = open(name, &dir, setup).unwrap();
+        assert_eq!(store.engine(), name);
+        assert!(store.describe().unwrap().contains("sync"));
+        drop(store);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn memory_is_the_same_in_total() {
+        let gib = Some(1200 << 20);
+        for name in ["glintdb", "glintdb:size_ratio=4", "rocksdb-direct"] {
+            assert_eq!(budget_bytes(name, 384 << 20, gib), 1000 << 20);
+            assert_eq!(budget_bytes(name, 384 << 20, None), 384 << 20);
+        }
+        for name in ["glintdb:direct_io=off", "rocksdb", "fjall", "redb"] {
+            assert_eq!(budget_bytes(name, 384 << 20, gib), 384 << 20);
+        }
+    }
 
     #[test]
     fn every_engine_answers_every_workload_rightly() {

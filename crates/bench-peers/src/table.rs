@@ -15,8 +15,8 @@ pub(crate) fn table(cell: &Cell, engines: &[String], reports: &[Report]) -> Stri
     let config = &cell.config;
     let mut out = format!(
         "**{}**: {} records of {} + {} B, {} thread{}, batches of {}, durability {}\n\n\
-         | engine | ops/s | x | p50/p99/p99.9/max us | CPU us/op | RSS MiB | read | written | write amp | space amp | stall ms | others | range |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+         | engine | ops/s | x | p50/p99/p99.9/max us | CPU us/op | RSS MiB | read | written | write amp | own count | space amp | most | stall ms | others | range |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
         cell.workload,
         grouped(config.num as f64),
         config.key_size,
@@ -64,7 +64,7 @@ fn row(out: &mut String, report: &Report, baseline: Option<&Report>, all: &[Repo
     // Writing to a String cannot fail.
     let _infallible = writeln!(
         out,
-        "| {} | {rate} | {} | {latencies} | {:.1} | {} | {} | {} | {} | {} | {:.1} | {:.2} | {} to {} |",
+        "| {} | {rate} | {} | {latencies} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {:.1} | {:.2} | {} to {} |",
         report.engine,
         number(baseline.map(|baseline| report.ops_per_s / baseline.ops_per_s)),
         report.cpu_us_per_op,
@@ -72,7 +72,9 @@ fn row(out: &mut String, report: &Report, baseline: Option<&Report>, all: &[Repo
         bytes(report.disk_read_bytes),
         bytes(report.disk_written_bytes),
         number(report.write_amp_host),
+        number(report.write_amp_engine()),
         number(report.space_amp),
+        number(report.space_amp_max),
         report.longest_stall_ms,
         report.others_cpu_share,
         grouped(rates().fold(f64::INFINITY, f64::min)),
@@ -117,8 +119,13 @@ mod tests {
             disk_read_bytes: 0,
             settle_s: 0.0,
             write_amp_host: Some(2.0),
+            written_by_engine_bytes: Some(3000),
+            written_user_bytes: 1000,
             disk_use_bytes: 1 << 20,
-            space_amp: None,
+            disk_use_max_bytes: 2 << 20,
+            space_amp: Some(1.25),
+            space_amp_max: Some(2.5),
+            ops_by_second: vec![1000],
             longest_stall_ms: 1.0,
             others_cpu_share: 0.0,
             values_checked: 10,
@@ -157,5 +164,10 @@ mod tests {
         );
         assert!(rows[0].ends_with("100 to 2,000 |"), "{}", rows[0]);
         assert!(rows[1].contains("| 450 | 1.00 |"), "{}", rows[1]);
+        assert!(
+            rows[1].contains("| 2.00 | 3.00 | 1.25 | 2.50 |"),
+            "{}",
+            rows[1]
+        );
     }
 }

@@ -6,7 +6,9 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::store::Result;
 
@@ -134,6 +136,55 @@ pub fn rss_peak_bytes() -> u64 {
         .map_or(0, |kib| kib << 10)
 }
 
+/// Time between looks at the disk use.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
+
+/// Watches the disk use of a directory from a thread of its own: the bound of an engine is about its worst moment,
+/// not about the end of a run. Some 0.1 % of a core for a hundred files.
+#[derive(Debug)]
+pub(crate) struct DiskUse {
+    /// Dropping it ends the thread.
+    stop: Sender<()>,
+    thread: JoinHandle<u64>,
+}
+
+impl DiskUse {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a benchmark watches with a thread of its own"
+    )]
+    pub(crate) fn watch(dir: &Path) -> Result<Self> {
+        let dir = dir.to_owned();
+        let (stop, stopped) = channel();
+        let thread = std::thread::Builder::new()
+            .name("disk-use".to_owned())
+            .spawn(move || most_of(&dir, &stopped))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends the watch; the most that was seen, bytes.
+    pub(crate) fn most(self) -> u64 {
+        drop(self.stop);
+        match self.thread.join() {
+            Ok(most) => most,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+fn most_of(dir: &Path, stopped: &Receiver<()>) -> u64 {
+    let mut most = 0;
+    loop {
+        // A directory that goes away between two calls is no sample; the end of the run looks again, and reports.
+        if let Ok(bytes) = disk_use_bytes(dir) {
+            most = most.max(bytes);
+        }
+        if stopped.recv_timeout(LOOK_PERIOD) != Err(RecvTimeoutError::Timeout) {
+            return most;
+        }
+    }
+}
+
 /// Bytes of disk that the files below `dir` occupy (blocks, not lengths). Files that vanish meanwhile do not count.
 ///
 /// # Errors
@@ -180,5 +231,21 @@ mod tests {
         fs::remove_dir_all(&dir).unwrap();
         // File systems that allocate late or compress may show less than the length.
         assert!(used <= 1 << 20, "{used}");
+    }
+
+    #[test]
+    fn the_most_is_what_was_there_in_between() {
+        let dir = std::env::temp_dir().join(format!("glintdb-bench-most-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let watch = DiskUse::watch(&dir).unwrap();
+        fs::write(dir.join("file"), vec![1u8; 8 << 20]).unwrap();
+        let peak = disk_use_bytes(&dir).unwrap();
+        std::thread::sleep(5 * LOOK_PERIOD);
+        fs::remove_file(dir.join("file")).unwrap();
+        assert!(disk_use_bytes(&dir).unwrap() < peak);
+        let most = watch.most();
+        fs::remove_dir_all(&dir).unwrap();
+        // Blocks that are allocated late may be counted a little differently once they are.
+        assert!(most.abs_diff(peak) <= peak / 8, "{most} {peak}");
     }
 }

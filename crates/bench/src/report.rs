@@ -125,12 +125,27 @@ pub struct Report {
     pub disk_read_bytes: u64,
     /// Seconds of flushing and waiting for background work after the last operation.
     pub settle_s: f64,
-    /// Bytes sent to storage per user byte written.
+    /// Bytes sent to storage per user byte written, as the kernel counts them for the process: the same for all engines.
     pub write_amp_host: Option<f64>,
-    /// Disk use of the directory, bytes.
+    /// Bytes handed to the operating system as the engine counts them, settling included, where it counts them.
+    #[serde(default)]
+    pub written_by_engine_bytes: Option<u64>,
+    /// Keys and values written, bytes.
+    #[serde(default)]
+    pub written_user_bytes: u64,
+    /// Disk use of the directory at the end, bytes.
     pub disk_use_bytes: u64,
-    /// Disk use per live user byte.
+    /// Most that it was at any look, each 100 ms, bytes.
+    #[serde(default)]
+    pub disk_use_max_bytes: u64,
+    /// Disk use at the end per user byte that is live then.
     pub space_amp: Option<f64>,
+    /// Most disk use at any look per user byte that is live at the end.
+    #[serde(default)]
+    pub space_amp_max: Option<f64>,
+    /// Operations that finished in each second.
+    #[serde(default)]
+    pub ops_by_second: Vec<u64>,
     /// Longest time in which no main operation of any thread finished, milliseconds.
     pub longest_stall_ms: f64,
     /// Share of all cores taken by other processes during the operations, 0 to 1.
@@ -150,11 +165,25 @@ impl Report {
         self.records_missing == 0 && self.records_wrong == 0
     }
 
+    /// Bytes per user byte written as the engine counts them itself, if it does.
+    #[must_use]
+    pub fn write_amp_engine(&self) -> Option<f64> {
+        let written = self.written_by_engine_bytes?;
+        (self.written_user_bytes > 0).then(|| written as f64 / self.written_user_bytes as f64)
+    }
+
+    /// Notes the most that the disk use was while the workload ran.
+    pub(crate) fn note_disk_use_max(&mut self, bytes: u64) {
+        self.disk_use_max_bytes = bytes.max(self.disk_use_bytes);
+        let growth = self.disk_use_max_bytes as f64 / self.disk_use_bytes.max(1) as f64;
+        self.space_amp_max = self.space_amp.map(|amp| amp * growth);
+    }
+
     /// Column titles for [`row`](Self::row).
     #[must_use]
     pub fn header() -> String {
         format!(
-            "{:<22} {:>3} {:>11} {:>8} {:>9} {:>9} {:>9} {:>9} {:>11} {:>8} {:>7} {:>8} {:>9} {:>6} {:>6} {:>9} {:>7}",
+            "{:<22} {:>3} {:>11} {:>8} {:>9} {:>9} {:>9} {:>9} {:>11} {:>8} {:>7} {:>8} {:>9} {:>6} {:>6} {:>6} {:>9} {:>7}",
             "workload",
             "thr",
             "ops/s",
@@ -170,6 +199,7 @@ impl Report {
             "written",
             "w-amp",
             "space",
+            "most",
             "stall ms",
             "others"
         )
@@ -180,7 +210,7 @@ impl Report {
     pub fn row(&self) -> String {
         let optional = |x: Option<f64>| x.map_or_else(|| "-".to_owned(), |x| format!("{x:.2}"));
         let mut row = format!(
-            "{:<22} {:>3} {:>11} {:>8.1} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {:>11.1} {:>8.2} {:>7.2} {:>8} {:>9} {:>6} {:>6} {:>9.1} {:>6.0}%",
+            "{:<22} {:>3} {:>11} {:>8.1} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {:>11.1} {:>8.2} {:>7.2} {:>8} {:>9} {:>6} {:>6} {:>6} {:>9.1} {:>6.0}%",
             self.workload,
             self.threads,
             grouped(self.ops_per_s),
@@ -196,6 +226,7 @@ impl Report {
             bytes(self.disk_written_bytes),
             optional(self.write_amp_host),
             optional(self.space_amp),
+            optional(self.space_amp_max),
             self.longest_stall_ms,
             self.others_cpu_share * 100.0,
         );

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::keys::KeySet;
-use crate::machine::{self, Sample, Usage};
+use crate::machine::{self, DiskUse, Sample, Usage};
 use crate::plan::{Plan, PlanConfig, delete_order};
 use crate::report::Report;
 use crate::rng::{Rng, mix64};
@@ -148,6 +148,8 @@ impl<'a> Runner<'a> {
         let (limit, duration) = self.limits(workload, timed);
 
         machine::reset_rss_peak();
+        let disk_use = DiskUse::watch(self.store.dir())?;
+        let written_before = self.store.written_bytes();
         let before = Sample::now();
         let (main, writer) = self.drive(workload, limit, duration)?;
         let running = before.until(&Sample::now());
@@ -156,10 +158,16 @@ impl<'a> Runner<'a> {
         }
         let whole = before.until(&Sample::now());
         let rss_peak_bytes = machine::rss_peak_bytes();
+        let most_on_disk = disk_use.most();
+        let written_after = self.store.written_bytes();
         self.note_contents(workload, main.ops);
 
         let mut report = self.report(workload, &main, writer.as_ref(), running, whole)?;
         report.rss_peak_bytes = rss_peak_bytes;
+        report.note_disk_use_max(most_on_disk);
+        report.written_by_engine_bytes = written_after
+            .zip(written_before)
+            .map(|(after, before)| after - before);
         if workload.writes() {
             self.recheck(workload, &main, &mut report)?;
         }
@@ -337,7 +345,12 @@ impl<'a> Runner<'a> {
             settle_s: whole.elapsed_s - running.elapsed_s,
             write_amp_host: (tally.written_bytes > 0)
                 .then(|| whole.written_bytes as f64 / tally.written_bytes as f64),
+            written_by_engine_bytes: None,
+            written_user_bytes: tally.written_bytes,
             disk_use_bytes,
+            disk_use_max_bytes: disk_use_bytes,
+            ops_by_second: main.timeline.by_second().to_vec(),
+            space_amp_max: None,
             space_amp: (live_bytes > 0 && !contents.inexact)
                 .then(|| disk_use_bytes as f64 / live_bytes as f64),
             longest_stall_ms: if config.threads == 1 {
@@ -345,7 +358,7 @@ impl<'a> Runner<'a> {
                     .or(writes)
                     .map_or(0.0, |latency| latency.max_us / 1000.0)
             } else {
-                main.active_ms.longest_gap_ms() as f64
+                main.timeline.longest_gap_ms() as f64
             },
             others_cpu_share: running.others_share,
             values_checked: tally.checked,
@@ -400,7 +413,7 @@ fn merge(mut all: Outcome, one: &Outcome) -> Outcome {
     all.writes.add(&one.writes);
     all.ops += one.ops;
     all.elapsed = all.elapsed.max(one.elapsed);
-    all.active_ms.add(&one.active_ms);
+    all.timeline.add(&one.timeline);
     all.tally.add(&one.tally);
     all
 }

@@ -1,7 +1,7 @@
 //! The runner against a map in memory, honest and not.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::RwLock;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ enum Fault {
 }
 
 struct MapStore {
-    dir: PathBuf,
+    dir: tempfile::TempDir,
     map: RwLock<BTreeMap<Vec<u8>, Vec<u8>>>,
     puts: AtomicU64,
     commits: AtomicU64,
@@ -29,7 +29,7 @@ struct MapStore {
 impl MapStore {
     fn new(fault: Fault) -> Self {
         Self {
-            dir: std::env::temp_dir(),
+            dir: tempfile::tempdir().unwrap(),
             map: RwLock::default(),
             puts: AtomicU64::new(0),
             commits: AtomicU64::new(0),
@@ -54,7 +54,7 @@ impl Store for MapStore {
     }
 
     fn dir(&self) -> &Path {
-        &self.dir
+        self.dir.path()
     }
 
     fn handle(&self) -> Result<Box<dyn Handle + '_>> {

@@ -39,7 +39,7 @@ pub(crate) struct Outcome {
     pub writes: Latencies,
     pub ops: u64,
     pub elapsed: Duration,
-    pub active_ms: Timeline,
+    pub timeline: Timeline,
     pub tally: Tally,
 }
 
@@ -85,17 +85,23 @@ impl Tally {
     }
 }
 
-/// Milliseconds in which an operation finished: the gaps are stalls.
+/// When operations finished: how many in each second, and in which milliseconds any did; the gaps are stalls.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Timeline {
     bits: Vec<u64>,
     last: Option<u64>,
+    by_second: Vec<u64>,
 }
 
 impl Timeline {
     #[inline]
-    fn mark(&mut self, since_start: Duration) {
+    fn mark(&mut self, since_start: Duration, count: u64) {
         let ms = since_start.as_millis() as u64;
+        let second = since_start.as_secs() as usize;
+        if second >= self.by_second.len() {
+            self.by_second.resize(second + 1, 0);
+        }
+        self.by_second[second] += count;
         if self.last != Some(ms) {
             self.last = Some(ms);
             let word = (ms / 64) as usize;
@@ -114,6 +120,17 @@ impl Timeline {
             *mine |= theirs;
         }
         self.last = self.last.max(other.last);
+        if self.by_second.len() < other.by_second.len() {
+            self.by_second.resize(other.by_second.len(), 0);
+        }
+        for (mine, theirs) in self.by_second.iter_mut().zip(&other.by_second) {
+            *mine += theirs;
+        }
+    }
+
+    /// Operations that finished in each second.
+    pub(crate) fn by_second(&self) -> &[u64] {
+        &self.by_second
     }
 
     /// Longest run of whole milliseconds between start and last mark without one.
@@ -199,7 +216,7 @@ impl<'a> Worker<'a> {
                 self.outcome.reads.record(latency);
             }
             self.outcome.ops += count;
-            self.outcome.active_ms.mark(elapsed);
+            self.outcome.timeline.mark(elapsed, count);
         }
         self.outcome.elapsed = elapsed;
         Ok(())
@@ -402,14 +419,15 @@ mod tests {
         let ms = Duration::from_millis;
         let (mut a, mut b) = (Timeline::default(), Timeline::default());
         for t in [0, 1, 2, 70, 71, 5000] {
-            a.mark(ms(t));
+            a.mark(ms(t), 1);
         }
         assert_eq!(a.longest_gap_ms(), 4928);
         for t in [40, 1000, 3000, 4990] {
-            b.mark(ms(t));
+            b.mark(ms(t), 10);
         }
         a.add(&b);
         assert_eq!(a.longest_gap_ms(), 1999);
+        assert_eq!(a.by_second(), [5 + 10, 10, 0, 10, 10, 1]);
         assert_eq!(Timeline::default().longest_gap_ms(), 1);
     }
 }

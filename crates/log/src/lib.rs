@@ -28,6 +28,7 @@ mod check;
 mod dump;
 pub mod format;
 mod large;
+mod live_scan;
 mod log;
 mod lsn;
 #[cfg(all(test, loom))]
@@ -49,6 +50,7 @@ pub use check::{LogCheck, check, check_segment, database_of, read_values};
 pub use dump::{Dump, DumpFrame, DumpItem, SegmentReport, dump};
 pub use format::entry::{EntryReader, LogEntry, LogOp, LogValue};
 pub use large::LargeFrame;
+pub use live_scan::{LiveScan, Record, RecordBatch};
 pub use log::{Log, LogOptions, LogSetup, LogStats};
 pub use lsn::Lsn;
 pub use recover::{FrameView, Recovered, RecoveryProgress, first_frame};

@@ -6,7 +6,7 @@
 use crate::format::entry::EntryReader;
 use crate::format::frame::{FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, FrameKind};
 use crate::format::segment::SegmentHeader;
-use crate::format::{ALIGN, FIRST_FRAME_OFFSET};
+use crate::format::{ALIGN, FIRST_FRAME_OFFSET, block_down};
 use bytes::Bytes;
 use glintdb_core::checksum::{FileSeed, crc32c, crc32c_append};
 use glintdb_core::codec::Reader;
@@ -14,7 +14,8 @@ use glintdb_core::{Error, Result, SegmentId, ValuePointer};
 use glintdb_flash::{Ring, VolumeFile};
 use std::sync::Arc;
 
-const WINDOW_BYTES: usize = 1 << 20;
+/// Bytes of a file read at once.
+pub(crate) const WINDOW_BYTES: usize = 1 << 20;
 
 /// A frame whose every byte was verified.
 #[derive(Clone, Debug)]
@@ -28,6 +29,11 @@ pub(crate) struct Frame {
 impl Frame {
     pub(crate) fn end(&self) -> u32 {
         (u64::from(self.offset) + self.header.frame_bytes()) as u32
+    }
+
+    /// Offset in the file of its first separated value.
+    pub(crate) fn values_start(&self) -> u32 {
+        (u64::from(self.offset) + self.header.values_offset()) as u32
     }
 
     /// Ranges of the file that fill up its sections.
@@ -87,6 +93,8 @@ struct FileSource {
     file_bytes: u64,
     window: Bytes,
     window_offset: u64,
+    /// By all windows so far.
+    read_bytes: u64,
 }
 
 impl Source for FileSource {
@@ -99,11 +107,16 @@ impl Source for FileSource {
         if let Some(bytes) = within(self) {
             return Ok(bytes);
         }
-        let wanted = length.max(WINDOW_BYTES) as u64;
-        let wanted = wanted.min(self.file_bytes.saturating_sub(offset));
-        self.window = self.file.read_at(offset, wanted as usize)?;
-        self.window_offset = offset;
-        Ok(within(self).unwrap_or_else(|| self.window.clone()))
+        // From a whole block on: a direct read of just the window's size then, into memory that is recycled.
+        let start = block_down(offset);
+        let needed = (offset - start) + length as u64;
+        let wanted = needed.max(WINDOW_BYTES as u64);
+        let wanted = wanted.min(self.file_bytes.saturating_sub(start));
+        self.window = self.file.read_at(start, wanted as usize)?;
+        self.window_offset = start;
+        self.read_bytes += self.window.len() as u64;
+        let behind = ((offset - start) as usize).min(self.window.len());
+        Ok(within(self).unwrap_or_else(|| self.window.slice(behind..)))
     }
 
     fn end(&self) -> u64 {
@@ -164,6 +177,7 @@ impl<'a> SegmentScan<'a> {
                 file_bytes,
                 window: Bytes::new(),
                 window_offset: 0,
+                read_bytes: 0,
             },
             ring: ring.map(|ring| RingSource {
                 ring,
@@ -210,6 +224,21 @@ impl<'a> SegmentScan<'a> {
             Probe::Hole(_) => self.probe_as(offset, false),
             frame => Ok(frame),
         }
+    }
+
+    /// [`probe`](Self::probe) that does not look at values.
+    pub(crate) fn probe_unread(&mut self, offset: u32) -> Result<Probe> {
+        self.probe_as(offset, false)
+    }
+
+    /// Bytes of the file, fewer where it ends.
+    pub(crate) fn bytes(&mut self, offset: u64, length: usize) -> Result<Bytes> {
+        self.file.read(offset, length)
+    }
+
+    /// Bytes of the file that were read so far.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.file.read_bytes
     }
 
     /// The bytes of a separated value of `frame`; `None` where they are not what its checksum says.

@@ -119,6 +119,11 @@ impl<'a> EntryReader<'a> {
         self.failed
     }
 
+    /// Bytes of metadata not read yet.
+    pub(crate) fn rest_bytes(&self) -> usize {
+        self.reader.rest().len()
+    }
+
     /// Offset in the file behind the last separated value read.
     #[must_use]
     pub fn values_end(&self) -> u32 {

@@ -11,6 +11,7 @@ mod crash;
 mod golden;
 mod hook;
 mod kill;
+mod live_scan;
 mod properties;
 mod recovery;
 mod support;

@@ -8,6 +8,7 @@ use glintdb_bench::{Config, Durability, Workload, parse_count};
 
 use crate::engines;
 use crate::matrix::Cell;
+use crate::preset;
 
 /// GlintDB measured against its peers with one harness.
 #[derive(Debug, Parser)]
@@ -20,9 +21,21 @@ pub(crate) struct Program {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run workloads on engines, interleaved, and print a table of medians
+    ///
+    /// `--preset NAME` stands for a set of arguments; those given beside it win.
+    #[command(after_help = format!("Presets:\n{}", preset::help()))]
     Run(Box<RunArgs>),
     /// List the engines of this build
     Engines,
+    /// Draw JSON lines of `run --json` as SVG: rates as bars, and by second
+    Plot {
+        /// Files of JSON lines
+        #[arg(required = true)]
+        lines: Vec<PathBuf>,
+        /// Directory of the pictures
+        #[arg(long, default_value = "plots")]
+        out: PathBuf,
+    },
     /// Run one workload on one engine: what `run` starts, with its order as JSON
     #[command(hide = true)]
     One {

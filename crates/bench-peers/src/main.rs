@@ -15,6 +15,8 @@ mod engines;
 mod host;
 mod matrix;
 mod one;
+mod plot;
+mod preset;
 mod table;
 
 use std::io::Write;
@@ -28,7 +30,14 @@ use args::{Command, Program};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    match run(Program::parse().command) {
+    let arguments = match preset::expand(std::env::args().collect()) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            report(&format!("error: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    match run(Program::parse_from(arguments).command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
             report("an engine gave wrong answers: see above");
@@ -51,6 +60,7 @@ fn run(command: Command) -> glintdb_bench::Result<bool> {
             writeln!(std::io::stdout(), "{}", engines::NAMES.join("\n"))?;
             Ok(true)
         }
+        Command::Plot { lines, out } => plot::run(&lines, &out).map(|()| true),
         Command::One { order } => one::run(&order).map(|()| true),
     }
 }

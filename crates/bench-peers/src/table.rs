@@ -83,19 +83,20 @@ fn row(out: &mut String, report: &Report, baseline: Option<&Report>, all: &[Repo
 }
 
 /// The report with the median rate (the lower of two).
-fn median<'a>(reports: impl Iterator<Item = &'a Report>) -> Option<&'a Report> {
+pub(crate) fn median<'a>(reports: impl Iterator<Item = &'a Report>) -> Option<&'a Report> {
     let mut sorted: Vec<_> = reports.collect();
     sorted.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
     sorted.get(sorted.len().checked_sub(1)? / 2).copied()
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use glintdb_bench::{Config, Latency, Workload};
 
     use super::*;
 
-    fn report(engine: &str, ops_per_s: f64) -> Report {
+    /// A report of a run that was not.
+    pub(crate) fn report(engine: &str, ops_per_s: f64) -> Report {
         Report {
             engine: engine.to_owned(),
             workload: "fillrandom".to_owned(),

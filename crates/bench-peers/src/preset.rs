@@ -1,0 +1,162 @@
+//! Named sets of arguments: each is a question that is asked again and again, with one command.
+//!
+//! A preset stands for arguments of `run`; those given beside it win.
+
+use crate::engines;
+
+/// Name, what it is for, and the arguments it stands for.
+type Preset = (&'static str, &'static str, &'static str);
+
+/// The presets, in the order in which help lists them.
+const PRESETS: [Preset; 6] = [
+    (
+        "quick",
+        "a look in a minute or two: does a change do anything?",
+        "--workloads fillrandom,overwrite,readrandom,seekrandom --num 200k --duration 2 --repeat 1",
+    ),
+    (
+        "peers",
+        "all engines in memory: writes, and reads that hit",
+        "--engines glintdb,rocksdb,rocksdb-direct,rocksdb-blob,fjall,fjall-blob,lmdb,lmdb-wmap,redb \
+         --workloads fillseq,fillrandom,overwrite,readrandom,multireadrandom,seekrandom,readwhilewriting,deleterandom \
+         --num 500k --value-size 100,1024 --threads 1,8 --duration 5",
+    ),
+    (
+        "peers-limited",
+        "all engines on data of four times the memory, cold: reads, and YCSB",
+        "--engines glintdb,rocksdb,rocksdb-direct,fjall,lmdb,redb \
+         --workloads readrandom,multireadrandom,seekrandom,c,b,a,f,d,e --num 4m --limit-mb 1200 --memory-mb 384 \
+         --threads 8 --duration 8 --warmup 4",
+    ),
+    (
+        "ablation-reads",
+        "what each part of GlintDB's reads brings on cold data",
+        "--engines glintdb,glintdb:read_engine=sync,glintdb:direct_io=off,glintdb:filter_bits_per_key=0,\
+         glintdb:separate_min_bytes=1M \
+         --workloads readrandom,multireadrandom,seekrandom --num 1m --limit-mb 600 --memory-mb 128 --threads 1,8 \
+         --duration 5",
+    ),
+    (
+        "ablation-writes",
+        "what each part of GlintDB's writes brings",
+        "--engines glintdb,glintdb:separate_min_bytes=1M,glintdb:direct_io=off,glintdb:background_threads=1,\
+         glintdb:size_ratio=4,glintdb:compression=lz4 \
+         --workloads fillrandom,overwrite --num 1m --value-size 100,1024 --threads 1,8 --memory-mb 128",
+    ),
+    (
+        "long-fill",
+        "fills that meet compactions of every depth: rates by second, stalls, space",
+        "--engines glintdb,rocksdb --workloads fillrandom,overwrite --num 20m --value-size 100 --memory-mb 256 --repeat 1",
+    ),
+];
+
+/// Replaces `--preset NAME` among the program's arguments by what it stands for, but for options that are given.
+/// Engines that this build does not have are left out.
+///
+/// # Errors
+/// In words, where there is no such preset.
+pub(crate) fn expand(arguments: Vec<String>) -> Result<Vec<String>, String> {
+    let mut rest = Vec::with_capacity(arguments.len());
+    let mut name = None;
+    let mut words = arguments.into_iter();
+    while let Some(word) = words.next() {
+        if word == "--preset" {
+            name = Some(words.next().ok_or("--preset needs a name")?);
+        } else if let Some(given) = word.strip_prefix("--preset=") {
+            name = Some(given.to_owned());
+        } else {
+            rest.push(word);
+        }
+    }
+    let Some(name) = name else { return Ok(rest) };
+    let (_, _, text) = PRESETS
+        .iter()
+        .find(|(known, _, _)| *known == name)
+        .ok_or_else(|| format!("no preset `{name}`:\n{}", help()))?;
+    for (option, value) in pairs(text) {
+        let equals = format!("{option}=");
+        let given = rest
+            .iter()
+            .any(|word| word == option || word.starts_with(&equals));
+        if !given {
+            rest.push(option.to_owned());
+            rest.push(in_this_build(option, value));
+        }
+    }
+    Ok(rest)
+}
+
+/// One line a preset, for help.
+pub(crate) fn help() -> String {
+    let lines =
+        PRESETS.map(|(name, purpose, words)| format!("  {name:<16} {purpose}:\n    {words}"));
+    lines.join("\n")
+}
+
+fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut words = text.split_whitespace();
+    std::iter::from_fn(move || Some((words.next()?, words.next()?)))
+}
+
+fn in_this_build(option: &str, value: &str) -> String {
+    if option != "--engines" {
+        return value.to_owned();
+    }
+    let there: Vec<_> = value
+        .split(',')
+        .filter(|engine| engines::check(engine).is_ok())
+        .collect();
+    there.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Command, Program, RunArgs};
+
+    fn expanded(line: &str) -> Result<RunArgs, String> {
+        let words = line.split_whitespace().map(str::to_owned).collect();
+        let words = expand(words)?;
+        match Program::try_parse_from(words)
+            .map_err(|error| error.to_string())?
+            .command
+        {
+            Command::Run(mut args) => args.check().map(|()| *args),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn every_preset_is_a_run_that_makes_sense() {
+        for (name, _, text) in PRESETS {
+            let args = expanded(&format!("bench-peers run --preset {name}")).unwrap();
+            assert!(!args.cells().is_empty());
+            // No name of an engine or an option is misspelt: what is left out is a peer that this build lacks.
+            for (_, engines) in pairs(text).filter(|(option, _)| *option == "--engines") {
+                let ours = engines
+                    .split(',')
+                    .filter(|name| name.starts_with("glintdb"));
+                let there = args
+                    .engines
+                    .iter()
+                    .filter(|name| name.starts_with("glintdb"));
+                assert!(ours.eq(there), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_given_wins_and_unknown_names_are_refused() {
+        let args = expanded("bench-peers run --num=3k --preset quick --repeat 2").unwrap();
+        assert_eq!((args.num, args.repeat), (3000, 2));
+        assert_eq!(args.workloads.len(), 4);
+        let error = expanded("bench-peers run --preset slow").unwrap_err();
+        assert!(
+            error.contains("no preset `slow`") && error.contains("quick"),
+            "{error}"
+        );
+        assert!(expanded("bench-peers run --preset").is_err());
+    }
+}

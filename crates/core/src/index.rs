@@ -89,7 +89,8 @@ pub trait IndexJob: Send {
 /// A place in an index for entries whose values move within the log. As long as it is taken, nothing that was written after it was begun goes beneath it; so whatever
 /// has become newer meanwhile hides what is written to it. Dropped without [`write`](Self::write), it is free again.
 pub trait Relocation: Send {
-    /// Everything that stands beneath the place: the view when the relocation was begun.
+    /// Everything that stands beneath the place: the view when the relocation was begun. It keeps the index's files, not the values that its pointers name: what a range
+    /// deletion hides meanwhile, compactions may drop.
     fn view(&self) -> Arc<dyn IndexView>;
 
     /// Writes entries that are live in [`view`](Self::view), with the sequence numbers they have there and other pointers; without range tombstones. Synced, not yet

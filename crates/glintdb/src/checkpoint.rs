@@ -50,7 +50,8 @@ impl Engine {
             .log
             .segment_ids()
             .into_iter()
-            .filter(|&id| id <= sealed && (id >= replayed || state.is_live(id)))
+            // Values that were moved may lie behind the seal: in segments that are no part of the stream.
+            .filter(|&id| state.is_live(id) || (replayed..=sealed).contains(&id))
             .filter(|&id| {
                 id >= replayed
                     || !glintdb_core::seeded::bug(

@@ -5,7 +5,7 @@
 //! Invariants (order of durability, DESIGN "Data log"):
 //! 1. The log is synced up to a change's newest sequence number before the manifest edit that records the change is written.
 //! 2. An index edit, the liveness it changes and, for a flush, the flush point are one manifest edit.
-//! 3. A segment's file goes only when, in the synced manifest, it lies below the flush point and holds no live value, and no version names it any more.
+//! 3. A segment's file goes only when, in the synced manifest, it holds no live value and lies below the flush point or is no part of the stream, and no version names it any more.
 
 use crate::engine::Engine;
 use crate::jobs::{Job, Progress};

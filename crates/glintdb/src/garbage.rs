@@ -1,10 +1,11 @@
-//! Segments of the log that nobody needs any more: below the flush point, and without live values or retired.
+//! Segments of the log that nobody needs any more: without live values or retired, and below the flush point or no part of the stream.
 //!
 //! Thread safety: everything from any thread; the manifest's lock is held while the dead are chosen.
 
 use crate::ErrorKind;
 use crate::engine::Engine;
 use glintdb_core::SegmentId;
+use glintdb_log::format::segment::SegmentKind;
 
 impl Engine {
     /// Removes segments that are dead and that no version names any more.
@@ -16,7 +17,8 @@ impl Engine {
             .log
             .segment_ids()
             .into_iter()
-            .filter(|&segment| segment < flush_segment && !state.is_live(segment))
+            .filter(|&segment| !state.is_live(segment))
+            .filter(|&segment| segment < flush_segment || self.holds_moved(segment))
             .collect();
         // Under the manifest's lock: the version that goes with its state is installed.
         let free = self.version.free(dead);
@@ -34,6 +36,12 @@ impl Engine {
         }
     }
 
+    /// Whether a segment holds values that were moved: it is no part of the stream, so no replay needs it.
+    pub(crate) fn holds_moved(&self, segment: SegmentId) -> bool {
+        // Of one whose header cannot be read nothing is known, and it stays.
+        matches!(self.log.segment_kind(segment), Ok(SegmentKind::Values))
+    }
+
     /// [`collect_garbage`](Self::collect_garbage) where a dead segment waits for its last reader.
     pub(crate) fn collect_garbage_if_waiting(&self) {
         if self.version.some_wait() && !self.closing() {
@@ -42,5 +50,7 @@ impl Engine {
     }
 }
 
+#[cfg(test)]
+mod relocation_tests;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use glintdb_core::SegmentId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-fn options() -> Options {
+pub(super) fn options() -> Options {
     Options::default()
         .memory_budget_bytes(8 << 20)
         .log_segment_bytes(64 << 10)
@@ -17,18 +17,18 @@ fn options() -> Options {
         .background_threads(0)
 }
 
-fn value(key: u32, round: u32) -> Vec<u8> {
+pub(super) fn value(key: u32, round: u32) -> Vec<u8> {
     let byte = (key * 7 + round).to_le_bytes()[0];
     vec![byte; 1000 + (key % 100) as usize]
 }
 
-fn key(n: u32) -> Vec<u8> {
+pub(super) fn key(n: u32) -> Vec<u8> {
     format!("key{n:05}").into_bytes()
 }
 
 /// All 200 keys are put; half of them again, some deleted, and a range of them; what is left is put again. So the segments of the first round hold nothing that is live,
 /// and as level 0 has too few runs to be compacted, entries that point into them are there. Answers what there is in the end.
-fn filled(db: &Db, mut after_first: impl FnMut(&Db)) -> BTreeMap<Vec<u8>, Vec<u8>> {
+pub(super) fn filled(db: &Db, mut after_first: impl FnMut(&Db)) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let keyspace = db.default_keyspace();
     let mut expected = BTreeMap::new();
     let mut put = |n: u32, round: u32| {
@@ -73,18 +73,18 @@ fn retire(db: &Db) -> Vec<SegmentId> {
     dead
 }
 
-fn retired(db: &Db) -> Vec<SegmentId> {
+pub(super) fn retired(db: &Db) -> Vec<SegmentId> {
     let manifest = db.handle.engine.manifest.lock();
     manifest.state().retired.iter().copied().collect()
 }
 
 /// How many of the segments are there.
-fn there(dir: &Path, segments: &[SegmentId]) -> usize {
+pub(super) fn there(dir: &Path, segments: &[SegmentId]) -> usize {
     let file = |segment: &&SegmentId| dir.join(segment.file().to_string()).exists();
     segments.iter().filter(file).count()
 }
 
-fn contents(db: &Db) -> BTreeMap<Vec<u8>, Vec<u8>> {
+pub(super) fn contents(db: &Db) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let keyspace = db.default_keyspace();
     let entries = keyspace.iter().map(|entry| {
         let (key, value) = entry.unwrap();
@@ -93,7 +93,7 @@ fn contents(db: &Db) -> BTreeMap<Vec<u8>, Vec<u8>> {
     entries.collect()
 }
 
-fn check_whole(db: &Db, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
+pub(super) fn check_whole(db: &Db, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
     assert!(contents(db) == *expected);
     let report = db.verify().unwrap();
     assert!(report.is_clean(), "{:?}", report.errors);

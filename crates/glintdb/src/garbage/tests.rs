@@ -1,5 +1,7 @@
 //! Retired segments: files that are gone while shadowed and hidden entries still point into them.
 
+mod relocated;
+
 use crate::manifest::Item;
 use crate::{Db, Durability, Options, SalvageOptions, check, salvage};
 use glintdb_core::SegmentId;

@@ -1,13 +1,16 @@
 //! Offers what the log holds: first everything behind the flush point, then, for keys that may be lost, older puts as well.
+//!
+//! Segments of relocated values do not say of which commit a value is: their records count as older than anything, and so only for keys of which nothing else is found.
 
 use super::Work;
 use super::candidates::{Candidates, What, When};
 use super::tables::Evidence;
 use crate::{Error, Result};
 use bytes::Bytes;
-use glintdb_core::{FileId, FileKind, RangeTombstone, SegmentId};
+use glintdb_core::{FileId, FileKind, RangeTombstone, SegmentId, SeqNum};
 use glintdb_flash::Ring;
 use glintdb_log::format::frame::FrameKind;
+use glintdb_log::format::segment::SegmentKind;
 use glintdb_log::{LogOp, LogValue, SalvageFrame, SalvageItem, SegmentSalvage};
 use std::collections::BTreeSet;
 
@@ -40,6 +43,8 @@ struct Seen {
     /// Commits behind the flush point, and the newest.
     commits: u64,
     newest: u64,
+    /// Records of relocated values; what was moved later is not older.
+    relocated: u32,
 }
 
 pub(super) fn gather(
@@ -117,6 +122,10 @@ fn one(
             }
         };
         match item {
+            SalvageItem::Frame(frame) if frame.header().kind == FrameKind::Relocation => {
+                frames += 1;
+                records += relocated(work, candidates, &mut scan, &frame, pass, seen)?;
+            }
             SalvageItem::Frame(frame) => {
                 frames += 1;
                 seen.last = Some(frame.header().kind);
@@ -134,6 +143,23 @@ fn one(
                     work.report.damage(next.file(), missing);
                 }
                 records += entries(work, candidates, evidence, &mut scan, &frame, pass, seen)?;
+            }
+            SalvageItem::Hole {
+                offset,
+                reason,
+                zero,
+                ..
+            } if scan.kind() == Some(SegmentKind::Values) => {
+                // One that a crash left may end anywhere.
+                let whole = match work.source.whole {
+                    true => work.source.live.contains(&segment),
+                    false => !zero,
+                };
+                if whole && pass == Pass::Replay {
+                    let what = format!("expected relocated values, found {reason}");
+                    let error = Error::corruption(file, offset, what);
+                    work.report.damage(file, error);
+                }
             }
             SalvageItem::Hole {
                 offset,
@@ -159,6 +185,47 @@ fn one(
         work.done(file, records);
     }
     Ok(())
+}
+
+/// Offers the records of a frame of relocated values, where they may be wanted; how many there are.
+fn relocated(
+    work: &mut Work<'_>,
+    candidates: &mut Candidates,
+    scan: &mut SegmentSalvage<'_>,
+    frame: &SalvageFrame,
+    pass: Pass,
+    seen: &mut Seen,
+) -> Result<u64> {
+    let suspects_only = work.source.whole;
+    if suspects_only && pass == Pass::Replay {
+        return Ok(frame.header().entry_count.into());
+    }
+    for entry in frame.entries() {
+        let LogOp::Put {
+            key,
+            value: LogValue::Pointer(pointer),
+        } = entry.op
+        else {
+            continue;
+        };
+        if !work.source.wants(entry.keyspace) {
+            continue;
+        }
+        let space = candidates.space(entry.keyspace)?;
+        if suspects_only && !space.is_suspect(key)? {
+            continue;
+        }
+        seen.relocated = seen.relocated.saturating_add(1);
+        let when = When {
+            seqno: SeqNum::ZERO,
+            order: seen.relocated,
+        };
+        // What cannot be read here is found damaged by its pointer.
+        if scan.value(frame, &pointer).ok().flatten().is_some() {
+            space.offer(key, when, &What::Pointer(pointer))?;
+        }
+    }
+    Ok(frame.header().entry_count.into())
 }
 
 /// Offers the operations of a frame; how many.

@@ -30,6 +30,8 @@ pub(super) struct Source {
     /// Table files whose keyspace no manifest tells.
     pub(super) unassigned: Vec<FileId>,
     pub(super) segments: Vec<SegmentId>,
+    /// Those in which the manifest counts live values; known only with a whole one.
+    pub(super) live: Vec<SegmentId>,
     pub(super) flush_point: FlushPoint,
     pub(super) total_bytes: u64,
 }
@@ -95,6 +97,7 @@ pub(super) fn read(volume: &dyn Volume, report: &mut SalvageReport) -> Result<So
         segments: of_kind(FileKind::Log)
             .map(|id| SegmentId(id.number))
             .collect(),
+        live: Vec::new(),
         flush_point: FlushPoint {
             lsn: Lsn::ZERO,
             seqno: SeqNum::ZERO,
@@ -106,7 +109,8 @@ pub(super) fn read(volume: &dyn Volume, report: &mut SalvageReport) -> Result<So
             source.db = loaded.db;
             source.whole = true;
             // Those of retired segments are shadowed, hidden, or elsewhere too.
-            let mut gone = loaded.state.live_segments();
+            source.live = loaded.state.live_segments();
+            let mut gone = source.live.clone();
             source.keyspaces = loaded.state.keyspaces;
             source.flush_point = loaded.state.flush_point;
             gone.retain(|id| !source.segments.contains(id));

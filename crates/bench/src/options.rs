@@ -32,7 +32,7 @@ const DATABASE: [&str; 9] = [
 ];
 
 /// Names of the options of a keyspace.
-const KEYSPACE: [&str; 9] = [
+const KEYSPACE: [&str; 10] = [
     "size_ratio",
     "level0_runs_compact",
     "level0_runs_slow",
@@ -42,6 +42,7 @@ const KEYSPACE: [&str; 9] = [
     "filter_bits_per_key",
     "compression",
     "base_level_bytes",
+    "pinned_levels",
 ];
 
 impl GlintOptions {
@@ -125,6 +126,10 @@ fn set_database(options: &mut Options, name: &str, value: &str) -> Parsed {
 fn set_keyspace(options: &mut KeyspaceOptions, name: &str, value: &str) -> Parsed {
     let lsm = &mut options.lsm;
     match name {
+        "pinned_levels" => put(
+            &mut lsm.pinned_levels,
+            value.parse().map_err(|error| format!("{error}"))?,
+        ),
         "size_ratio" => put(&mut lsm.size_ratio, number(value)?),
         "level0_runs_compact" => put(&mut lsm.level0_runs_compact, number(value)?),
         "level0_runs_slow" => put(&mut lsm.level0_runs_slow, number(value)?),

@@ -116,6 +116,50 @@ pub struct Debt {
     pub compaction_bytes_slow: u64,
 }
 
+/// How many of an index's top levels keep their key blocks in memory, whatever is read. Level 0 with all its runs is the first one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum PinnedLevels {
+    /// As many as fit the share of memory for it, which follows the tree as it grows.
+    #[default]
+    Auto,
+    /// This many; fewer where they do not fit the memory there is.
+    Levels(u8),
+}
+
+impl std::fmt::Display for PinnedLevels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PinnedLevels::Auto => f.write_str("auto"),
+            PinnedLevels::Levels(levels) => levels.fmt(f),
+        }
+    }
+}
+
+impl std::str::FromStr for PinnedLevels {
+    type Err = crate::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "auto" => Ok(PinnedLevels::Auto),
+            number => number.parse().map(PinnedLevels::Levels).map_err(|_| {
+                crate::Error::invalid(format!("pinned levels are auto or a number, not {text:?}"))
+            }),
+        }
+    }
+}
+
+/// Memory in which an index may pin levels, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PinShare {
+    /// What [`PinnedLevels::Auto`] fills.
+    pub auto_bytes: u64,
+    /// What is never exceeded, whatever is asked for.
+    pub bytes_max: u64,
+}
+
+/// Places of [`IndexStats::lookups_by_reads`].
+pub const LOOKUP_READS_PLACES: usize = 9;
+
 /// Figures of an index, for `stats()`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct IndexStats {
@@ -135,8 +179,14 @@ pub struct IndexStats {
     pub compaction_written_bytes: u64,
     /// Bytes moved from level to level without being rewritten, since open.
     pub moved_bytes: u64,
-    /// Worst-case number of block reads of a point lookup now.
+    /// Worst-case number of block reads of a point lookup now: sources whose tables are not all pinned.
     pub lookup_reads_max: u32,
+    /// Point lookups since open by the number of blocks they read from the medium; the last place has those with that many or more.
+    pub lookups_by_reads: [u64; LOOKUP_READS_PLACES],
+    /// Levels pinned, counted from the top with level 0 as the first.
+    pub pinned_levels: u32,
+    /// Memory of pinned key blocks.
+    pub pinned_bytes: u64,
 }
 
 /// Figures of one level.
@@ -196,6 +246,14 @@ pub trait Index: Send + Sync {
     /// Files that the current state names.
     fn files(&self) -> Vec<FileId>;
 
+    /// Changes the memory in which levels may be pinned. Answers how much of it is taken, or will be.
+    fn set_pin_share(&self, _share: PinShare) -> u64 {
+        0
+    }
+
+    /// Changes how many levels are to be pinned, until the index is closed.
+    fn set_pinned_levels(&self, _levels: PinnedLevels) {}
+
     /// What writers should know.
     fn debt(&self) -> Debt;
 
@@ -248,6 +306,9 @@ pub trait IndexView: Send + Sync {
 
     /// Files this view names.
     fn files(&self) -> Vec<FileId>;
+
+    /// Bytes of its files.
+    fn bytes(&self) -> u64;
 
     /// Figures.
     fn stats(&self) -> IndexStats;

@@ -19,17 +19,20 @@ pub enum MemoryPart {
     Buffers,
     /// The log's ring.
     LogRing,
+    /// Key blocks of pinned levels.
+    Pinned,
 }
 
 impl MemoryPart {
     /// Every part, in the order of reports.
-    pub const ALL: [MemoryPart; 6] = [
+    pub const ALL: [MemoryPart; 7] = [
         MemoryPart::Memtables,
         MemoryPart::Fences,
         MemoryPart::Filters,
         MemoryPart::Cache,
         MemoryPart::Buffers,
         MemoryPart::LogRing,
+        MemoryPart::Pinned,
     ];
 
     /// Name in reports.
@@ -42,6 +45,7 @@ impl MemoryPart {
             MemoryPart::Cache => "cache",
             MemoryPart::Buffers => "buffers",
             MemoryPart::LogRing => "log_ring",
+            MemoryPart::Pinned => "pinned",
         }
     }
 }

@@ -17,7 +17,7 @@ pub const ENTRY_OVERHEAD_BYTES: usize = 128;
 /// Guess of an entry's size, by which the cache sizes its tables; they grow where it is wrong.
 const ENTRY_BYTES_TYPICAL: usize = 2048;
 /// Stripes of the counters; a power of two.
-const STRIPES: usize = 16;
+pub const STRIPES: usize = 16;
 
 /// Where the cached bytes stand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -158,8 +158,10 @@ impl Cache {
     }
 }
 
-/// The stripe of the calling thread: threads take them in turn.
-fn stripe_of_thread() -> usize {
+/// The stripe of the calling thread, below [`STRIPES`]: threads take them in turn. For counters that every read adds to.
+#[inline]
+#[must_use]
+pub fn stripe_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) };

@@ -3,6 +3,7 @@
 //! Thread safety: everything from any thread; no lock is held but for a look.
 
 use crate::engine::Engine;
+use glintdb_core::index::PinShare;
 use glintdb_core::memory::MemoryPart;
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_memtable::Arena;
@@ -10,6 +11,9 @@ use std::sync::{Arc, Weak};
 
 /// The cache has at least this fraction of the budget.
 const CACHE_SHARE_MIN: usize = 16;
+
+/// Levels that are pinned by themselves take at most this fraction of what memtables, fences and filters leave: more would be taken from hot values, which are as good as pins where reads are skewed.
+const PINS_AUTO_SHARE: u64 = 2;
 
 /// What is set aside for memtables that hold `used` bytes now, of a budget of `total` in which `share` is theirs: what they do not use is lent to the cache. Twice what they hold, so
 /// that the cache shrinks ahead of them and a little at a time (this is asked again after every piece of the log that leaves the ring); a sixteenth of the budget where they hold
@@ -41,9 +45,56 @@ impl Engine {
         ]
         .map(|part| self.memory.used_bytes(part));
         let rest = total.saturating_sub(share + fixed.iter().sum::<usize>());
+        let rest = rest.saturating_sub(self.share_pins(rest, total / CACHE_SHARE_MIN));
         // A cache of nothing would make every lookup read; a sixteenth of the budget is kept for it whatever else there is.
         self.cache
             .set_capacity_bytes(rest.max(total / CACHE_SHARE_MIN));
+    }
+
+    /// Divides what the cache can do without, of the `rest` of the budget, among the indexes for their pinned levels; answers what they take. The smallest index is asked first, and what it does not
+    /// want is left to the others: the small ones are pinned whole.
+    fn share_pins(&self, rest: usize, cache_min: usize) -> usize {
+        // Who comes while another divides has nothing to add.
+        let Some(mut taken_before) = self.pins_taken.try_lock() else {
+            return self.memory.used_bytes(MemoryPart::Pinned);
+        };
+        let version = self.version.load_full();
+        let mut indexes: Vec<_> = version
+            .live_keyspaces()
+            .map(|keyspace| (keyspace.view.bytes(), &keyspace.state.index))
+            .collect();
+        indexes.sort_by_key(|(bytes, _)| *bytes);
+        let mut all = rest.saturating_sub(cache_min) as u64;
+        let mut auto = rest as u64 / PINS_AUTO_SHARE;
+        let mut taken = 0;
+        let mut left = indexes.len() as u64;
+        for (_, index) in indexes {
+            let takes = index.set_pin_share(PinShare {
+                auto_bytes: auto / left,
+                bytes_max: all / left,
+            });
+            taken += takes;
+            all = all.saturating_sub(takes);
+            auto = auto.saturating_sub(takes);
+            left -= 1;
+        }
+        let taken = usize::try_from(taken).unwrap_or(usize::MAX);
+        let taken = taken.max(self.memory.used_bytes(MemoryPart::Pinned));
+        *taken_before = taken;
+        taken
+    }
+
+    /// Between the steps of a compaction: what it writes for pinned levels is kept in memory beside what is there, and the cache makes room for it.
+    pub(crate) fn watch_pins(&self) {
+        let pinned = self.memory.used_bytes(MemoryPart::Pinned);
+        let grown = |taken: usize| pinned > taken + self.memory.total_bytes() / 64;
+        let due = self
+            .pins_taken
+            .try_lock()
+            .is_some_and(|taken| grown(*taken));
+        if due {
+            self.update_memory();
+        }
     }
 
     /// Memory of memtables that were flushed and that somebody still keeps.

@@ -85,6 +85,8 @@ pub(crate) struct Engine {
     pub(crate) flush_starves: AtomicBool,
     pub(crate) throttle: Throttle,
     pub(crate) pins: Pins,
+    /// Memory that pinned levels take, as it was last divided.
+    pub(crate) pins_taken: Mutex<usize>,
     pub(crate) transactions: Transactions,
     pub(crate) tombstone_floor: Arc<AtomicU64>,
     pub(crate) waits: Arc<Waits>,
@@ -406,6 +408,7 @@ impl Engine {
             flush_starves: AtomicBool::new(false),
             throttle: Throttle::new(Arc::clone(&parts.clock)),
             pins: Pins::default(),
+            pins_taken: Mutex::new(0),
             transactions: Transactions::new(Arc::clone(&parts.tombstone_floor)),
             tombstone_floor: parts.tombstone_floor,
             waits,

@@ -325,6 +325,7 @@ impl Engine {
             if let Some(mut job) = keyspace.index.pick_full_compaction(lower, upper) {
                 let _running = self.begin_compaction(&*job, &self.compactions_called)?;
                 loop {
+                    self.watch_pins();
                     let step = match self.may_compact().and_then(|()| job.step()) {
                         // Its outputs are gone; with the reserve's space it may be picked again.
                         Err(error)
@@ -413,6 +414,7 @@ impl Job for CompactionJob {
         if self.keyspace.dropped.load(Ordering::Acquire) {
             return Ok(Progress::Done);
         }
+        engine.watch_pins();
         engine.may_compact()?;
         match self.job.step()? {
             JobStep::More => Ok(Progress::More),

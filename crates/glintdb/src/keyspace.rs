@@ -10,6 +10,7 @@ use crate::version::KeyspaceState;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::{EntryValue, key};
+use glintdb_lsm::PinnedLevels;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -247,6 +248,15 @@ impl Keyspace {
         let (lower, upper) = owned_bounds(&range);
         let (lower, upper) = crate::snapshot::bound_slices(&lower, &upper);
         self.handle.engine.compact(&self.state, lower, upper)
+    }
+
+    /// Changes how many levels of the index are pinned in memory, until the database is closed: what is stored with the keyspace
+    /// ([`LsmOptions::pinned_levels`](crate::LsmOptions::pinned_levels)) stays and counts at the next opening.
+    pub fn set_pinned_levels(&self, levels: PinnedLevels) {
+        self.state.index.set_pinned_levels(levels);
+        self.handle.engine.update_memory();
+        self.handle.engine.schedule();
+        self.handle.engine.run_inline();
     }
 
     /// About how many keys there are: entries of memtables and index, less twice the index's tombstones; keys deleted or overwritten since the last compaction count more than once.

@@ -70,7 +70,7 @@ pub use db::{DEFAULT_KEYSPACE, Db};
 pub use engine::Env;
 pub use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use glintdb_core::{Error, ErrorKind, Result};
-pub use glintdb_lsm::{Compression, LsmOptions};
+pub use glintdb_lsm::{Compression, LsmOptions, PinnedLevels};
 pub use iter::{Iter, Keys};
 pub use keyspace::{KEYSPACE_NAME_BYTES_MAX, Keyspace};
 pub use options::{

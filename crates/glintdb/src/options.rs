@@ -3,7 +3,7 @@
 use crate::{Error, Result};
 use glintdb_core::codec::{Reader, put_varint};
 pub use glintdb_flash::{DirectIo, READ_DEPTH_MAX, ReadEngine};
-use glintdb_lsm::{Compression, LsmOptions};
+use glintdb_lsm::{Compression, LsmOptions, PinnedLevels};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -288,6 +288,13 @@ impl KeyspaceOptions {
     #[must_use]
     pub fn compression(mut self, compression: Compression) -> Self {
         self.lsm.compression = compression;
+        self
+    }
+
+    /// How many of the index's top levels are pinned in memory.
+    #[must_use]
+    pub fn pinned_levels(mut self, levels: PinnedLevels) -> Self {
+        self.lsm.pinned_levels = levels;
         self
     }
 

@@ -123,8 +123,14 @@ pub struct KeyspaceStats {
     pub compaction_written_bytes: u64,
     /// See `compactions`.
     pub moved_bytes: u64,
-    /// Most block reads that a point lookup can take now.
+    /// Most block reads that a point lookup can take now, pinned levels taken into account; a separated value is one more.
     pub lookup_reads_max: u32,
+    /// Point lookups in the index since open, by the number of blocks they read from the medium (0, 1, 2 …); the last one counts those with that many or more.
+    pub lookups_by_reads: Vec<u64>,
+    /// Levels whose key blocks are pinned, counted from the top with level 0 as the first.
+    pub pinned_levels: u32,
+    /// Memory of pinned key blocks.
+    pub pinned_index_bytes: u64,
 }
 
 /// One level of an LSM index.
@@ -188,6 +194,9 @@ impl KeyspaceStats {
             compaction_written_bytes: index.compaction_written_bytes,
             moved_bytes: index.moved_bytes,
             lookup_reads_max: index.lookup_reads_max,
+            lookups_by_reads: index.lookups_by_reads.to_vec(),
+            pinned_levels: index.pinned_levels,
+            pinned_index_bytes: index.pinned_bytes,
             ..KeyspaceStats::default()
         }
     }

@@ -3,10 +3,12 @@
 //! Thread-safe: shared immutable state and relaxed counters.
 
 use crate::options::LsmOptions;
+use crate::pinning::Pins;
 use crate::table::{TableConfig, TableEnv};
+use glintdb_core::index::LOOKUP_READS_PLACES;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{DbId, ErrorKind, FileId, FileNumbers, SeqNum};
-use glintdb_flash::{Cache, Volume};
+use glintdb_flash::{Cache, STRIPES, Volume, stripe_of_thread};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,6 +36,7 @@ pub(crate) struct Common {
     pub(crate) table_config: TableConfig,
     pub(crate) options: LsmOptions,
     pub(crate) counters: Counters,
+    pub(crate) pins: Pins,
 }
 
 /// Figures since open.
@@ -43,6 +46,36 @@ pub(crate) struct Counters {
     pub(crate) read_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,
+    pub(crate) lookups: Lookups,
+}
+
+/// Point lookups by the number of blocks they read from the medium; the last place counts those with as many or more.
+#[derive(Default)]
+pub(crate) struct Lookups([Stripe; STRIPES]);
+
+/// Counters of the threads that share a stripe, on cache lines of their own (two, because processors fetch lines in pairs).
+#[repr(align(128))]
+#[derive(Default)]
+struct Stripe([AtomicU64; LOOKUP_READS_PLACES]);
+
+impl Lookups {
+    /// Counts a lookup.
+    #[inline]
+    pub(crate) fn count(&self, reads: u32) {
+        let place = (reads as usize).min(LOOKUP_READS_PLACES - 1);
+        count(&self.0[stripe_of_thread() % STRIPES].0[place], 1);
+    }
+
+    /// All of them.
+    pub(crate) fn sum(&self) -> [u64; LOOKUP_READS_PLACES] {
+        let mut sum = [0; LOOKUP_READS_PLACES];
+        for stripe in &self.0 {
+            for (sum, counter) in sum.iter_mut().zip(&stripe.0) {
+                *sum += counter.load(Ordering::Relaxed);
+            }
+        }
+        sum
+    }
 }
 
 /// Adds to a counter.
@@ -60,6 +93,7 @@ impl Common {
         });
         Arc::new(Common {
             table_config: options.table_config(),
+            pins: Pins::new(&env.memory, options.pinned_levels),
             env,
             table_env,
             options,

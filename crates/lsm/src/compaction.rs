@@ -137,6 +137,7 @@ impl Task {
             overlap_bytes_max: table_bytes
                 .saturating_mul(u64::from(common.options.size_ratio) * OVERLAP_SHARES),
             entries_hint: usize::try_from(entries).unwrap_or(usize::MAX),
+            pin: common.pins.covers(self.plan.output),
         };
         let carry = carried(&inputs)?;
         let outputs = Outputs::new(common, config, carry, range.start.clone());

@@ -26,6 +26,7 @@ pub(crate) fn write_run(
         grandparents: Vec::new(),
         overlap_bytes_max: u64::MAX,
         entries_hint: run.entries_hint(),
+        pin: common.pins.covers(0),
     };
     let mut outputs = Outputs::new(common, config, carry, Bytes::new());
     let mut liveness = Liveness::default();

@@ -11,8 +11,10 @@ use crate::relocation::LsmRelocation;
 use crate::shared::Shared;
 use crate::table::TableMeta;
 use crate::view::View;
-use crate::{flush, picker};
-use glintdb_core::index::{Debt, Index, IndexChange, IndexJob, IndexView, Relocation, SortedRun};
+use crate::{flush, picker, pinning};
+use glintdb_core::index::{
+    Debt, Index, IndexChange, IndexJob, IndexView, PinShare, PinnedLevels, Relocation, SortedRun,
+};
 use glintdb_core::{Error, FileId, Result};
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -129,7 +131,8 @@ impl Index for Lsm {
     }
 
     fn pick_job(&self) -> Option<Box<dyn IndexJob>> {
-        self.shared.pick(|picker| picker.pick())
+        let job = self.shared.pick(|picker| picker.pick());
+        job.or_else(|| pinning::pin_job(&self.shared))
     }
 
     fn pick_full_compaction(
@@ -155,6 +158,9 @@ impl Index for Lsm {
         }
         let common = &self.shared.common;
         let edited = self.shared.view().levels.edited(&edit, &common.table_env)?;
+        let added = edit.new_files().map(|file| file.number);
+        let block_bytes = common.options.block_bytes;
+        common.pins.follow(&edited.levels, added, block_bytes);
         let view = Arc::new(View {
             levels: edited.levels,
             common: Arc::clone(common),
@@ -165,7 +171,8 @@ impl Index for Lsm {
                 common.remove_file(slot.meta().id);
             }
         }
-        self.shared.install(view, &edit);
+        self.shared.install(Arc::clone(&view), &edit);
+        common.pins.settle(&view.levels, &edited.gone);
         Ok(())
     }
 
@@ -176,6 +183,10 @@ impl Index for Lsm {
         };
         for file in edit.new_files() {
             self.shared.common.remove_file(file);
+            self.shared
+                .common
+                .pins
+                .abandon(std::iter::once(file.number));
         }
         self.shared.abandon(&edit);
     }
@@ -186,6 +197,22 @@ impl Index for Lsm {
 
     fn files(&self) -> Vec<FileId> {
         self.shared.view().files()
+    }
+
+    fn set_pin_share(&self, share: PinShare) -> u64 {
+        let view = self.shared.view();
+        let common = &self.shared.common;
+        common
+            .pins
+            .set_share(share, &view.levels, common.options.block_bytes)
+    }
+
+    fn set_pinned_levels(&self, levels: PinnedLevels) {
+        let view = self.shared.view();
+        let common = &self.shared.common;
+        common
+            .pins
+            .set_wanted(levels, &view.levels, common.options.block_bytes);
     }
 
     fn debt(&self) -> Debt {

@@ -189,6 +189,14 @@ impl Levels {
         runs.chain(levels.map(|(level, tables)| (Place::level(level), tables)))
     }
 
+    /// Sorted sequences in which a lookup may have to read a block: not all tables with entries are pinned.
+    pub(crate) fn unpinned_sources(&self) -> usize {
+        let reads = |slot: &Arc<Slot>| slot.meta().entries > 0 && !slot.table.is_pinned();
+        self.sources()
+            .filter(|(_, tables)| tables.slots.iter().any(reads))
+            .count()
+    }
+
     /// Every table with its place.
     pub(crate) fn slots(&self) -> impl Iterator<Item = (Place, &Arc<Slot>)> {
         self.sources()

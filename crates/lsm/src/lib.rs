@@ -32,6 +32,7 @@ mod options;
 mod outputs;
 mod picker;
 mod pieces;
+mod pinning;
 mod range;
 mod relocation;
 mod shared;
@@ -50,6 +51,7 @@ pub fn edit_again(bytes: &[u8]) -> glintdb_core::Result<Vec<u8>> {
 }
 
 pub use common::LsmEnv;
+pub use glintdb_core::index::PinnedLevels;
 pub use index::Lsm;
 pub use options::LsmOptions;
 pub use table::Compression;

@@ -17,6 +17,8 @@ struct Search<'a> {
     deleted: SeqNum,
     /// Sources visited.
     source: usize,
+    /// Blocks read for it.
+    reads: u32,
     answer: Option<Result<Option<Entry>>>,
 }
 
@@ -41,6 +43,7 @@ pub(crate) fn get_batch(view: &View, keys: &[&[u8]]) -> Vec<Result<Option<Entry>
             hash: key_hash(key),
             deleted: tombstones.seqno_at(key),
             source: 0,
+            reads: 0,
             answer: None,
         })
         .collect();
@@ -50,6 +53,7 @@ pub(crate) fn get_batch(view: &View, keys: &[&[u8]]) -> Vec<Result<Option<Entry>
             if search.answer.is_none()
                 && let Some((slot, handle)) = search.proceed(&sources)
             {
+                search.reads += 1;
                 waits.push(Wait {
                     search: at,
                     slot,
@@ -63,6 +67,9 @@ pub(crate) fn get_batch(view: &View, keys: &[&[u8]]) -> Vec<Result<Option<Entry>
         // Keys of one block stand together, and the device sees ascending offsets.
         waits.sort_by_key(|wait| (wait.slot.number(), wait.handle.index));
         read(view, &waits, &mut searches);
+    }
+    for search in &searches {
+        view.common.counters.lookups.count(search.reads);
     }
     searches
         .into_iter()
@@ -82,7 +89,7 @@ impl<'a> Search<'a> {
                 continue;
             }
             match slot.table.locate(self.key, self.hash) {
-                Ok(Some(handle)) => match slot.table.cached_block(handle) {
+                Ok(Some(handle)) => match slot.table.block_here(handle) {
                     Some(block) => {
                         self.look(slot, &block);
                         if self.answer.is_some() {

@@ -2,8 +2,10 @@
 //!
 //! Thread-safe: plain values.
 
+use crate::edit::LEVELS;
 use crate::table::{Compression, TableConfig};
 use glintdb_core::codec::{Reader, put_varint};
+use glintdb_core::index::PinnedLevels;
 use glintdb_core::{Error, Result};
 
 /// How an LSM index is shaped. The reasons for the defaults: `docs/decisions/004-lsm-shape.md`.
@@ -28,6 +30,8 @@ pub struct LsmOptions {
     /// Size to which the first level below level 0 grows before a new one is put above it, in bytes (4 KiB to 1 TiB; best about 4 times what
     /// `level0_runs_compact` flushes bring). Default 512 MiB.
     pub base_level_bytes: u64,
+    /// How many of the top levels keep their key blocks in memory, whatever is read: `Levels(0)` to `Levels(7)`, or as many as fit. Default: `Auto`.
+    pub pinned_levels: PinnedLevels,
 }
 
 impl Default for LsmOptions {
@@ -42,6 +46,7 @@ impl Default for LsmOptions {
             filter_bits_per_key: 10,
             compression: Compression::None,
             base_level_bytes: 512 << 20,
+            pinned_levels: PinnedLevels::Auto,
         }
     }
 }
@@ -91,6 +96,9 @@ impl LsmOptions {
             64,
         )?;
         within("base_level_bytes", self.base_level_bytes, 4 << 10, 1 << 40)?;
+        if let PinnedLevels::Levels(levels) = self.pinned_levels {
+            within("pinned_levels", levels.into(), 0, LEVELS as u64)?;
+        }
         if self.compression == Compression::Zstd && !cfg!(feature = "zstd") {
             return Err(Error::invalid(
                 "compression: this build has no zstd (feature `zstd`)",
@@ -99,15 +107,23 @@ impl LsmOptions {
         Ok(())
     }
 
-    /// Appends the encoded form: a version byte (1), then each field as a varint in the order of the struct (compression as 0 none, 1 LZ4, 2 zstd).
+    /// Appends the encoded form: a version byte, then each field as a varint in the order of the struct (compression as 0 none, 1 LZ4, 2 zstd; pinned levels as 0 auto, else one more than their
+    /// number). Version 1 ends before the pinned levels, and is what is written where they are auto.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(VERSION);
         let compression = match self.compression {
             Compression::None => 0,
             Compression::Lz4 => 1,
             Compression::Zstd => 2,
         };
-        for field in [
+        let pinned_levels = match self.pinned_levels {
+            PinnedLevels::Auto => None,
+            PinnedLevels::Levels(levels) => Some(u64::from(levels) + 1),
+        };
+        out.push(match pinned_levels {
+            None => 1,
+            Some(_) => VERSION,
+        });
+        let fields = [
             self.size_ratio.into(),
             self.level0_runs_compact.into(),
             self.level0_runs_slow.into(),
@@ -117,7 +133,8 @@ impl LsmOptions {
             self.filter_bits_per_key.into(),
             compression,
             self.base_level_bytes,
-        ] {
+        ];
+        for field in fields.into_iter().chain(pinned_levels) {
             put_varint(out, field);
         }
     }
@@ -125,7 +142,8 @@ impl LsmOptions {
     /// Reads the encoded form from the front of `reader` and checks its limits; `None` where it is not one.
     #[must_use]
     pub fn decode(reader: &mut Reader<'_>) -> Option<LsmOptions> {
-        if reader.u8()? != VERSION {
+        let version = reader.u8()?;
+        if !(1..=VERSION).contains(&version) {
             return None;
         }
         let options = LsmOptions {
@@ -143,6 +161,13 @@ impl LsmOptions {
                 _ => return None,
             },
             base_level_bytes: reader.varint()?,
+            pinned_levels: match version {
+                1 => PinnedLevels::Auto,
+                _ => match reader.varint()?.checked_sub(1) {
+                    None => PinnedLevels::Auto,
+                    Some(levels) => PinnedLevels::Levels(u8::try_from(levels).ok()?),
+                },
+            },
         };
         options.validate().is_ok().then_some(options)
     }
@@ -159,7 +184,7 @@ impl LsmOptions {
     }
 }
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 fn within(field: &str, value: u64, min: u64, max: u64) -> Result<()> {
     if (min..=max).contains(&value) {
@@ -202,7 +227,7 @@ mod tests {
     #[test]
     fn every_limit_names_its_field() {
         type Spoil = fn(&mut LsmOptions);
-        let bad: [(&str, Spoil); 8] = [
+        let bad: [(&str, Spoil); 9] = [
             ("size_ratio", |o| o.size_ratio = 1),
             ("level0_runs_compact", |o| o.level0_runs_compact = 0),
             ("level0_runs_slow", |o| o.level0_runs_slow = 4),
@@ -211,6 +236,9 @@ mod tests {
             ("block_bytes", |o| o.block_bytes = 5000),
             ("filter_bits_per_key", |o| o.filter_bits_per_key = 65),
             ("base_level_bytes", |o| o.base_level_bytes = 0),
+            ("pinned_levels", |o| {
+                o.pinned_levels = PinnedLevels::Levels(8)
+            }),
         ];
         for (field, spoil) in bad {
             let mut options = LsmOptions::default();
@@ -229,6 +257,7 @@ mod tests {
         let options = LsmOptions {
             size_ratio: 4,
             compression: Compression::Lz4,
+            pinned_levels: PinnedLevels::Levels(3),
             ..LsmOptions::default()
         };
         let mut encoded = Vec::new();
@@ -240,5 +269,20 @@ mod tests {
         for cut in 0..encoded.len() {
             assert_eq!(LsmOptions::decode(&mut Reader::new(&encoded[..cut])), None);
         }
+    }
+
+    #[test]
+    fn pins_by_themselves_are_version_1_and_may_be_version_2() {
+        let mut encoded = Vec::new();
+        LsmOptions::default().encode(&mut encoded);
+        assert_eq!(encoded[0], 1);
+        let read = |encoded: &[u8]| LsmOptions::decode(&mut Reader::new(encoded));
+        assert_eq!(read(&encoded), Some(LsmOptions::default()));
+        encoded[0] = 2;
+        assert_eq!(read(&encoded), None, "cut off");
+        encoded.push(0);
+        assert_eq!(read(&encoded), Some(LsmOptions::default()));
+        encoded[0] = 3;
+        assert_eq!(read(&encoded), None);
     }
 }

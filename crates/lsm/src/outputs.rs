@@ -10,7 +10,7 @@
 use crate::common::Common;
 use crate::levels::Slot;
 use crate::range::{KeyRange, before_end};
-use crate::table::{StoredBlock, TableMeta, TableWriter};
+use crate::table::{PinnedBlocks, StoredBlock, TableMeta, TableWriter};
 use crate::tombstones::TombstoneSet;
 use bytes::Bytes;
 use glintdb_core::{EntryRef, ErrorKind, FileId, FileKind, Result, SeqNum};
@@ -31,6 +31,8 @@ pub(crate) struct OutputConfig {
     pub(crate) overlap_bytes_max: u64,
     /// About how many entries will come.
     pub(crate) entries_hint: usize,
+    /// Whether the tables' blocks are kept in memory as they are written, to be pinned.
+    pub(crate) pin: bool,
 }
 
 /// See the module's page.
@@ -51,12 +53,15 @@ pub(crate) struct Written {
     common: Arc<Common>,
     files: Vec<FileId>,
     pub(crate) tables: Vec<TableMeta>,
+    /// Blocks of tables that are to be pinned, by file number.
+    pins: Vec<(u64, PinnedBlocks)>,
 }
 
 impl Written {
-    /// Gives the tables away; their files stay.
+    /// Gives the tables away; their files stay, and their blocks wait for the change to be applied.
     pub(crate) fn commit(mut self) -> Vec<TableMeta> {
         self.files.clear();
+        self.common.pins.keep_fresh(self.pins.drain(..));
         std::mem::take(&mut self.tables)
     }
 }
@@ -92,6 +97,7 @@ impl Outputs {
                 common: Arc::clone(common),
                 files: Vec::new(),
                 tables: Vec::new(),
+                pins: Vec::new(),
             },
         }
     }
@@ -185,7 +191,11 @@ impl Outputs {
             }
         }
         if let Some(writer) = self.writer.take() {
-            self.written.tables.push(writer.finish()?);
+            let (meta, pins) = writer.finish_with_pins()?;
+            self.written
+                .pins
+                .extend(pins.map(|pins| (meta.id.number, pins)));
+            self.written.tables.push(meta);
         }
         if let Some(at) = at {
             self.from = at;
@@ -209,12 +219,16 @@ impl Outputs {
         self.written.files.push(id);
         // Each entry takes 8 bytes at the very least.
         let fits = usize::try_from(self.config.table_bytes / 8).unwrap_or(usize::MAX);
-        TableWriter::create(
+        let mut writer = TableWriter::create(
             &common.table_env,
             id,
             self.config.stream,
             &common.table_config,
             self.config.entries_hint.min(fits),
-        )
+        )?;
+        if self.config.pin {
+            writer.keep_blocks(common.pins.memory());
+        }
+        Ok(writer)
     }
 }

@@ -46,6 +46,8 @@ impl IndexView for View {
     fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
         let deleted = self.levels.tombstones()?.seqno_at(key);
         let hash = key_hash(key);
+        let mut reads = 0;
+        let lookups = &self.common.counters.lookups;
         for (_, tables) in self.levels.sources() {
             let Some(slot) = tables.candidate(key) else {
                 continue;
@@ -54,10 +56,12 @@ impl IndexView for View {
             if deleted > SeqNum::ZERO && slot.meta().seqno_max < deleted {
                 continue;
             }
-            if let Some(entry) = slot.table.get(key, hash)? {
+            if let Some(entry) = slot.table.get_counted(key, hash, &mut reads)? {
+                lookups.count(reads);
                 return Ok(resolve(Some(entry), deleted));
             }
         }
+        lookups.count(reads);
         Ok(resolve(None, deleted))
     }
 
@@ -110,12 +114,22 @@ impl IndexView for View {
             .collect()
     }
 
+    fn bytes(&self) -> u64 {
+        self.levels
+            .sources()
+            .map(|(_, tables)| tables.bytes())
+            .sum()
+    }
+
     fn stats(&self) -> IndexStats {
         let targets = picker::targets(&self.levels, &self.common.options);
         let counters = &self.common.counters;
         let mut stats = IndexStats {
             levels: vec![LevelStats::default(); crate::edit::LEVELS],
-            lookup_reads_max: u32::try_from(self.levels.sources().count()).unwrap_or(u32::MAX),
+            lookup_reads_max: u32::try_from(self.levels.unpinned_sources()).unwrap_or(u32::MAX),
+            lookups_by_reads: counters.lookups.sum(),
+            pinned_levels: u32::try_from(self.common.pins.levels()).unwrap_or(u32::MAX),
+            pinned_bytes: self.common.pins.memory().used_bytes() as u64,
             compactions: counters.compactions.load(Ordering::Relaxed),
             compaction_read_bytes: counters.read_bytes.load(Ordering::Relaxed),
             compaction_written_bytes: counters.written_bytes.load(Ordering::Relaxed),

@@ -35,6 +35,12 @@ def test_the_golden_manifest_of_retired_segments_holds_what_the_page_says():
     assert before.retired == {1} and before.liveness == {(1, 0): 1024, (2, 0): 512}
 
 
+def test_the_golden_manifest_with_newer_options_holds_what_the_page_says():
+    golden = ROOT / "crates/glintdb/testdata/manifest-v1-options-v2.bin"
+    spaces = Manifest(golden.read_bytes(), 7).state.keyspaces.values()
+    assert {space.name: space.options["pinned_levels"] for space in spaces} == {"default": 0, "three": 4, "none": 1}
+
+
 def test_the_bytes_in_the_page_are_those_of_the_golden_manifest():
     page = (ROOT / "docs/format/manifest.md").read_text().split("## Worked example\n")[1].split("\n## ")[0]
     data = GOLDEN.read_bytes()

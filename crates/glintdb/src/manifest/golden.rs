@@ -8,7 +8,7 @@ use bytes::Bytes;
 use glintdb_core::{FileId, FileKind};
 use glintdb_flash::{CreateOptions, MemVolume, Stream};
 use glintdb_lsm::table::TableMeta;
-use glintdb_lsm::{Compression, Lsm};
+use glintdb_lsm::{Compression, Lsm, PinnedLevels};
 use std::path::Path;
 
 const DB: DbId = DbId(*b"0123456789abcdef");
@@ -19,6 +19,7 @@ const ID: FileId = FileId {
 };
 const GOLDEN: &[u8] = include_bytes!("../../testdata/manifest-v1.bin");
 const RETIRED: &[u8] = include_bytes!("../../testdata/manifest-v1-retired.bin");
+const GOLDEN_PINS: &[u8] = include_bytes!("../../testdata/manifest-v1-options-v2.bin");
 const PAGE: &str = include_str!("../../../../docs/format/manifest.md");
 
 fn created(id: u32, name: &str, compression: Compression) -> Item {
@@ -201,6 +202,55 @@ fn the_golden_manifest_reads_as_the_page_says() {
         [table_42_at_the_bottom(), TABLE_42_REMOVED.to_vec()]
     );
     assert_eq!(loaded.edits[&KeyspaceId(2)], [Vec::<u8>::new()]);
+}
+
+/// A keyspace for each way in which pinned levels are stored: version 1 of the options, and twice version 2.
+fn written_with_pins() -> Bytes {
+    let volume: Arc<dyn Volume> = MemVolume::new();
+    let mut state = State::empty();
+    for (id, name, levels) in PINNED {
+        let item = Item::KeyspaceCreated {
+            id: KeyspaceId(id),
+            name: name.to_owned(),
+            options: KeyspaceOptions::default().pinned_levels(levels),
+        };
+        state.apply(&item).unwrap();
+    }
+    Manifest::create(Arc::clone(&volume), DB, NUMBER, state, Vec::new()).unwrap();
+    read_whole(&*volume, ID).unwrap()
+}
+
+const PINNED: [(u32, &str, PinnedLevels); 3] = [
+    (0, "default", PinnedLevels::Auto),
+    (1, "three", PinnedLevels::Levels(3)),
+    (2, "none", PinnedLevels::Levels(0)),
+];
+
+#[test]
+fn options_with_pinned_levels_are_the_golden_ones() {
+    let written = written_with_pins();
+    if std::env::var_os("GLINTDB_BLESS").is_some() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+        std::fs::write(path.join("manifest-v1-options-v2.bin"), &written).unwrap();
+    }
+    assert!(written == GOLDEN_PINS, "the format changed");
+    let volume: Arc<dyn Volume> = MemVolume::new();
+    let options = CreateOptions {
+        stream: Stream::Manifest,
+        reserve_bytes: 0,
+        direct: false,
+    };
+    let file = volume.create(ID, options).unwrap();
+    file.write_at(0, GOLDEN_PINS).unwrap();
+    let loaded = read_newest(&*volume).unwrap().loaded.unwrap();
+    let read = |(id, record): (&KeyspaceId, &KeyspaceRecord)| {
+        (id.0, record.name.clone(), record.options.lsm.pinned_levels)
+    };
+    let read: Vec<_> = loaded.state.keyspaces.iter().map(read).collect();
+    assert_eq!(
+        read,
+        PINNED.map(|(id, name, pins)| (id, name.to_owned(), pins))
+    );
 }
 
 #[test]

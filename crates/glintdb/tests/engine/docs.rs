@@ -209,6 +209,7 @@ fn the_page_has_the_options_of_a_keyspace() {
         filter_bits_per_key,
         compression,
         base_level_bytes,
+        pinned_levels,
     } = lsm;
     assert_eq!(compression, Compression::None);
     let row = |name, default: String, limits: &str| (name, default, limits.to_owned());
@@ -217,6 +218,7 @@ fn the_page_has_the_options_of_a_keyspace() {
         &[
             row("index", word(index), "lsm"),
             row("size_ratio", size_ratio.to_string(), "2 to 100"),
+            row("pinned_levels", pinned_levels.to_string(), "auto, 0 to 7"),
             row(
                 "level0_runs_compact",
                 level0_runs_compact.to_string(),

@@ -425,10 +425,22 @@ impl TableCursor {
         let table = Arc::clone(&self.table);
         let opened = table.opened()?;
         let handle = opened.fences.handle(index);
-        if self.purpose == Purpose::Read
-            && let Some(block) = table.cached_block(handle)
-        {
-            return Ok(block);
+        match self.purpose {
+            Purpose::Read => {
+                if let Some(block) = table.block_here(handle) {
+                    return Ok(block);
+                }
+            }
+            // A pinned level needs no reads to be merged. Stands for what is stored: whoever writes a block anew compresses what is not compressed.
+            Purpose::Compaction => {
+                if let Some(block) = table.pinned_block(handle) {
+                    return Ok(self.enter(StoredBlock {
+                        file: table.meta().id,
+                        stored: block.image.clone(),
+                        block,
+                    }));
+                }
+            }
         }
         self.read_ahead(opened, index)?;
         let first = self.ready.pop_front();

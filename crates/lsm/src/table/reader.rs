@@ -11,13 +11,14 @@ use super::fences::{Fence, Fences};
 use super::filter::Filter;
 use super::format::{FOOTER_BYTES, Footer, PAGE_BYTES, Span, VERSION};
 use super::meta::TableMeta;
+use super::pinned::PinnedBlocks;
 use super::tombstones;
 use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::codec::Reader;
 use glintdb_core::memory::MemoryPart;
-use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, Ordering};
+use glintdb_core::sync::{ArcSwapOption, Mutex};
 use glintdb_core::{
     Direction, Entry, Error, ErrorKind, FileId, RangeTombstone, Result, ValuePointer,
 };
@@ -33,6 +34,8 @@ pub struct Table {
     opened: OnceLock<Opened>,
     /// Held while opening, so that the tail is read once.
     opening: Mutex<()>,
+    /// All its blocks, where they are pinned.
+    pinned: ArcSwapOption<PinnedBlocks>,
     obsolete: AtomicBool,
 }
 
@@ -55,6 +58,7 @@ impl Table {
             meta,
             opened: OnceLock::new(),
             opening: Mutex::new(()),
+            pinned: ArcSwapOption::new(None),
             obsolete: AtomicBool::new(false),
         })
     }
@@ -212,14 +216,71 @@ impl Table {
     /// # Errors
     /// I/O errors, `Corruption`.
     pub fn get(&self, key: &[u8], hash: u64) -> Result<Option<Entry>> {
+        self.get_counted(key, hash, &mut 0)
+    }
+
+    /// [`get`](Self::get) that adds to `reads` the blocks it has read from the medium: none or one.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    pub fn get_counted(&self, key: &[u8], hash: u64, reads: &mut u32) -> Result<Option<Entry>> {
         let Some(handle) = self.locate(key, hash)? else {
             return Ok(None);
         };
+        if let Some(pinned) = self.pinned.load().as_ref()
+            && let Some(block) = pinned.block(handle)
+        {
+            return self.search(block, key);
+        }
         let block = match self.cached_block(handle) {
             Some(block) => block,
-            None => self.read_block(handle)?,
+            None => {
+                *reads += 1;
+                self.read_block(handle)?
+            }
         };
         self.search(&block, key)
+    }
+
+    /// Keeps all its blocks in memory from now on.
+    ///
+    /// # Panics
+    /// Where they are not all of them.
+    pub fn pin(&self, blocks: PinnedBlocks) {
+        assert!(
+            blocks.len() == self.meta.blocks as usize,
+            "{} of {} blocks of {} are to be pinned",
+            blocks.len(),
+            self.meta.blocks,
+            self.meta.id
+        );
+        self.pinned.store(Some(Arc::new(blocks)));
+    }
+
+    /// Gives up what [`pin`](Self::pin) keeps.
+    pub fn unpin(&self) {
+        if self.is_pinned() {
+            self.pinned.store(None);
+        }
+    }
+
+    /// Whether all its blocks are in memory.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.pinned.load().is_some()
+    }
+
+    /// The block, where it is pinned.
+    pub(super) fn pinned_block(&self, handle: BlockHandle) -> Option<Block> {
+        self.pinned.load().as_ref()?.block(handle).cloned()
+    }
+
+    /// The block, if it is in memory: pinned, or in the cache.
+    #[inline]
+    #[must_use]
+    pub fn block_here(&self, handle: BlockHandle) -> Option<Block> {
+        self.pinned_block(handle)
+            .or_else(|| self.cached_block(handle))
     }
 
     /// The block in which `key` is if it is in the table; `None`: it is not (by key range or filter).
@@ -247,8 +308,9 @@ impl Table {
         Some(Block { image, handle })
     }
 
+    /// Whether a block is in memory, pinned or cached.
     pub(super) fn is_cached(&self, handle: BlockHandle) -> bool {
-        self.env.is_cached(self.meta.id, handle.offset)
+        self.is_pinned() || self.env.is_cached(self.meta.id, handle.offset)
     }
 
     /// The read that gives the block, to be submitted with others; its answer is for [`accept_block`](Self::accept_block).
@@ -350,7 +412,7 @@ impl Table {
         };
         let missing = |&index: &usize| {
             let handle = fences.handle(index);
-            !self.env.is_cached(self.meta.id, handle.offset)
+            !self.is_cached(handle)
         };
         let mut blocks: Vec<BlockHandle> = match direction {
             Direction::Forward => (begin..=last)

@@ -47,6 +47,7 @@ pub(super) fn verify(
             .read_at(handle.offset, handle.length as usize)
             .and_then(|stored| table.accept_stored(handle, stored));
         let checked = block.and_then(|stored| {
+            check_pinned(table, stored.block())?;
             check_block(table, opened, index, stored.block(), &mut counts, pointer)
         });
         if let Err(error) = checked {
@@ -76,6 +77,18 @@ pub(super) fn verify(
 
 fn corrupt(table: &Table, offset: u64, what: impl Into<String>) -> Error {
     Error::corruption(table.meta().id, offset, what)
+}
+
+/// What is pinned is what the medium has, but for the checksum, which is not part of what is searched.
+fn check_pinned(table: &Table, block: &Block) -> Result<()> {
+    let Some(pinned) = table.pinned_block(block.handle()) else {
+        return Ok(());
+    };
+    if pinned.image.get(4..) != block.image.get(4..pinned.image.len()) {
+        let what = "the pinned copy of a key block is not what the file holds";
+        return Err(corrupt(table, block.handle().offset, what));
+    }
+    Ok(())
 }
 
 fn header(table: &Table, opened: &Opened) -> Result<()> {

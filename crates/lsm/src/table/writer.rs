@@ -3,7 +3,7 @@
 //! Not thread-safe: one owner. Invariants: 1. keys come in ascending order, each once; 2. a file that was not finished is removed when the writer is dropped;
 //! 3. a table that [`TableWriter::finish`] returned is durable but for its directory.
 
-use super::block::{StoredBlock, View};
+use super::block::{BlockHandle, StoredBlock, View};
 use super::block_builder::BlockBuilder;
 use super::block_iter::BlockIter;
 use super::compress;
@@ -14,6 +14,7 @@ use super::format::{
     FOOTER_BYTES, Footer, HEADER_BYTES, PAGE_BYTES, Span, codec_byte, encode_header, page_align,
 };
 use super::meta::TableMeta;
+use super::pinned::{PinMemory, PinnedBlocks};
 use super::sink::Sink;
 use super::tombstones;
 use bytes::Bytes;
@@ -40,6 +41,8 @@ pub struct TableWriter {
     output: Output,
     hashes: Vec<u64>,
     tombstones: Vec<RangeTombstone>,
+    /// The blocks written so far, where they are to be pinned.
+    pins: Option<PinnedBlocks>,
     /// What is known so far.
     meta: TableMeta,
     finished: bool,
@@ -84,6 +87,7 @@ impl TableWriter {
                 0
             }),
             tombstones: Vec::new(),
+            pins: None,
             meta: TableMeta {
                 id,
                 bytes: 0,
@@ -105,6 +109,11 @@ impl TableWriter {
         page[..HEADER_BYTES].copy_from_slice(&encode_header(env.db, id));
         writer.output.sink.append(&page)?;
         Ok(writer)
+    }
+
+    /// Keeps a copy of every block as it is written, as long as `memory` allows: for [`finish_with_pins`](Self::finish_with_pins). Before anything is added.
+    pub fn keep_blocks(&mut self, memory: &Arc<PinMemory>) {
+        self.pins = Some(PinnedBlocks::new(memory));
     }
 
     /// Adds an entry.
@@ -198,7 +207,8 @@ impl TableWriter {
         }
         if !one_by_one {
             let mut bytes = self.restored(stored, &view)?;
-            self.output.write_block(first_key, &last, &mut bytes)?;
+            let handle = self.output.write_block(first_key, &last, &mut bytes)?;
+            keep(&mut self.pins, view.image, view.layout.used, handle);
         }
         Ok(!one_by_one)
     }
@@ -297,12 +307,15 @@ impl TableWriter {
         }
         let (first_key, last_key, image) = self.block.finish();
         if self.config.compression == Compression::None {
-            image.resize(image.len().next_multiple_of(PAGE_BYTES), 0);
-            self.output.write_block(first_key, last_key, image)?;
+            let used = image.len();
+            image.resize(used.next_multiple_of(PAGE_BYTES), 0);
+            let handle = self.output.write_block(first_key, last_key, image)?;
+            keep(&mut self.pins, image, used, handle);
         } else {
             let mut stored = Vec::with_capacity(image.len());
             compress::store(image, self.config.compression, &mut stored)?;
-            self.output.write_block(first_key, last_key, &mut stored)?;
+            let handle = self.output.write_block(first_key, last_key, &mut stored)?;
+            keep(&mut self.pins, image, image.len(), handle);
         }
         self.block.clear();
         Ok(())
@@ -315,7 +328,18 @@ impl TableWriter {
     ///
     /// # Panics
     /// Where nothing was added.
-    pub fn finish(mut self) -> Result<TableMeta> {
+    pub fn finish(self) -> Result<TableMeta> {
+        self.finish_with_pins().map(|(meta, _)| meta)
+    }
+
+    /// [`finish`](Self::finish), with the blocks that [`keep_blocks`](Self::keep_blocks) has kept, if there was memory for all of them.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    ///
+    /// # Panics
+    /// As [`finish`](Self::finish).
+    pub fn finish_with_pins(mut self) -> Result<(TableMeta, Option<PinnedBlocks>)> {
         assert!(!self.is_empty(), "an empty table is not written");
         self.cut_block()?;
         self.complete_meta()?;
@@ -352,7 +376,7 @@ impl TableWriter {
             .append(&footer.encode(self.output.seed, footer_at))?;
         self.output.sink.finish()?;
         self.finished = true;
-        Ok(self.meta.clone())
+        Ok((self.meta.clone(), self.pins.take()))
     }
 
     /// Fills in what is known only at the end.
@@ -398,7 +422,12 @@ impl TableWriter {
 
 impl Output {
     /// Places and writes a block in its stored form; whole pages where the table is not compressed.
-    fn write_block(&mut self, first_key: &[u8], last_key: &[u8], stored: &mut [u8]) -> Result<()> {
+    fn write_block(
+        &mut self,
+        first_key: &[u8],
+        last_key: &[u8],
+        stored: &mut [u8],
+    ) -> Result<BlockHandle> {
         if wastes_a_page(self.sink.position(), stored.len() as u64) {
             self.sink.pad_to_page()?;
         }
@@ -406,11 +435,18 @@ impl Output {
         let length = u32::try_from(stored.len())
             .map_err(|_| Error::invalid("an entry of more than 4 GiB"))?;
         compress::seal(self.seed, offset, stored);
+        let handle = BlockHandle {
+            index: u32::try_from(self.fences.len())
+                .map_err(|_| Error::invalid("a table of more than 2^32 blocks"))?,
+            offset,
+            length,
+        };
         let before = (self.fences.len() > 0).then_some(self.last_key.as_slice());
         self.fences.add(before, first_key, offset, length);
         self.last_key.clear();
         self.last_key.extend_from_slice(last_key);
-        self.sink.append(stored)
+        self.sink.append(stored)?;
+        Ok(handle)
     }
 
     fn section(&mut self, section: &[u8]) -> Result<Span> {
@@ -420,6 +456,17 @@ impl Output {
             offset,
             bytes: section.len() as u64,
         })
+    }
+}
+
+/// Keeps the first `used` bytes of a block's image; without room for it none are kept.
+fn keep(pins: &mut Option<PinnedBlocks>, image: &[u8], used: usize, handle: BlockHandle) {
+    if let Some(kept) = pins
+        && !image
+            .get(..used)
+            .is_some_and(|image| kept.push(image, handle))
+    {
+        *pins = None;
     }
 }
 

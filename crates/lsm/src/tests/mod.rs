@@ -9,5 +9,6 @@ mod crash;
 mod harness;
 mod limits;
 mod model;
+mod pins;
 mod prop;
 mod relocation;

@@ -4,7 +4,7 @@ use super::harness::{Harness, Random, small_options};
 use super::model::Model;
 use super::relocation::{Moved, Relocating};
 use crate::LsmOptions;
-use glintdb_core::index::{Index, IndexChange, IndexJob, IndexView, JobStep};
+use glintdb_core::index::{Index, IndexChange, IndexJob, IndexView, JobStep, PinShare};
 use proptest::prelude::*;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -27,6 +27,7 @@ enum Op {
     Settle,
     Compact,
     Reopen { snapshot: bool },
+    SharePins { auto_kib: u16, more_kib: u16 },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -47,6 +48,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Settle),
         1 => Just(Op::Compact),
         1 => any::<bool>().prop_map(|snapshot| Op::Reopen { snapshot }),
+        2 => (0u16..200, 0u16..100).prop_map(|(auto_kib, more_kib)| Op::SharePins { auto_kib, more_kib }),
     ]
 }
 
@@ -148,6 +150,14 @@ impl World {
                     .load(std::sync::atomic::Ordering::Acquire);
                 views.push((harness.lsm.view(), harness.model.clone(), floor));
             }
+            Op::SharePins { auto_kib, more_kib } => {
+                let auto_bytes = u64::from(auto_kib) << 10;
+                let bytes_max = auto_bytes + (u64::from(more_kib) << 10);
+                harness.lsm.set_pin_share(PinShare {
+                    auto_bytes,
+                    bytes_max,
+                });
+            }
             Op::DropView { view } if !views.is_empty() => {
                 let at = usize::from(view) % views.len();
                 drop(views.swap_remove(at));
@@ -205,6 +215,20 @@ impl World {
                 None => panic!("busy, and nothing to do"),
             }
         }
+        self.check_pins();
+    }
+
+    /// With nothing under way, pinned is what the plan says, and no more than may be.
+    fn check_pins(&self) {
+        let view = self.harness.lsm.view_for_tests();
+        let pins = &view.common.pins;
+        let pinned = |slot: &crate::levels::Slot| slot.table.is_pinned();
+        assert!(
+            view.levels
+                .slots()
+                .all(|(place, slot)| !pinned(slot) || pins.covers(place.level))
+        );
+        assert!(pins.memory().used_bytes() <= pins.memory().limit_bytes());
     }
 
     /// After a full compaction below the floor there is nothing but live entries, at one level.

@@ -139,8 +139,10 @@ class Manifest:
         need(number < 1 << 32 and name not in [space.name for space in self.state.keyspaces.values()], "a keyspace twice")
         need(reader.varint() == 0, "kind of an index")
         options = Reader(reader.bytes())
-        need(options.fixed(1) == 1, "version of an index' options")
+        version = options.fixed(1)
+        need(version in (1, 2), "version of an index' options")
         values = {option: options.varint() for option in OPTIONS}
+        values["pinned_levels"] = options.varint() if version == 2 else 0
         need(options.done(), "bytes behind the options")
         self.state.keyspaces[number] = Keyspace(number, name, values)
 

@@ -3,7 +3,9 @@
 
 mod sets;
 
-use glintdb::{Db, Durability, Keyspace, KeyspaceOptions, LsmOptions, Options, Result};
+use glintdb::{
+    Db, Durability, Keyspace, KeyspaceOptions, LsmOptions, Options, PinnedLevels, Result,
+};
 use glintdb_flash::MemOptions;
 
 /// Options for a database, for the keyspaces that are created in it, and for the volume in memory below it, where there is one.
@@ -123,6 +125,8 @@ fn tables(size_ratio: u32, table_kib: u64, base_level_kib: u64) -> KeyspaceOptio
             level0_runs_compact: 2,
             table_bytes_target: table_kib << 10,
             base_level_bytes: base_level_kib << 10,
+            // Some of what is read comes from pinned blocks, and most from the medium; sets of their own have all or nothing pinned.
+            pinned_levels: PinnedLevels::Levels(1),
             ..LsmOptions::default()
         },
         ..KeyspaceOptions::default()

@@ -2,7 +2,9 @@
 //! numbers of sets stay what they are. Lanes whose sets are named alone are those that were written for these sets.
 
 use super::{Lane, OptionSet, stop};
-use glintdb::{Compression, DirectIo, Durability, KeyspaceOptions, Options, ReadEngine};
+use glintdb::{
+    Compression, DirectIo, Durability, KeyspaceOptions, Options, PinnedLevels, ReadEngine,
+};
 
 /// One set: what it changes in the base of each lane that takes it.
 pub(super) struct Line {
@@ -184,6 +186,22 @@ pub(super) const SETS: &[Line] = &[
             set.options.read_engine = ReadEngine::Threads;
             set.options.read_depth = 3;
             separated(set, 64);
+        },
+    ),
+    line(
+        "as many pinned levels as fit",
+        &[Lane::Model, Lane::Sim, Lane::Histories, Lane::Kill],
+        |set| {
+            separated(set, 64);
+            set.keyspace.lsm.pinned_levels = PinnedLevels::Auto;
+        },
+    ),
+    line(
+        "no pinned levels",
+        &[Lane::Model, Lane::Sim, Lane::Histories],
+        |set| {
+            separated(set, 64);
+            set.keyspace.lsm.pinned_levels = PinnedLevels::Levels(0);
         },
     ),
 ];

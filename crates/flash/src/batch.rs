@@ -7,7 +7,7 @@ use crate::buffer::AlignedBuffer;
 use crate::dir::{DirFile, Extent, ReadEngine, Shared, slice_of};
 use crate::flight::Queues;
 use crate::queue::Kind;
-use crate::volume::ReadRequest;
+use crate::volume::{BegunBatch, ReadRequest};
 use bytes::Bytes;
 use glintdb_core::{Error, Result};
 use std::any::Any;
@@ -19,7 +19,7 @@ pub(crate) const MERGED_BYTES_MAX: usize = 256 << 10;
 
 /// How batches are read.
 pub(crate) struct Engine {
-    queues: Option<Queues>,
+    queues: Option<Arc<Queues>>,
     description: String,
 }
 
@@ -39,7 +39,12 @@ pub(crate) struct Plan {
 
 impl Engine {
     /// What was asked for, or for `Auto` the first of io_uring, libaio (where reads are direct: it waits for others) and threads that this system gives.
-    pub(crate) fn choose(wanted: ReadEngine, depth: usize, direct: bool) -> Result<Self> {
+    pub(crate) fn choose(
+        wanted: ReadEngine,
+        depth: usize,
+        begun_max: usize,
+        direct: bool,
+    ) -> Result<Self> {
         let kinds = match wanted {
             ReadEngine::Sync => {
                 return Ok(Engine {
@@ -56,14 +61,14 @@ impl Engine {
         let mut refused = Vec::new();
         for kind in kinds {
             let name = kind.name().trim_end_matches(',');
-            match Queues::probe(kind, depth) {
+            match Queues::probe(kind, depth, begun_max) {
                 Ok(queues) => {
                     let description = match refused.is_empty() {
                         true => queues.describe(),
                         false => format!("{} ({})", queues.describe(), refused.join(", ")),
                     };
                     return Ok(Engine {
-                        queues: Some(queues),
+                        queues: Some(Arc::new(queues)),
                         description,
                     });
                 }
@@ -88,6 +93,25 @@ impl Engine {
         match &self.queues {
             Some(queues) if plan.spans.len() > 1 => queues.read(shared, requests, &plan),
             _ => plan.read_unfinished(shared, requests),
+        }
+    }
+
+    pub(crate) fn begin_batch(
+        &self,
+        shared: &Arc<Shared>,
+        mut requests: Vec<ReadRequest>,
+    ) -> BegunBatch {
+        let plan = Plan::new(shared, &mut requests);
+        let begun = match &self.queues {
+            Some(queues) => queues.begin(shared, requests, plan),
+            None => Err(requests),
+        };
+        match begun {
+            Ok(begun) => BegunBatch::new(move || begun.wait()),
+            Err(mut requests) => {
+                self.read_batch(shared, &mut requests);
+                BegunBatch::done(requests)
+            }
         }
     }
 }

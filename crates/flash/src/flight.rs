@@ -12,6 +12,8 @@ use glintdb_core::Error;
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Most queues kept for later; one of io_uring takes 12 KiB.
 const IDLE_QUEUES_MAX: usize = 16;
@@ -26,6 +28,9 @@ pub(crate) struct Queues {
     /// Most reads of one batch in flight.
     depth: usize,
     idle: Mutex<Vec<Box<dyn Queue>>>,
+    /// Batches that go on by themselves, and how many may.
+    begun: AtomicUsize,
+    begun_max: usize,
 }
 
 /// A read in flight, or about to be.
@@ -42,6 +47,10 @@ struct Flight {
     depth: usize,
     /// One a span; `None` before it starts and after it is finished.
     slots: Vec<Option<Slot>>,
+    /// The first span that was not begun.
+    next: usize,
+    /// Spans to be begun again.
+    again: Vec<usize>,
     /// Reads pushed that the kernel has not taken yet.
     pushed: usize,
     /// Reads the kernel has taken and not answered.
@@ -52,12 +61,14 @@ struct Flight {
 
 impl Queues {
     /// Finds out whether such a queue can be had here.
-    pub(crate) fn probe(kind: Kind, depth: usize) -> io::Result<Self> {
+    pub(crate) fn probe(kind: Kind, depth: usize, begun_max: usize) -> io::Result<Self> {
         let first = kind.probe(depth)?;
         Ok(Queues {
             kind,
             depth,
             idle: Mutex::new(vec![first]),
+            begun: AtomicUsize::new(0),
+            begun_max,
         })
     }
 
@@ -67,17 +78,48 @@ impl Queues {
 
     /// Reads every span of `plan`.
     pub(crate) fn read(&self, shared: &Shared, requests: &mut [ReadRequest], plan: &Plan) {
+        self.end(self.flight(plan), shared, requests, plan);
+    }
+
+    /// Begins to read. `Err`: as many batches as may be are on their way.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        requests: Vec<ReadRequest>,
+        plan: Plan,
+    ) -> Result<Begun, Vec<ReadRequest>> {
+        if self.begun.fetch_add(1, Ordering::Relaxed) >= self.begun_max {
+            self.begun.fetch_sub(1, Ordering::Relaxed);
+            return Err(requests);
+        }
+        let mut begun = Begun {
+            flight: Some(self.flight(&plan)),
+            requests,
+            plan,
+            shared: Arc::clone(shared),
+            queues: Arc::clone(self),
+        };
+        begun.start();
+        Ok(begun)
+    }
+
+    fn flight(&self, plan: &Plan) -> Flight {
         let queue = self.idle.lock().pop();
-        // Out of descriptors, perhaps: then without.
-        let queue = queue.or_else(|| self.kind.build(self.depth).ok());
-        let mut flight = Flight {
-            queue,
+        Flight {
+            // Out of descriptors, perhaps: then without.
+            queue: queue.or_else(|| self.kind.build(self.depth).ok()),
             depth: self.depth,
             slots: (0..plan.spans.len()).map(|_| None).collect(),
+            next: 0,
+            again: Vec::new(),
             pushed: 0,
             in_kernel: 0,
             refusals: 0,
-        };
+        }
+    }
+
+    /// Waits for everything, begins what was not begun yet, and takes the queue back.
+    fn end(&self, mut flight: Flight, shared: &Shared, requests: &mut [ReadRequest], plan: &Plan) {
         if flight.queue.is_some() && flight.run(shared, requests, plan).is_ok() {
             let mut idle = self.idle.lock();
             if idle.len() < IDLE_QUEUES_MAX {
@@ -91,6 +133,50 @@ impl Queues {
     }
 }
 
+/// A batch that goes on by itself. Dropped, it waits for what the kernel has of it.
+pub(crate) struct Begun {
+    /// Before the requests, which hold its files open. `None` at the end, and where the queue failed.
+    flight: Option<Flight>,
+    requests: Vec<ReadRequest>,
+    plan: Plan,
+    shared: Arc<Shared>,
+    queues: Arc<Queues>,
+}
+
+impl Begun {
+    fn start(&mut self) {
+        let Some(flight) = &mut self.flight else {
+            return;
+        };
+        let begun = flight
+            .fill(&self.shared, &mut self.requests, &self.plan)
+            .and_then(|()| flight.submit_and_wait(0));
+        if begun.is_err() {
+            // The queue failed as such: what has no answer by then is read without it.
+            self.flight = None;
+        }
+    }
+
+    /// Every request with its result.
+    pub(crate) fn wait(mut self) -> Vec<ReadRequest> {
+        match self.flight.take() {
+            Some(flight) => {
+                self.queues
+                    .end(flight, &self.shared, &mut self.requests, &self.plan);
+            }
+            None => self.plan.read_unfinished(&self.shared, &mut self.requests),
+        }
+        std::mem::take(&mut self.requests)
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        drop(self.flight.take());
+        self.queues.begun.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Flight {
     fn run(
         &mut self,
@@ -98,33 +184,14 @@ impl Flight {
         requests: &mut [ReadRequest],
         plan: &Plan,
     ) -> io::Result<()> {
-        let mut next = 0;
-        let mut again: Vec<usize> = Vec::new();
         loop {
-            while self.pushed + self.in_kernel < self.depth {
-                let span = if let Some(span) = again.pop() {
-                    span
-                } else if next < plan.spans.len() {
-                    next += 1;
-                    match Self::start(shared, requests, plan, next - 1) {
-                        Ok(slot) => self.slots[next - 1] = Some(slot),
-                        Err(error) => {
-                            plan.finish(requests, next - 1, Err(error));
-                            continue;
-                        }
-                    }
-                    next - 1
-                } else {
-                    break;
-                };
-                self.push(span, plan.spans[span].extent.start)?;
-            }
+            self.fill(shared, requests, plan)?;
             let outstanding = self.pushed + self.in_kernel;
             if outstanding == 0 {
                 return Ok(());
             }
             // With nothing more to start, one wait for all costs the least; else keep the medium busy.
-            let enough = if next == plan.spans.len() {
+            let enough = if self.next == plan.spans.len() {
                 outstanding
             } else {
                 outstanding / 4 + 1
@@ -132,10 +199,39 @@ impl Flight {
             self.submit_and_wait(enough)?;
             while let Some((span, result)) = self.completion() {
                 if self.complete(shared, requests, plan, span, result) {
-                    again.push(span);
+                    self.again.push(span);
                 }
             }
         }
+    }
+
+    /// Pushes reads up to the depth.
+    fn fill(
+        &mut self,
+        shared: &Shared,
+        requests: &mut [ReadRequest],
+        plan: &Plan,
+    ) -> io::Result<()> {
+        while self.pushed + self.in_kernel < self.depth {
+            let span = if let Some(span) = self.again.pop() {
+                span
+            } else if self.next < plan.spans.len() {
+                let span = self.next;
+                self.next += 1;
+                match Self::start(shared, requests, plan, span) {
+                    Ok(slot) => self.slots[span] = Some(slot),
+                    Err(error) => {
+                        plan.finish(requests, span, Err(error));
+                        continue;
+                    }
+                }
+                span
+            } else {
+                break;
+            };
+            self.push(span, plan.spans[span].extent.start)?;
+        }
+        Ok(())
     }
 
     fn start(
@@ -304,7 +400,6 @@ mod tests {
     use crate::volume::{CreateOptions, Stream, Volume};
     use crate::{DirOptions, DirVolume};
     use glintdb_core::{ErrorKind, FileId, FileKind};
-    use std::sync::Arc;
 
     const FILE_BYTES: usize = 100_000;
 
@@ -340,6 +435,8 @@ mod tests {
             queue: None,
             depth: 128,
             slots,
+            next: 0,
+            again: Vec::new(),
             pushed: 0,
             in_kernel: 0,
             refusals: 0,

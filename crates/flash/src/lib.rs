@@ -34,4 +34,6 @@ pub use mem::{
     Observer, Operation, OperationKind, SECTOR_BYTES,
 };
 pub use system::{give_back_freed_memory, physical_memory_bytes, random_bytes, trim_freed_memory};
-pub use volume::{CreateOptions, ReadRequest, Ring, Stream, Volume, VolumeFile, VolumeStats};
+pub use volume::{
+    BegunBatch, CreateOptions, ReadRequest, Ring, Stream, Volume, VolumeFile, VolumeStats,
+};

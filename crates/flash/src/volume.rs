@@ -61,6 +61,27 @@ impl ReadRequest {
     }
 }
 
+/// Reads that go on while whoever began them does something else; see [`Volume::begin_batch`]. Dropped, it waits for what is under way.
+pub struct BegunBatch(Box<dyn FnOnce() -> Vec<ReadRequest> + Send>);
+
+impl BegunBatch {
+    pub(crate) fn new(wait: impl FnOnce() -> Vec<ReadRequest> + Send + 'static) -> Self {
+        BegunBatch(Box::new(wait))
+    }
+
+    /// One that was read already.
+    #[must_use]
+    pub fn done(requests: Vec<ReadRequest>) -> Self {
+        BegunBatch(Box::new(move || requests))
+    }
+
+    /// Waits until every request has a result, and gives them back in the order they came.
+    #[must_use]
+    pub fn wait(self) -> Vec<ReadRequest> {
+        (self.0)()
+    }
+}
+
 /// A medium. See the module's page for what it promises.
 pub trait Volume: Send + Sync {
     /// Creates a file that must not exist (`InvalidArgument` where it does). Its name is durable only after [`sync_directory`](Self::sync_directory).
@@ -95,6 +116,27 @@ pub trait Volume: Send + Sync {
 
     /// Reads many ranges with as many in flight as the medium can serve; returns when all have a result.
     fn read_batch(&self, requests: &mut [ReadRequest]);
+
+    /// Begins to read many ranges; they are read while the caller does something else, until it waits for them. Where that cannot be, or too many are under way already,
+    /// they are read at once.
+    ///
+    /// ```
+    /// # use glintdb_flash::{CreateOptions, MemVolume, ReadRequest, Stream, Volume};
+    /// # use glintdb_core::{FileId, FileKind};
+    /// # let volume = MemVolume::new();
+    /// # let options = CreateOptions { stream: Stream::Log, reserve_bytes: 0, direct: false };
+    /// # let file = volume.create(FileId::new(FileKind::Log, 1), options)?;
+    /// # file.write_at(0, b"0123456789")?;
+    /// let begun = volume.begin_batch(vec![ReadRequest::new(file, 2, 3)]);
+    /// // … something else …
+    /// let read = begun.wait();
+    /// # assert_eq!(&read[0].result.as_ref().unwrap().as_ref().unwrap()[..], b"234");
+    /// # Ok::<(), glintdb_core::Error>(())
+    /// ```
+    fn begin_batch(&self, mut requests: Vec<ReadRequest>) -> BegunBatch {
+        self.read_batch(&mut requests);
+        BegunBatch::done(requests)
+    }
 
     /// The log's ring: memory backed by a file that is overwritten for ever. Where the volume holds one already, that one is given with its contents and *its own*
     /// size ([`Ring::len`] says which), because recovery must read what the last process left in it; else one of `bytes` (a multiple of 4 KiB, at least that) is created,

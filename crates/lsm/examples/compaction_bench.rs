@@ -1,6 +1,8 @@
 //! How fast compactions merge: nanoseconds an entry and MB/s of input, for small values and for pointers, on one thread; and what reads cost of what came out, cached.
 //!
 //! `cargo run --release -p glintdb-lsm --example compaction_bench [entries_per_run] [directory]`
+//!
+//! With `reads` in front: how long compactions take with each way of reading, at several depths, reading the next megabyte meanwhile or not; medians of three rounds.
 #![allow(
     clippy::print_stdout,
     clippy::disallowed_methods,
@@ -15,10 +17,10 @@ use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{
     DbId, Direction, EntryRef, FileNumbers, RangeTombstone, Result, SegmentId, SeqNum, ValuePointer,
 };
-use glintdb_flash::{Cache, DirOptions, DirVolume, Volume};
+use glintdb_flash::{Cache, DirOptions, DirVolume, ReadEngine, Volume};
 use glintdb_lsm::{Lsm, LsmEnv, LsmOptions};
 use std::ops::Bound;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -151,44 +153,108 @@ fn compact(lsm: &Lsm) -> ((f64, f64), u64) {
     (timer.seconds(), read)
 }
 
-fn measure(
-    name: &str,
-    entries: usize,
-    runs: u64,
-    values: Values,
-    sequential: bool,
-    root: &std::path::Path,
-) {
-    let directory = tempfile::tempdir_in(root).unwrap();
-    let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
+fn create(directory: &Path, options: DirOptions) -> Arc<Lsm> {
     let env = LsmEnv {
-        volume: volume as Arc<dyn Volume>,
+        volume: DirVolume::open(directory, options).unwrap() as Arc<dyn Volume>,
         cache: Arc::new(Cache::new(2 << 30)),
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db: DbId([1; 16]),
         numbers: Arc::new(Numbers::default()),
         tombstone_floor: Arc::new(AtomicU64::new(u64::MAX)),
     };
-    let lsm = Lsm::create(env, LsmOptions::default()).unwrap();
+    Lsm::create(env, LsmOptions::default()).unwrap()
+}
+
+fn flush_run(lsm: &Lsm, number: u64, keys: Vec<[u8; 16]>, values: Values) {
+    let mut run = Run {
+        keys,
+        at: 0,
+        seqno: number,
+        values,
+        inline: match values {
+            Values::Inline(bytes) => vec![b'v'; bytes],
+            Values::Pointers => Vec::new(),
+        },
+    };
+    let change = lsm.write_run(&mut run).unwrap();
+    lsm.apply(&change).unwrap();
+}
+
+/// Seconds, and those of CPU, of a compaction of four runs into one as large.
+fn compaction_of(options: DirOptions, entries: usize, values: Values, root: &Path) -> (f64, f64) {
+    const RUNS: usize = 4;
+    let directory = tempfile::tempdir_in(root).unwrap();
+    let lsm = create(directory.path(), options);
+    flush_run(&lsm, 1, keys(entries * RUNS, 1, None), values);
+    compact(&lsm);
+    for number in 2..2 + RUNS as u64 {
+        flush_run(&lsm, number, keys(entries, number, None), values);
+    }
+    compact(&lsm).0
+}
+
+fn measure_ways_of_reading(entries: usize, root: &Path) {
+    const ROUNDS: usize = 3;
+    let way = |read_engine, read_depth, begun_batches_max| DirOptions {
+        read_engine,
+        read_depth,
+        begun_batches_max,
+        ..DirOptions::default()
+    };
+    let mut ways = vec![("synchronous", way(ReadEngine::Sync, 1, 0))];
+    for (name, engine) in [
+        ("io_uring", ReadEngine::IoUring),
+        ("libaio", ReadEngine::Libaio),
+        ("threads", ReadEngine::Threads),
+    ] {
+        for (depth, begun) in [(1, 0), (8, 0), (256, 0), (1, 8), (8, 8), (256, 8)] {
+            ways.push((name, way(engine, depth, begun)));
+        }
+    }
+    println!(
+        "{:<12} {:>5} {:>9} {:>12} {:>8} {:>12} {:>8}",
+        "engine", "depth", "meanwhile", "100 B: s", "CPU s", "16 KiB: s", "CPU s"
+    );
+    let sizes = [
+        (entries, Values::Inline(100)),
+        (entries / 100, Values::Inline(16 << 10)),
+    ];
+    let mut measured = vec![[const { Vec::new() }; 2]; ways.len()];
+    for _ in 0..ROUNDS {
+        for ((_, options), of_way) in ways.iter().zip(&mut measured) {
+            for ((count, values), times) in sizes.into_iter().zip(of_way) {
+                times.push(compaction_of(*options, count, values, root));
+            }
+        }
+    }
+    for ((name, options), of_way) in ways.iter().zip(&mut measured) {
+        let [small, large] = of_way.each_mut().map(|times| {
+            times.sort_by(|a, b| a.0.total_cmp(&b.0));
+            times[ROUNDS / 2]
+        });
+        let meanwhile = if options.begun_batches_max > 0 {
+            "yes"
+        } else {
+            "no"
+        };
+        println!(
+            "{name:<12} {:>5} {meanwhile:>9} {:>12.3} {:>8.3} {:>12.3} {:>8.3}",
+            options.read_depth, small.0, small.1, large.0, large.1
+        );
+    }
+}
+
+fn measure(name: &str, entries: usize, runs: u64, values: Values, sequential: bool, root: &Path) {
+    let directory = tempfile::tempdir_in(root).unwrap();
+    let lsm = create(directory.path(), DirOptions::default());
     let mut flush_seconds = 0.0;
     let mut total = 0;
     let mut flush = |number: u64, count: usize| {
-        let from = sequential.then(|| number * count as u64);
-        let mut run = Run {
-            keys: keys(count, number, from),
-            at: 0,
-            seqno: number,
-            values,
-            inline: match values {
-                Values::Inline(bytes) => vec![b'v'; bytes],
-                Values::Pointers => Vec::new(),
-            },
-        };
-        total += run.keys.len();
+        let keys = keys(count, number, sequential.then(|| number * count as u64));
+        total += keys.len();
         let timer = Timer::start();
-        let change = lsm.write_run(&mut run).unwrap();
+        flush_run(&lsm, number, keys, values);
         flush_seconds += timer.seconds().1;
-        lsm.apply(&change).unwrap();
     };
     // A base as large as the runs together, already at the bottom.
     flush(1, entries * runs as usize);
@@ -273,9 +339,13 @@ fn measure_reads(lsm: &Lsm, entries: usize) {
 }
 
 fn main() {
-    let mut args = std::env::args().skip(1);
+    let mut args = std::env::args().skip(1).peekable();
+    let reads = args.next_if(|arg| arg == "reads").is_some();
     let entries: usize = args.next().map_or(500_000, |n| n.parse().unwrap());
     let root = args.next().map_or_else(std::env::temp_dir, PathBuf::from);
+    if reads {
+        return measure_ways_of_reading(entries, &root);
+    }
     measure("pointers", entries, 4, Values::Pointers, false, &root);
     measure(
         "values of 100 bytes",

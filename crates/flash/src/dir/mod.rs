@@ -14,7 +14,9 @@ mod ring;
 
 use crate::batch;
 use crate::buffer::BufferPool;
-use crate::volume::{CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats};
+use crate::volume::{
+    BegunBatch, CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats,
+};
 pub(crate) use file::{DirFile, Extent, slice_of};
 use glintdb_core::{Error, ErrorKind, FileId, Result};
 use lock::DirLock;
@@ -66,6 +68,8 @@ pub struct DirOptions {
     pub read_engine: ReadEngine,
     /// Most reads of one batch in flight, from 1 to [`READ_DEPTH_MAX`] (others are taken for the nearest).
     pub read_depth: usize,
+    /// Batches that go on by themselves ([`Volume::begin_batch`]), at most. Each takes a queue and its buffers; 0: such a batch is read at once.
+    pub begun_batches_max: usize,
     /// Make the directory (and its parents) where it is missing.
     pub create: bool,
     /// Most memory kept in unused read buffers, in bytes.
@@ -78,6 +82,7 @@ impl Default for DirOptions {
             direct: DirectIo::Auto,
             read_engine: ReadEngine::Auto,
             read_depth: 128,
+            begun_batches_max: 8,
             create: false,
             idle_buffer_bytes_max: 8 << 20,
         }
@@ -218,6 +223,7 @@ impl DirVolume {
         let engine = batch::Engine::choose(
             options.read_engine,
             options.read_depth.clamp(1, READ_DEPTH_MAX),
+            options.begun_batches_max,
             direct,
         )?;
         Ok(Arc::new(DirVolume {
@@ -302,6 +308,14 @@ impl Volume for DirVolume {
             .read_batches
             .fetch_add(1, Ordering::Relaxed);
         self.engine.read_batch(&self.shared, requests);
+    }
+
+    fn begin_batch(&self, requests: Vec<ReadRequest>) -> BegunBatch {
+        self.shared
+            .counters
+            .read_batches
+            .fetch_add(1, Ordering::Relaxed);
+        self.engine.begin_batch(&self.shared, requests)
     }
 
     fn ring(&self, bytes: usize) -> Result<Arc<dyn Ring>> {

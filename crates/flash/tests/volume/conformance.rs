@@ -50,6 +50,7 @@ pub(crate) fn run(volume: &dyn Volume) {
     reads_end_where_the_file_ends(volume);
     nonsense_ranges_cost_nothing(volume);
     batches_answer_every_request(volume);
+    begun_batches_are_read_whenever_and_wherever_they_are_waited_for(volume);
     deleted_files_stay_readable_through_their_handles(volume);
     ring_keeps_what_is_written(volume);
     concurrent_readers_and_a_writer_agree(volume);
@@ -253,6 +254,50 @@ fn batches_answer_every_request(volume: &dyn Volume) {
     for number in 0..3 {
         volume.delete(id(10 + number)).unwrap();
     }
+}
+
+fn begun_batches_are_read_whenever_and_wherever_they_are_waited_for(volume: &dyn Volume) {
+    let bytes = pattern(7, 600_000);
+    let file = volume.create(id(15), options(true)).unwrap();
+    file.write_at(0, &bytes).unwrap();
+    file.sync().unwrap();
+    let begin = |seed: usize| {
+        let requests = (0..40).map(|index| {
+            let offset = (index * 37 + seed * 11) % 140 * 4096 + index % 3;
+            ReadRequest::new(Arc::clone(&file), offset as u64, 3000)
+        });
+        volume.begin_batch(requests.collect())
+    };
+    let check = |begun: glintdb_flash::BegunBatch| {
+        let read = begun.wait();
+        assert_eq!(read.len(), 40);
+        for request in read {
+            let from = request.offset as usize;
+            assert_eq!(request.result.unwrap().unwrap(), &bytes[from..from + 3000]);
+        }
+    };
+    for round in 0..4 {
+        // More than may be under way at once; some are given up, others read in between, the last one first.
+        let mut begun: Vec<_> = (0..12).map(|number| begin(round * 12 + number)).collect();
+        drop(begun.remove(3));
+        drop(begun.swap_remove(5));
+        check(begin(99));
+        assert_eq!(
+            file.read_at(500, 9000).unwrap(),
+            &bytes[500..9500],
+            "a single read beside them"
+        );
+        let elsewhere = begun.split_off(6);
+        std::thread::scope(|scope| {
+            scope.spawn(|| elsewhere.into_iter().rev().for_each(check));
+            begun.into_iter().rev().for_each(check);
+        });
+    }
+    // Whoever began it is gone.
+    let orphan = std::thread::scope(|scope| scope.spawn(|| begin(5)).join().unwrap());
+    check(orphan);
+    assert!(volume.begin_batch(Vec::new()).wait().is_empty());
+    volume.delete(id(15)).unwrap();
 }
 
 fn deleted_files_stay_readable_through_their_handles(volume: &dyn Volume) {

@@ -9,6 +9,7 @@ const CREATE: DirOptions = DirOptions {
     direct: DirectIo::Auto,
     read_engine: ReadEngine::Auto,
     read_depth: 128,
+    begun_batches_max: 8,
     create: true,
     idle_buffer_bytes_max: 8 << 20,
 };

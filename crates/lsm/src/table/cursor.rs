@@ -9,7 +9,7 @@ use super::reader::{Opened, Table};
 use bytes::Bytes;
 use glintdb_core::memory::MemoryPart;
 use glintdb_core::{Direction, Entry, EntryRef, EntryValue, Error, Result, SeqNum, key};
-use glintdb_flash::ReadRequest;
+use glintdb_flash::{BegunBatch, ReadRequest};
 use std::collections::VecDeque;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub enum Purpose {
     /// Through the cache, with read-ahead that grows from 16 KiB to 256 KiB.
     Read,
-    /// Round the cache, 1 MiB at a time; blocks can be moved whole.
+    /// Round the cache, 1 MiB at a time, of which the next one is read while this one is walked; blocks can be moved whole.
     Compaction,
 }
 
@@ -56,6 +56,15 @@ enum State {
     Over,
 }
 
+/// Blocks that are read together.
+struct Window {
+    handles: Vec<BlockHandle>,
+    /// Which of them each read covers.
+    parts: Vec<Range<usize>>,
+    batch: BegunBatch,
+    bytes: usize,
+}
+
 /// Walks one table. `advance`, `seek`, `key`, `seqno` and `value` mean what they mean in [`Cursor`](glintdb_core::index::Cursor).
 pub struct TableCursor {
     table: Arc<Table>,
@@ -73,6 +82,8 @@ pub struct TableCursor {
     check_end: bool,
     /// Blocks read ahead, in its direction.
     ready: VecDeque<StoredBlock>,
+    /// What is read meanwhile, for compactions.
+    begun: Option<Window>,
     window_bytes: u64,
     /// Bytes accounted for what was read ahead.
     accounted_bytes: usize,
@@ -115,6 +126,7 @@ impl TableCursor {
             check_end: false,
             ready: VecDeque::new(),
             window_bytes: purpose.window_bytes(),
+            begun: None,
             accounted_bytes: 0,
             last_key: Vec::new(),
         }
@@ -454,8 +466,11 @@ impl TableCursor {
         block
     }
 
-    /// Reads the block `index` and those behind it up to the window, in one batch.
+    /// Has the block `index` and those behind it up to the window read, in one batch.
     fn read_ahead(&mut self, opened: &Opened, index: usize) -> Result<()> {
+        if self.purpose == Purpose::Compaction && self.direction == Direction::Forward {
+            return self.read_behind(opened, index);
+        }
         let mut handles = self.window(opened, index);
         if self.direction == Direction::Reverse {
             handles.reverse();
@@ -466,18 +481,55 @@ impl TableCursor {
             many => self.table.env().volume.read_batch(many),
         }
         self.account(requests.iter().map(|request| request.length).sum());
-        for (request, range) in requests.iter_mut().zip(parts) {
-            let Some(part) = handles.get(range) else {
-                continue;
-            };
-            let chunk = request.result.take();
-            let chunk = chunk.unwrap_or_else(|| Err(Error::invalid("a read without an answer")));
-            self.accept(part, request.offset, &chunk?)?;
-        }
+        self.accept_all(&handles, requests, parts)?;
         if self.direction == Direction::Reverse {
             self.ready.make_contiguous().reverse();
         }
         self.window_bytes = (self.window_bytes * 2).min(self.purpose.window_bytes_max());
+        Ok(())
+    }
+
+    /// Waits for the window that begins with the block `index`, and begins the one behind it.
+    fn read_behind(&mut self, opened: &Opened, index: usize) -> Result<()> {
+        let begins_here = |window: &Window| window.handles[0].index as usize == index;
+        let window = match self.begun.take().filter(begins_here) {
+            Some(window) => window,
+            None => self.begin(opened, index),
+        };
+        let next = index + window.handles.len();
+        let requests = window.batch.wait();
+        self.begun = (next < self.blocks.end).then(|| self.begin(opened, next));
+        let behind = self.begun.as_ref().map_or(0, |begun| begun.bytes);
+        self.account(window.bytes + behind);
+        self.accept_all(&window.handles, requests, window.parts)
+    }
+
+    fn begin(&self, opened: &Opened, index: usize) -> Window {
+        let handles = self.window(opened, index);
+        let (requests, parts) = self.requests(opened, &handles);
+        Window {
+            handles,
+            parts,
+            bytes: requests.iter().map(|request| request.length).sum(),
+            batch: self.table.env().volume.begin_batch(requests),
+        }
+    }
+
+    /// Verifies the blocks that reads have given.
+    fn accept_all(
+        &mut self,
+        handles: &[BlockHandle],
+        requests: Vec<ReadRequest>,
+        parts: Vec<Range<usize>>,
+    ) -> Result<()> {
+        for (request, range) in requests.into_iter().zip(parts) {
+            let Some(part) = handles.get(range) else {
+                continue;
+            };
+            let chunk = request.result;
+            let chunk = chunk.unwrap_or_else(|| Err(Error::invalid("a read without an answer")));
+            self.accept(part, request.offset, &chunk?)?;
+        }
         Ok(())
     }
 

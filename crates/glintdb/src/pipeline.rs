@@ -140,32 +140,31 @@ impl Pipeline {
             .store(seqno.0 * 4 + durability as u64, Ordering::SeqCst);
     }
 
-    /// Moves `completed` over every commit that is done, and wakes who waits for that; `publish` is told the log position behind each before it counts as completed.
+    /// Moves `completed` over every commit that is done, and wakes who waits for that; `publish` is told the log position behind them before they count as completed.
     pub(crate) fn advance_completed(&self, publish: impl Fn(u64)) {
         let mut moved = false;
         loop {
             let completed = self.completed.load(Ordering::SeqCst);
-            let slot = self.slot(completed + 1);
-            if slot.done.load(Ordering::SeqCst) / 4 != completed + 1 {
+            let mut last = completed;
+            while self.slot(last + 1).done.load(Ordering::SeqCst) / 4 == last + 1 {
+                last += 1;
+            }
+            if last == completed {
                 break;
             }
-            let end = slot.end.load(Ordering::Acquire);
+            let end = self.slot(last).end.load(Ordering::Acquire);
             // Relaxed: a later commit's end, acquired, brings along that `completed` has passed the earlier one.
             if self.completed.load(Ordering::Relaxed) != completed {
                 // Another thread was faster, and the slot may be a later commit's already: publishing that one's end would make a hole part of the log.
                 continue;
             }
             publish(end);
-            // Where another thread was faster, it has published the same.
+            // Where another thread was faster, it has published the same or a part of it.
             moved |= self
                 .completed
-                .compare_exchange(
-                    completed,
-                    completed + 1,
-                    Ordering::SeqCst,
-                    Ordering::Relaxed,
-                )
+                .compare_exchange(completed, last, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok();
+            // And again: who completed the next one meanwhile, and found slots used again on the way to it, relies on whoever has moved `completed`.
         }
         if moved {
             self.completed_bed.wake();
@@ -177,40 +176,44 @@ impl Pipeline {
         let mut moved = false;
         loop {
             let visible = self.visible.load(Ordering::SeqCst);
-            if visible >= self.completed.load(Ordering::SeqCst)
-                || self.failed.load(Ordering::Relaxed)
-            {
+            let completed = self.completed.load(Ordering::SeqCst);
+            if visible >= completed || self.failed.load(Ordering::Relaxed) {
                 break;
             }
-            let slot = self.slot(visible + 1);
-            // Acquire: a later commit's brings along that `visible` has moved on.
-            let done = slot.done.load(Ordering::Acquire);
-            if done / 4 != visible + 1 {
-                // Another thread moved on meanwhile and the slot was used again.
-                continue;
+            let reached = reached();
+            let mut last = visible;
+            // Where a slot was used again, `visible` has moved on and the exchange below fails.
+            while last < completed && self.is_ready(last + 1, reached) {
+                last += 1;
             }
-            let ready = match done % 4 {
-                level if level == Durability::Os as u64 => {
-                    reached().written >= slot.end.load(Ordering::Relaxed)
-                }
-                level if level == Durability::Sync as u64 => {
-                    reached().durable >= slot.end.load(Ordering::Relaxed)
-                }
-                _ => true,
-            };
-            if !ready {
+            if last > visible {
+                moved |= self
+                    .visible
+                    .compare_exchange(visible, last, Ordering::SeqCst, Ordering::Relaxed)
+                    .is_ok();
+            } else if self.visible.load(Ordering::SeqCst) == visible {
                 break;
             }
-            moved |= self
-                .visible
-                .compare_exchange(visible, visible + 1, Ordering::SeqCst, Ordering::Relaxed)
-                .is_ok();
         }
         let deaf =
             glintdb_core::seeded::bug("glintdb: nobody is woken when a commit becomes visible");
         if moved && !deaf {
             self.visible_bed.wake();
         }
+    }
+
+    /// Whether the completed commit `seqno` is complete at its own level. No where another has its slot.
+    fn is_ready(&self, seqno: u64, reached: Reached) -> bool {
+        let slot = self.slot(seqno);
+        // Acquire: a later commit's brings along that `visible` has moved on.
+        let done = slot.done.load(Ordering::Acquire);
+        let end = slot.end.load(Ordering::Relaxed);
+        done / 4 == seqno
+            && match done % 4 {
+                level if level == Durability::Os as u64 => reached.written >= end,
+                level if level == Durability::Sync as u64 => reached.durable >= end,
+                _ => true,
+            }
     }
 
     /// Waits until `reached` says so, or the pipeline failed.
@@ -301,7 +304,7 @@ mod tests {
         pipeline.complete(SeqNum(11), 100, Durability::Os);
         let ends = std::cell::RefCell::new(Vec::new());
         pipeline.advance_completed(|end| ends.borrow_mut().push(end));
-        assert_eq!(*ends.borrow(), [100, 200]);
+        assert_eq!(*ends.borrow(), [200], "both at once");
         pipeline.advance_visible(all);
         assert_eq!(pipeline.visible(), SeqNum(12));
     }

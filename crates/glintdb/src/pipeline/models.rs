@@ -17,8 +17,8 @@ fn pipeline(visible: u64) -> Arc<Pipeline> {
 struct Log {
     published: AtomicU64,
     durable: AtomicU64,
-    /// The bytes of commits 1 and 2 (a ring's words are relaxed too).
-    bytes: [AtomicU64; 2],
+    /// The bytes of commits 1 to 3 (a ring's words are relaxed too).
+    bytes: [AtomicU64; 3],
 }
 
 impl Log {
@@ -26,7 +26,7 @@ impl Log {
         Arc::new(Log {
             published: AtomicU64::new(0),
             durable: AtomicU64::new(0),
-            bytes: [AtomicU64::new(0), AtomicU64::new(0)],
+            bytes: [0, 0, 0].map(AtomicU64::new),
         })
     }
 
@@ -75,6 +75,24 @@ fn a_commit_is_acknowledged_when_all_before_it_are_whole() {
     });
 }
 
+/// Whoever is last of those before a hole moves over several at once, and wakes who went to sleep over each of them.
+#[test]
+fn three_commits_are_acknowledged_in_order() {
+    explore("pipeline: three commits", Some(2), || {
+        let (pipeline, log) = (pipeline(0), Log::new());
+        let others = [1, 2].map(|seqno| {
+            let (pipeline, log) = (Arc::clone(&pipeline), Arc::clone(&log));
+            thread::spawn(move || commit(&pipeline, &log, seqno))
+        });
+        commit(&pipeline, &log, 3);
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!(pipeline.visible(), SeqNum(3));
+        assert_eq!(log.published.load(Ordering::Acquire), 300);
+    });
+}
+
 #[test]
 fn what_is_visible_or_published_is_whole() {
     explore("pipeline: a reader beside two commits", Some(2), || {
@@ -98,8 +116,8 @@ fn what_is_visible_or_published_is_whole() {
     });
 }
 
-/// A thread between its look at a slot and the publication, while others go once round the slots: commit 5 has the slot of commit 1, and 3 and 4 are still being copied. Whoever
-/// completes 5 knows of 1 and 2 only by what is visible, as it is when the sequencer gives out its number.
+/// A thread between its look at slots and the publication, while others go once round them: commit 6 has the slot of commit 2, the last of those it saw, and 4 and 5 are still being
+/// copied. Whoever completes 6 knows of 1 to 3 only by what is visible, as it is when the sequencer gives out its number.
 #[test]
 fn a_slow_publisher_never_publishes_a_later_commit() {
     explore("pipeline: slots come round", Some(3), || {
@@ -113,19 +131,20 @@ fn a_slow_publisher_never_publishes_a_later_commit() {
         let later = {
             let pipeline = Arc::clone(&pipeline);
             thread::spawn(move || {
-                if 5 - pipeline.visible().0 < SLOTS {
-                    pipeline.complete(SeqNum(5), 500, Durability::Buffered);
+                if 6 - pipeline.visible().0 < SLOTS {
+                    pipeline.complete(SeqNum(6), 600, Durability::Buffered);
                 }
             })
         };
+        pipeline.complete(SeqNum(3), 300, Durability::Buffered);
         pipeline.advance_completed(|end| log.publish(end));
         pipeline.advance_visible(|| log.reached());
         slow.join().unwrap();
         later.join().unwrap();
         let published = log.published.load(Ordering::Acquire);
         assert!(
-            published <= 200,
-            "{published} is published, 3 and 4 are not whole"
+            published <= 300,
+            "{published} is published, 4 and 5 are not whole"
         );
     });
 }

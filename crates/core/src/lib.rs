@@ -14,9 +14,11 @@ pub mod ids;
 pub mod index;
 pub mod key;
 pub mod memory;
+mod padded;
 pub mod seeded;
 pub mod sync;
 
 pub use entry::{Direction, Entry, EntryRef, EntryValue, RangeTombstone, ValuePointer};
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SegmentId, SeqNum};
+pub use padded::Padded;

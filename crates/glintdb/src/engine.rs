@@ -24,7 +24,7 @@ use glintdb_core::index::{Index, JobPriority};
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use glintdb_core::{DbId, FileNumbers, KeyspaceId};
+use glintdb_core::{DbId, FileNumbers, KeyspaceId, Padded};
 use glintdb_flash::{Cache, Volume};
 use glintdb_log::{Log, Space};
 use glintdb_lsm::{Lsm, LsmEnv};
@@ -68,7 +68,7 @@ pub(crate) struct Engine {
     pub(crate) numbers: Arc<dyn FileNumbers>,
     pub(crate) reserve: Reserve,
     pub(crate) chunks: Arc<ChunkPool>,
-    pub(crate) sequencer: Mutex<Sequencer>,
+    pub(crate) sequencer: Padded<Mutex<Sequencer>>,
     pub(crate) pipeline: Pipeline,
     pub(crate) version: Versions<Version>,
     /// Memory of memtables that were flushed: an iterator may hold it without its generation.
@@ -391,10 +391,10 @@ impl Engine {
     pub(crate) fn assemble(parts: Parts) -> Engine {
         let waits = Arc::new(Waits::new(Arc::clone(&parts.clock)));
         let engine = Engine {
-            sequencer: Mutex::new(Sequencer::new(
+            sequencer: Padded(Mutex::new(Sequencer::new(
                 parts.newest,
                 Arc::clone(&parts.version.active),
-            )),
+            ))),
             pipeline: Pipeline::new(parts.newest, Arc::clone(&waits)),
             version: Versions::new(parts.version),
             flushed_arenas: Mutex::default(),

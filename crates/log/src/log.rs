@@ -16,7 +16,7 @@ use crate::spill::SpillState;
 use crate::sync::SyncState;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use glintdb_core::sync::{ArcSwap, Condvar, Mutex};
-use glintdb_core::{DbId, Error, ErrorKind, FileNumbers, Result, SegmentId};
+use glintdb_core::{DbId, Error, ErrorKind, FileNumbers, Padded, Result, SegmentId};
 use glintdb_flash::{Ring, Volume};
 use std::sync::{Arc, OnceLock};
 
@@ -125,14 +125,14 @@ pub struct Log {
     pub(crate) ring_bytes: u64,
     pub(crate) survives_kill: bool,
     pub(crate) table: ArcSwap<SegmentTable>,
-    pub(crate) sequencer: Mutex<Sequencer>,
+    pub(crate) sequencer: Padded<Mutex<Sequencer>>,
     pub(crate) prepare: Mutex<PrepareState>,
     pub(crate) prepare_wanted: AtomicBool,
     pub(crate) spill: Mutex<SpillState>,
     pub(crate) sync: SyncState,
     pub(crate) doomed: Mutex<Vec<Arc<Segment>>>,
     /// Every frame before it is whole in the ring or its segment.
-    pub(crate) completed: AtomicU64,
+    pub(crate) completed: Padded<AtomicU64>,
     /// Every byte before it is in its segment's file.
     pub(crate) spilled: AtomicU64,
     /// Ring bytes before it may be overwritten.
@@ -190,13 +190,13 @@ impl Log {
             survives_kill: ring.survives_kill(),
             ring,
             table: ArcSwap::from_pointee(older.with(Arc::clone(&first))),
-            sequencer: Mutex::new(Sequencer::new(Arc::clone(&first))),
+            sequencer: Padded(Mutex::new(Sequencer::new(Arc::clone(&first)))),
             prepare: Mutex::new(prepare),
             prepare_wanted: AtomicBool::new(true),
             spill: Mutex::new(SpillState::new(first)?),
             sync: SyncState::default(),
             doomed: Mutex::new(Vec::new()),
-            completed: AtomicU64::new(start),
+            completed: Padded(AtomicU64::new(start)),
             spilled: AtomicU64::new(start),
             reclaimed: AtomicU64::new(start),
             durable: AtomicU64::new(start),

@@ -51,7 +51,9 @@ pub enum Space {
 #[derive(Clone)]
 #[must_use]
 pub struct Reservation {
-    pub(crate) segment: Arc<Segment>,
+    /// Plain data, not the segment: counting its users would cost every commit two writes to a line that all commits share. It stays while a frame in it is not completed.
+    pub(crate) segment: SegmentId,
+    pub(crate) seed: FileSeed,
     pub(crate) offset: u32,
     pub(crate) bytes: u32,
     /// The segment that ends before this one begins, the offset of its seal, and what the seal names.
@@ -63,7 +65,12 @@ impl Reservation {
     /// Where the frame begins.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
-        Lsn::new(self.segment.id, self.offset)
+        Lsn::new(self.segment, self.offset)
+    }
+
+    /// The stream position of the frame, which is in the ring.
+    fn position(&self) -> u64 {
+        self.end_position - u64::from(self.bytes)
     }
 
     /// Where the frame ends: what [`Log::sync`] wants to make it durable, and what a flush point behind it is.
@@ -71,10 +78,10 @@ impl Reservation {
     pub fn end(&self) -> Lsn {
         match &self.seal {
             // A reservation of the seal itself: the next frame begins in the segment it names.
-            Some((segment, _, next)) if segment.id == self.segment.id => {
+            Some((segment, _, next)) if segment.id == self.segment => {
                 Lsn::new(*next, FIRST_FRAME_OFFSET)
             }
-            _ => Lsn::new(self.segment.id, self.offset + self.bytes),
+            _ => Lsn::new(self.segment, self.offset + self.bytes),
         }
     }
 }
@@ -173,7 +180,8 @@ impl Log {
                     return Err(WaitReason::Ring);
                 }
                 let reservation = Reservation {
-                    segment: Arc::clone(segment),
+                    segment: segment.id,
+                    seed: stream.seed,
                     offset: *offset,
                     bytes,
                     seal: None,
@@ -221,7 +229,8 @@ impl Log {
         sequencer.active = Some((Arc::clone(&next), FIRST_FRAME_OFFSET + bytes));
         sequencer.begun.push_back(Arc::clone(&next));
         Ok(Reservation {
-            segment: next,
+            segment: next.id,
+            seed: stream.seed,
             offset: FIRST_FRAME_OFFSET,
             bytes,
             seal,
@@ -270,7 +279,8 @@ impl Log {
             return Err(WaitReason::Segment);
         };
         Ok(sequencer.seal_active(next).map(|seal| Reservation {
-            segment: Arc::clone(&seal.0),
+            segment: seal.0.id,
+            seed: seal.0.stream().seed,
             offset: seal.1,
             bytes: SEAL_FRAME_BYTES as u32,
             end_position: seal.0.stream().position(seal.1) + SEAL_FRAME_BYTES as u64,
@@ -290,9 +300,8 @@ impl Log {
             durable = self.completed.load(Ordering::Acquire);
         }
         self.copy_seal(reservation, durable);
-        let stream = reservation.segment.stream();
-        frame.seal_header(stream.seed, reservation.offset, seqno, durable);
-        let position = stream.position(reservation.offset);
+        frame.seal_header(reservation.seed, reservation.offset, seqno, durable);
+        let position = reservation.position();
         // Pairs with the fence in `read`: who reads one of these words knows that `reclaimed` has passed what stood here.
         fence(Ordering::Release);
         self.ring_write(position, &frame.meta);
@@ -352,11 +361,10 @@ impl Log {
         };
         let durable = self.durable.load(Ordering::Acquire);
         self.copy_seal(&reservation, durable);
-        let stream = reservation.segment.stream();
         let mark = control_frame(FrameKind::Mark, durable, &[]);
-        let mark = mark.encode(stream.seed, reservation.offset);
+        let mark = mark.encode(reservation.seed, reservation.offset);
         fence(Ordering::Release);
-        self.ring_write(stream.position(reservation.offset), &mark);
+        self.ring_write(reservation.position(), &mark);
         self.complete(&reservation);
         Ok(reservation)
     }

@@ -123,7 +123,8 @@ impl Log {
         self.doomed.lock().extend(unused);
         self.counters.large_frames.fetch_add(1, Ordering::Relaxed);
         Ok(Reservation {
-            segment: Arc::clone(&large.segment),
+            segment: large.segment.id,
+            seed: stream.seed,
             offset: FIRST_FRAME_OFFSET,
             bytes: large.bytes,
             seal,
@@ -145,8 +146,7 @@ impl Log {
         assert!(large.placed, "reserve_large first");
         let durable = self.durable.load(Ordering::Acquire);
         self.copy_control(reservation);
-        let seed = large.segment.stream().seed;
-        frame.seal_header(seed, reservation.offset, seqno, durable);
+        frame.seal_header(reservation.seed, reservation.offset, seqno, durable);
         large.header_block.as_mut_slice()[..FRAME_HEADER_BYTES]
             .copy_from_slice(&frame.meta[..FRAME_HEADER_BYTES]);
         large

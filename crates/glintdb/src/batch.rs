@@ -48,15 +48,9 @@ pub(crate) fn check_limits(key_bytes: usize, value_bytes: usize) -> Result<()> {
 /// ```
 #[derive(Default)]
 pub struct Batch {
-    pub(crate) operations: Operations,
+    pub(crate) frame: FrameBuilder,
     /// Each keyspace once.
     pub(crate) keyspaces: Vec<Arc<KeyspaceState>>,
-}
-
-/// What is in a batch, but for its keyspaces: a commit of one operation borrows its keyspace, whose count of users is a line that all such commits would write.
-#[derive(Default)]
-pub(crate) struct Operations {
-    pub(crate) frame: FrameBuilder,
     bytes: usize,
     /// Bytes that its keyspaces' indexes will have to hold.
     index_bytes: usize,
@@ -75,25 +69,30 @@ impl Batch {
     /// Operations in it.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.operations.len()
+        self.frame.entry_count() as usize
     }
 
     /// Whether it has no operation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.operations.is_empty()
+        self.frame.is_empty()
     }
 
     /// Bytes of its keys and values.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
-        self.operations.bytes
+        self.bytes
     }
 
     /// Makes it empty again, keeping its memory.
     pub fn clear(&mut self) {
-        self.operations.clear();
+        self.frame.clear();
         self.keyspaces.clear();
+        self.bytes = 0;
+        self.index_bytes = 0;
+        self.has_ranges = false;
+        self.has_puts = false;
+        self.wrong = None;
     }
 
     /// Stores `value` under `key`.
@@ -128,62 +127,13 @@ impl Batch {
         self
     }
 
-    fn note(&mut self, keyspace: &Arc<KeyspaceState>) {
-        if !self
-            .keyspaces
-            .iter()
-            .any(|known| Arc::ptr_eq(known, keyspace))
-        {
-            self.keyspaces.push(Arc::clone(keyspace));
-        }
-    }
-
-    pub(crate) fn put_raw(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8], value: &[u8]) {
-        self.note(keyspace);
-        self.operations.put(keyspace, key, value);
-    }
-
-    pub(crate) fn delete_raw(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8]) {
-        self.note(keyspace);
-        self.operations.delete(keyspace, key);
-    }
-
-    /// `start` and `end` may be one byte longer than a key: the successor of the longest key.
-    pub(crate) fn delete_range_raw(
+    /// Takes note of an operation; `false` where it is beyond the limits.
+    fn admit(
         &mut self,
         keyspace: &Arc<KeyspaceState>,
-        start: &[u8],
-        end: Option<&[u8]>,
-    ) {
-        self.note(keyspace);
-        self.operations.delete_range(keyspace, start, end);
-    }
-}
-
-impl Operations {
-    pub(crate) fn len(&self) -> usize {
-        self.frame.entry_count() as usize
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.frame.is_empty()
-    }
-
-    pub(crate) fn size_bytes(&self) -> usize {
-        self.bytes
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.frame.clear();
-        self.bytes = 0;
-        self.index_bytes = 0;
-        self.has_ranges = false;
-        self.has_puts = false;
-        self.wrong = None;
-    }
-
-    /// Takes note of an operation; `false` where it is beyond the limits.
-    fn admit(&mut self, key_bytes: usize, value_bytes: usize) -> bool {
+        key_bytes: usize,
+        value_bytes: usize,
+    ) -> bool {
         let checked = check_limits(key_bytes, value_bytes).and_then(|()| {
             if self.bytes + key_bytes + value_bytes > BATCH_BYTES_MAX {
                 return Err(Error::invalid(format!(
@@ -197,11 +147,18 @@ impl Operations {
             return false;
         }
         self.bytes += key_bytes + value_bytes;
+        if !self
+            .keyspaces
+            .iter()
+            .any(|known| Arc::ptr_eq(known, keyspace))
+        {
+            self.keyspaces.push(Arc::clone(keyspace));
+        }
         true
     }
 
-    pub(crate) fn put(&mut self, keyspace: &KeyspaceState, key: &[u8], value: &[u8]) {
-        if self.admit(key.len(), value.len()) {
+    pub(crate) fn put_raw(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8], value: &[u8]) {
+        if self.admit(keyspace, key.len(), value.len()) {
             self.has_puts = true;
             self.index_bytes += key.len();
             if value.len() >= keyspace.separate_min_bytes {
@@ -214,19 +171,25 @@ impl Operations {
         }
     }
 
-    pub(crate) fn delete(&mut self, keyspace: &KeyspaceState, key: &[u8]) {
-        if self.admit(key.len(), 0) {
+    pub(crate) fn delete_raw(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8]) {
+        if self.admit(keyspace, key.len(), 0) {
             self.index_bytes += key.len();
             self.frame.delete(keyspace.id, key);
         }
     }
 
-    fn delete_range(&mut self, keyspace: &KeyspaceState, start: &[u8], end: Option<&[u8]>) {
+    /// `start` and `end` may be one byte longer than a key: the successor of the longest key.
+    pub(crate) fn delete_range_raw(
+        &mut self,
+        keyspace: &Arc<KeyspaceState>,
+        start: &[u8],
+        end: Option<&[u8]>,
+    ) {
         let bytes = start
             .len()
             .max(end.map_or(0, <[u8]>::len))
             .saturating_sub(1);
-        if self.admit(bytes, 0) {
+        if self.admit(keyspace, bytes, 0) {
             self.has_ranges = true;
             self.index_bytes += start.len() + end.map_or(0, <[u8]>::len);
             self.frame.delete_range(keyspace.id, start, end);
@@ -336,11 +299,6 @@ pub(crate) fn hide_covered<'a>(
 
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Batch({} operations, {} bytes)",
-            self.len(),
-            self.size_bytes()
-        )
+        write!(f, "Batch({} operations, {} bytes)", self.len(), self.bytes)
     }
 }

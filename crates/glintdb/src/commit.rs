@@ -7,7 +7,7 @@
 //! 2. A commit's entries go to the generation that was active when it was numbered.
 //! 3. A thread that holds numbered commits which are not visible yet never waits for anything but them (`settle` comes before every other wait).
 
-use crate::batch::{Batch, Operations};
+use crate::batch::Batch;
 use crate::engine::Engine;
 use crate::options::Durability;
 use crate::pipeline::{Reached, SLOTS};
@@ -18,8 +18,6 @@ use crate::{Error, ErrorKind, Result};
 use glintdb_core::{SeqNum, sync};
 use glintdb_log::{LargeFrame, Lsn, Reservation, Space, WaitReason};
 use std::cell::RefCell;
-use std::ops::Deref;
-use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -46,10 +44,10 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, operations: &Operations) {
+    fn add(&mut self, batch: &Batch) {
         self.commits += 1;
-        self.operations += operations.len() as u64;
-        self.user_bytes += operations.size_bytes() as u64;
+        self.operations += batch.len() as u64;
+        self.user_bytes += batch.size_bytes() as u64;
     }
 }
 
@@ -92,38 +90,12 @@ impl Sequencer {
 }
 
 /// A numbered commit with its place.
-struct Numbered<'a, V> {
+struct Numbered<'a> {
     seqno: SeqNum,
     place: Reservation,
     /// The frame goes round the ring, into a segment of its own.
     large: Option<LargeFrame<'a>>,
-    generation: Held<V>,
-}
-
-/// The generation that was active when a commit was numbered: by the version that was loaded before, which costs no count of users, or by itself where it was sealed in between.
-struct Held<V> {
-    version: V,
-    newer: Option<Arc<Generation>>,
-}
-
-impl<V: Deref<Target = Arc<Version>>> Deref for Held<V> {
-    type Target = Generation;
-    fn deref(&self) -> &Generation {
-        self.newer.as_ref().unwrap_or(&self.version.active)
-    }
-}
-
-/// What keeps a commit from its number for now.
-enum Obstacle {
-    /// As many commits are in flight as may be; this one must be visible first.
-    Slots(SeqNum),
-    /// The space that its flush will need.
-    Space,
-    /// The active generation is full, and the one before is not flushed.
-    Memtable,
-    /// Something was committed since the transaction was checked.
-    Unchecked,
-    Log(WaitReason),
+    generation: Arc<Generation>,
 }
 
 /// The newest of a thread's commits that are done but perhaps not visible.
@@ -134,7 +106,7 @@ struct Outstanding {
 
 sync::thread_local! {
     /// Reused by single puts and deletes.
-    static SCRATCH: RefCell<Operations> = RefCell::new(Operations::default());
+    static SCRATCH: RefCell<Batch> = RefCell::new(Batch::new());
 }
 
 impl Engine {
@@ -143,32 +115,29 @@ impl Engine {
         &self,
         keyspace: &Arc<KeyspaceState>,
         durability: Durability,
-        fill: impl FnOnce(&mut Operations),
+        fill: impl FnOnce(&mut Batch),
     ) -> Result<()> {
         SCRATCH.with(|scratch| {
-            let operations = &mut *scratch.borrow_mut();
+            let batch = &mut *scratch.borrow_mut();
             // Also before: a commit that panicked left its operations here.
-            operations.clear();
-            fill(operations);
-            let result = self.commit_alone(operations, from_ref(keyspace), durability);
-            operations.clear();
+            batch.clear();
+            fill(batch);
+            debug_assert!(
+                batch
+                    .keyspaces
+                    .iter()
+                    .all(|known| Arc::ptr_eq(known, keyspace))
+            );
+            let result = self.commit(batch, durability);
+            batch.clear();
             result
         })
     }
 
     /// Commits a batch.
     pub(crate) fn commit(&self, batch: &mut Batch, durability: Durability) -> Result<()> {
-        self.commit_alone(&mut batch.operations, &batch.keyspaces, durability)
-    }
-
-    fn commit_alone(
-        &self,
-        operations: &mut Operations,
-        keyspaces: &[Arc<KeyspaceState>],
-        durability: Durability,
-    ) -> Result<()> {
         let mut outstanding = None;
-        self.commit_one(operations, keyspaces, durability, None, &mut outstanding)?;
+        self.commit_one(batch, durability, None, &mut outstanding)?;
         self.acknowledge(&mut outstanding, durability)?;
         self.run_inline();
         Ok(())
@@ -182,22 +151,12 @@ impl Engine {
         checks: &Checks,
     ) -> Result<()> {
         let mut outstanding = None;
-        let Batch {
-            operations,
-            keyspaces,
-        } = batch;
-        self.commit_one(
-            operations,
-            keyspaces,
-            durability,
-            Some(checks),
-            &mut outstanding,
-        )
-        .inspect_err(|error| {
-            if error.kind() == ErrorKind::Conflict {
-                self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
-            }
-        })?;
+        self.commit_one(batch, durability, Some(checks), &mut outstanding)
+            .inspect_err(|error| {
+                if error.kind() == ErrorKind::Conflict {
+                    self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
+                }
+            })?;
         self.settle(&mut outstanding, durability)?;
         self.run_inline();
         Ok(())
@@ -206,18 +165,8 @@ impl Engine {
     /// Commits batches in order, waiting once.
     pub(crate) fn commit_group(&self, batches: Vec<Batch>, durability: Durability) -> Result<()> {
         let mut outstanding = None;
-        for batch in batches {
-            let Batch {
-                mut operations,
-                keyspaces,
-            } = batch;
-            if let Err(error) = self.commit_one(
-                &mut operations,
-                &keyspaces,
-                durability,
-                None,
-                &mut outstanding,
-            ) {
+        for mut batch in batches {
+            if let Err(error) = self.commit_one(&mut batch, durability, None, &mut outstanding) {
                 self.settle(&mut outstanding, durability)?;
                 return Err(error);
             }
@@ -242,41 +191,54 @@ impl Engine {
     /// Numbers a batch and puts it into log and memtables. It is visible, and may be acknowledged, after `settle`.
     fn commit_one(
         &self,
-        operations: &mut Operations,
-        keyspaces: &[Arc<KeyspaceState>],
+        batch: &mut Batch,
         durability: Durability,
         checks: Option<&Checks>,
         outstanding: &mut Option<Outstanding>,
     ) -> Result<()> {
-        operations.check()?;
-        if operations.is_empty() {
+        batch.check()?;
+        if batch.is_empty() {
             return Ok(());
         }
         self.pipeline.check()?;
+        self.check_keyspaces(batch)?;
         if self.throttle.engaged() {
-            self.slow_down(operations, durability, outstanding)?;
+            self.slow_down(batch, durability, outstanding)?;
         }
-        operations.frame.finish();
+        batch.frame.finish();
         let Numbered {
             seqno,
             place,
             large,
             generation,
-        } = self.number(operations, keyspaces, durability, checks, outstanding)?;
+        } = self.number(batch, durability, checks, outstanding)?;
         let in_flight = self.pipeline.begin(seqno);
         match large {
-            None => self.log.copy(&place, &mut operations.frame, seqno),
+            None => self.log.copy(&place, &mut batch.frame, seqno),
             Some(large) => self
                 .log
-                .copy_large(large, &place, &mut operations.frame, seqno)
+                .copy_large(large, &place, &mut batch.frame, seqno)
                 .inspect_err(|error| self.pipeline.fail(error))?,
         }
-        operations.insert_into(&generation, seqno, operations.frame.pointers(&place));
+        batch.insert_into(&generation, seqno, batch.frame.pointers(&place));
         drop(generation);
         in_flight.done(place.end_position(), durability);
         self.pipeline
             .advance_completed(|end| self.log.complete_to(end));
         *outstanding = Some(Outstanding { seqno, place });
+        Ok(())
+    }
+
+    fn check_keyspaces(&self, batch: &Batch) -> Result<()> {
+        let version = self.version.load();
+        for keyspace in &batch.keyspaces {
+            let known = version
+                .keyspace(keyspace.id)
+                .is_some_and(|known| Arc::ptr_eq(&known.state, keyspace));
+            if !known {
+                return Err(gone(keyspace));
+            }
+        }
         Ok(())
     }
 
@@ -317,20 +279,20 @@ impl Engine {
     }
 
     /// Takes the next number and a place in the log.
-    fn number<'a>(
-        &'a self,
-        operations: &Operations,
-        keyspaces: &[Arc<KeyspaceState>],
+    fn number(
+        &self,
+        batch: &Batch,
         durability: Durability,
         checks: Option<&Checks>,
         outstanding: &mut Option<Outstanding>,
-    ) -> Result<Numbered<'a, impl Deref<Target = Arc<Version>> + use<'a>>> {
-        let frame_bytes = operations.frame.frame_bytes();
-        let space = if operations.only_deletes() {
+    ) -> Result<Numbered<'_>> {
+        let frame_bytes = batch.frame.frame_bytes();
+        let space = if batch.only_deletes() {
             Space::Reserve
         } else {
             Space::Normal
         };
+        let index_bytes = batch.index_bytes();
         // For a transaction: everything up to here was checked against what it read and writes.
         let mut checked_to = SeqNum::ZERO;
         if let Some(checks) = checks {
@@ -342,104 +304,88 @@ impl Engine {
             if self.log.is_large(frame_bytes) && large.is_none() {
                 self.settle(outstanding, durability)?;
                 if space == Space::Normal {
-                    self.cover(operations.index_bytes())?;
+                    self.cover(index_bytes)?;
                 }
-                large = Some(self.prepare_large(operations, space)?);
+                large = Some(self.prepare_large(batch, space)?);
             }
-            let checked = checks.map(|checks| (checks, checked_to));
-            let obstacle =
-                match self.try_number(operations, keyspaces, space, checked, &mut large)? {
-                    Ok(numbered) => return Ok(numbered),
-                    Err(obstacle) => obstacle,
-                };
-            if !matches!(obstacle, Obstacle::Log(_)) {
+            let mut sequencer = self.sequencer.lock();
+            self.pipeline.check()?;
+            if let Some(keyspace) = batch
+                .keyspaces
+                .iter()
+                .find(|keyspace| keyspace.dropped.load(Ordering::Acquire))
+            {
+                return Err(gone(keyspace));
+            }
+            let seqno = sequencer.next;
+            if seqno.0 - self.pipeline.visible().0 >= SLOTS {
+                drop(sequencer);
                 drop(large.take());
+                self.settle(outstanding, durability)?;
+                self.pipeline.wait_visible(SeqNum(seqno.0 - SLOTS / 2))?;
+                continue;
             }
-            self.settle(outstanding, durability)?;
-            match (obstacle, checks) {
-                (Obstacle::Slots(seqno), _) => self.pipeline.wait_visible(seqno)?,
-                (Obstacle::Space, _) => self.cover(operations.index_bytes())?,
-                (Obstacle::Memtable, _) => self.wait_for_memtable()?,
-                (Obstacle::Log(reason), _) => self.wait_for_log(reason, space)?,
-                (Obstacle::Unchecked, Some(checks)) => {
+            if space == Space::Normal && !self.is_covered(&sequencer, index_bytes) {
+                drop(sequencer);
+                drop(large.take());
+                self.settle(outstanding, durability)?;
+                self.cover(index_bytes)?;
+                continue;
+            }
+            let seal = sequencer.active.bytes() >= self.options.memtable_seal_bytes()
+                || (sequencer.log_bytes + frame_bytes > self.options.replay_bytes_max / 2
+                    && sequencer.log_bytes > 0);
+            if seal && !self.may_seal() {
+                drop(sequencer);
+                drop(large.take());
+                self.settle(outstanding, durability)?;
+                self.wait_for_memtable()?;
+                continue;
+            }
+            if let Some(checks) = checks {
+                // Every earlier commit in its memtable: a matter of microseconds, for nobody can be numbered meanwhile and none of them waits for us.
+                self.pipeline.wait_completed(sequencer.newest())?;
+                if !checks.check_last(&self.version.load(), checked_to)? {
+                    drop(sequencer);
+                    drop(large.take());
                     checked_to = self.check_transaction(checks)?;
+                    continue;
                 }
-                (Obstacle::Unchecked, None) => {}
             }
-        }
-    }
-
-    /// One try, which waits for nothing but commits on their way to their memtables. What it holds of the version is given back before the caller waits: space may come free by that.
-    fn try_number<'a>(
-        &'a self,
-        operations: &Operations,
-        keyspaces: &[Arc<KeyspaceState>],
-        space: Space,
-        checked: Option<(&Checks, SeqNum)>,
-        large: &mut Option<LargeFrame<'a>>,
-    ) -> Result<
-        std::result::Result<Numbered<'a, impl Deref<Target = Arc<Version>> + use<'a>>, Obstacle>,
-    > {
-        let frame_bytes = operations.frame.frame_bytes();
-        let index_bytes = operations.index_bytes();
-        let version = self.version.load();
-        check_keyspaces(&version, keyspaces)?;
-        let mut sequencer = self.sequencer.lock();
-        self.pipeline.check()?;
-        let dropped = |keyspace: &&Arc<KeyspaceState>| keyspace.dropped.load(Ordering::Acquire);
-        if let Some(keyspace) = keyspaces.iter().find(dropped) {
-            return Err(gone(keyspace));
-        }
-        let seqno = sequencer.next;
-        if seqno.0 - self.pipeline.visible().0 >= SLOTS {
-            return Ok(Err(Obstacle::Slots(SeqNum(seqno.0 - SLOTS / 2))));
-        }
-        if space == Space::Normal && !self.is_covered(&sequencer, index_bytes) {
-            return Ok(Err(Obstacle::Space));
-        }
-        let seal = sequencer.active.bytes() >= self.options.memtable_seal_bytes()
-            || (sequencer.log_bytes + frame_bytes > self.options.replay_bytes_max / 2
-                && sequencer.log_bytes > 0);
-        if seal && !self.may_seal() {
-            return Ok(Err(Obstacle::Memtable));
-        }
-        if let Some((checks, checked_to)) = checked {
-            // Every earlier commit in its memtable: a matter of microseconds, for nobody can be numbered meanwhile and none of them waits for us.
-            self.pipeline.wait_completed(sequencer.newest())?;
-            if !checks.check_last(&self.version.load(), checked_to)? {
-                return Ok(Err(Obstacle::Unchecked));
+            let reserved = match &mut large {
+                Some(large) => self.log.reserve_large(large),
+                None => self.log.reserve(frame_bytes, space),
+            };
+            let place = match reserved {
+                Ok(place) => place,
+                Err(reason) => {
+                    drop(sequencer);
+                    self.settle(outstanding, durability)?;
+                    self.wait_for_log(reason, space)?;
+                    continue;
+                }
+            };
+            let late = glintdb_core::seeded::bug(
+                "glintdb: a memtable is sealed after the commit that finds it full",
+            );
+            if seal && !late {
+                self.seal(&mut sequencer, place.lsn());
             }
+            sequencer.next = seqno.next();
+            if seal && late {
+                self.seal(&mut sequencer, place.lsn());
+            }
+            sequencer.log_bytes += frame_bytes;
+            sequencer.index_bytes += index_bytes;
+            sequencer.unflushed_bytes += index_bytes;
+            sequencer.counts.add(batch);
+            return Ok(Numbered {
+                seqno,
+                place,
+                large,
+                generation: Arc::clone(&sequencer.active),
+            });
         }
-        let reserved = match large {
-            Some(large) => self.log.reserve_large(large),
-            None => self.log.reserve(frame_bytes, space),
-        };
-        let place = match reserved {
-            Ok(place) => place,
-            Err(reason) => return Ok(Err(Obstacle::Log(reason))),
-        };
-        let late = glintdb_core::seeded::bug(
-            "glintdb: a memtable is sealed after the commit that finds it full",
-        );
-        if seal && !late {
-            self.seal(&mut sequencer, place.lsn());
-        }
-        sequencer.next = seqno.next();
-        if seal && late {
-            self.seal(&mut sequencer, place.lsn());
-        }
-        sequencer.log_bytes += frame_bytes;
-        sequencer.index_bytes += index_bytes;
-        sequencer.unflushed_bytes += index_bytes;
-        sequencer.counts.add(operations);
-        let newer = (!Arc::ptr_eq(&version.active, &sequencer.active))
-            .then(|| Arc::clone(&sequencer.active));
-        Ok(Ok(Numbered {
-            seqno,
-            place,
-            large: large.take(),
-            generation: Held { version, newer },
-        }))
     }
 
     fn check_transaction(&self, checks: &Checks) -> Result<SeqNum> {
@@ -448,8 +394,8 @@ impl Engine {
         Ok(point.at)
     }
 
-    fn prepare_large(&self, operations: &Operations, space: Space) -> Result<LargeFrame<'_>> {
-        let prepare = || self.log.prepare_large(&operations.frame, space);
+    fn prepare_large(&self, batch: &Batch, space: Space) -> Result<LargeFrame<'_>> {
+        let prepare = || self.log.prepare_large(&batch.frame, space);
         match prepare() {
             Err(error) if error.kind() == ErrorKind::NoSpace && space == Space::Reserve => {
                 self.free_log_space()?;
@@ -564,7 +510,7 @@ impl Engine {
     #[cold]
     fn slow_down(
         &self,
-        operations: &Operations,
+        batch: &Batch,
         durability: Durability,
         outstanding: &mut Option<Outstanding>,
     ) -> Result<()> {
@@ -587,7 +533,7 @@ impl Engine {
                 }
             }
         }
-        if let Some(time) = self.throttle.admit(operations.index_bytes()) {
+        if let Some(time) = self.throttle.admit(batch.index_bytes()) {
             self.settle(outstanding, durability)?;
             let _timed = self.waits.start(Wait::CompactionDebt);
             if self.options.background_threads == 0 {
@@ -638,18 +584,6 @@ impl Engine {
         while self.flush_oldest()? {}
         Ok(())
     }
-}
-
-fn check_keyspaces(version: &Version, keyspaces: &[Arc<KeyspaceState>]) -> Result<()> {
-    for keyspace in keyspaces {
-        let known = version
-            .keyspace(keyspace.id)
-            .is_some_and(|known| Arc::ptr_eq(&known.state, keyspace));
-        if !known {
-            return Err(gone(keyspace));
-        }
-    }
-    Ok(())
 }
 
 fn gone(keyspace: &KeyspaceState) -> Error {

@@ -118,8 +118,8 @@ impl Keyspace {
     ) -> Result<()> {
         self.handle
             .engine
-            .write_one(&self.state, durability, |operations| {
-                operations.put(&self.state, key.as_ref(), value.as_ref())
+            .write_one(&self.state, durability, |batch| {
+                batch.put_raw(&self.state, key.as_ref(), value.as_ref())
             })
     }
 
@@ -131,8 +131,8 @@ impl Keyspace {
         let durability = self.handle.engine.options.durability;
         self.handle
             .engine
-            .write_one(&self.state, durability, |operations| {
-                operations.delete(&self.state, key.as_ref())
+            .write_one(&self.state, durability, |batch| {
+                batch.delete_raw(&self.state, key.as_ref())
             })
     }
 

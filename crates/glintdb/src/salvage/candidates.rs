@@ -28,6 +28,14 @@ impl When {
             order: u32::MAX,
         }
     }
+
+    /// In an order that is that of time.
+    fn encode(self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..8].copy_from_slice(&self.seqno.0.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.order.to_be_bytes());
+        bytes
+    }
 }
 
 /// What a key has.
@@ -143,8 +151,7 @@ impl Space {
     /// Keeps the version if it is newer than what is there.
     pub(super) fn offer(&mut self, key: &[u8], when: When, what: &What) -> Result<()> {
         let mut record = Vec::with_capacity(HEAD_BYTES + 32);
-        record.extend_from_slice(&when.seqno.0.to_be_bytes());
-        record.extend_from_slice(&when.order.to_be_bytes());
+        record.extend_from_slice(&when.encode());
         match what {
             What::Deleted => record.push(0),
             What::Value(value) => {
@@ -190,11 +197,13 @@ impl Space {
         }
     }
 
-    /// Notes that the value of `key` in commit `seqno` is not where it should be.
-    pub(super) fn suspect(&mut self, key: &[u8], seqno: SeqNum) -> Result<()> {
+    /// Notes that the value that `key` was given at `when` is not where it should be.
+    pub(super) fn suspect(&mut self, key: &[u8], when: When) -> Result<()> {
         self.any_suspect = true;
-        let newest = self.suspected(key)?.map_or(seqno, |other| other.max(seqno));
-        self.suspects.put(key, newest.0.to_be_bytes())
+        match self.suspects.get(key)?.and_then(|there| when_of(&there)) {
+            Some(there) if there >= when => Ok(()),
+            _ => self.suspects.put(key, when.encode()),
+        }
     }
 
     /// The newest commit whose value of `key` is not where it should be.
@@ -202,20 +211,21 @@ impl Space {
         if !self.any_suspect {
             return Ok(None);
         }
-        Ok(self.suspects.get(key)?.and_then(|seqno| seqno_of(&seqno)))
+        let when = self.suspects.get(key)?.and_then(|when| when_of(&when));
+        Ok(when.map(|when| when.seqno))
     }
 
     /// Keys whose values are lost after all: nothing as new was found, not even another place of the same value.
-    pub(super) fn lost(&self) -> impl Iterator<Item = Result<(Bytes, SeqNum)>> {
+    pub(super) fn lost(&self) -> impl Iterator<Item = Result<(Bytes, When)>> {
         self.suspects.iter().filter_map(|entry| {
             let lost = || {
-                let (key, seqno) = entry?;
-                let seqno = seqno_of(&seqno).unwrap_or(SeqNum::ZERO);
+                let (key, when) = entry?;
+                let when = when_of(&when).unwrap_or(When::settled(SeqNum::ZERO));
                 let found = self.versions.get(&key)?;
-                let found = found.and_then(|record| seqno_of(&record));
+                let found = found.and_then(|record| when_of(&record));
                 Ok(found
-                    .is_none_or(|found| found < seqno)
-                    .then_some((key, seqno)))
+                    .is_none_or(|found| found.seqno < when.seqno)
+                    .then_some((key, when)))
             };
             lost().transpose()
         })
@@ -238,15 +248,16 @@ impl Space {
     }
 }
 
-/// The number that a record begins with.
-fn seqno_of(record: &[u8]) -> Option<SeqNum> {
-    let number = record.first_chunk::<8>()?;
-    Some(SeqNum(u64::from_be_bytes(*number)))
+/// What a record begins with.
+fn when_of(record: &[u8]) -> Option<When> {
+    Some(When {
+        seqno: SeqNum(u64::from_be_bytes(*record.first_chunk()?)),
+        order: u32::from_be_bytes(record.get(8..12)?.try_into().ok()?),
+    })
 }
 
 fn decode(record: &Bytes) -> Option<(When, What)> {
-    let seqno = seqno_of(record)?;
-    let order = u32::from_be_bytes(record.get(8..12)?.try_into().ok()?);
+    let when = when_of(record)?;
     let rest = record.slice(HEAD_BYTES.min(record.len())..);
     let what = match record.get(12)? {
         0 => What::Deleted,
@@ -254,5 +265,5 @@ fn decode(record: &Bytes) -> Option<(When, What)> {
         2 => What::Pointer(ValuePointer::decode(&rest)?),
         _ => return None,
     };
-    Some((When { seqno, order }, what))
+    Some((when, what))
 }

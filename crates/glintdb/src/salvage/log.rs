@@ -295,7 +295,7 @@ fn entries(
                         let what = "a value of this frame is damaged";
                         let damage = Error::corruption(file, frame.offset().into(), what);
                         work.report.damage(file, damage);
-                        space.suspect(key, seqno)?;
+                        space.suspect(key, when)?;
                     }
                 }
             }

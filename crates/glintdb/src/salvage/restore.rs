@@ -75,12 +75,9 @@ fn one(work: &mut Work<'_>, db: &Db, id: KeyspaceId, space: &Space) -> Result<()
     }
     let mut deleted = Deleted::new(space.ranges_deleted());
     for lost in space.lost() {
-        let (key, seqno) = lost?;
-        // Unless it was deleted since.
-        if deleted
-            .newest(&key)
-            .is_none_or(|deletion| deletion.seqno < seqno)
-        {
+        let (key, when) = lost?;
+        // Unless it was deleted since: by a later commit, or later in its own batch.
+        if deleted.newest(&key).is_none_or(|deletion| deletion < when) {
             work.report.lost_key(&name, &key);
         }
     }

@@ -166,7 +166,7 @@ fn one(
                 EntryRef::Pointer(pointer) if values.read(&pointer).is_some() => {
                     What::Pointer(pointer)
                 }
-                EntryRef::Pointer(_) => return space.suspect(key, seqno),
+                EntryRef::Pointer(_) => return space.suspect(key, When::settled(seqno)),
             };
             space.offer(key, When::settled(seqno), &what)
         },

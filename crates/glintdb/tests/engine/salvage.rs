@@ -223,6 +223,33 @@ fn a_rotten_value_gives_way_to_an_older_one_and_is_named() {
     assert_eq!(found[&name], value(20, "first", 300));
 }
 
+/// A value that came behind a range deletion of its own batch was lost, and salvage took it for deleted: it said that nothing was missing.
+#[test]
+fn a_rotten_value_behind_a_range_deletion_of_its_own_batch_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("db");
+    let db = options().open(&dir).unwrap();
+    let mut batch = Batch::new();
+    batch.delete_range(&db.default_keyspace(), key(1)..key(5));
+    batch.put(&db.default_keyspace(), key(1), value(1, "only", 150));
+    db.write(batch).unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+    let needle = value(1, "only", 150);
+    for path in named(&dir, "log-") {
+        if let Some(at) = find(&path, &needle) {
+            flip(&path, at + 20);
+        }
+    }
+    // The ring has another copy.
+    let ring = dir.join("ring");
+    let at = find(&ring, &needle).unwrap();
+    flip(&ring, at + 20);
+    let (report, found) = salvaged(&dir);
+    assert!(found.is_empty() && !report.is_complete(), "{report:?}");
+    assert_eq!(report.lost_keys, [("default".to_owned(), key(1))]);
+}
+
 #[test]
 fn without_a_manifest_records_come_back_under_ids() {
     let place = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use super::candidates::{Candidates, What, When};
 use super::tables::Evidence;
 use crate::{Error, Result};
 use bytes::Bytes;
-use glintdb_core::{FileId, FileKind, RangeTombstone, SegmentId, SeqNum};
+use glintdb_core::{FileId, FileKind, KeyspaceId, RangeTombstone, SegmentId, SeqNum};
 use glintdb_flash::Ring;
 use glintdb_log::format::frame::FrameKind;
 use glintdb_log::format::segment::SegmentKind;
@@ -43,6 +43,8 @@ struct Seen {
     /// Commits behind the flush point, and the newest.
     commits: u64,
     newest: u64,
+    /// Keyspaces whose creation the manifest has lost.
+    forgotten: BTreeSet<KeyspaceId>,
     /// Records of relocated values; what was moved later is not older.
     relocated: u32,
 }
@@ -252,6 +254,15 @@ fn entries(
     for (order, entry) in (0u32..).zip(frame.entries()) {
         if !work.source.wants(entry.keyspace) {
             continue;
+        }
+        if work.source.has_forgotten(entry.keyspace) && seen.forgotten.insert(entry.keyspace) {
+            let file = frame.segment().file();
+            let what = format!(
+                "this commit is of keyspace {}, which the manifest does not know: it has lost records",
+                entry.keyspace.0
+            );
+            let damage = Error::corruption(file, frame.offset().into(), what);
+            work.report.damage(file, damage);
         }
         let when = When { seqno, order };
         let space = candidates.space(entry.keyspace)?;

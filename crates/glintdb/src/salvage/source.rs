@@ -25,6 +25,8 @@ pub(super) struct Source {
     pub(super) whole: bool,
     pub(super) keyspaces: BTreeMap<KeyspaceId, KeyspaceRecord>,
     pub(super) dropped: BTreeSet<KeyspaceId>,
+    /// With a whole manifest: it has given out no keyspace from this one on. What is of one all the same, the manifest has forgotten.
+    pub(super) keyspace_next: KeyspaceId,
     /// By file number.
     pub(super) tables: BTreeMap<u64, (KeyspaceId, TableMeta)>,
     /// Table files whose keyspace no manifest tells.
@@ -40,9 +42,14 @@ impl Source {
     /// Whether records of keyspace `id` are wanted; without a whole manifest those of any that was not dropped.
     pub(super) fn wants(&self, id: KeyspaceId) -> bool {
         match self.whole {
-            true => self.keyspaces.contains_key(&id),
+            true => self.keyspaces.contains_key(&id) || self.has_forgotten(id),
             false => !self.dropped.contains(&id),
         }
+    }
+
+    /// Whether the manifest, whole as it is, has lost the record of a keyspace's creation: its end was cut off between two records.
+    pub(super) fn has_forgotten(&self, id: KeyspaceId) -> bool {
+        self.whole && id >= self.keyspace_next
     }
 
     /// The name that a keyspace gets.
@@ -92,6 +99,7 @@ pub(super) fn read(volume: &dyn Volume, report: &mut SalvageReport) -> Result<So
         whole: false,
         keyspaces: BTreeMap::new(),
         dropped: BTreeSet::new(),
+        keyspace_next: KeyspaceId(0),
         tables: BTreeMap::new(),
         unassigned: Vec::new(),
         segments: of_kind(FileKind::Log)
@@ -112,6 +120,7 @@ pub(super) fn read(volume: &dyn Volume, report: &mut SalvageReport) -> Result<So
             source.live = loaded.state.live_segments();
             let mut gone = source.live.clone();
             source.keyspaces = loaded.state.keyspaces;
+            source.keyspace_next = loaded.state.keyspace_next;
             source.flush_point = loaded.state.flush_point;
             gone.retain(|id| !source.segments.contains(id));
             for id in gone {

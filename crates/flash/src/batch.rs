@@ -60,7 +60,7 @@ impl Engine {
         };
         let mut refused = Vec::new();
         for kind in kinds {
-            let name = kind.name().trim_end_matches(',');
+            let name = kind.name();
             match Queues::probe(kind, depth, begun_max) {
                 Ok(queues) => {
                     let description = match refused.is_empty() {
@@ -90,8 +90,12 @@ impl Engine {
 
     pub(crate) fn read_batch(&self, shared: &Arc<Shared>, requests: &mut [ReadRequest]) {
         let plan = Plan::new(shared, requests);
+        self.read(shared, requests, &plan);
+    }
+
+    fn read(&self, shared: &Shared, requests: &mut [ReadRequest], plan: &Plan) {
         match &self.queues {
-            Some(queues) if plan.spans.len() > 1 => queues.read(shared, requests, &plan),
+            Some(queues) if plan.spans.len() > 1 => queues.read(shared, requests, plan),
             _ => plan.read_unfinished(shared, requests),
         }
     }
@@ -104,12 +108,12 @@ impl Engine {
         let plan = Plan::new(shared, &mut requests);
         let begun = match &self.queues {
             Some(queues) => queues.begin(shared, requests, plan),
-            None => Err(requests),
+            None => Err((requests, plan)),
         };
         match begun {
             Ok(begun) => BegunBatch::new(move || begun.wait()),
-            Err(mut requests) => {
-                self.read_batch(shared, &mut requests);
+            Err((mut requests, plan)) => {
+                self.read(shared, &mut requests, &plan);
                 BegunBatch::done(requests)
             }
         }

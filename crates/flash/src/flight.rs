@@ -73,7 +73,7 @@ impl Queues {
     }
 
     pub(crate) fn describe(&self) -> String {
-        format!("{} batches of {}", self.kind.name(), self.depth)
+        format!("{} of {}", self.kind.batches(), self.depth)
     }
 
     /// Reads every span of `plan`.
@@ -81,16 +81,16 @@ impl Queues {
         self.end(self.flight(plan), shared, requests, plan);
     }
 
-    /// Begins to read. `Err`: as many batches as may be are on their way.
+    /// Begins to read. `Err`: as many batches as may be are on their way; what was given comes back.
     pub(crate) fn begin(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         requests: Vec<ReadRequest>,
         plan: Plan,
-    ) -> Result<Begun, Vec<ReadRequest>> {
+    ) -> Result<Begun, (Vec<ReadRequest>, Plan)> {
         if self.begun.fetch_add(1, Ordering::Relaxed) >= self.begun_max {
             self.begun.fetch_sub(1, Ordering::Relaxed);
-            return Err(requests);
+            return Err((requests, plan));
         }
         let mut begun = Begun {
             flight: Some(self.flight(&plan)),

@@ -117,6 +117,9 @@ impl Counters {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
+    fn count_batch(&self) {
+        self.read_batches.fetch_add(1, Ordering::Relaxed);
+    }
     pub(crate) fn count_write(&self, bytes: usize) {
         self.writes.fetch_add(1, Ordering::Relaxed);
         self.written_bytes
@@ -303,18 +306,12 @@ impl Volume for DirVolume {
     }
 
     fn read_batch(&self, requests: &mut [ReadRequest]) {
-        self.shared
-            .counters
-            .read_batches
-            .fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.count_batch();
         self.engine.read_batch(&self.shared, requests);
     }
 
     fn begin_batch(&self, requests: Vec<ReadRequest>) -> BegunBatch {
-        self.shared
-            .counters
-            .read_batches
-            .fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.count_batch();
         self.engine.begin_batch(&self.shared, requests)
     }
 

@@ -20,6 +20,9 @@ pub(crate) struct Read {
     pub(crate) length: usize,
 }
 
+// SAFETY: whoever pushes a read promises that nobody else touches its buffer until it is answered (`Queue::push`).
+unsafe impl Send for Read {}
+
 /// See the module's page.
 pub(crate) trait Queue: Send {
     /// Puts a read into the queue.
@@ -67,7 +70,15 @@ impl Kind {
         match self {
             Kind::Uring => "io_uring",
             Kind::Aio => "libaio",
-            Kind::Threads(_) => "read threads,",
+            Kind::Threads(_) => "read threads",
+        }
+    }
+
+    pub(crate) fn batches(&self) -> &'static str {
+        match self {
+            Kind::Uring => "io_uring batches",
+            Kind::Aio => "libaio batches",
+            Kind::Threads(_) => "read threads, batches",
         }
     }
 

@@ -6,7 +6,6 @@ use super::{Queue, Read};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -28,21 +27,9 @@ struct Work {
 
 #[derive(Default)]
 struct Waiting {
-    reads: VecDeque<(Order, Arc<Answers>)>,
+    reads: VecDeque<(Read, Arc<Answers>)>,
     stop: bool,
 }
-
-/// A [`Read`] on its way to another thread.
-struct Order {
-    number: usize,
-    fd: RawFd,
-    offset: u64,
-    to: *mut u8,
-    length: usize,
-}
-
-// SAFETY: whoever pushed the read has promised that nobody else touches the buffer until it is answered.
-unsafe impl Send for Order {}
 
 #[derive(Default)]
 struct Answers {
@@ -84,9 +71,9 @@ impl Work {
     fn run(&self) {
         loop {
             let mut waiting = self.waiting.lock();
-            let (order, answers) = loop {
-                if let Some(read) = waiting.reads.pop_front() {
-                    break read;
+            let (read, answers) = loop {
+                if let Some(next) = waiting.reads.pop_front() {
+                    break next;
                 }
                 if waiting.stop {
                     return;
@@ -94,24 +81,23 @@ impl Work {
                 self.more.wait(&mut waiting);
             };
             drop(waiting);
-            let answer = (order.number, order.read());
+            let answer = (read.number, answer_to(&read));
             answers.ready.lock().push_back(answer);
             answers.more.notify_one();
         }
     }
 }
 
-impl Order {
-    fn read(&self) -> i32 {
-        let offset = self.offset.cast_signed();
-        // SAFETY: the promise of `Queue::push`: the buffer is ours, the descriptor open, until we answer.
-        let result = unsafe { libc::pread(self.fd, self.to.cast(), self.length, offset) };
-        match i32::try_from(result) {
-            Ok(count) if count >= 0 => count,
-            _ => -io::Error::last_os_error()
-                .raw_os_error()
-                .unwrap_or(libc::EIO),
-        }
+/// Bytes read, or a negative error number.
+fn answer_to(read: &Read) -> i32 {
+    let offset = read.offset.cast_signed();
+    // SAFETY: the promise of `Queue::push`: the buffer is ours, the descriptor open, until we answer.
+    let result = unsafe { libc::pread(read.fd, read.to.cast(), read.length, offset) };
+    match i32::try_from(result) {
+        Ok(count) if count >= 0 => count,
+        _ => -io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO),
     }
 }
 
@@ -119,7 +105,7 @@ impl Order {
 pub(super) struct Threads {
     work: Arc<Work>,
     depth: usize,
-    pushed: Vec<Order>,
+    pushed: Vec<Read>,
     begun: usize,
     answers: Arc<Answers>,
 }
@@ -149,20 +135,7 @@ impl Queue for Threads {
         if self.pushed.len() + self.begun >= self.depth {
             return Err(io::Error::other("the queue is full"));
         }
-        let Read {
-            number,
-            fd,
-            offset,
-            to,
-            length,
-        } = read;
-        self.pushed.push(Order {
-            number,
-            fd,
-            offset,
-            to,
-            length,
-        });
+        self.pushed.push(read);
         Ok(())
     }
 
@@ -170,10 +143,10 @@ impl Queue for Threads {
         let taken = self.pushed.len();
         if taken > 0 {
             let mut waiting = self.work.waiting.lock();
-            let orders = self.pushed.drain(..);
+            let reads = self.pushed.drain(..);
             waiting
                 .reads
-                .extend(orders.map(|order| (order, Arc::clone(&self.answers))));
+                .extend(reads.map(|read| (read, Arc::clone(&self.answers))));
             drop(waiting);
             for _ in 0..taken.min(THREADS) {
                 self.work.more.notify_one();

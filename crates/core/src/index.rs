@@ -251,8 +251,11 @@ pub trait Index: Send + Sync {
         0
     }
 
-    /// Changes how many levels are to be pinned, until the index is closed.
-    fn set_pinned_levels(&self, _levels: PinnedLevels) {}
+    /// Takes other options, given in the index's own encoding as the manifest keeps them. Jobs under way end by the old ones; what files hold already stays as it is.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where they are none; nothing has changed then.
+    fn set_options(&self, encoded: &[u8]) -> Result<()>;
 
     /// What writers should know.
     fn debt(&self) -> Debt;

@@ -7,10 +7,9 @@ use crate::options::{Durability, KeyspaceOptions};
 use crate::read::Found;
 use crate::snapshot::Pin;
 use crate::version::KeyspaceState;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 use bytes::Bytes;
 use glintdb_core::{EntryValue, key};
-use glintdb_lsm::PinnedLevels;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,10 +70,31 @@ impl Keyspace {
         }
     }
 
-    /// The options it was created with.
+    /// Its options: those it was created with, or was [given](Self::set_options) since.
     #[must_use]
     pub fn options(&self) -> KeyspaceOptions {
-        self.state.options.clone()
+        self.state.options.lock().clone()
+    }
+
+    /// Gives it other options, durably: they count from now on and at every opening. What was written by the old ones stays as it is until compactions come by: blocks keep their
+    /// size and compression, tables theirs, and a tree that is to have other levels gets them as it is written to. [`compact`](Self::compact) rewrites everything by the new ones.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = glintdb::Db::open(dir.path().join("db"))?;
+    /// let keyspace = db.default_keyspace();
+    /// let mut options = keyspace.options();
+    /// options.lsm.size_ratio = 6;
+    /// keyspace.set_options(options.compression(glintdb::Compression::Lz4))?;
+    /// # Ok::<(), glintdb::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` with the name of an option that is beyond its limits; `NotFound` (the keyspace was dropped), `NoSpace`, `Poisoned`, I/O errors.
+    pub fn set_options(&self, options: KeyspaceOptions) -> Result<()> {
+        self.handle
+            .engine
+            .set_keyspace_options(&self.state, options)
     }
 
     pub(crate) fn check_same_db(&self, handle: &Arc<Handle>) -> Result<()> {
@@ -89,13 +109,10 @@ impl Keyspace {
     }
 
     pub(crate) fn check_alive(&self) -> Result<()> {
-        if self.state.dropped.load(Ordering::Acquire) {
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("keyspace {:?} was dropped", self.state.name),
-            ));
+        match self.state.dropped.load(Ordering::Acquire) {
+            true => Err(self.state.gone()),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Stores `value` under `key`.
@@ -248,15 +265,6 @@ impl Keyspace {
         let (lower, upper) = owned_bounds(&range);
         let (lower, upper) = crate::snapshot::bound_slices(&lower, &upper);
         self.handle.engine.compact(&self.state, lower, upper)
-    }
-
-    /// Changes how many levels of the index are pinned in memory, until the database is closed: what is stored with the keyspace
-    /// ([`LsmOptions::pinned_levels`](crate::LsmOptions::pinned_levels)) stays and counts at the next opening.
-    pub fn set_pinned_levels(&self, levels: PinnedLevels) {
-        self.state.index.set_pinned_levels(levels);
-        self.handle.engine.update_memory();
-        self.handle.engine.schedule();
-        self.handle.engine.run_inline();
     }
 
     /// About how many keys there are: entries of memtables and index, less twice the index's tombstones; keys deleted or overwritten since the last compaction count more than once.

@@ -7,6 +7,7 @@ use crate::manifest::Item;
 use crate::options::KeyspaceOptions;
 use crate::version::{KeyspaceCounters, KeyspaceState, KeyspaceVersion};
 use crate::{Error, ErrorKind, Result};
+use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ impl Engine {
         let state = Arc::new(KeyspaceState {
             id,
             name: name.to_owned(),
-            options,
+            options: Mutex::new(options),
             separate_min_bytes: self.options.separate_min_bytes,
             index,
             dropped: AtomicBool::new(false),
@@ -80,6 +81,34 @@ impl Engine {
         self.schedule();
         self.run_inline();
         Ok(state)
+    }
+
+    /// Gives a keyspace other options, durably.
+    pub(crate) fn set_keyspace_options(
+        &self,
+        keyspace: &KeyspaceState,
+        options: KeyspaceOptions,
+    ) -> Result<()> {
+        options.lsm.validate()?;
+        let mut manifest = self.manifest.lock();
+        if keyspace.dropped.load(Ordering::Acquire) {
+            return Err(keyspace.gone());
+        }
+        let items = [Item::KeyspaceOptions {
+            id: keyspace.id,
+            options: options.clone(),
+        }];
+        if !glintdb_core::seeded::bug("glintdb: options that change are not recorded") {
+            self.reserve.lending(|| manifest.commit(&items))?;
+        }
+        keyspace.index.set_options(&options.encoded_index())?;
+        *keyspace.options.lock() = options;
+        drop(manifest);
+        self.update_memory();
+        self.update_throttle();
+        self.schedule();
+        self.run_inline();
+        Ok(())
     }
 
     /// Drops a keyspace, durably.
@@ -103,14 +132,7 @@ impl Engine {
             id: state.id,
             seqno: newest,
         }];
-        let committed = match manifest.commit(&dropped) {
-            Err(error) if error.kind() == ErrorKind::NoSpace => match self.reserve.lend() {
-                Ok(true) => manifest.commit(&dropped),
-                Ok(false) => Err(error),
-                Err(error) => Err(error),
-            },
-            result => result,
-        };
+        let committed = self.reserve.lending(|| manifest.commit(&dropped));
         if let Err(error) = committed {
             // A manifest that still takes edits has not begun to write this one, or has taken it back.
             if manifest.check().is_ok() {

@@ -300,9 +300,14 @@ impl KeyspaceOptions {
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, 0);
+        glintdb_core::codec::put_bytes(out, &self.encoded_index());
+    }
+
+    /// The index's part, in its own encoding.
+    pub(crate) fn encoded_index(&self) -> Vec<u8> {
         let mut lsm = Vec::new();
         self.lsm.encode(&mut lsm);
-        glintdb_core::codec::put_bytes(out, &lsm);
+        lsm
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Result<Self>> {

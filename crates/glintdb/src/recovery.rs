@@ -206,7 +206,7 @@ impl Opening {
         Arc::new(KeyspaceState {
             id,
             name,
-            options,
+            options: Mutex::new(options),
             separate_min_bytes: self.options.separate_min_bytes,
             index,
             dropped: AtomicBool::new(false),
@@ -477,13 +477,9 @@ impl Replay<'_> {
             self.opening
                 .generation(self.newest.next(), next, self.keyspaces.keys().copied());
         let full = std::mem::replace(&mut self.generation, empty);
-        let write = || write_generation(&full, self.keyspaces.values().cloned());
-        let pending = match write() {
-            Err(error) if error.kind() == ErrorKind::NoSpace && self.opening.reserve.lend()? => {
-                write()
-            }
-            written => written,
-        }?;
+        let reserve = &self.opening.reserve;
+        let pending =
+            reserve.lending(|| write_generation(&full, self.keyspaces.values().cloned()))?;
         self.written.push((pending, self.newest, next));
         Ok(())
     }
@@ -502,15 +498,7 @@ impl Replay<'_> {
                 seqno: newest,
             };
             let items = items_of(&pending, Some(point));
-            let committed = match manifest.commit(&items) {
-                Err(error) if error.kind() == ErrorKind::NoSpace => {
-                    match self.opening.reserve.lend() {
-                        Ok(true) => manifest.commit(&items),
-                        _ => Err(error),
-                    }
-                }
-                committed => committed,
-            };
+            let committed = self.opening.reserve.lending(|| manifest.commit(&items));
             if let Err(error) = committed {
                 // Of the edit itself the next opening decides where it is in doubt; those behind it were not begun.
                 if manifest.check().is_ok() {

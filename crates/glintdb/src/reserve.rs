@@ -109,6 +109,20 @@ impl Reserve {
         Ok(true)
     }
 
+    /// What `run` gives; where it finds no space, and there is some to give up, what it gives the second time.
+    ///
+    /// # Errors
+    /// What `run` gives, and I/O errors.
+    pub(crate) fn lending<T>(&self, mut run: impl FnMut() -> Result<T>) -> Result<T> {
+        match run() {
+            Err(error) if error.kind() == ErrorKind::NoSpace => match self.lend()? {
+                true => run(),
+                false => Err(error),
+            },
+            done => done,
+        }
+    }
+
     /// [`lend`](Self::lend), and nobody makes it anew while the answer lives.
     ///
     /// # Errors

@@ -9,7 +9,9 @@
 
 use crate::options::KeyspaceOptions;
 use crate::range_set::RangeSet;
+use crate::{Error, ErrorKind};
 use glintdb_core::index::{Index, IndexView};
+use glintdb_core::sync::Mutex;
 use glintdb_core::{EntryRef, KeyspaceId, SeqNum};
 use glintdb_log::Lsn;
 use glintdb_memtable::{Arena, Memtable};
@@ -109,12 +111,23 @@ impl KeyspaceMem {
 pub(crate) struct KeyspaceState {
     pub(crate) id: KeyspaceId,
     pub(crate) name: String,
-    pub(crate) options: KeyspaceOptions,
+    /// Changed under the manifest's lock.
+    pub(crate) options: Mutex<KeyspaceOptions>,
     /// The database's, beside what a put needs.
     pub(crate) separate_min_bytes: usize,
     pub(crate) index: Arc<dyn Index>,
     pub(crate) dropped: glintdb_core::sync::atomic::AtomicBool,
     pub(crate) counters: KeyspaceCounters,
+}
+
+impl KeyspaceState {
+    /// That it was dropped.
+    pub(crate) fn gone(&self) -> Error {
+        Error::new(
+            ErrorKind::NotFound,
+            format!("keyspace {:?} was dropped", self.name),
+        )
+    }
 }
 
 /// Counters of a keyspace since open.

@@ -4,9 +4,10 @@
 
 use crate::options::LsmOptions;
 use crate::pinning::Pins;
-use crate::table::{TableConfig, TableEnv};
+use crate::table::TableEnv;
 use glintdb_core::index::LOOKUP_READS_PLACES;
 use glintdb_core::memory::MemoryBudget;
+use glintdb_core::sync::Mutex;
 use glintdb_core::{DbId, ErrorKind, FileId, FileNumbers, SeqNum};
 use glintdb_flash::{Cache, STRIPES, Volume, stripe_of_thread};
 use std::sync::Arc;
@@ -33,8 +34,8 @@ pub struct LsmEnv {
 pub(crate) struct Common {
     pub(crate) env: LsmEnv,
     pub(crate) table_env: Arc<TableEnv>,
-    pub(crate) table_config: TableConfig,
-    pub(crate) options: LsmOptions,
+    /// Those of now; whoever works for a while keeps the ones it began with.
+    options: Mutex<Arc<LsmOptions>>,
     pub(crate) counters: Counters,
     pub(crate) pins: Pins,
 }
@@ -92,13 +93,20 @@ impl Common {
             db: env.db,
         });
         Arc::new(Common {
-            table_config: options.table_config(),
             pins: Pins::new(&env.memory, options.pinned_levels),
             env,
             table_env,
-            options,
+            options: Mutex::new(Arc::new(options)),
             counters: Counters::default(),
         })
+    }
+
+    pub(crate) fn options(&self) -> Arc<LsmOptions> {
+        Arc::clone(&self.options.lock())
+    }
+
+    pub(crate) fn set_options(&self, options: LsmOptions) {
+        *self.options.lock() = Arc::new(options);
     }
 
     /// Tombstones below this number may go where nothing is beneath them.

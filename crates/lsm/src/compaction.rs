@@ -50,9 +50,9 @@ struct Progress {
 impl Task {
     /// Cuts a plan whose inputs are reserved.
     pub(crate) fn new(shared: &Arc<Shared>, view: Arc<View>, plan: Plan) -> Arc<Task> {
-        let options = &shared.common.options;
+        let options = shared.common.options();
         let floor = shared.common.tombstone_floor();
-        let table_bytes = picker::table_bytes(&view.levels, options, plan.output);
+        let table_bytes = picker::table_bytes(&view.levels, &options, plan.output);
         let pieces = pieces::cut(
             &plan,
             &view.levels,
@@ -118,7 +118,8 @@ impl Task {
             output: self.plan.output,
             floor: self.floor,
         };
-        let table_bytes = picker::table_bytes(self.levels(), &common.options, self.plan.output);
+        let options = common.options();
+        let table_bytes = picker::table_bytes(self.levels(), &options, self.plan.output);
         let grandparents = if usize::from(self.plan.output) + 1 < crate::edit::LEVELS {
             self.levels().level(self.plan.output + 1).meeting(range)
         } else {
@@ -135,7 +136,7 @@ impl Task {
             table_bytes,
             grandparents: grandparents.to_vec(),
             overlap_bytes_max: table_bytes
-                .saturating_mul(u64::from(common.options.size_ratio) * OVERLAP_SHARES),
+                .saturating_mul(u64::from(options.size_ratio) * OVERLAP_SHARES),
             entries_hint: usize::try_from(entries).unwrap_or(usize::MAX),
             pin: common.pins.covers(self.plan.output),
         };

@@ -22,7 +22,7 @@ pub(crate) fn write_run(
     let carry = TombstoneSet::new(run.range_tombstones().iter().cloned());
     let config = OutputConfig {
         stream: Stream::FreshIndex,
-        table_bytes: common.options.table_bytes_target,
+        table_bytes: common.options().table_bytes_target,
         grandparents: Vec::new(),
         overlap_bytes_max: u64::MAX,
         entries_hint: run.entries_hint(),

@@ -12,8 +12,9 @@ use crate::shared::Shared;
 use crate::table::TableMeta;
 use crate::view::View;
 use crate::{flush, picker, pinning};
+use glintdb_core::codec::Reader;
 use glintdb_core::index::{
-    Debt, Index, IndexChange, IndexJob, IndexView, PinShare, PinnedLevels, Relocation, SortedRun,
+    Debt, Index, IndexChange, IndexJob, IndexView, PinShare, Relocation, SortedRun,
 };
 use glintdb_core::{Error, FileId, Result};
 use std::collections::HashSet;
@@ -159,7 +160,7 @@ impl Index for Lsm {
         let common = &self.shared.common;
         let edited = self.shared.view().levels.edited(&edit, &common.table_env)?;
         let added = edit.new_files().map(|file| file.number);
-        let block_bytes = common.options.block_bytes;
+        let block_bytes = common.options().block_bytes;
         common.pins.follow(&edited.levels, added, block_bytes);
         let view = Arc::new(View {
             levels: edited.levels,
@@ -204,19 +205,26 @@ impl Index for Lsm {
         let common = &self.shared.common;
         common
             .pins
-            .set_share(share, &view.levels, common.options.block_bytes)
+            .set_share(share, &view.levels, common.options().block_bytes)
     }
 
-    fn set_pinned_levels(&self, levels: PinnedLevels) {
-        let view = self.shared.view();
+    fn set_options(&self, encoded: &[u8]) -> Result<()> {
+        let mut reader = Reader::new(encoded);
+        let options = LsmOptions::decode(&mut reader).filter(|_| reader.is_empty());
+        let Some(options) = options else {
+            return Err(Error::invalid("these are no options of an LSM index"));
+        };
+        let (wanted, block_bytes) = (options.pinned_levels, options.block_bytes);
         let common = &self.shared.common;
+        common.set_options(options);
         common
             .pins
-            .set_wanted(levels, &view.levels, common.options.block_bytes);
+            .set_wanted(wanted, &self.shared.view().levels, block_bytes);
+        Ok(())
     }
 
     fn debt(&self) -> Debt {
-        picker::debt(&self.shared.view().levels, &self.shared.common.options)
+        picker::debt(&self.shared.view().levels, &self.shared.common.options())
     }
 
     fn discard(&self) {

@@ -223,7 +223,7 @@ impl Outputs {
             &common.table_env,
             id,
             self.config.stream,
-            &common.table_config,
+            &common.options().table_config(),
             self.config.entries_hint.min(fits),
         )?;
         if self.config.pin {

@@ -98,7 +98,7 @@ impl Shared {
             let view = self.view();
             let plan = pick(&Picker {
                 levels: &view.levels,
-                options: &self.common.options,
+                options: &self.common.options(),
                 reserved: &state.reserved,
                 runs_below: state.relocating.first().copied(),
                 tombstone_floor: self.common.tombstone_floor(),

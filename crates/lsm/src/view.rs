@@ -122,7 +122,7 @@ impl IndexView for View {
     }
 
     fn stats(&self) -> IndexStats {
-        let targets = picker::targets(&self.levels, &self.common.options);
+        let targets = picker::targets(&self.levels, &self.common.options());
         let counters = &self.common.counters;
         let mut stats = IndexStats {
             levels: vec![LevelStats::default(); crate::edit::LEVELS],

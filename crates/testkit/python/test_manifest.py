@@ -41,6 +41,12 @@ def test_the_golden_manifest_with_newer_options_holds_what_the_page_says():
     assert {space.name: space.options["pinned_levels"] for space in spaces} == {"default": 0, "three": 4, "none": 1}
 
 
+def test_the_golden_manifest_of_changed_options_holds_the_last_ones():
+    golden = ROOT / "crates/glintdb/testdata/manifest-v1-options-changed.bin"
+    options = Manifest(golden.read_bytes(), 7).state.keyspaces[2].options
+    assert (options["compression"], options["pinned_levels"]) == (0, 4)
+
+
 def test_the_bytes_in_the_page_are_those_of_the_golden_manifest():
     page = (ROOT / "docs/format/manifest.md").read_text().split("## Worked example\n")[1].split("\n## ")[0]
     data = GOLDEN.read_bytes()

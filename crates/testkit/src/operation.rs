@@ -249,6 +249,8 @@ pub enum Operation {
     Create(Space),
     /// Drop a keyspace, or see that it is refused.
     Drop(Space),
+    /// Give a keyspace other options; the number stands for them.
+    SetOptions(Space, u8),
     /// Read and verify every byte.
     Verify,
     /// Lose the process, or the power; `seed` decides what of the un-synced writes survives. Where the place cannot crash: close and open.
@@ -434,6 +436,12 @@ pub fn operation(mix: Mix) -> impl Strategy<Value = Operation> {
         (2, Just(Operation::Reopen).boxed()),
         (3, space().prop_map(Operation::Create).boxed()),
         (1, space().prop_map(Operation::Drop).boxed()),
+        (
+            1,
+            (space(), any::<u8>())
+                .prop_map(|(space, options)| Operation::SetOptions(space, options))
+                .boxed(),
+        ),
         (1, Just(Operation::Verify).boxed()),
     ];
     if mix.crashes {

@@ -25,6 +25,11 @@ pub(crate) enum Item {
         seqno: SeqNum,
     },
     KeyspaceNext(KeyspaceId),
+    /// It has these options from now on.
+    KeyspaceOptions {
+        id: KeyspaceId,
+        options: KeyspaceOptions,
+    },
     IndexEdit {
         keyspace: KeyspaceId,
         edit: Vec<u8>,
@@ -50,6 +55,7 @@ const INDEX_EDIT: u64 = 6;
 const LIVENESS: u64 = 7;
 const FLUSH_POINT: u64 = 8;
 const LOG_DURABLE: u64 = 9;
+const KEYSPACE_OPTIONS: u64 = 10;
 const SEGMENT_RETIRED: u64 = 11;
 
 /// Encodes an edit.
@@ -86,6 +92,11 @@ impl Item {
             Item::KeyspaceNext(next) => {
                 put_varint(out, KEYSPACE_NEXT);
                 put_varint(out, u64::from(next.0));
+            }
+            Item::KeyspaceOptions { id, options } => {
+                put_varint(out, KEYSPACE_OPTIONS);
+                put_varint(out, u64::from(id.0));
+                options.encode(out);
             }
             Item::IndexEdit { keyspace, edit } => {
                 put_varint(out, INDEX_EDIT);
@@ -140,6 +151,13 @@ impl Item {
                 seqno: SeqNum(reader.varint()?),
             },
             KEYSPACE_NEXT => Item::KeyspaceNext(KeyspaceId(reader.varint32()?)),
+            KEYSPACE_OPTIONS => {
+                let id = KeyspaceId(reader.varint32()?);
+                match KeyspaceOptions::decode(reader)? {
+                    Ok(options) => Item::KeyspaceOptions { id, options },
+                    Err(error) => return Some(Err(error)),
+                }
+            }
             INDEX_EDIT => Item::IndexEdit {
                 keyspace: KeyspaceId(reader.varint32()?),
                 edit: reader.bytes()?.to_vec(),
@@ -184,6 +202,9 @@ pub(crate) fn describe(item: &Item) -> String {
             format!("keyspace {} dropped at seqno {seqno}", id.0)
         }
         Item::KeyspaceNext(next) => format!("next keyspace id {}", next.0),
+        Item::KeyspaceOptions { id, options } => {
+            format!("keyspace {} has options: {options:?}", id.0)
+        }
         Item::IndexEdit { keyspace, edit } => match glintdb_lsm::Lsm::describe_edit(edit) {
             Ok(words) => format!("keyspace {} index: {words}", keyspace.0),
             Err(error) => format!(

@@ -20,6 +20,7 @@ const ID: FileId = FileId {
 const GOLDEN: &[u8] = include_bytes!("../../testdata/manifest-v1.bin");
 const RETIRED: &[u8] = include_bytes!("../../testdata/manifest-v1-retired.bin");
 const GOLDEN_PINS: &[u8] = include_bytes!("../../testdata/manifest-v1-options-v2.bin");
+const CHANGED: &[u8] = include_bytes!("../../testdata/manifest-v1-options-changed.bin");
 const PAGE: &str = include_str!("../../../../docs/format/manifest.md");
 
 fn created(id: u32, name: &str, compression: Compression) -> Item {
@@ -132,11 +133,37 @@ fn written_retired() -> Bytes {
     read_whole(&*volume, ID).unwrap()
 }
 
+/// A keyspace that is created with LZ4, and then has it no longer.
+fn written_changed() -> Bytes {
+    let volume: Arc<dyn Volume> = MemVolume::new();
+    let mut state = State::empty();
+    for item in [
+        created(0, "default", Compression::None),
+        created(2, "fruit", Compression::Lz4),
+    ] {
+        state.apply(&item).unwrap();
+    }
+    let mut manifest =
+        Manifest::create(Arc::clone(&volume), DB, NUMBER, state, Vec::new()).unwrap();
+    let options = KeyspaceOptions::default().pinned_levels(PinnedLevels::Levels(3));
+    let changed = Item::KeyspaceOptions {
+        id: KeyspaceId(2),
+        options,
+    };
+    manifest.commit(&[changed]).unwrap();
+    read_whole(&*volume, ID).unwrap()
+}
+
 #[test]
 fn writing_gives_the_golden_bytes() {
     for (name, written, golden) in [
         ("manifest-v1.bin", written(), GOLDEN),
         ("manifest-v1-retired.bin", written_retired(), RETIRED),
+        (
+            "manifest-v1-options-changed.bin",
+            written_changed(),
+            CHANGED,
+        ),
     ] {
         if std::env::var_os("GLINTDB_BLESS").is_some() {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
@@ -157,6 +184,24 @@ fn read(bytes: &[u8]) -> Loaded {
     let file = volume.create(ID, options).unwrap();
     file.write_at(0, bytes).unwrap();
     read_newest(&*volume).unwrap().loaded.unwrap()
+}
+
+#[test]
+fn options_that_changed_are_those_of_the_last_item() {
+    let options = |bytes| {
+        let lsm = read(bytes).state.keyspaces[&KeyspaceId(2)]
+            .options
+            .lsm
+            .clone();
+        (lsm.compression, lsm.pinned_levels)
+    };
+    assert_eq!(
+        options(CHANGED),
+        (Compression::None, PinnedLevels::Levels(3))
+    );
+    // Without the last record.
+    let before = &CHANGED[..CHANGED.len() - 32];
+    assert_eq!(options(before), (Compression::Lz4, PinnedLevels::Auto));
 }
 
 #[test]

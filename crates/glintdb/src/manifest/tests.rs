@@ -87,6 +87,10 @@ fn liveness_below_zero_and_a_flush_point_that_goes_back_are_refused_and_change_n
         vec![live(3, 5), live(3, -16)],
         vec![point(4)],
         vec![created("default", 1)],
+        vec![Item::KeyspaceOptions {
+            id: KeyspaceId(1),
+            options: KeyspaceOptions::default(),
+        }],
     ] {
         let before = manifest.state().clone();
         assert_eq!(

@@ -213,6 +213,11 @@ fn remains(
                             .keyspaces
                             .insert(id, KeyspaceRecord { name, options });
                     }
+                    Item::KeyspaceOptions { id, options } => {
+                        if let Some(record) = source.keyspaces.get_mut(&id) {
+                            record.options = options;
+                        }
+                    }
                     Item::KeyspaceDropped { id, .. } => {
                         source.keyspaces.remove(&id);
                         source.dropped.insert(id);

@@ -13,6 +13,7 @@ mod drops;
 mod faults;
 mod full_disk;
 mod gate;
+mod keyspace_options;
 mod openings;
 mod order;
 mod power;

@@ -115,6 +115,13 @@ pub(crate) fn env(volume: &Arc<MemVolume>) -> LsmEnv {
 }
 
 impl Harness {
+    pub(crate) fn set_options(&mut self, options: &LsmOptions) {
+        let mut encoded = Vec::new();
+        options.encode(&mut encoded);
+        self.lsm.set_options(&encoded).unwrap();
+        self.options = options.clone();
+    }
+
     pub(crate) fn new(options: LsmOptions) -> Harness {
         let volume = MemVolume::new();
         let env = env(&volume);

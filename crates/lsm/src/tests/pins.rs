@@ -163,7 +163,10 @@ fn pins_follow_the_share_and_are_read_back_after_opening() {
         harness.check(&mut random);
     }
     harness.lsm.set_pin_share(ROOM);
-    harness.lsm.set_pinned_levels(PinnedLevels::Levels(2));
+    harness.set_options(&LsmOptions {
+        pinned_levels: PinnedLevels::Levels(2),
+        ..harness.options.clone()
+    });
     harness.settle();
     let stats = harness.lsm.view().stats();
     assert_eq!(stats.pinned_levels, 2);

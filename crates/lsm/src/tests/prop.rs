@@ -3,7 +3,7 @@
 use super::harness::{Harness, Random, small_options};
 use super::model::Model;
 use super::relocation::{Moved, Relocating};
-use crate::LsmOptions;
+use crate::{Compression, LsmOptions, PinnedLevels};
 use glintdb_core::index::{Index, IndexChange, IndexJob, IndexView, JobStep, PinShare};
 use proptest::prelude::*;
 use std::ops::Bound;
@@ -28,6 +28,7 @@ enum Op {
     Compact,
     Reopen { snapshot: bool },
     SharePins { auto_kib: u16, more_kib: u16 },
+    SetOptions { options: Box<LsmOptions> },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -49,6 +50,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Compact),
         1 => any::<bool>().prop_map(|snapshot| Op::Reopen { snapshot }),
         2 => (0u16..200, 0u16..100).prop_map(|(auto_kib, more_kib)| Op::SharePins { auto_kib, more_kib }),
+        1 => other_options().prop_map(|options| Op::SetOptions { options: Box::new(options) }),
     ]
 }
 
@@ -65,6 +67,24 @@ fn options() -> impl Strategy<Value = LsmOptions> {
             ..small_options()
         },
     )
+}
+
+/// [`options`], and what is only written into tables.
+fn other_options() -> impl Strategy<Value = LsmOptions> {
+    (options(), any::<bool>(), 1u32..4, 0u8..5).prop_map(|(options, lz4, pages, pinned)| {
+        LsmOptions {
+            compression: if lz4 {
+                Compression::Lz4
+            } else {
+                Compression::None
+            },
+            block_bytes: pages << 12,
+            pinned_levels: pinned
+                .checked_sub(1)
+                .map_or(PinnedLevels::Auto, PinnedLevels::Levels),
+            ..options
+        }
+    })
 }
 
 /// Jobs in flight, changes that wait, views that live on.
@@ -158,6 +178,7 @@ impl World {
                     bytes_max,
                 });
             }
+            Op::SetOptions { ref options } => harness.set_options(options),
             Op::DropView { view } if !views.is_empty() => {
                 let at = usize::from(view) % views.len();
                 drop(views.swap_remove(at));

@@ -127,6 +127,10 @@ class Manifest:
                 state.dropped = {number: seqno for number, seqno in state.dropped.items() if seqno > point[2]}
             elif tag == 9:
                 state.log_durable = max(state.log_durable, (reader.varint(), reader.varint()))
+            elif tag == 10:
+                number, options = reader.varint(), self._options(reader)
+                need(number in state.keyspaces, f"options of keyspace {number}, which is not there")
+                state.keyspaces[number].options = options
             elif tag == 11:
                 segment = reader.varint()
                 need(segment not in state.retired and state.held(segment), f"segment {segment} is retired twice, or without pointers")
@@ -137,6 +141,10 @@ class Manifest:
     def _created(self, reader):
         number, name = reader.varint(), reader.bytes().decode()
         need(number < 1 << 32 and name not in [space.name for space in self.state.keyspaces.values()], "a keyspace twice")
+        self.state.keyspaces[number] = Keyspace(number, name, self._options(reader))
+
+    @staticmethod
+    def _options(reader):
         need(reader.varint() == 0, "kind of an index")
         options = Reader(reader.bytes())
         version = options.fixed(1)
@@ -144,7 +152,7 @@ class Manifest:
         values = {option: options.varint() for option in OPTIONS}
         values["pinned_levels"] = options.varint() if version == 2 else 0
         need(options.done(), "bytes behind the options")
-        self.state.keyspaces[number] = Keyspace(number, name, values)
+        return values
 
     @staticmethod
     def _edit(keyspace, edit):

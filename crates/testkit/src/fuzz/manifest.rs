@@ -155,6 +155,9 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     items.raw(&[4, 0]).bytes(&[4, 0, 0xad, 2]);
     items.raw(&[0]).bytes(&[7, 0, 1, 0, 4, 0, 0, 0, 0, 0, 0]);
     items.raw(&[0]).bytes(&[11, 1]);
+    items
+        .raw(&[0])
+        .bytes(&[&[10, 0][..], &GOLDEN[0x4e..0x62]].concat());
     let mut torn = Output(whole.0.clone());
     torn.raw(&[5])
         .bytes(b"torn record")

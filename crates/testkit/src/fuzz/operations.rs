@@ -126,6 +126,7 @@ fn operation(input: &mut Input<'_>) -> Operation {
         26 => Operation::Create(space(input)),
         27 => Operation::Drop(space(input)),
         28 => Operation::Verify,
+        29 => Operation::SetOptions(space(input), input.u8()),
         _ => Operation::Crash {
             power_cut: input.u8() & 1 == 0,
             seed: input.u64(),

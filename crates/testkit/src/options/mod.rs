@@ -4,7 +4,8 @@
 mod sets;
 
 use glintdb::{
-    Db, Durability, Keyspace, KeyspaceOptions, LsmOptions, Options, PinnedLevels, Result,
+    Compression, Db, Durability, Keyspace, KeyspaceOptions, LsmOptions, Options, PinnedLevels,
+    Result,
 };
 use glintdb_flash::MemOptions;
 
@@ -92,6 +93,26 @@ impl OptionSet {
     #[must_use]
     pub fn syncs(&self) -> bool {
         self.options.durability == Durability::Sync
+    }
+
+    /// Options that a keyspace of this set may be given instead of its own; each number stands for others.
+    #[must_use]
+    pub fn other_options(&self, number: u8) -> KeyspaceOptions {
+        let mut options = self.keyspace.clone();
+        let lsm = &mut options.lsm;
+        lsm.size_ratio = 2 + u32::from(number % 4);
+        lsm.level0_runs_compact = 1 + u32::from(number / 4 % 4);
+        lsm.level0_runs_slow = lsm.level0_runs_slow.max(lsm.level0_runs_compact + 1);
+        lsm.level0_runs_stop = lsm.level0_runs_stop.max(lsm.level0_runs_slow + 1);
+        lsm.block_bytes = 4096 << (number / 16 % 2);
+        if number / 32 % 2 == 1 {
+            lsm.compression = Compression::Lz4;
+        }
+        lsm.pinned_levels = match number / 64 {
+            0 => PinnedLevels::Auto,
+            levels => PinnedLevels::Levels(levels - 1),
+        };
+        options
     }
 
     /// Keyspaces of these names, made where they are missing.

@@ -16,7 +16,7 @@ use crate::model::{History, State};
 use crate::operation::{Operation, SNAPSHOTS, Space};
 use crate::options::OptionSet;
 use crate::place::Place;
-use glintdb::{Db, Error, ErrorKind, Keyspace, Snapshot};
+use glintdb::{Db, Error, ErrorKind, Keyspace, KeyspaceOptions, Snapshot};
 use glintdb_flash::Observer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -76,6 +76,8 @@ pub struct Runner {
     snapshots: [Option<Taken>; SNAPSHOTS as usize],
     /// Counts creations of each keyspace: a name may come again.
     epochs: BTreeMap<Space, u64>,
+    /// Options that keyspaces were given; those of others are not looked at.
+    options: BTreeMap<Space, KeyspaceOptions>,
     /// A crash that is planned: the power goes at some operation of the volume.
     planned: Option<Planned>,
     /// Directories given to checkpoints.
@@ -118,6 +120,7 @@ impl Runner {
             job_order,
             snapshots: [const { None }; SNAPSHOTS as usize],
             epochs: BTreeMap::new(),
+            options: BTreeMap::new(),
             planned: None,
             checkpoints: 0,
         })
@@ -210,6 +213,7 @@ impl Runner {
             Operation::Reopen => self.reopen(),
             Operation::Create(space) => self.create(*space),
             Operation::Drop(space) => self.drop_space(*space),
+            Operation::SetOptions(space, number) => self.set_options(*space, *number),
             Operation::Verify => self.verify(),
             Operation::Crash { power_cut, seed } => self.plan_crash(*power_cut, *seed),
         }
@@ -249,6 +253,12 @@ impl Runner {
                 ensure!(
                     keyspace.name() == space.name(),
                     "{space:?} has another name"
+                );
+                let given = self.options.get(&space);
+                ensure!(
+                    given.is_none_or(|options| *options == keyspace.options()),
+                    "{space:?} has options {:?}, {given:?} expected",
+                    keyspace.options()
                 );
                 Ok(Some(keyspace))
             }
@@ -304,6 +314,20 @@ impl Runner {
         Ok(())
     }
 
+    fn set_options(&mut self, space: Space, number: u8) -> Done {
+        let Some(keyspace) = self.keyspace(space)? else {
+            return Ok(());
+        };
+        // Where a crash cuts it off, either may be there afterwards.
+        self.options.remove(&space);
+        let options = self.set.other_options(number);
+        keyspace.set_options(options.clone())?;
+        if self.planned.is_none() {
+            self.options.insert(space, options);
+        }
+        Ok(())
+    }
+
     fn create(&mut self, space: Space) -> Done {
         let options = self.set.keyspace.clone();
         if self.history.now().records(space).is_some() {
@@ -337,6 +361,7 @@ impl Runner {
                 Ok(()) => Err(Stop::Wrong("the default keyspace was dropped".into())),
             };
         }
+        self.options.remove(&space);
         self.history.begin(|state| state.drop_space(space));
         self.db().drop_keyspace(&space.name())?;
         self.history.raise(glintdb::Durability::Sync);

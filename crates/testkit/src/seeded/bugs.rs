@@ -66,6 +66,7 @@ pub const BUGS: &[Bug] = &[
     bug("glintdb: multi_get mixes up its answers", "Keys are sorted for the index, and the answers are not put back in order.", Lane::Model),
     hang("glintdb: nobody is woken when a commit becomes visible", "A lost wake-up: the waiting thread sleeps for ever.", Lane::Threads),
     bug("glintdb: of two sources the older one wins", "A scan prefers the index to the memtable.", Lane::Model),
+    bug("glintdb: options that change are not recorded", "A keyspace has its old options again at the next opening.", Lane::Model),
     bug("glintdb: replay leaves out the end of a batch", "Half of each batch is replayed.", Lane::Model),
     bug("glintdb: replay leaves out the frame at the flush point", "One commit is lost at the boundary.", Lane::Model),
     bug("glintdb: sequence numbers are given again after recovery", "What is committed after recovery looks older than what was replayed.", Lane::Model),

@@ -89,7 +89,8 @@ impl Generator {
             }
             88..90 => Operation::Checkpoint,
             90..93 => Operation::Reopen,
-            93..95 => Operation::Create(self.space()),
+            93 => Operation::Create(self.space()),
+            94 => Operation::SetOptions(self.space(), self.rng.below(256) as u8),
             95 => Operation::Drop(self.space()),
             96 => Operation::Verify,
             _ => Operation::Crash {

@@ -1,0 +1,103 @@
+//! Options that change on a keyspace that exists: they are refused or durable, they count at once, and they shape the tree from then on.
+
+use crate::support::*;
+use glintdb::{Compression, ErrorKind, KeyspaceOptions, PinnedLevels};
+use glintdb_flash::{CrashMode, FaultKind, MemVolume};
+
+fn changed(options: KeyspaceOptions) -> KeyspaceOptions {
+    let mut options = options
+        .compression(Compression::Lz4)
+        .pinned_levels(PinnedLevels::Levels(2));
+    options.lsm.size_ratio = 4;
+    options.lsm.block_bytes = 8192;
+    options
+}
+
+#[test]
+fn options_are_kept_whatever_comes_after_and_are_the_keyspaces_own() {
+    let volume = MemVolume::new();
+    let db = open(&volume).unwrap();
+    let other = db
+        .create_keyspace("other", KeyspaceOptions::default())
+        .unwrap();
+    let wanted = changed(other.options());
+    other.set_options(wanted.clone()).unwrap();
+    assert_eq!(other.options(), wanted);
+    assert_eq!(db.keyspace("other").unwrap().options(), wanted);
+    let untouched = db.default_keyspace().options();
+    assert_ne!(untouched, wanted);
+    let killed = volume.kill();
+    let cut = volume.crash(CrashMode::LoseUnsynced);
+    db.close().unwrap();
+    for after in [volume, killed, cut] {
+        // Twice: the second opening reads what the first one wrote anew.
+        for _ in 0..2 {
+            let db = open(&after).unwrap();
+            assert_eq!(db.keyspace("other").unwrap().options(), wanted);
+            assert_eq!(db.default_keyspace().options(), untouched);
+            db.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_is_beyond_the_limits_or_cannot_be_written_changes_nothing() {
+    let volume = MemVolume::new();
+    let db = open(&volume).unwrap();
+    let keyspace = db.default_keyspace();
+    let before = keyspace.options();
+    let mut wrong = before.clone();
+    wrong.lsm.size_ratio = 1;
+    let error = keyspace.set_options(wrong).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("size_ratio"), "{error}");
+    assert_eq!(keyspace.options(), before);
+
+    let gone = db
+        .create_keyspace("gone", KeyspaceOptions::default())
+        .unwrap();
+    db.drop_keyspace("gone").unwrap();
+    let error = gone.set_options(changed(before.clone())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+
+    fail_at(&volume, volume.operation_count(), FaultKind::Io, true);
+    keyspace.set_options(changed(before.clone())).unwrap_err();
+    assert_eq!(keyspace.options(), before);
+    drop((keyspace, gone, db));
+    let db = open(&volume.crash(CrashMode::LoseUnsynced)).unwrap();
+    assert_eq!(db.default_keyspace().options(), before);
+}
+
+#[test]
+fn tables_written_from_then_on_are_as_the_new_options_say() {
+    let volume = MemVolume::new();
+    let db = open(&volume).unwrap();
+    let keyspace = db.default_keyspace();
+    let fill = |from: u32| {
+        for n in from..from + 2000 {
+            keyspace.put(format!("key {n:06}"), [b'v'; 100]).unwrap();
+        }
+        keyspace.compact().unwrap();
+        db.stats().keyspaces[0].index_bytes
+    };
+    let plain = fill(0);
+    keyspace.set_options(changed(keyspace.options())).unwrap();
+    let both = fill(10_000);
+    assert!(both < 2 * plain - plain / 2, "{both} beside {plain}");
+    assert_eq!(keyspace.iter().count(), 4000);
+    check_clean(&db, &"with tables of both kinds");
+    // The level that all of it is in, and level 0.
+    assert_eq!(db.stats().keyspaces[0].pinned_levels, 2);
+    keyspace
+        .set_options(keyspace.options().pinned_levels(PinnedLevels::Levels(0)))
+        .unwrap();
+    let stats = db.stats();
+    assert_eq!(
+        (
+            stats.keyspaces[0].pinned_levels,
+            stats.keyspaces[0].pinned_index_bytes
+        ),
+        (0, 0)
+    );
+    db.close().unwrap();
+}

@@ -1,5 +1,7 @@
 //! Options of a database, of a keyspace and of a transaction: few, each with a default the engine can justify, each checked at open.
 
+mod named;
+
 use crate::{Error, Result};
 use glintdb_core::codec::{Reader, put_varint};
 pub use glintdb_flash::{DirectIo, READ_DEPTH_MAX, ReadEngine};

@@ -1,0 +1,261 @@
+//! Options by name, as `docs/options.md` spells them: for command lines, configuration files and other languages.
+
+use super::{KeyspaceOptions, Options};
+use crate::{Error, Result};
+use glintdb_flash::{DirectIo, ReadEngine};
+use glintdb_lsm::Compression;
+use std::str::FromStr;
+
+impl Options {
+    /// Every name that [`set`](Self::set) knows.
+    pub const NAMES: [&'static str; 13] = [
+        "create_if_missing",
+        "error_if_exists",
+        "durability",
+        "memory_budget_bytes",
+        "background_threads",
+        "separate_min_bytes",
+        "log_segment_bytes",
+        "log_ring_bytes",
+        "replay_bytes_max",
+        "snapshot_pin_bytes_max",
+        "direct_io",
+        "read_engine",
+        "read_depth",
+    ];
+
+    /// Sets the option of a name (`-` and `_` are the same in it) to what `value` says. Sizes take `K`, `M` and `G`: powers of 1,024 bytes. Limits are checked when the database is opened.
+    ///
+    /// ```
+    /// let mut options = glintdb::Options::default();
+    /// options.set("memory-budget-bytes", "64M")?;
+    /// options.set("durability", "sync")?;
+    /// assert_eq!(options.memory_budget_bytes, 64 << 20);
+    /// # Ok::<(), glintdb::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` where there is no such option, or the value is of another kind.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let set = match underscored(name).as_str() {
+            "create_if_missing" => put(&mut self.create_if_missing, parsed(value)),
+            "error_if_exists" => put(&mut self.error_if_exists, parsed(value)),
+            "durability" => put(
+                &mut self.durability,
+                value.parse().map_err(|error| format!("{error}")),
+            ),
+            "memory_budget_bytes" => put(&mut self.memory_budget_bytes, size(value)),
+            "background_threads" => put(&mut self.background_threads, parsed(value)),
+            "separate_min_bytes" => put(&mut self.separate_min_bytes, size(value)),
+            "log_segment_bytes" => put(&mut self.log_segment_bytes, size(value)),
+            "log_ring_bytes" => put(&mut self.log_ring_bytes, size(value)),
+            "replay_bytes_max" => put(&mut self.replay_bytes_max, size(value)),
+            "snapshot_pin_bytes_max" => put(&mut self.snapshot_pin_bytes_max, size(value)),
+            "direct_io" => {
+                let words = [
+                    ("auto", DirectIo::Auto),
+                    ("on", DirectIo::On),
+                    ("off", DirectIo::Off),
+                ];
+                put(&mut self.direct_io, word(value, &words))
+            }
+            "read_engine" => {
+                let words = [
+                    ("auto", ReadEngine::Auto),
+                    ("io_uring", ReadEngine::IoUring),
+                    ("libaio", ReadEngine::Libaio),
+                    ("threads", ReadEngine::Threads),
+                    ("sync", ReadEngine::Sync),
+                ];
+                put(&mut self.read_engine, word(value, &words))
+            }
+            "read_depth" => put(&mut self.read_depth, parsed(value)),
+            _ => Err(unknown(&Self::NAMES)),
+        };
+        named(name, set)
+    }
+}
+
+impl KeyspaceOptions {
+    /// Every name that [`set`](Self::set) knows.
+    pub const NAMES: [&'static str; 10] = [
+        "size_ratio",
+        "level0_runs_compact",
+        "level0_runs_slow",
+        "level0_runs_stop",
+        "table_bytes_target",
+        "block_bytes",
+        "filter_bits_per_key",
+        "compression",
+        "base_level_bytes",
+        "pinned_levels",
+    ];
+
+    /// As [`Options::set`]. Limits are checked when the keyspace is created, or given the options.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where there is no such option, or the value is of another kind.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let lsm = &mut self.lsm;
+        let set = match underscored(name).as_str() {
+            "size_ratio" => put(&mut lsm.size_ratio, parsed(value)),
+            "level0_runs_compact" => put(&mut lsm.level0_runs_compact, parsed(value)),
+            "level0_runs_slow" => put(&mut lsm.level0_runs_slow, parsed(value)),
+            "level0_runs_stop" => put(&mut lsm.level0_runs_stop, parsed(value)),
+            "table_bytes_target" => put(&mut lsm.table_bytes_target, size(value)),
+            "block_bytes" => put(&mut lsm.block_bytes, size(value)),
+            "filter_bits_per_key" => put(&mut lsm.filter_bits_per_key, parsed(value)),
+            "compression" => {
+                let words = [
+                    ("none", Compression::None),
+                    ("lz4", Compression::Lz4),
+                    ("zstd", Compression::Zstd),
+                ];
+                put(&mut lsm.compression, word(value, &words))
+            }
+            "base_level_bytes" => put(&mut lsm.base_level_bytes, size(value)),
+            "pinned_levels" => put(
+                &mut lsm.pinned_levels,
+                value.parse().map_err(|error| format!("{error}")),
+            ),
+            _ => Err(unknown(&Self::NAMES)),
+        };
+        named(name, set)
+    }
+}
+
+type Parsed<T = ()> = std::result::Result<T, String>;
+
+fn underscored(name: &str) -> String {
+    name.trim().replace('-', "_")
+}
+
+fn named(name: &str, set: Parsed) -> Result<()> {
+    set.map_err(|reason| Error::invalid(format!("option {}: {reason}", underscored(name))))
+}
+
+fn unknown(names: &[&str]) -> String {
+    format!("there is none of this name; there are {}", names.join(" "))
+}
+
+fn put<T>(place: &mut T, value: Parsed<T>) -> Parsed {
+    *place = value?;
+    Ok(())
+}
+
+fn parsed<T: FromStr>(text: &str) -> Parsed<T> {
+    let wanted = match std::any::type_name::<T>() {
+        "bool" => "neither true nor false",
+        _ => "no number, or too large",
+    };
+    text.parse().map_err(|_| format!("`{text}` is {wanted}"))
+}
+
+fn size<T: TryFrom<u64>>(text: &str) -> Parsed<T> {
+    let (digits, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
+        Some(b'K') => (&text[..text.len() - 1], 10),
+        Some(b'M') => (&text[..text.len() - 1], 20),
+        Some(b'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let count: u64 = parsed(digits)?;
+    count
+        .checked_mul(1 << shift)
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(|| format!("`{text}` is too large"))
+}
+
+fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
+    let found = words.iter().find(|(word, _)| *word == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let all: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+        format!("`{text}` is none of {}", all.join(" "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything of a database's options; their `Debug` leaves some out.
+    fn all(o: &Options) -> impl PartialEq + use<> {
+        (
+            (o.create_if_missing, o.error_if_exists, o.durability),
+            (o.memory_budget_bytes, o.background_threads),
+            (o.separate_min_bytes, o.log_segment_bytes, o.log_ring_bytes),
+            (o.replay_bytes_max, o.snapshot_pin_bytes_max),
+            (o.direct_io, o.read_engine, o.read_depth),
+        )
+    }
+
+    #[test]
+    fn every_name_stands_on_the_page_of_options_and_can_be_set() {
+        let page = include_str!("../../../../docs/options.md");
+        for name in Options::NAMES.into_iter().chain(KeyspaceOptions::NAMES) {
+            assert!(page.contains(&format!("| `{name}` |")), "{name}");
+        }
+        for name in Options::NAMES {
+            let value = match name {
+                "create_if_missing" => "false",
+                "error_if_exists" => "true",
+                "durability" | "read_engine" => "sync",
+                "direct_io" => "off",
+                _ => "63",
+            };
+            let mut options = Options::default();
+            options.set(name, value).unwrap();
+            assert!(all(&options) != all(&Options::default()), "{name}");
+        }
+        for name in KeyspaceOptions::NAMES {
+            let value = match name {
+                "compression" => "lz4",
+                _ => "3",
+            };
+            let mut options = KeyspaceOptions::default();
+            options.set(name, value).unwrap();
+            assert!(options != KeyspaceOptions::default(), "{name}");
+        }
+    }
+
+    #[test]
+    fn hyphens_and_units_are_understood() {
+        let mut options = Options::default();
+        options.set("log-segment-bytes", "4m").unwrap();
+        options.set(" direct-io", "off").unwrap();
+        assert_eq!(options.log_segment_bytes, 4 << 20);
+        assert_eq!(options.direct_io, DirectIo::Off);
+        let mut options = KeyspaceOptions::default();
+        options.set("block_bytes", "8K").unwrap();
+        options.set("pinned-levels", "auto").unwrap();
+        assert_eq!(options.lsm.block_bytes, 8192);
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_words() {
+        for (name, value, words) in [
+            ("log_segment_byte", "4", "there is none of this name"),
+            ("background_threads", "four", "`four` is no number"),
+            ("create_if_missing", "1", "neither true nor false"),
+            ("log_segment_bytes", "99999999999G", "too large"),
+            ("memory_budget_bytes", "", "no number"),
+            (
+                "read_engine",
+                "uring",
+                "none of auto io_uring libaio threads sync",
+            ),
+            ("durability", "disk", "buffered, os or sync"),
+        ] {
+            let error = Options::default().set(name, value).unwrap_err();
+            assert!(error.to_string().contains(words), "{name}: {error}");
+            assert!(error.to_string().contains(name), "{name}: {error}");
+        }
+        for (name, value, words) in [
+            ("size_ration", "4", "there is none of this name"),
+            ("block_bytes", "8G", "too large"),
+            ("pinned_levels", "all", "auto or a number"),
+        ] {
+            let error = KeyspaceOptions::default().set(name, value).unwrap_err();
+            assert!(error.to_string().contains(words), "{name}: {error}");
+        }
+    }
+}

@@ -48,7 +48,8 @@ pub(crate) enum Command {
     Import(Import),
     /// Write the records of a keyspace to a file or standard output.
     Export(Export),
-    /// List the keyspaces, create one or drop one.
+    /// List the keyspaces, create one, change one's options, or drop one.
+    #[command(after_help = KEYSPACES_HELP)]
     Keyspaces(Keyspaces),
     /// Show the engine's figures: memory, log, levels, waits, bytes.
     Stats(Figures),
@@ -79,6 +80,14 @@ Examples:
   glintdb import --dir ./data records.jsonl
   apt-cache dumpavail | glintdb import --format dpkg -
   glintdb export --format binary - | glintdb import --dir ./copy --format binary -";
+
+const KEYSPACES_HELP: &str = "\
+Options and their limits: docs/options.md. Listed are those that are not the default; with --json all.
+
+Examples:
+  glintdb keyspaces
+  glintdb keyspaces --create logs --option compression=lz4
+  glintdb keyspaces --change logs --option size_ratio=6 --option pinned_levels=2";
 
 const SALVAGE_HELP: &str = "\
 DIR may be damaged in any way: files that are missing, cut short or rotten in places, the manifest included. Nothing in it is changed. For each key the newest intact version is taken, and
@@ -289,8 +298,19 @@ pub(crate) struct Keyspaces {
     /// Create a keyspace of this name.
     #[arg(long, value_name = "NAME")]
     pub(crate) create: Option<String>,
+    /// Give the keyspace of this name the options that follow; what is written already stays as it is until it is compacted.
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "option",
+        conflicts_with = "create"
+    )]
+    pub(crate) change: Option<String>,
+    /// An option of the keyspace that is created or changed, e.g. `compression=lz4`; may be given several times.
+    #[arg(long, value_name = "OPTION=VALUE")]
+    pub(crate) option: Vec<String>,
     /// Drop the keyspace of this name, with everything in it.
-    #[arg(long, value_name = "NAME", conflicts_with = "create")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["create", "change", "option"])]
     pub(crate) drop: Option<String>,
     /// Print JSON.
     #[arg(long)]

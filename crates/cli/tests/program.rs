@@ -219,6 +219,23 @@ fn keyspaces_are_created_listed_and_dropped() {
         .collect();
     assert_eq!(names, ["default", "logs"]);
     assert_eq!(fails(dir, &["keyspaces", "--create", "logs"]).0, 2);
+    let change = ["keyspaces", "--change", "logs", "--option"];
+    let listed = ok(dir, &[&change[..], &["compression=lz4"]].concat());
+    assert!(
+        listed.contains("logs\tabout 1 records\tcompression=lz4\n"),
+        "{listed}"
+    );
+    // Kept.
+    assert_eq!(ok(dir, &["keyspaces"]), listed);
+    for (wrong, words) in [
+        ("size_ratio", "not OPTION=VALUE"),
+        ("size_ratio=1", "2 to 100"),
+        ("durability=os", "there is none of this name"),
+    ] {
+        let (code, stderr) = fails(dir, &[&change[..], &[wrong]].concat());
+        assert!(code == 2 && stderr.contains(words), "{code} {stderr}");
+    }
+    assert_eq!(fails(dir, &["keyspaces", "--option", "size_ratio=4"]).0, 2);
     ok(dir, &["keyspaces", "--drop", "logs"]);
     let (code, stderr) = fails(dir, &["get", "--keyspace", "logs", "a"]);
     assert_eq!((code, stderr.lines().count()), (5, 1), "{stderr}");

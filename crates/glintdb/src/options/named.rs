@@ -122,6 +122,31 @@ impl KeyspaceOptions {
         };
         named(name, set)
     }
+
+    /// Every name with its value, as [`set`](Self::set) takes it; sizes in bytes.
+    #[must_use]
+    pub fn entries(&self) -> [(&'static str, String); Self::NAMES.len()] {
+        let lsm = &self.lsm;
+        let compression = match lsm.compression {
+            Compression::None => "none",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        };
+        let values = [
+            lsm.size_ratio.to_string(),
+            lsm.level0_runs_compact.to_string(),
+            lsm.level0_runs_slow.to_string(),
+            lsm.level0_runs_stop.to_string(),
+            lsm.table_bytes_target.to_string(),
+            lsm.block_bytes.to_string(),
+            lsm.filter_bits_per_key.to_string(),
+            compression.to_owned(),
+            lsm.base_level_bytes.to_string(),
+            lsm.pinned_levels.to_string(),
+        ];
+        let mut names = Self::NAMES.into_iter();
+        values.map(|value| (names.next().unwrap_or_default(), value))
+    }
 }
 
 type Parsed<T = ()> = std::result::Result<T, String>;
@@ -214,6 +239,11 @@ mod tests {
             let mut options = KeyspaceOptions::default();
             options.set(name, value).unwrap();
             assert!(options != KeyspaceOptions::default(), "{name}");
+            let mut again = KeyspaceOptions::default();
+            for (name, value) in options.entries() {
+                again.set(name, &value).unwrap();
+            }
+            assert_eq!(again, options);
         }
     }
 

@@ -142,6 +142,7 @@ fn indexes(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport)
             memory: Arc::new(MemoryBudget::new(CACHE_BYTES)),
             db: loaded.db,
             numbers: Arc::new(NoNumbers),
+            run_bytes: 0,
             tombstone_floor: Arc::new(AtomicU64::new(0)),
         },
     };

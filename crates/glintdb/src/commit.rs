@@ -332,7 +332,7 @@ impl Engine {
                 self.cover(index_bytes)?;
                 continue;
             }
-            let seal = sequencer.active.bytes() >= self.options.memtable_seal_bytes()
+            let seal = sequencer.active.filled_bytes() >= self.options.memtable_seal_bytes()
                 || (sequencer.log_bytes + frame_bytes > self.options.replay_bytes_max / 2
                     && sequencer.log_bytes > 0);
             if seal && !self.may_seal() {

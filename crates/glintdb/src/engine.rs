@@ -144,6 +144,7 @@ impl Engine {
                 memory: Arc::clone(&self.memory),
                 db: self.db,
                 numbers: Arc::clone(&self.numbers),
+                run_bytes: self.options.run_bytes_expected(),
                 tombstone_floor: Arc::clone(&self.tombstone_floor),
             },
         }

@@ -264,6 +264,11 @@ impl Options {
     pub(crate) fn memtable_seal_bytes(&self) -> usize {
         self.memtable_share_bytes() / 2
     }
+
+    /// What a flush brings to an index, about, before any has shown it: tables are half as large as memtables, or less.
+    pub(crate) fn run_bytes_expected(&self) -> u64 {
+        self.memtable_seal_bytes() as u64 / 2
+    }
 }
 
 /// Kind of index a keyspace has.

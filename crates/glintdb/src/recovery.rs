@@ -116,6 +116,7 @@ impl Opening {
                 memory: Arc::clone(&self.memory),
                 db: self.db,
                 numbers: Arc::clone(numbers),
+                run_bytes: self.options.run_bytes_expected(),
                 tombstone_floor: Arc::clone(&self.tombstone_floor),
             },
         }
@@ -442,7 +443,7 @@ impl Replay<'_> {
                 self.newest.next()
             )));
         }
-        if self.generation.bytes() >= self.opening.options.memtable_seal_bytes() {
+        if self.generation.filled_bytes() >= self.opening.options.memtable_seal_bytes() {
             self.write_out(frame.lsn())?;
         }
         let mut has_ranges = false;

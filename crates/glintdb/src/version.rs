@@ -78,6 +78,11 @@ impl Generation {
         self.arena.allocated_bytes()
     }
 
+    /// What its records take of that: a generation is full by these, so that the last piece of memory it takes is used too.
+    pub(crate) fn filled_bytes(&self) -> usize {
+        self.arena.filled_bytes()
+    }
+
     /// Bytes that indexes will have to hold for it; only once it is sealed.
     pub(crate) fn index_bytes(&self) -> u64 {
         self.index_bytes.load(Ordering::Relaxed)

@@ -160,6 +160,7 @@ fn create(directory: &Path, options: DirOptions) -> Arc<Lsm> {
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db: DbId([1; 16]),
         numbers: Arc::new(Numbers::default()),
+        run_bytes: 32 << 20,
         tombstone_floor: Arc::new(AtomicU64::new(u64::MAX)),
     };
     Lsm::create(env, LsmOptions::default()).unwrap()

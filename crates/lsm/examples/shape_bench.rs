@@ -61,7 +61,7 @@ fn random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-fn measure(data_mib: u64, size_ratio: u32, base_runs: u64, root: &std::path::Path) {
+fn measure(data_mib: u64, size_ratio: u32, base_runs: u64, compact: u32, root: &std::path::Path) {
     let directory = tempfile::tempdir_in(root).unwrap();
     let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
     let env = LsmEnv {
@@ -70,10 +70,14 @@ fn measure(data_mib: u64, size_ratio: u32, base_runs: u64, root: &std::path::Pat
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db: DbId([1; 16]),
         numbers: Arc::new(Numbers::default()),
+        run_bytes: RUN_BYTES,
         tombstone_floor: Arc::new(AtomicU64::new(u64::MAX)),
     };
     let options = LsmOptions {
         size_ratio,
+        level0_runs_compact: compact,
+        level0_runs_slow: compact + 4,
+        level0_runs_stop: compact + 8,
         table_bytes_target: RUN_BYTES,
         base_level_bytes: base_runs * RUN_BYTES,
         ..LsmOptions::default()
@@ -122,7 +126,7 @@ fn measure(data_mib: u64, size_ratio: u32, base_runs: u64, root: &std::path::Pat
         .map(|(n, level)| format!("L{n} {} MiB", level.bytes >> 20))
         .collect();
     println!(
-        "ratio {size_ratio:>2}, base grows to {base_runs:>3} runs: {:.1} bytes written a byte flushed, longest job {} MiB, {:.1} reads a lookup at worst (mean), {}",
+        "ratio {size_ratio:>2}, {compact:>2} runs a compaction, base grows to {base_runs:>3} runs (0: auto): {:.2} bytes written a byte flushed, longest job {} MiB, {:.1} reads a lookup at worst (mean), {}",
         (flushed + stats.compaction_written_bytes) as f64 / flushed as f64,
         longest >> 20,
         f64::from(reads) / runs as f64,
@@ -134,10 +138,12 @@ fn main() {
     let mut args = std::env::args().skip(1);
     let data_mib: u64 = args.next().map_or(64, |n| n.parse().unwrap());
     let root = args.next().map_or_else(std::env::temp_dir, PathBuf::from);
-    for base_runs in [4, 8, 16, 32, 64] {
-        measure(data_mib, 10, base_runs, &root);
-    }
-    for size_ratio in [4, 6, 16] {
-        measure(data_mib, size_ratio, 16, &root);
+    for compact in [4, 8, 16] {
+        for base_runs in [0, 1, 2, 4, 8] {
+            measure(data_mib, 10, base_runs * u64::from(compact), compact, &root);
+        }
+        for size_ratio in [4, 6] {
+            measure(data_mib, size_ratio, 4 * u64::from(compact), compact, &root);
+        }
     }
 }

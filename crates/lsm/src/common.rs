@@ -4,6 +4,7 @@
 
 use crate::options::LsmOptions;
 use crate::pinning::Pins;
+use crate::shape::Shape;
 use crate::table::TableEnv;
 use glintdb_core::index::LOOKUP_READS_PLACES;
 use glintdb_core::memory::MemoryBudget;
@@ -26,6 +27,8 @@ pub struct LsmEnv {
     pub db: DbId,
     /// Numbers of new files.
     pub numbers: Arc<dyn FileNumbers>,
+    /// What a flush is expected to bring, in bytes, until flushes have shown it.
+    pub run_bytes: u64,
     /// Tombstones whose sequence number is this or greater are kept: transactions may still have to see them.
     pub tombstone_floor: Arc<glintdb_core::sync::atomic::AtomicU64>,
 }
@@ -38,7 +41,11 @@ pub(crate) struct Common {
     options: Mutex<Arc<LsmOptions>>,
     pub(crate) counters: Counters,
     pub(crate) pins: Pins,
+    run_bytes: AtomicU64,
 }
+
+/// A run counts for at least this part of what was expected: a few flushes of next to nothing do not change the shape of the tree.
+const RUN_SHARE_MIN: u64 = 16;
 
 /// Figures since open.
 #[derive(Default)]
@@ -94,6 +101,7 @@ impl Common {
         });
         Arc::new(Common {
             pins: Pins::new(&env.memory, options.pinned_levels),
+            run_bytes: AtomicU64::new(env.run_bytes),
             env,
             table_env,
             options: Mutex::new(Arc::new(options)),
@@ -107,6 +115,19 @@ impl Common {
 
     pub(crate) fn set_options(&self, options: LsmOptions) {
         *self.options.lock() = Arc::new(options);
+    }
+
+    /// Takes note of what a flush brought: the mean of the last few counts.
+    pub(crate) fn note_run(&self, bytes: u64) {
+        let old = self.run_bytes.load(Ordering::Relaxed);
+        let new = (old.saturating_mul(3).saturating_add(bytes)) / 4;
+        let least = self.env.run_bytes / RUN_SHARE_MIN;
+        self.run_bytes.store(new.max(least), Ordering::Relaxed);
+    }
+
+    /// What decides how large levels should be.
+    pub(crate) fn shape(&self, options: &LsmOptions) -> Shape {
+        Shape::new(options, self.run_bytes.load(Ordering::Relaxed))
     }
 
     /// Tombstones below this number may go where nothing is beneath them.

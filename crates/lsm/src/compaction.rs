@@ -52,7 +52,8 @@ impl Task {
     pub(crate) fn new(shared: &Arc<Shared>, view: Arc<View>, plan: Plan) -> Arc<Task> {
         let options = shared.common.options();
         let floor = shared.common.tombstone_floor();
-        let table_bytes = picker::table_bytes(&view.levels, &options, plan.output);
+        let shape = shared.common.shape(&options);
+        let table_bytes = picker::table_bytes(&view.levels, &options, &shape, plan.output);
         let pieces = pieces::cut(
             &plan,
             &view.levels,
@@ -119,7 +120,8 @@ impl Task {
             floor: self.floor,
         };
         let options = common.options();
-        let table_bytes = picker::table_bytes(self.levels(), &options, self.plan.output);
+        let shape = common.shape(&options);
+        let table_bytes = picker::table_bytes(self.levels(), &options, &shape, self.plan.output);
         let grandparents = if usize::from(self.plan.output) + 1 < crate::edit::LEVELS {
             self.levels().level(self.plan.output + 1).meeting(range)
         } else {

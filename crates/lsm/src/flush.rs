@@ -44,6 +44,7 @@ pub(crate) fn write_run(
         common.env.volume.sync_directory()?;
     }
     let tables = written.commit();
+    common.note_run(tables.iter().map(|meta| meta.bytes).sum());
     let seqno_max = tables.iter().map(|meta| meta.seqno_max).max();
     let ops = tables
         .into_iter()

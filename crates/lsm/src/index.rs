@@ -224,7 +224,13 @@ impl Index for Lsm {
     }
 
     fn debt(&self) -> Debt {
-        picker::debt(&self.shared.view().levels, &self.shared.common.options())
+        let common = &self.shared.common;
+        let options = common.options();
+        picker::debt(
+            &self.shared.view().levels,
+            &options,
+            &common.shape(&options),
+        )
     }
 
     fn discard(&self) {

@@ -2,7 +2,8 @@
 //!
 //! Bird's-eye view: a flush ([`Lsm::write_run`](glintdb_core::index::Index::write_run)) adds a run to level 0; the picker chooses what to compact; a compaction is a
 //! task cut into pieces, each merged by a resumable job; every change is an edit that the manifest records before [`Lsm::apply`](glintdb_core::index::Index::apply)
-//! makes it visible in a new view. Shape and its reasons: `docs/decisions/004-lsm-shape.md`.
+//! makes it visible in a new view. Shape and its reasons: `docs/decisions/004-lsm-shape.md`,
+//! sizes of levels: `docs/decisions/016-level-sizes.md`.
 //!
 //! **Architecture invariants** (absences): nothing here opens a file by path (it knows a [`Volume`](glintdb_flash::Volume)), reads a clock, starts a thread, or
 //! is `unsafe`.
@@ -35,6 +36,7 @@ mod pieces;
 mod pinning;
 mod range;
 mod relocation;
+mod shape;
 mod shared;
 pub mod table;
 mod tombstones;

@@ -11,7 +11,7 @@ use glintdb_core::{Error, Result};
 /// How an LSM index is shaped. The reasons for the defaults: `docs/decisions/004-lsm-shape.md`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LsmOptions {
-    /// How many times larger each level is than the one above it (2 to 100). Default 10.
+    /// How many times larger each level is than the one above it, at most where `base_level_bytes` is 0 (2 to 100). Default 10.
     pub size_ratio: u32,
     /// Runs at level 0 that start a compaction (1 to 1000). Default 4.
     pub level0_runs_compact: u32,
@@ -27,8 +27,8 @@ pub struct LsmOptions {
     pub filter_bits_per_key: u32,
     /// How key blocks are stored. Default: as they are.
     pub compression: Compression,
-    /// Size to which the first level below level 0 grows before a new one is put above it, in bytes (4 KiB to 1 TiB; best about 4 times what
-    /// `level0_runs_compact` flushes bring). Default 512 MiB.
+    /// Size to which the first level below level 0 grows before a new one is put above it, in bytes (4 KiB to 1 TiB); each level then is `size_ratio` times the one above. 0, the default: four
+    /// times what `level0_runs_compact` flushes bring, as they turn out, and levels are spread evenly, with at most `size_ratio` between two.
     pub base_level_bytes: u64,
     /// How many of the top levels keep their key blocks in memory, whatever is read: `Levels(0)` to `Levels(7)`, or as many as fit. Default: `Auto`.
     pub pinned_levels: PinnedLevels,
@@ -45,7 +45,7 @@ impl Default for LsmOptions {
             block_bytes: 4096,
             filter_bits_per_key: 10,
             compression: Compression::None,
-            base_level_bytes: 512 << 20,
+            base_level_bytes: 0,
             pinned_levels: PinnedLevels::Auto,
         }
     }
@@ -95,7 +95,9 @@ impl LsmOptions {
             0,
             64,
         )?;
-        within("base_level_bytes", self.base_level_bytes, 4 << 10, 1 << 40)?;
+        if self.base_level_bytes != 0 {
+            within("base_level_bytes", self.base_level_bytes, 4 << 10, 1 << 40)?;
+        }
         if let PinnedLevels::Levels(levels) = self.pinned_levels {
             within("pinned_levels", levels.into(), 0, LEVELS as u64)?;
         }
@@ -107,7 +109,7 @@ impl LsmOptions {
         Ok(())
     }
 
-    /// Appends the encoded form: a version byte, then each field as a varint in the order of the struct (compression as 0 none, 1 LZ4, 2 zstd; pinned levels as 0 auto, else one more than their
+    /// Appends the encoded form: a version byte, then each field as a varint in the order of the struct (compression as 0 none, 1 LZ4, 2 zstd; `base_level_bytes` as it is, 0 for none given; pinned levels as 0 auto, else one more than their
     /// number). Version 1 ends before the pinned levels, and is what is written where they are auto.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let compression = match self.compression {
@@ -215,7 +217,7 @@ mod tests {
         );
         assert_eq!(
             (options.table_bytes_target, options.base_level_bytes),
-            (64 << 20, 512 << 20)
+            (64 << 20, 0)
         );
         assert_eq!(
             (options.block_bytes, options.filter_bits_per_key),
@@ -235,7 +237,7 @@ mod tests {
             ("table_bytes_target", |o| o.table_bytes_target = 100),
             ("block_bytes", |o| o.block_bytes = 5000),
             ("filter_bits_per_key", |o| o.filter_bits_per_key = 65),
-            ("base_level_bytes", |o| o.base_level_bytes = 0),
+            ("base_level_bytes", |o| o.base_level_bytes = 4095),
             ("pinned_levels", |o| {
                 o.pinned_levels = PinnedLevels::Levels(8)
             }),

@@ -1,6 +1,6 @@
-//! Chooses what to compact: level targets, scores, inputs. Pure: looks at levels and at what is reserved, touches nothing.
+//! Chooses what to compact: scores, inputs. Pure: looks at levels and at what is reserved, touches nothing.
 //!
-//! The shape (`docs/decisions/004-lsm-shape.md`): the deepest level holds most of the data; targets are computed upwards from it by the size ratio; the *base*
+//! The shape (`docs/decisions/004-lsm-shape.md`): the deepest level holds most of the data; sizes of the others follow from it (`shape`); the *base*
 //! level is where level 0 is compacted to, and moves up as the tree grows. A small index is level 0 and one level.
 //!
 //! Invariants of every plan:
@@ -9,10 +9,11 @@
 //! 3. No input is reserved by another plan.
 //! 4. No run above the place of a pending relocation leaves level 0: what it holds may be newer than what comes to that place, and must stay above it.
 
-use crate::edit::{LEVELS, Place};
+use crate::edit::Place;
 use crate::levels::{Levels, Run, Slot};
 use crate::options::LsmOptions;
 use crate::range::{KeyRange, hull_of};
+use crate::shape::{BOTTOM, Shape, Targets, targets};
 use glintdb_core::SeqNum;
 use glintdb_core::index::{Debt, JobPriority};
 use std::collections::HashSet;
@@ -22,20 +23,6 @@ use std::sync::Arc;
 const DEBT_SLOW_BASE_LEVELS: u64 = 8;
 /// Share of tombstones that makes a table at the bottom worth rewriting for them alone.
 const TOMBSTONES_DENSE: u64 = 4;
-
-const BOTTOM: u8 = {
-    assert!(LEVELS == 7);
-    6
-};
-
-/// Sizes that levels should have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Targets {
-    /// The level that level 0 is compacted to.
-    pub(crate) base: u8,
-    /// Bytes a level may hold; 0 for levels above the base, level 0 and the bottom.
-    pub(crate) bytes: [u64; LEVELS],
-}
 
 /// Tables of one place that take part in a compaction, ascending.
 #[derive(Clone)]
@@ -97,38 +84,9 @@ impl Plan {
     }
 }
 
-/// Computes the targets.
-pub(crate) fn targets(levels: &Levels, options: &LsmOptions) -> Targets {
-    let ratio = u64::from(options.size_ratio);
-    let mut targets = Targets {
-        base: BOTTOM,
-        bytes: [0; LEVELS],
-    };
-    let Some(first) = levels.first_level() else {
-        return targets;
-    };
-    let largest = levels.below0().map(|(_, tables)| tables.bytes()).max();
-    let mut size = largest.unwrap_or(0);
-    for _ in first..BOTTOM {
-        size /= ratio;
-    }
-    targets.base = first;
-    while targets.base > 1 && size > options.base_level_bytes {
-        targets.base -= 1;
-        size /= ratio;
-    }
-    let mut size = size.max(options.base_level_bytes / ratio);
-    for level in targets.base..BOTTOM {
-        targets.bytes[usize::from(level)] = size;
-        size = size.saturating_mul(ratio);
-    }
-    targets
-}
-
 /// What compactions still have to do.
-pub(crate) fn debt(levels: &Levels, options: &LsmOptions) -> Debt {
-    let targets = targets(levels, options);
-    let ratio = u64::from(options.size_ratio);
+pub(crate) fn debt(levels: &Levels, options: &LsmOptions, shape: &Shape) -> Debt {
+    let targets = targets(levels, shape);
     let runs = u32::try_from(levels.runs.len()).unwrap_or(u32::MAX);
     let mut bytes = 0u64;
     // Bytes that the level above would push into this one.
@@ -140,8 +98,11 @@ pub(crate) fn debt(levels: &Levels, options: &LsmOptions) -> Debt {
     for (level, tables) in levels.below0().filter(|(level, _)| *level < BOTTOM) {
         let held = tables.bytes() + if level >= targets.base { pushed } else { 0 };
         let excess = held.saturating_sub(targets.bytes[usize::from(level)]);
+        let below = levels.level(level + 1);
         if excess > 0 {
-            bytes = bytes.saturating_add(excess.saturating_mul(ratio + 1));
+            // Each byte of it rewrites what it meets below, and itself.
+            let meets = below.bytes() / targets.bytes[usize::from(level)].max(1);
+            bytes = bytes.saturating_add(excess.saturating_mul(meets.min(shape.ratio) + 1));
         }
         if level >= targets.base {
             pushed = excess;
@@ -152,9 +113,7 @@ pub(crate) fn debt(levels: &Levels, options: &LsmOptions) -> Debt {
         level0_runs_slow: options.level0_runs_slow,
         level0_runs_stop: options.level0_runs_stop,
         compaction_bytes: bytes,
-        compaction_bytes_slow: options
-            .base_level_bytes
-            .saturating_mul(DEBT_SLOW_BASE_LEVELS),
+        compaction_bytes_slow: shape.base_bytes_max.saturating_mul(DEBT_SLOW_BASE_LEVELS),
     }
 }
 
@@ -170,6 +129,7 @@ struct Candidate<'a> {
 pub(crate) struct Picker<'a> {
     pub(crate) levels: &'a Levels,
     pub(crate) options: &'a LsmOptions,
+    pub(crate) shape: Shape,
     pub(crate) reserved: &'a HashSet<u64>,
     /// Runs with this number and above stay where they are: the place of the oldest pending relocation.
     pub(crate) runs_below: Option<u64>,
@@ -179,13 +139,14 @@ pub(crate) struct Picker<'a> {
 impl Picker<'_> {
     /// The compaction that helps most now.
     pub(crate) fn pick(&self) -> Option<Plan> {
-        let targets = targets(self.levels, self.options);
+        let targets = targets(self.levels, &self.shape);
         let mut scored: Vec<(f64, u8)> = Vec::new();
         let runs = self.runs().len();
         if runs >= self.options.level0_runs_compact as usize {
-            // Counts double: what stands at level 0 costs every lookup, and writers wait for it.
+            // With the same measure as the levels: while jobs cannot keep up, level 0 and the levels above the deepest outgrow their sizes together, and each byte of a larger level 0 costs less to
+            // take in. If level 0 always came first, the base level would grow without bound and with it what each compaction of level 0 rewrites.
             let score = runs as f64 / f64::from(self.options.level0_runs_compact);
-            scored.push((2.0 * score, 0));
+            scored.push((score, 0));
         }
         for (level, tables) in self.levels.below0().filter(|(level, _)| *level < BOTTOM) {
             let target = targets.bytes[usize::from(level)];
@@ -263,7 +224,7 @@ impl Picker<'_> {
             return None;
         }
         let hull = hull_of(slots().map(|slot| &slot.range))?;
-        let base = targets(self.levels, self.options).base;
+        let base = targets(self.levels, &self.shape).base;
         // Base tables in a gap between the tables of level 0 stay where they are; they stand in the plan only as long as nobody else has them, because small ones
         // are joined with their neighbours.
         let (mut below, mut barriers) = (Vec::new(), Vec::new());
@@ -407,7 +368,7 @@ impl Picker<'_> {
 
     /// Tables smaller than this are joined with others rather than moved.
     pub(crate) fn movable_bytes(&self, level: u8) -> u64 {
-        table_bytes(self.levels, self.options, level) / 4
+        table_bytes(self.levels, self.options, &self.shape, level) / 4
     }
 
     fn is_reserved(&self, slot: &Slot) -> bool {
@@ -421,8 +382,8 @@ impl Picker<'_> {
 }
 
 /// Size at which tables of a level are cut: smaller at the base, so that a compaction out of it, which level 0 must wait for, is short.
-pub(crate) fn table_bytes(levels: &Levels, options: &LsmOptions, level: u8) -> u64 {
-    let base = targets(levels, options).base;
+pub(crate) fn table_bytes(levels: &Levels, options: &LsmOptions, shape: &Shape, level: u8) -> u64 {
+    let base = targets(levels, shape).base;
     if level > 0 && level <= base {
         (options.table_bytes_target / 4).max(4 << 10)
     } else {

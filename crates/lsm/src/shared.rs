@@ -96,9 +96,11 @@ impl Shared {
             }
             state = self.state.lock();
             let view = self.view();
+            let options = self.common.options();
             let plan = pick(&Picker {
                 levels: &view.levels,
-                options: &self.common.options(),
+                options: &options,
+                shape: self.common.shape(&options),
                 reserved: &state.reserved,
                 runs_below: state.relocating.first().copied(),
                 tombstone_floor: self.common.tombstone_floor(),

@@ -5,8 +5,8 @@
 use crate::common::Common;
 use crate::cursor::MergeCursor;
 use crate::levels::Levels;
-use crate::picker;
 use crate::range::KeyRange;
+use crate::shape;
 use crate::table::{Purpose, key_hash};
 use crate::{lookup, verify};
 use glintdb_core::index::{Cursor, IndexStats, IndexView, LevelStats};
@@ -122,7 +122,8 @@ impl IndexView for View {
     }
 
     fn stats(&self) -> IndexStats {
-        let targets = picker::targets(&self.levels, &self.common.options());
+        let options = self.common.options();
+        let targets = shape::targets(&self.levels, &self.common.shape(&options));
         let counters = &self.common.counters;
         let mut stats = IndexStats {
             levels: vec![LevelStats::default(); crate::edit::LEVELS],

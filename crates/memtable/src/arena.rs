@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! 1. Memory handed out is not handed out again, moved or freed before the arena is dropped.
-//! 2. `allocated_bytes` is the sum of the sizes of all chunks the arena holds.
+//! 2. `allocated_bytes` is the sum of the sizes of all chunks the arena holds, and `filled_bytes` of the slabs cut from them: it is not greater.
 
 use std::cell::Cell;
 use std::mem::size_of;
@@ -53,6 +53,7 @@ pub struct Arena {
     shards: Box<[Shard]>,
     chunks: Mutex<Chunks>,
     allocated_bytes: AtomicUsize,
+    cut_bytes: AtomicUsize,
 }
 
 // SAFETY: `current` and `uncut` point into chunks owned by `chunks`; a `Slab` is only touched through atomics or read after it was
@@ -82,6 +83,7 @@ impl Arena {
             shards: (0..shards).map(|_| shard()).collect(),
             chunks: Mutex::default(),
             allocated_bytes: AtomicUsize::new(0),
+            cut_bytes: AtomicUsize::new(0),
         })
     }
 
@@ -89,6 +91,12 @@ impl Arena {
     #[must_use]
     pub fn allocated_bytes(&self) -> usize {
         self.allocated_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that records and nodes have taken, up to a slab for each thread: what says how full it is. What is left of the last chunk is not among them.
+    #[must_use]
+    pub fn filled_bytes(&self) -> usize {
+        self.cut_bytes.load(Ordering::Relaxed)
     }
 
     /// `bytes` of uninitialised memory for a record, 8-aligned.
@@ -150,6 +158,7 @@ impl Arena {
             .allocated_bytes()
             .next_power_of_two()
             .clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        self.cut_bytes.fetch_add(bytes, Ordering::Relaxed);
         if bytes > chunk_bytes / 4 {
             return self.hang_in(&mut chunks, bytes.next_multiple_of(4096));
         }

@@ -211,7 +211,7 @@ fn the_page_has_the_options_of_a_keyspace() {
         base_level_bytes,
         pinned_levels,
     } = lsm;
-    assert_eq!(compression, Compression::None);
+    assert_eq!((compression, base_level_bytes), (Compression::None, 0));
     let row = |name, default: String, limits: &str| (name, default, limits.to_owned());
     hold(
         "## `KeyspaceOptions`",
@@ -246,7 +246,11 @@ fn the_page_has_the_options_of_a_keyspace() {
                 "0 to 64",
             ),
             row("compression", word(compression), "none, lz4, zstd"),
-            row("base_level_bytes", bytes(base_level_bytes), "4K to 1024G"),
+            row(
+                "base_level_bytes",
+                "0: four times what `level0_runs_compact` flushes bring".to_owned(),
+                "4K to 1024G",
+            ),
         ],
     );
 }
@@ -254,7 +258,8 @@ fn the_page_has_the_options_of_a_keyspace() {
 #[test]
 fn the_limits_of_a_keyspace_are_those_of_the_page() {
     type Change = fn(&mut LsmOptions);
-    let within: [Change; 14] = [
+    let within: [Change; 15] = [
+        |o| o.base_level_bytes = 0,
         |o| o.size_ratio = 2,
         |o| o.size_ratio = 100,
         |o| o.level0_runs_compact = 1,

@@ -110,6 +110,7 @@ pub(crate) fn env(volume: &Arc<MemVolume>) -> LsmEnv {
         memory: Arc::new(MemoryBudget::new(64 << 20)),
         db: DbId([7; 16]),
         numbers: Arc::new(Numbers::default()),
+        run_bytes: 16 << 10,
         tombstone_floor: Arc::new(AtomicU64::new(0)),
     }
 }

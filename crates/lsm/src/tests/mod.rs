@@ -6,7 +6,7 @@
 
 mod concurrent;
 mod crash;
-mod harness;
+pub(crate) mod harness;
 mod limits;
 mod model;
 mod pins;

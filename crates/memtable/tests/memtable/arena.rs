@@ -39,6 +39,7 @@ fn many_threads_leave_little_memory_unused() {
     });
     // 24 B header, 8 B key, 100 B value, padded to 136 B.
     let records = 136 * (threads * keys) as usize;
+    assert!((records..=arena.allocated_bytes()).contains(&arena.filled_bytes()));
     assert!(
         arena.allocated_bytes() < 2 * records + (512 << 10),
         "{} for {records}",

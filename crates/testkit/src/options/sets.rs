@@ -204,4 +204,12 @@ pub(super) const SETS: &[Line] = &[
             set.keyspace.lsm.pinned_levels = PinnedLevels::Levels(0);
         },
     ),
+    line(
+        "levels as large as flushes ask for",
+        &[Lane::Model, Lane::Sim, Lane::Histories, Lane::Kill],
+        |set| {
+            separated(set, 64);
+            set.keyspace.lsm.base_level_bytes = 0;
+        },
+    ),
 ];

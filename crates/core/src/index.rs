@@ -58,6 +58,8 @@ pub enum JobPriority {
     Flush,
     /// What slows writers down soonest.
     Level0,
+    /// Values that move, so that segments of the log get free.
+    Gc,
     /// Everything else.
     Background,
 }

@@ -7,6 +7,7 @@
 
 use crate::commit::Sequencer;
 use crate::flush::{CompactionJob, FlushJob, SpillJob};
+use crate::gc::Gc;
 use crate::jobs::{Host, JobQueue};
 use crate::manifest::{Item, Manifest};
 use crate::options::{KeyspaceOptions, Options};
@@ -84,6 +85,7 @@ pub(crate) struct Engine {
     /// A flush waits for the space that compactions have.
     pub(crate) flush_starves: AtomicBool,
     pub(crate) throttle: Throttle,
+    pub(crate) gc: Gc,
     pub(crate) pins: Pins,
     /// Memory that pinned levels take, as it was last divided.
     pub(crate) pins_taken: Mutex<usize>,
@@ -190,6 +192,7 @@ impl Engine {
         if self.background_error.lock().is_some() {
             return;
         }
+        self.schedule_gc();
         self.transactions.raise_floor(self);
         let version = self.version.load_full();
         for keyspace in version.live_keyspaces() {
@@ -408,6 +411,7 @@ impl Engine {
             compactions_called: Arc::default(),
             flush_starves: AtomicBool::new(false),
             throttle: Throttle::new(Arc::clone(&parts.clock)),
+            gc: Gc::default(),
             pins: Pins::default(),
             pins_taken: Mutex::new(0),
             transactions: Transactions::new(Arc::clone(&parts.tombstone_floor)),

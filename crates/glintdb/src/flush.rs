@@ -15,8 +15,8 @@ use crate::version::{Generation, KeyspaceState, KeyspaceVersion, Version};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep, SortedRun};
 use glintdb_core::sync::atomic::Ordering;
-use glintdb_core::{EntryRef, RangeTombstone, SeqNum};
-use glintdb_log::Lsn;
+use glintdb_core::{EntryRef, RangeTombstone, SegmentId, SeqNum};
+use glintdb_log::{Lsn, NewValues};
 use glintdb_memtable::MemCursor;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -70,6 +70,13 @@ impl SortedRun for MemtableRun {
 pub(crate) struct Pending {
     pub(crate) keyspace: Arc<KeyspaceState>,
     pub(crate) change: IndexChange,
+}
+
+/// Values in their new segments, with the segments that they were in.
+pub(crate) struct Relocated {
+    pub(crate) values: NewValues,
+    /// Whatever is live in them has moved.
+    pub(crate) victims: Vec<SegmentId>,
 }
 
 /// Writes what a generation holds of each keyspace to its index; nothing is visible yet.
@@ -155,11 +162,13 @@ pub(crate) fn items_of(pending: &[Pending], flush_point: Option<FlushPoint>) -> 
 }
 
 impl Engine {
-    /// Commits changes in one manifest edit, applies them and installs the new version; a flush also takes away the generation it has written.
+    /// Commits changes in one manifest edit, applies them and installs the new version; a flush also takes away the generation it has written,
+    /// a round of value GC the segments it has emptied.
     pub(crate) fn commit_changes(
         &self,
         pending: Vec<Pending>,
         flushed: Option<(&Arc<Generation>, FlushPoint)>,
+        relocated: Option<Relocated>,
     ) -> Result<()> {
         let mut manifest = self.manifest.lock();
         // Keyspaces dropped meanwhile: what was written for them is nobody's.
@@ -171,6 +180,21 @@ impl Engine {
         });
         abandon(dropped);
         let mut items = items_of(&pending, flushed.map(|(_, point)| point));
+        let (values, victims) = relocated
+            .map(|relocated| (relocated.values, relocated.victims))
+            .unzip();
+        // A victim may have died by itself meanwhile, or with a keyspace.
+        let victims = victims.into_iter().flatten();
+        items.extend(
+            victims
+                .filter(|victim| manifest.state().is_live(*victim))
+                .map(Item::SegmentRetired),
+        );
+        if glintdb_core::seeded::bug("glintdb: values that move are not counted")
+            && values.is_some()
+        {
+            items.retain(|item| !matches!(item, Item::Liveness { .. }));
+        }
         if !items.is_empty() {
             items.push(Item::LogDurable(self.log.durable()));
         }
@@ -202,10 +226,15 @@ impl Engine {
                 abandon(pending);
             } else {
                 // Whether the edit is durable is unknown, so its files stay until the next open decides.
+                values.into_iter().for_each(NewValues::leave);
                 self.note_background_error(&error);
             }
             return Err(error);
         }
+        // The manifest names them: they stay whatever comes.
+        values
+            .into_iter()
+            .for_each(|values| self.log.publish_values(values));
         for Pending { keyspace, change } in pending.iter().filter(|_| !early) {
             keyspace.index.apply(change)?;
         }
@@ -238,6 +267,7 @@ impl Engine {
         drop(manifest);
         self.update_throttle();
         self.collect_garbage();
+        self.update_space();
         if let Err(error) = self.refill_reserve(0) {
             self.note_background_error(&error);
         }
@@ -293,7 +323,7 @@ impl Engine {
         if glintdb_core::seeded::bug("glintdb: the flush point lies a commit too far") {
             point.seqno = point.seqno.next();
         }
-        self.commit_changes(pending, Some((oldest, point)))?;
+        self.commit_changes(pending, Some((oldest, point)), None)?;
         Ok(true)
     }
 
@@ -310,11 +340,26 @@ impl Engine {
                 change,
             }],
             None,
+            None,
         )
     }
 
     /// Compacts the keys within bounds to the bottom of a keyspace's index.
     pub(crate) fn compact(
+        &self,
+        keyspace: &Arc<KeyspaceState>,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Result<()> {
+        self.gc.held_off.fetch_add(1, Ordering::AcqRel);
+        let compacted = self.compact_all(keyspace, lower, upper);
+        self.gc.held_off.fetch_sub(1, Ordering::AcqRel);
+        self.schedule_gc();
+        self.run_inline();
+        compacted
+    }
+
+    fn compact_all(
         &self,
         keyspace: &Arc<KeyspaceState>,
         lower: Bound<&[u8]>,

@@ -21,7 +21,10 @@ impl Engine {
             .filter(|&segment| segment < flush_segment || self.holds_moved(segment))
             .collect();
         // Under the manifest's lock: the version that goes with its state is installed.
-        let free = self.version.free(dead);
+        let mut free = self.version.free(dead.iter().copied());
+        if glintdb_core::seeded::bug("glintdb: a retired segment goes while a snapshot reads it") {
+            free.extend(dead.iter().filter(|dead| state.retired.contains(dead)));
+        }
         drop(manifest);
         for segment in free {
             match self.log.delete(segment) {
@@ -33,6 +36,14 @@ impl Engine {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => self.note_background_error(&error),
             }
+        }
+        self.remove_doomed();
+    }
+
+    /// Removes segments that were deleted while a view of the log, that of a round of value GC, kept them.
+    pub(crate) fn remove_doomed(&self) {
+        if let Err(error) = self.log.remove_doomed() {
+            self.note_background_error(&error);
         }
     }
 

@@ -38,6 +38,7 @@ mod flush;
 #[doc(hidden)]
 pub mod fuzzing;
 mod garbage;
+mod gc;
 pub mod inspect;
 mod iter;
 mod jobs;
@@ -82,7 +83,9 @@ pub use salvage::{
     SalvageOptions, SalvageProgress, SalvageProgressFn, SalvageReport, SalvagedFile, salvage,
 };
 pub use snapshot::Snapshot;
-pub use stats::{KeyspaceStats, LevelFigures, LogFigures, MemoryStats, Stats, VolumeFigures};
+pub use stats::{
+    KeyspaceStats, LevelFigures, LogFigures, MemoryStats, Stats, ValueGcFigures, VolumeFigures,
+};
 pub use transaction::Transaction;
 pub use verify::VerifyReport;
 pub use waits::WaitStats;

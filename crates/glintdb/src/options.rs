@@ -119,6 +119,12 @@ pub struct Options {
     pub read_engine: ReadEngine,
     /// Most reads of one batch in flight, 1 to [`READ_DEPTH_MAX`]. Default: 128.
     pub read_depth: usize,
+    /// Whether values move so that the space of dead ones can be used again. Without it a segment of the log goes when nothing in it is live. Default: true.
+    pub value_gc: bool,
+    /// Space that the files may take, for what is live in them, 1.1 to 100: value GC begins before there is more. Default: 1.5.
+    pub space_amp_max: f64,
+    /// Garbage that there may be in any case, in bytes: what is small needs no collecting. 0, the default: four segments of the log.
+    pub garbage_bytes_min: u64,
     /// Told how far a replay has come. Default: nobody.
     pub progress: Option<ProgressFn>,
 }
@@ -133,6 +139,10 @@ pub const LOG_SEGMENT_BYTES: u64 = 64 << 20;
 pub const LOG_RING_BYTES: usize = 32 << 20;
 /// Default of [`Options::replay_bytes_max`].
 pub const REPLAY_BYTES_MAX: u64 = 512 << 20;
+/// Default of [`Options::space_amp_max`].
+const SPACE_AMP_MAX: f64 = 1.5;
+/// Default of [`Options::garbage_bytes_min`], in segments.
+const GARBAGE_SEGMENTS: u64 = 4;
 
 impl Default for Options {
     fn default() -> Self {
@@ -152,6 +162,9 @@ impl Default for Options {
             direct_io: DirectIo::Auto,
             read_engine: ReadEngine::Auto,
             read_depth: 128,
+            value_gc: true,
+            space_amp_max: SPACE_AMP_MAX,
+            garbage_bytes_min: 0,
             progress: None,
         }
     }
@@ -187,7 +200,7 @@ impl Options {
     setters! {
         create_if_missing: bool, error_if_exists: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
         log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
-        progress: Option<ProgressFn>,
+        value_gc: bool, space_amp_max: f64, garbage_bytes_min: u64, progress: Option<ProgressFn>,
     }
 
     /// Opens the database in the directory `path`.
@@ -236,6 +249,9 @@ impl Options {
         check((64 << 10..=1 << 30).contains(&segment), || {
             format!("log_segment_bytes is {segment}; it must be from 65536 to 1073741824")
         })?;
+        if self.garbage_bytes_min == 0 {
+            self.garbage_bytes_min = GARBAGE_SEGMENTS * segment;
+        }
         let replay = self.replay_bytes_max;
         check(replay >= segment, || {
             format!("replay_bytes_max is {replay}; at least one segment ({segment}) is needed")
@@ -243,6 +259,10 @@ impl Options {
         let depth = self.read_depth;
         check((1..=READ_DEPTH_MAX).contains(&depth), || {
             format!("read_depth is {depth}; it must be from 1 to {READ_DEPTH_MAX}")
+        })?;
+        let amp = self.space_amp_max;
+        check((1.1..=100.0).contains(&amp), || {
+            format!("space_amp_max is {amp}; it must be from 1.1 to 100")
         })?;
         let threads = self.background_threads;
         check(threads <= 64, || {

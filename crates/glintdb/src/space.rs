@@ -95,7 +95,16 @@ impl Engine {
         job: &dyn IndexJob,
         counter: &Arc<AtomicUsize>,
     ) -> Result<Running> {
-        let wanted = job.space_bytes();
+        self.begin_writing(job.name(), job.space_bytes(), counter)
+    }
+
+    /// [`begin_compaction`](Self::begin_compaction) of something that may need `wanted` bytes.
+    pub(crate) fn begin_writing(
+        &self,
+        name: impl std::fmt::Display,
+        wanted: u64,
+        counter: &Arc<AtomicUsize>,
+    ) -> Result<Running> {
         if let Some(free) = self.volume.free_bytes().filter(|_| wanted > 0) {
             let lent = self.reserve.is_lent();
             let of_flush = self.flush_space_bytes();
@@ -105,10 +114,7 @@ impl Engine {
             if !fits && (lent || !fits_with_reserve || !self.reserve.lend()?) {
                 return Err(Error::new(
                     ErrorKind::NoSpace,
-                    format!(
-                        "a {} may need {wanted} bytes, and {free} are free",
-                        job.name()
-                    ),
+                    format!("a {name} may need {wanted} bytes, and {free} are free"),
                 ));
             }
         }

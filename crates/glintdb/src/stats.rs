@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::waits::WaitStats;
+use glintdb_core::SegmentId;
 use glintdb_core::index::IndexStats;
 use glintdb_core::memory::MemoryPart;
 use std::sync::atomic::Ordering;
@@ -25,6 +26,8 @@ pub struct Stats {
     pub memory: MemoryStats,
     /// The data log.
     pub log: LogFigures,
+    /// Value GC.
+    pub value_gc: ValueGcFigures,
     /// Keyspaces, in the order they were created.
     pub keyspaces: Vec<KeyspaceStats>,
     /// What the volume did since open.
@@ -85,6 +88,10 @@ pub struct LogFigures {
     pub bytes: u64,
     /// Bytes of separated values that persisted indexes point at, but for those in segments that are retired: their files are gone, or wait for a reader.
     pub live_value_bytes: u64,
+    /// Bytes of separated values that persisted indexes point at in segments that are retired: entries that compactions have yet to drop.
+    pub stale_value_bytes: u64,
+    /// Bytes written by value GC since open.
+    pub relocated_bytes: u64,
     /// Bytes of frames put into the log since open.
     pub appended_bytes: u64,
     /// Bytes in the ring that are not in a segment yet.
@@ -93,6 +100,32 @@ pub struct LogFigures {
     pub sync_groups: u64,
     /// Whether an `Os` commit needs no system call.
     pub ring_survives_kill: bool,
+}
+
+/// Value GC.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ValueGcFigures {
+    /// Rounds since open.
+    pub rounds: u64,
+    /// Rounds that were given up.
+    pub given_up: u64,
+    /// Segments retired.
+    pub victims: u64,
+    /// Records found in them, dead ones too.
+    pub records: u64,
+    /// Records that were moved.
+    pub relocated_records: u64,
+    /// Of what indexes' files point to, the share that is shadowed or hidden: by what rounds have found.
+    pub hidden_share: f64,
+    /// Bytes of log segments that are not live, about; and how many there may be.
+    pub garbage_bytes: u64,
+    /// See `garbage_bytes`.
+    pub garbage_bytes_max: u64,
+    /// Damaged segments, which stay as they are.
+    pub left_alone: u64,
+    /// What was wrong with the first of them.
+    pub error: Option<String>,
 }
 
 /// One keyspace.
@@ -229,18 +262,20 @@ impl Engine {
             .segments()
             .map(|segments| segments.iter().map(|segment| segment.file_bytes).sum())
             .unwrap_or(0);
-        let (live_value_bytes, manifest_bytes) = {
+        let (live_value_bytes, stale_value_bytes, manifest_bytes) = {
             let manifest = self.manifest.lock();
             let state = manifest.state();
+            let held = |segments: &mut dyn Iterator<Item = SegmentId>| -> u64 {
+                segments.map(|segment| state.live_bytes(segment)).sum()
+            };
             (
-                state
-                    .live_segments()
-                    .into_iter()
-                    .map(|segment| state.live_bytes(segment))
-                    .sum(),
+                held(&mut state.live_segments().into_iter()),
+                held(&mut state.retired.iter().copied()),
                 manifest.bytes(),
             )
         };
+        self.take_account();
+        let gc = self.gc.known();
         let volume = self.volume.stats();
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let cache = self.cache.stats();
@@ -262,10 +297,24 @@ impl Engine {
                 segments: log_stats.segments,
                 bytes: log_bytes,
                 live_value_bytes,
+                stale_value_bytes,
+                relocated_bytes: log_stats.relocated_bytes,
                 appended_bytes: log_stats.appended_bytes,
                 unspilled_bytes: log_stats.unspilled_bytes,
                 sync_groups: log_stats.sync_groups,
                 ring_survives_kill: log_stats.ring_survives_kill,
+            },
+            value_gc: ValueGcFigures {
+                rounds: load(&self.gc.counters.rounds),
+                given_up: load(&self.gc.counters.given_up),
+                victims: load(&self.gc.counters.victims),
+                records: load(&self.gc.counters.records),
+                relocated_records: load(&self.gc.counters.relocated_records),
+                hidden_share: gc.hidden,
+                garbage_bytes: gc.account.garbage_bytes(),
+                garbage_bytes_max: gc.account.allowed_bytes,
+                left_alone: gc.left_alone,
+                error: gc.error,
             },
             disk_bytes: log_bytes
                 + manifest_bytes

@@ -332,6 +332,12 @@ impl Record<'_> {
         };
         verify(&self.pointer, bytes)
     }
+
+    /// The value as the segment has it, not yet verified ([`ValuePointer`]s know its checksum: [`Log::verified`]); `None`: longer than 1 MiB, and not read.
+    #[must_use]
+    pub fn unverified_value(&self) -> Option<Bytes> {
+        self.value.cloned()
+    }
 }
 
 impl std::fmt::Debug for LiveScan {

@@ -45,6 +45,14 @@ impl Log {
         self.read_batch_from(&[&view.0, &self.table.load()], pointers)
     }
 
+    /// `bytes`, if they are the value that `pointer` names.
+    ///
+    /// # Errors
+    /// `Corruption` naming file and offset.
+    pub fn verified(pointer: &ValuePointer, bytes: Bytes) -> Result<Bytes> {
+        verify(pointer, bytes)
+    }
+
     fn read_from(&self, table: &SegmentTable, pointer: &ValuePointer) -> Result<Bytes> {
         let segment = table.get(pointer.segment).ok_or_else(|| gone(pointer))?;
         if let Some(result) = self.read_ring(segment, pointer) {

@@ -301,7 +301,10 @@ impl Open {
         if self.chunk_offset < self.header.capacity {
             self.file.set_len(self.chunk_offset)?;
         }
-        self.file.sync()
+        match glintdb_core::seeded::bug("log: a relocated value's segment is not synced") {
+            true => Ok(()),
+            false => self.file.sync(),
+        }
     }
 }
 

@@ -17,6 +17,7 @@
 //! - [`kernel`]: power cuts, errors and full disks on real file systems; the program `glint-kernel` runs it.
 //! - [`sweep`]: every bit flipped, every block swapped, every file cut, replaced or gone; the program `glint-sweep` runs it.
 //! - [`kill`]: processes that write and are killed; the program `glint-kill` runs it.
+//! - [`collecting`]: value GC beside everything else.
 //! - [`attack`]: the server under attack, and honest clients in between; the program `glint-attack` runs it.
 //!
 //! Thread safety: none is needed but in [`kernel`], [`kill`], [`histories`], [`ledger`], [`sim`] and [`attack`], which say so themselves.
@@ -28,6 +29,7 @@
 )]
 
 pub mod attack;
+pub mod collecting;
 pub mod fuzz;
 pub mod histories;
 pub mod kernel;

@@ -2,6 +2,7 @@
 
 mod relocated;
 
+use crate::gc::{Place, Round};
 use crate::manifest::Item;
 use crate::{Db, Durability, Options, SalvageOptions, check, salvage};
 use glintdb_core::SegmentId;
@@ -17,6 +18,38 @@ pub(super) fn options() -> Options {
         .separate_min_bytes(100)
         .durability(Durability::Os)
         .background_threads(0)
+        .value_gc(false)
+}
+
+/// A round over every segment that is whole, which moves every value that is live below the flush point. `visit` is told of what comes next, before it does.
+pub(super) fn round(db: &Db, mut visit: impl FnMut(Place)) -> Vec<SegmentId> {
+    let engine = &db.handle.engine;
+    let all = |state: &crate::manifest::State| {
+        let mut live = state.live_segments();
+        live.retain(|id| *id < state.flush_point.lsn.segment || engine.holds_moved(*id));
+        live
+    };
+    let mut round = Round::begin(engine, all, true).unwrap().unwrap();
+    let victims = round.victims().collect();
+    let mut place = None;
+    loop {
+        if place != Some(round.place()) {
+            place = Some(round.place());
+            visit(round.place());
+        }
+        if round.place() == Place::Over {
+            return victims;
+        }
+        round.step(engine).unwrap();
+    }
+}
+
+/// The segments of values that were moved.
+fn moved(db: &Db) -> Vec<SegmentId> {
+    let engine = &db.handle.engine;
+    let mut ids = engine.log.segment_ids();
+    ids.retain(|id| engine.holds_moved(*id));
+    ids
 }
 
 pub(super) fn value(key: u32, round: u32) -> Vec<u8> {

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 impl Options {
     /// Every name that [`set`](Self::set) knows.
-    pub const NAMES: [&'static str; 13] = [
+    pub const NAMES: [&'static str; 16] = [
         "create_if_missing",
         "error_if_exists",
         "durability",
@@ -22,6 +22,9 @@ impl Options {
         "direct_io",
         "read_engine",
         "read_depth",
+        "value_gc",
+        "space_amp_max",
+        "garbage_bytes_min",
     ];
 
     /// Sets the option of a name (`-` and `_` are the same in it) to what `value` says. Sizes take `K`, `M` and `G`: powers of 1,024 bytes. Limits are checked when the database is opened.
@@ -70,6 +73,17 @@ impl Options {
                 put(&mut self.read_engine, word(value, &words))
             }
             "read_depth" => put(&mut self.read_depth, parsed(value)),
+            "value_gc" => {
+                let words = [
+                    ("on", true),
+                    ("true", true),
+                    ("off", false),
+                    ("false", false),
+                ];
+                put(&mut self.value_gc, word(value, &words))
+            }
+            "space_amp_max" => put(&mut self.space_amp_max, parsed(value)),
+            "garbage_bytes_min" => put(&mut self.garbage_bytes_min, size(value)),
             _ => Err(unknown(&Self::NAMES)),
         };
         named(name, set)
@@ -210,6 +224,7 @@ mod tests {
             (o.separate_min_bytes, o.log_segment_bytes, o.log_ring_bytes),
             (o.replay_bytes_max, o.snapshot_pin_bytes_max),
             (o.direct_io, o.read_engine, o.read_depth),
+            (o.value_gc, o.space_amp_max, o.garbage_bytes_min),
         )
     }
 
@@ -222,6 +237,7 @@ mod tests {
         for name in Options::NAMES {
             let value = match name {
                 "create_if_missing" => "false",
+                "value_gc" => "off",
                 "error_if_exists" => "true",
                 "durability" | "read_engine" => "sync",
                 "direct_io" => "off",

@@ -74,12 +74,15 @@ fn the_page_has_the_options_of_a_database() {
         direct_io,
         read_engine,
         read_depth,
+        value_gc,
+        space_amp_max,
+        garbage_bytes_min,
         progress,
     } = Options::default();
     assert!(progress.is_none());
     assert_eq!(
-        (log_ring_bytes, snapshot_pin_bytes_max),
-        (0, 0),
+        (log_ring_bytes, snapshot_pin_bytes_max, garbage_bytes_min),
+        (0, 0, 0),
         "0 stands for what depends on the budget"
     );
     assert_eq!(
@@ -127,6 +130,9 @@ fn the_page_has_the_options_of_a_database() {
                 "auto, io_uring, libaio, threads, sync",
             ),
             row("read_depth", &read_depth.to_string(), "1 to 256"),
+            row("value_gc", &word(value_gc), "true, false"),
+            row("space_amp_max", &space_amp_max.to_string(), "1.1 to 100"),
+            row("garbage_bytes_min", "0: four segments of the log", ""),
             row("progress", "nobody", ""),
         ],
     );
@@ -141,7 +147,9 @@ fn the_defaults_that_depend_on_the_machine_are_within_what_the_page_says() {
 
 #[test]
 fn what_is_beyond_the_limits_of_the_page_is_refused_by_name() {
-    let beyond: [(&str, Options); 10] = [
+    let beyond: [(&str, Options); 12] = [
+        ("space_amp_max", Options::default().space_amp_max(1.0)),
+        ("space_amp_max", Options::default().space_amp_max(f64::NAN)),
         (
             "memory_budget_bytes",
             Options::default().memory_budget_bytes((8 << 20) - 1),

@@ -212,4 +212,15 @@ pub(super) const SETS: &[Line] = &[
             set.keyspace.lsm.base_level_bytes = 0;
         },
     ),
+    line(
+        "GC eager",
+        &[Lane::Model, Lane::Sim, Lane::Histories, Lane::Kill],
+        |set| {
+            separated(set, 1);
+            set.options.log_segment_bytes = 64 << 10;
+            set.options.log_ring_bytes = 64 << 10;
+            set.options.space_amp_max = 1.1;
+            set.options.garbage_bytes_min = 1;
+        },
+    ),
 ];

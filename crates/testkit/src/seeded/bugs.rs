@@ -1,7 +1,6 @@
 //! Every planted mistake: its name, as the place in the source asks for it; what is done wrong; the lane that is expected to find it.
 //!
 //! A new one: `if glintdb_core::seeded::bug("crate: what goes wrong") { … }` at the place, and a line here. A test holds the two together.
-//! What cannot be planted yet: mistakes of value GC and of relocation, for there is no value GC.
 
 use super::lanes::Lane;
 
@@ -55,12 +54,14 @@ pub const BUGS: &[Bug] = &[
     bug("glintdb: a memtable is sealed after the commit that finds it full", "The flush point covers one commit that went to the next memtable's place in the log.", Lane::Model),
     bug("glintdb: a new manifest forgets dropped keyspaces", "Replay meets frames of a keyspace that nobody knows.", Lane::Crash),
     bug("glintdb: a range deletion hides nothing in its memtable", "A get looks at the memtable's keys and not at its range tombstones.", Lane::Model),
+    bug("glintdb: a retired segment goes while a snapshot reads it", "What value GC has emptied is removed at once, whatever older versions need.", Lane::Model),
     bug("glintdb: a segment goes while a snapshot reads it", "Segments without live values are removed at once, whatever older versions need.", Lane::Model),
     bug("glintdb: a snapshot shows what came after it", "A pin has no sequence number of its own.", Lane::Model),
     bug("glintdb: a transaction does not check the keys it read", "Write skew under `Serializable`.", Lane::Model),
     bug("glintdb: a transaction does not check the keys it writes", "A lost update: the second committer wins too.", Lane::Model),
     bug("glintdb: a transaction does not check the ranges it read", "A phantom under `Serializable`.", Lane::Model),
     bug("glintdb: a transaction does not see its own range deletion", "Reading back through the transaction finds what it has deleted.", Lane::Model),
+    bug("glintdb: a victim goes before its values' new places are in the manifest", "A crash in between leaves an index that points into nothing.", Lane::Sim),
     bug("glintdb: file numbers are given again after a crash", "The high-water mark of file numbers is taken for too low a number.", Lane::Crash),
     bug("glintdb: files that no manifest names stay", "Recovery does not remove the orphans of a crash: a leak.", Lane::Crash),
     bug("glintdb: multi_get mixes up its answers", "Keys are sorted for the index, and the answers are not put back in order.", Lane::Model),
@@ -75,13 +76,17 @@ pub const BUGS: &[Bug] = &[
     bug("glintdb: the files of an edit in doubt are removed", "A manifest sync fails, the edit may be durable, and its tables are removed.", Lane::Faults),
     bug("glintdb: the flush point lies a commit too far", "Off by one: the first commit behind the flush is not replayed.", Lane::Model),
     bug("glintdb: the manifest runs ahead of the log", "A flush does not sync the log before its manifest edit.", Lane::Crash),
+    bug("glintdb: value GC believes commits that are not durable", "What a commit in a memtable has overwritten is not moved, and a power cut takes the commit.", Lane::Crash),
+    bug("glintdb: value GC brings back what was deleted", "A record whose key has a tombstone in the index counts as live.", Lane::Model),
     bug("glintdb: values that die are not counted", "Liveness only grows: segments never go.", Lane::Model),
+    bug("glintdb: values that move are not counted", "The manifest is not told of the segments that a round writes: they count as dead.", Lane::Model),
     bug("log: a block that is not full counts as written", "Off by one at a block's edge: the rest of the block never gets into the segment.", Lane::Model),
     bug("log: a failed sync is tried again and believed", "The page cache has dropped the pages; the second sync says all is well.", Lane::Faults),
     bug("log: a frame claims more durability than there is", "After a power cut a torn tail looks like corruption.", Lane::Crash),
     bug("log: a frame's checksum is not bound to its place", "A frame of the ring's last round passes for a new one.", Lane::Crash),
     bug("log: a large frame is not synced", "A frame that goes round the ring is acknowledged before it is durable.", Lane::Crash),
     bug("log: a pointer to a value is eight bytes off", "A separated value is read from the wrong place.", Lane::Model),
+    bug("log: a relocated value's segment is not synced", "The victims go, and a power cut empties what was written instead.", Lane::Crash),
     bug("log: a segment keeps no room for its end", "Off by one at a segment's end: the seal is written behind it.", Lane::Threads),
     bug("log: a sync forgets segments that are full", "Only the newest segment is synced.", Lane::Crash),
     bug("log: a value's checksum is not checked", "Damaged values are handed out.", Lane::Damage),
@@ -106,6 +111,7 @@ pub const BUGS: &[Bug] = &[
     bug("lsm: a range deletion goes before what it hides", "A compaction drops a range tombstone over older entries below.", Lane::Model),
     bug("lsm: a range deletion hides what its own batch put after it", "Equal sequence numbers are compared the wrong way.", Lane::Model),
     bug("lsm: a range deletion over several tables is only in the last", "Cut wrongly at the edges of tables.", Lane::Model),
+    bug("lsm: a run above a pending relocation leaves level 0", "What was flushed during a round goes beneath the run of the round: old values come back.", Lane::Threads),
     bug("lsm: a table is not synced", "The manifest names a table that a power cut empties.", Lane::Crash),
     bug("lsm: a table's file goes while a snapshot reads it", "Removed when it is replaced, not when its last reader is gone.", Lane::Model),
     bug("lsm: a tombstone goes before what it hides", "A compaction drops a tombstone over older entries below: the dead come back.", Lane::Model),

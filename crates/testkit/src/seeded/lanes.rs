@@ -1,11 +1,12 @@
 //! The lanes that a planted mistake must get past. Each does a fixed amount of work from fixed seeds, and stops at the first thing that is wrong.
 
 use super::{damage, faults, killing, sequences, threads};
+use crate::collecting;
 use crate::histories::round::Round;
 use crate::histories::stage::Crash;
 use crate::options;
 use crate::place::Place;
-use crate::sim::{self, Budget};
+use crate::sim::{self, Budget, Plan};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
@@ -139,8 +140,10 @@ fn histories() -> Result<(), String> {
 }
 
 fn simulation() -> Result<(), String> {
-    for seed in 1..=HISTORIES {
-        match sim::run(seed, HISTORY_OPERATIONS, &Budget::CAMPAIGN) {
+    let collecting = collecting::eager(options::Lane::Sim);
+    let plans = (1..=HISTORIES).map(|seed| Plan::of(seed, HISTORY_OPERATIONS, None));
+    for plan in plans.chain([Plan::of(5, HISTORY_OPERATIONS, Some(&collecting))]) {
+        match sim::run_plan(&plan, &Budget::CAMPAIGN).map(|ran| ran.counts) {
             Ok(counts) => Steps::add(counts.crash_points),
             Err(failure) => {
                 Steps::add(failure.counts.crash_points);

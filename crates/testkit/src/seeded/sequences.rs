@@ -2,6 +2,7 @@
 
 use super::lanes::Steps;
 use super::shapes::Sequences;
+use crate::collecting;
 use crate::operation::{Mix, Operation};
 use crate::options::{self, Lane, OptionSet};
 use crate::place::Place;
@@ -104,6 +105,7 @@ fn old_scan() -> Result<(), String> {
 pub(super) fn model() -> Result<(), String> {
     old_snapshot()?;
     old_scan()?;
+    collecting::alone(&Steps::count)?;
     let mut sequences = Sequences::new(1, Mix::default(), 200);
     for _ in 0..MODEL_SEQUENCES {
         let operations = sequences.next();
@@ -153,6 +155,7 @@ fn uniform() -> Result<(), String> {
 
 pub(super) fn crash() -> Result<(), String> {
     uniform()?;
+    collecting::power(&Steps::count)?;
     let mut sequences = Sequences::new(3, Mix { crashes: true }, 120);
     for number in 0..CRASH_SEQUENCES {
         let operations = sequences.next();

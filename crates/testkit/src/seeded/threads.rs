@@ -1,6 +1,9 @@
 //! Real threads on one database: what a thread was told is what it finds, no increment is lost, batches are whole.
 
 use super::lanes::Steps;
+use crate::collecting;
+use crate::options::Lane;
+use crate::place::Place;
 use glintdb::{Batch, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use std::path::Path;
 use std::sync::Mutex;
@@ -10,6 +13,9 @@ use std::time::Duration;
 const WRITERS: u8 = 4;
 const ROUNDS: u32 = 6000;
 const INCREMENTS: u64 = 1000;
+/// Races of value GC with everything else.
+const RACES: u64 = 3;
+const RACE_WRITES: u64 = 3000;
 
 pub(super) fn run(dir: &Path) -> Result<(), String> {
     let path = dir.join("threads");
@@ -58,9 +64,15 @@ pub(super) fn run(dir: &Path) -> Result<(), String> {
     }
     let report = db.verify().map_err(failed)?;
     match report.errors.first() {
-        Some(error) => Err(format!("verify: {error}")),
-        None => db.close().map_err(failed),
+        Some(error) => return Err(format!("verify: {error}")),
+        None => db.close().map_err(failed)?,
     }
+    for seed in 1..=RACES {
+        let set = collecting::eager(Lane::Histories);
+        let counts = collecting::race(&Place::memory(), set, RACE_WRITES, seed)?;
+        Steps::add(counts.writes);
+    }
+    Ok(())
 }
 
 struct Test<'a> {

@@ -1,5 +1,6 @@
 //! What a run does, all of it from a seed: an option set of tiny sizes, and a sequence of operations.
 
+use crate::collecting::EAGER;
 use crate::operation::{
     Change, KEYS, Key, Operation, Range, SNAPSHOTS, SPACES, Space, Step, Value, Walk, Write,
 };
@@ -36,13 +37,16 @@ impl Plan {
             syncs: [2, 4, 8][rng.below(3) as usize],
             rng,
         };
+        let set = set.cloned().unwrap_or(chosen);
+        // There is nothing to collect before some segments are full.
+        let length = length * if set.name == EAGER { 3 } else { 1 };
         let mut operations: Vec<Operation> = (1..SPACES)
             .map(|space| Operation::Create(Space(space)))
             .collect();
         operations.extend((operations.len()..length).map(|_| generator.operation()));
         Plan {
             seed,
-            set: set.cloned().unwrap_or(chosen),
+            set,
             operations,
             survivors: seed,
             watch_from: 0,

@@ -6,6 +6,7 @@
     reason = "tests: what fails ends them"
 )]
 
+mod collecting;
 mod concurrent;
 mod crash;
 mod errors;

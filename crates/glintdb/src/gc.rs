@@ -1,0 +1,284 @@
+//! Value GC: takes back the space of values that nobody can ask for any more, by moving what is live out of segments that hold much else.
+//!
+//! One round at a time ([`round`]), as a job between level 0 and the other compactions. Which segments, and when: by an account of space ([`account`]) that is taken whenever the manifest has
+//! changed. What is live is known exactly for the victims of a round alone; for the others it is estimated from what indexes' files point to and from what earlier rounds have found.
+//!
+//! Thread safety: everything from any thread. Locks: `state` is taken last of all and held for moments.
+//!
+//! Invariants:
+//! 1. Estimates decide when a round begins and over which segments; never whether a record is live.
+//! 2. A round that came to nothing is not followed by another before something has changed.
+
+mod account;
+mod records;
+mod round;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use account::Account;
+#[cfg(test)]
+pub(crate) use round::Place;
+pub(crate) use round::{Outcome, Round};
+
+use crate::engine::Engine;
+use crate::jobs::{Job, Progress};
+use crate::space::Running;
+use crate::{Error, ErrorKind, Result};
+use glintdb_core::SegmentId;
+use glintdb_core::index::JobPriority;
+use glintdb_core::sync::Mutex;
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use glintdb_log::NewValues;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A round takes at most this part of the budget for keys and values; larger victims are read twice.
+const MEMORY_SHARE: u64 = 8;
+/// What a round teaches counts this much against what was known.
+const LEARNT: f64 = 0.3;
+
+/// What value GC knows and has done.
+#[derive(Default)]
+pub(crate) struct Gc {
+    queued: AtomicBool,
+    /// Full compactions that run: a round gives them another run to compact, so none is begun that is not urgent.
+    pub(crate) held_off: AtomicUsize,
+    state: Mutex<State>,
+    /// Changes that may have made a round worth while; and how many there were when one came to nothing.
+    occasions: AtomicU64,
+    fruitless: AtomicU64,
+    pub(crate) counters: Counters,
+}
+
+struct State {
+    /// Share of what indexes' files point to that is shadowed or hidden.
+    hidden: f64,
+    /// Bytes that a record takes in a segment, for a byte of its value.
+    overhead: f64,
+    /// Bytes of values that were live when a segment was written by a round.
+    born: BTreeMap<SegmentId, u64>,
+    left_alone: BTreeSet<SegmentId>,
+    error: Option<String>,
+    account: Account,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State {
+            hidden: 0.0,
+            overhead: 1.0,
+            born: BTreeMap::new(),
+            left_alone: BTreeSet::new(),
+            error: None,
+            account: Account::default(),
+        }
+    }
+}
+
+/// Counters since open.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) rounds: AtomicU64,
+    pub(crate) victims: AtomicU64,
+    pub(crate) records: AtomicU64,
+    pub(crate) relocated_records: AtomicU64,
+    pub(crate) given_up: AtomicU64,
+}
+
+/// What `stats()` tells.
+pub(crate) struct Known {
+    pub(crate) hidden: f64,
+    pub(crate) account: Account,
+    pub(crate) left_alone: u64,
+    pub(crate) error: Option<String>,
+}
+
+impl Gc {
+    pub(crate) fn known(&self) -> Known {
+        let state = self.state.lock();
+        Known {
+            hidden: state.hidden,
+            account: state.account,
+            left_alone: state.left_alone.len() as u64,
+            error: state.error.clone(),
+        }
+    }
+
+    /// Something has changed: a round may be worth while.
+    fn occasion(&self) {
+        self.occasions.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn may_begin(&self) -> bool {
+        self.occasions.load(Ordering::Acquire) != self.fruitless.load(Ordering::Acquire)
+    }
+
+    /// Takes no segment for a victim that is damaged, until the database is opened again.
+    fn leave_alone(&self, segment: SegmentId, error: &Error) {
+        let mut state = self.state.lock();
+        state.left_alone.insert(segment);
+        state.error.get_or_insert_with(|| error.to_string());
+    }
+
+    /// Takes note of segments that a round has written.
+    fn born(&self, values: &NewValues) {
+        let mut state = self.state.lock();
+        for pointer in values.pointers() {
+            *state.born.entry(pointer.segment).or_default() += u64::from(pointer.length);
+        }
+    }
+
+    /// Learns from a round.
+    fn learn(&self, outcome: &Outcome) {
+        let count = |counter: &AtomicU64, by| counter.fetch_add(by, Ordering::Relaxed);
+        count(&self.counters.rounds, 1);
+        count(&self.counters.victims, outcome.victims);
+        count(&self.counters.records, outcome.records);
+        count(&self.counters.relocated_records, outcome.live_records);
+        let mut state = self.state.lock();
+        let first = self.counters.rounds.load(Ordering::Relaxed) == 1;
+        let weight = if first { 1.0 } else { LEARNT };
+        let mix = |known: f64, new: f64| known + (new - known) * weight;
+        if outcome.held_bytes > 0 {
+            let live = outcome.live_bytes as f64 / outcome.held_bytes as f64;
+            state.hidden = mix(state.hidden, (1.0 - live).clamp(0.0, 1.0));
+        }
+        if outcome.live_bytes > 0 {
+            let taken = outcome.live_record_bytes as f64 / outcome.live_bytes as f64;
+            state.overhead = mix(state.overhead, taken);
+        }
+    }
+}
+
+impl Engine {
+    /// Something has changed that space depends on: takes the account anew.
+    pub(crate) fn update_space(&self) {
+        self.gc.occasion();
+        self.take_account();
+    }
+
+    /// Queues value GC if there is reason for a round.
+    pub(crate) fn schedule_gc(&self) {
+        let wanted = || {
+            let account = self.gc.known().account;
+            let held_off = self.gc.held_off.load(Ordering::Acquire) > 0;
+            account.wants_round() && (account.is_urgent() || !held_off)
+        };
+        let wanted = self.options.value_gc && self.gc.may_begin() && !self.closing() && wanted();
+        if wanted && !self.gc.queued.swap(true, Ordering::SeqCst) {
+            self.jobs.push(self, Box::new(GcJob::default()));
+        }
+    }
+
+    /// Bytes of victims whose values a round may hold.
+    fn gc_memory_bytes(&self) -> u64 {
+        self.options.memory_budget_bytes as u64 / MEMORY_SHARE
+    }
+
+    /// A round over the victims that the account names.
+    fn begin_round(&self) -> Result<Option<(Round, Running)>> {
+        let victims = self.choose_victims()?;
+        if victims.is_empty() {
+            return Ok(None);
+        }
+        let bytes: u64 = victims.iter().map(|victim| victim.bytes).sum();
+        let live: u64 = victims.iter().map(|victim| victim.live_bytes).sum();
+        let running = self.begin_writing(
+            "round of value GC",
+            live + live / 8,
+            &self.compactions_called,
+        )?;
+        let begun = Round::begin(
+            self,
+            |state| {
+                let flushed = state.flush_point.lsn.segment;
+                let whole = victims
+                    .iter()
+                    .filter(|victim| victim.moved || victim.id < flushed);
+                whole
+                    .map(|victim| victim.id)
+                    .filter(|id| state.is_live(*id))
+                    .collect()
+            },
+            bytes <= self.gc_memory_bytes(),
+        )?;
+        Ok(begun.map(|round| (round, running)))
+    }
+}
+
+/// Runs one round.
+#[derive(Default)]
+struct GcJob {
+    round: Option<(Round, Running)>,
+    /// How many occasions there were when it began.
+    occasions: u64,
+    urgent: bool,
+}
+
+impl GcJob {
+    fn ended(&mut self, engine: &Engine, fruitful: bool) -> Progress {
+        self.round = None;
+        if !fruitful {
+            engine.remove_doomed();
+            engine.gc.fruitless.store(self.occasions, Ordering::Release);
+        }
+        engine.gc.queued.store(false, Ordering::SeqCst);
+        Progress::Done
+    }
+}
+
+impl Job for GcJob {
+    fn step(&mut self, engine: &Engine) -> Result<Progress> {
+        engine.may_compact()?;
+        self.urgent = engine.gc.known().account.is_urgent();
+        let Some((round, _)) = &mut self.round else {
+            self.occasions = engine.gc.occasions.load(Ordering::Acquire);
+            self.round = engine.begin_round()?;
+            return Ok(match self.round {
+                Some(_) => Progress::More,
+                None => self.ended(engine, false),
+            });
+        };
+        let Some(outcome) = round.step(engine)? else {
+            return Ok(Progress::More);
+        };
+        engine.gc.learn(&outcome);
+        engine.update_space();
+        Ok(self.ended(engine, outcome.victims > 0))
+    }
+
+    fn name(&self) -> String {
+        "value GC".to_owned()
+    }
+
+    fn priority(&self) -> JobPriority {
+        match self.urgent {
+            true => JobPriority::Level0,
+            false => JobPriority::Gc,
+        }
+    }
+
+    fn abandon(mut self: Box<Self>, engine: &Engine, error: Option<&Error>) {
+        let round = self.round.take();
+        let victims: Vec<SegmentId> = (round.iter())
+            .flat_map(|(round, _)| round.victims())
+            .collect();
+        if let Some((round, running)) = round {
+            round.give_up();
+            drop(running);
+        }
+        engine.gc.counters.given_up.fetch_add(1, Ordering::Relaxed);
+        self.ended(engine, false);
+        match error {
+            // For want of space, or given way to a flush: at the next occasion.
+            None => {}
+            Some(error) if error.kind() == ErrorKind::NoSpace => {}
+            // Of an index: which of the victims it concerns is not known.
+            Some(error) if error.kind() == ErrorKind::Corruption => {
+                victims
+                    .into_iter()
+                    .for_each(|victim| engine.gc.leave_alone(victim, error));
+            }
+            Some(error) => engine.note_background_error(error),
+        }
+    }
+}

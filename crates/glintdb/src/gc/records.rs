@@ -1,0 +1,149 @@
+//! What a round has found in its victims: keys in one piece of memory, and values as long as they are needed; in the order of keyspace and key where it is asked for.
+//!
+//! Thread safety: as the round's that it belongs to.
+
+use bytes::Bytes;
+use glintdb_core::index::SortedRun;
+use glintdb_core::memory::{MemoryBudget, MemoryPart};
+use glintdb_core::{EntryRef, KeyspaceId, RangeTombstone, SeqNum, ValuePointer};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A record of a victim.
+pub(super) struct Record {
+    pub(super) keyspace: KeyspaceId,
+    /// In [`Records::keys`].
+    pub(super) key: Range<usize>,
+    pub(super) pointer: ValuePointer,
+    /// Of the view's entry, if that is this one.
+    pub(super) seqno: SeqNum,
+    /// Not yet verified. `None`: it is read when it is needed.
+    pub(super) value: Option<Bytes>,
+}
+
+/// Records with their keys, accounted for.
+pub(super) struct Records {
+    pub(super) all: Vec<Record>,
+    keys: Vec<u8>,
+    /// Bytes that all keys have in common at their beginning.
+    shared: usize,
+    memory: Arc<MemoryBudget>,
+    charged: usize,
+    value_bytes: usize,
+}
+
+impl Records {
+    pub(super) fn new(memory: &Arc<MemoryBudget>) -> Records {
+        Records {
+            all: Vec::new(),
+            keys: Vec::new(),
+            shared: usize::MAX,
+            memory: Arc::clone(memory),
+            charged: 0,
+            value_bytes: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, record: &glintdb_log::Record<'_>, with_value: bool) {
+        let start = self.keys.len();
+        self.keys.extend_from_slice(record.key);
+        let key = start..self.keys.len();
+        let value = record.unverified_value().filter(|_| with_value);
+        self.value_bytes += value.as_ref().map_or(0, Bytes::len);
+        self.shared = match self.all.first() {
+            None => record.key.len(),
+            Some(first) => {
+                let first = self.keys.get(first.key.clone());
+                let pairs = first
+                    .unwrap_or_default()
+                    .iter()
+                    .zip(record.key)
+                    .take(self.shared);
+                pairs.take_while(|(a, b)| a == b).count()
+            }
+        };
+        self.all.push(Record {
+            keyspace: record.keyspace,
+            key,
+            pointer: record.pointer,
+            seqno: SeqNum::MAX,
+            value,
+        });
+    }
+
+    pub(super) fn key(&self, index: u32) -> &[u8] {
+        let key = self
+            .all
+            .get(index as usize)
+            .map_or(0..0, |record| record.key.clone());
+        self.keys.get(key).unwrap_or_default()
+    }
+
+    /// Their indexes in the order of keyspace and key.
+    pub(super) fn in_order(&self) -> Vec<u32> {
+        let mut order: Vec<(KeyspaceId, u64, u32)> = (0u32..)
+            .zip(&self.all)
+            .map(|(index, record)| {
+                let key = self.key(index).get(self.shared..).unwrap_or_default();
+                let mut head = [0; 8];
+                let bytes = key.len().min(8);
+                head[..bytes].copy_from_slice(&key[..bytes]);
+                (record.keyspace, u64::from_be_bytes(head), index)
+            })
+            .collect();
+        order.sort_unstable_by(|a, b| {
+            (a.0, a.1)
+                .cmp(&(b.0, b.1))
+                .then_with(|| self.key(a.2).cmp(self.key(b.2)))
+                .then(a.2.cmp(&b.2))
+        });
+        order.into_iter().map(|(_, _, index)| index).collect()
+    }
+
+    /// Accounts for what they take.
+    pub(super) fn charge(&mut self) {
+        let bytes =
+            self.keys.capacity() + self.all.capacity() * size_of::<Record>() + self.value_bytes;
+        self.memory.add(MemoryPart::Buffers, bytes);
+        self.memory.sub(MemoryPart::Buffers, self.charged);
+        self.charged = bytes;
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        self.memory.sub(MemoryPart::Buffers, self.charged);
+    }
+}
+
+/// Records that were moved, as a run: their keys and sequence numbers with the new pointers.
+pub(super) struct MovedRun<'a> {
+    pub(super) records: &'a Records,
+    pub(super) moved: &'a [u32],
+    pub(super) pointers: &'a [ValuePointer],
+    pub(super) at: usize,
+}
+
+impl SortedRun for MovedRun<'_> {
+    fn next(&mut self) -> glintdb_core::Result<Option<(&[u8], SeqNum, EntryRef<'_>)>> {
+        let (Some(&index), Some(pointer)) = (self.moved.get(self.at), self.pointers.get(self.at))
+        else {
+            return Ok(None);
+        };
+        self.at += 1;
+        let seqno = self.records.all[index as usize].seqno;
+        Ok(Some((
+            self.records.key(index),
+            seqno,
+            EntryRef::Pointer(*pointer),
+        )))
+    }
+
+    fn range_tombstones(&self) -> &[RangeTombstone] {
+        &[]
+    }
+
+    fn entries_hint(&self) -> usize {
+        self.moved.len()
+    }
+}

@@ -1,0 +1,119 @@
+//! Rounds that the engine begins by itself.
+
+use crate::{Db, Options, Stats, check};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const KEYS: u64 = 2000;
+
+fn options() -> Options {
+    Options::default()
+        .memory_budget_bytes(8 << 20)
+        .log_segment_bytes(64 << 10)
+        .log_ring_bytes(64 << 10)
+        .replay_bytes_max(256 << 10)
+        .background_threads(0)
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("key{n:08}").into_bytes()
+}
+
+fn value(n: u64, round: u64) -> Vec<u8> {
+    let byte = (n * 7 + round).to_le_bytes()[0];
+    vec![byte; 900 + (n % 200) as usize]
+}
+
+/// A generator of pseudo-random numbers (Knuth's constants).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+/// Bytes of the files that hold data, as the file system has them.
+fn disk_use(dir: &Path) -> u64 {
+    let files = std::fs::read_dir(dir).unwrap().flatten();
+    let named = |file: &std::fs::DirEntry| {
+        let name = file.file_name().to_string_lossy().into_owned();
+        ["log-", "table-", "manifest-"]
+            .iter()
+            .any(|kind| name.starts_with(kind))
+    };
+    files
+        .filter(named)
+        .map(|file| file.metadata().map_or(0, |meta| meta.len()))
+        .sum()
+}
+
+fn filled(db: &Db) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let keys = 0..KEYS;
+    keys.map(|n| {
+        db.put(key(n), value(n, 0)).unwrap();
+        (key(n), value(n, 0))
+    })
+    .collect()
+}
+
+fn check_all(db: &Db, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
+    let found: BTreeMap<Vec<u8>, Vec<u8>> = (db.default_keyspace().iter())
+        .map(|entry| {
+            entry
+                .map(|(key, value)| (key.to_vec(), value.to_vec()))
+                .unwrap()
+        })
+        .collect();
+    assert!(found == *expected);
+    let report = db.verify().unwrap();
+    assert!(report.is_clean(), "{:?}", report.errors);
+    assert_eq!(report.leftovers, []);
+}
+
+/// Overwrites at random, ten times as much as there is. Answers the largest disk use for what is live, and the figures.
+fn overwritten(options: Options) -> (f64, Stats) {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("db");
+    let db = options.clone().open(&dir).unwrap();
+    let mut expected = filled(&db);
+    let mut random = Random(1);
+    let mut worst = 0f64;
+    for at in 1..=10 * KEYS {
+        let n = random.below(KEYS);
+        db.put(key(n), value(n, at)).unwrap();
+        expected.insert(key(n), value(n, at));
+        if at % 100 == 0 {
+            let live: usize = expected
+                .iter()
+                .map(|(key, value)| key.len() + value.len())
+                .sum();
+            worst = worst.max(disk_use(&dir) as f64 / live as f64);
+        }
+    }
+    check_all(&db, &expected);
+    let stats = db.stats();
+    db.close().unwrap();
+    assert!(check(&dir).unwrap().is_clean());
+    let db = options.open(&dir).unwrap();
+    check_all(&db, &expected);
+    db.close().unwrap();
+    (worst, stats)
+}
+
+#[test]
+fn space_of_what_was_overwritten_comes_back() {
+    let (without, stats) = overwritten(options().value_gc(false));
+    assert!(stats.value_gc.rounds == 0 && without > 5.0, "{without}");
+    let (with, stats) = overwritten(options());
+    assert!(
+        stats.value_gc.rounds > 50 && with < 2.2,
+        "{with} {:?}",
+        stats.value_gc
+    );
+    assert!(stats.value_gc.relocated_records > 1000 && stats.log.relocated_bytes > 1 << 20);
+}

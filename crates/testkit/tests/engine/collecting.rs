@@ -1,0 +1,30 @@
+//! Value GC beside everything else, with every read checked.
+
+use glintdb_testkit::collecting::{alone, eager, power, race};
+use glintdb_testkit::options::Lane;
+use glintdb_testkit::place::Place;
+
+#[test]
+fn what_is_collected_alone_is_as_it_was() {
+    let counts = alone(&|| ()).unwrap();
+    assert!(counts.rounds > 50 && counts.moved > 500, "{counts:?}");
+}
+
+#[test]
+fn rounds_around_which_the_power_goes_lose_nothing() {
+    let counts = power(&|| ()).unwrap();
+    assert!(counts.rounds > 20 && counts.moved > 50, "{counts:?}");
+}
+
+#[test]
+fn overwrites_deletes_snapshots_collecting_and_compaction_race() {
+    for threads in [1, 2, 4] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut set = eager(Lane::Histories);
+        set.options.background_threads = threads;
+        for place in [Place::memory(), Place::Directory(dir.path().join("db"))] {
+            let counts = race(&place, set.clone(), 4000, threads as u64).unwrap();
+            assert!(counts.rounds > 10 && counts.moved > 100, "{counts:?}");
+        }
+    }
+}

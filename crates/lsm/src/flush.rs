@@ -34,7 +34,8 @@ pub(crate) fn write_run(
         if let EntryRef::Pointer(pointer) = value {
             liveness.live(pointer);
         }
-        outputs.add(key, seqno, value)?;
+        let added = outputs.add(key, seqno, value)?;
+        assert!(added, "a run's keys ascend, each once");
     }
     let written = outputs.finish(None)?;
     if written.tables.is_empty() {

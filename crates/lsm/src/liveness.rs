@@ -3,7 +3,7 @@
 //! Not thread-safe: belongs to one flush or merge. Neighbours mostly point to the same segment, so the sum of the last one is kept apart.
 
 use glintdb_core::index::LivenessDelta;
-use glintdb_core::{SegmentId, ValuePointer};
+use glintdb_core::{EntryRef, SegmentId, ValuePointer};
 use std::collections::HashMap;
 
 /// See the module's page.
@@ -24,6 +24,17 @@ impl Liveness {
     #[inline]
     pub(crate) fn dead(&mut self, pointer: ValuePointer) {
         self.add(pointer.segment, -i64::from(pointer.length));
+    }
+
+    /// A value was dropped by a merge.
+    #[inline]
+    pub(crate) fn lose(&mut self, value: EntryRef<'_>) {
+        if let EntryRef::Pointer(pointer) = value {
+            self.dead(pointer);
+            if glintdb_core::seeded::bug("lsm: a value that dies is counted twice") {
+                self.dead(pointer);
+            }
+        }
     }
 
     /// Takes over what another one summed.

@@ -76,19 +76,32 @@ impl Tournament {
         Some(at)
     }
 
+    /// Head of the key that source `at` stands on.
+    #[inline]
+    pub(crate) fn head_of(&self, at: usize) -> u64 {
+        self.heads[at]
+    }
+
     /// The winner was moved: finds the next one.
     #[inline]
     pub(crate) fn replay<S: MergeSource>(&mut self, sources: &[S]) {
         let count = self.heads.len();
         let mut winner = self.tree[0];
-        self.heads[winner as usize] = self.head(sources[winner as usize].current());
+        let mut head = self.head(sources[winner as usize].current());
+        self.heads[winner as usize] = head;
         let mut node = (winner as usize + count) / 2;
+        // Who wins a match cannot be foreseen, so it must not decide a jump: that costs more than the match.
         while node > 0 {
             let rival = self.tree[node];
-            if self.first(sources, rival, winner) {
-                self.tree[node] = winner;
-                winner = rival;
-            }
+            let rival_head = self.heads[rival as usize];
+            let rival_wins = if rival_head == head {
+                self.first_by_key(sources, rival, winner)
+            } else {
+                rival_head < head
+            };
+            self.tree[node] = if rival_wins { winner } else { rival };
+            winner = if rival_wins { rival } else { winner };
+            head = head.min(rival_head);
             node /= 2;
         }
         self.tree[0] = winner;
@@ -142,8 +155,9 @@ impl Tournament {
         }
     }
 
+    /// The head of a key; of none the greatest there is.
     #[inline]
-    fn head(&self, key: Option<&[u8]>) -> u64 {
+    pub(crate) fn head(&self, key: Option<&[u8]>) -> u64 {
         let Some(key) = key else { return u64::MAX };
         let head = key_head(key, self.prefix_bytes);
         if self.reverse { !head } else { head }

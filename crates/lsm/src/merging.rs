@@ -17,7 +17,6 @@ use crate::table::Purpose;
 use crate::tombstones::{TombstoneSet, TombstoneWalk};
 use bytes::Bytes;
 use glintdb_core::{Direction, EntryRef, Result, SeqNum};
-use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -39,14 +38,24 @@ pub(crate) struct Merging {
     walk: TombstoneWalk,
     beneath: Beneath,
     floor: SeqNum,
-    /// Key written or dropped last; older entries of it follow.
-    last_key: Vec<u8>,
-    has_last_key: bool,
+    /// The key written or dropped last, of which older entries may follow, and its head.
+    last: Last,
+    last_head: u64,
+    /// That key, where it was dropped; the outputs know what was written.
+    dropped_key: Vec<u8>,
     /// For each source, whether it may hold tombstones that go: its blocks are not moved whole.
     holds_droppable: Vec<bool>,
     block_failures: u32,
     entries_to_skip: u32,
     pub(crate) liveness: Liveness,
+}
+
+/// What became of the key that was met last.
+enum Last {
+    /// There was none.
+    None,
+    Written,
+    Dropped,
 }
 
 /// What a merge is given.
@@ -124,8 +133,9 @@ impl Merging {
             walk: TombstoneWalk::default(),
             beneath: Beneath::new(inputs.levels, inputs.output, inputs.range),
             floor: inputs.floor,
-            last_key: Vec::new(),
-            has_last_key: false,
+            last: Last::None,
+            last_head: 0,
+            dropped_key: Vec::new(),
             holds_droppable,
             block_failures: 0,
             entries_to_skip: 0,
@@ -165,41 +175,50 @@ impl Merging {
             return Ok(());
         };
         let (key, seqno, value) = (cursor.key(), cursor.seqno(), cursor.value());
-        let order = if self.has_last_key {
-            key.cmp(&self.last_key)
+        let head = self.tournament.head_of(at);
+        // Equal keys have equal heads: nearly every key is known to be a new one without a look at it.
+        if head == self.last_head && self.last_key() == Some(key) {
+            self.liveness.lose(value);
+            return Ok(());
+        }
+        let hidden = !self.hiding.is_empty() && self.walk.seqno_at(&self.hiding, key) > seqno;
+        let kept = !hidden
+            && (value != EntryRef::Tombstone
+                || (seqno >= self.floor
+                    && !glintdb_core::seeded::bug(
+                        "lsm: a tombstone goes while a transaction needs it",
+                    ))
+                || (self.beneath.may_hold(key)
+                    && !glintdb_core::seeded::bug("lsm: a tombstone goes before what it hides")));
+        let mut ascends = head >= self.last_head;
+        if kept {
+            ascends = ascends && self.outputs.add(key, seqno, value)?;
+            self.last = Last::Written;
         } else {
-            Ordering::Greater
-        };
-        if order == Ordering::Less {
+            ascends = ascends && self.last_key().is_none_or(|last| key > last);
+            self.liveness.lose(value);
+            self.dropped_key.clear();
+            self.dropped_key.extend_from_slice(key);
+            self.last = Last::Dropped;
+        }
+        self.last_head = head;
+        if !ascends {
             let key = key.escape_ascii();
             // What the cursors hand out was checksummed, but not compared.
             let what = format!("an input of a compaction gives its keys in disorder at {key}");
             return Err(cursor.corrupt(what));
         }
-        let shadowed = order == Ordering::Equal;
-        let hidden =
-            shadowed || (!self.hiding.is_empty() && self.walk.seqno_at(&self.hiding, key) > seqno);
-        if hidden {
-            if let EntryRef::Pointer(pointer) = value {
-                self.liveness.dead(pointer);
-                if glintdb_core::seeded::bug("lsm: a value that dies is counted twice") {
-                    self.liveness.dead(pointer);
-                }
-            }
-        } else if value != EntryRef::Tombstone
-            || (seqno >= self.floor
-                && !glintdb_core::seeded::bug("lsm: a tombstone goes while a transaction needs it"))
-            || (self.beneath.may_hold(key)
-                && !glintdb_core::seeded::bug("lsm: a tombstone goes before what it hides"))
-        {
-            self.outputs.add(key, seqno, value)?;
-        }
-        if !shadowed {
-            self.last_key.clear();
-            self.last_key.extend_from_slice(key);
-            self.has_last_key = true;
-        }
         Ok(())
+    }
+
+    /// The key written or dropped last.
+    #[inline]
+    fn last_key(&self) -> Option<&[u8]> {
+        match self.last {
+            Last::None => None,
+            Last::Written => self.outputs.last_key(),
+            Last::Dropped => Some(&self.dropped_key),
+        }
     }
 
     /// Where source `at` stands on the first entry of a block that no other source and no range tombstone reaches into, writes the block as it is.
@@ -209,40 +228,41 @@ impl Merging {
             self.entries_to_skip -= 1;
             return Ok(false);
         }
+        self.try_move_block(at)
+    }
+
+    fn try_move_block(&mut self, at: usize) -> Result<bool> {
         if self.holds_droppable[at] {
             return Ok(false);
         }
         let Some(cursor) = self.sources[at].cursor_mut() else {
             return Ok(false);
         };
-        let Some(last) = cursor.whole_block()? else {
+        if !cursor.find_whole_block()? {
             return Ok(false);
-        };
-        let last = last.to_vec();
-        if !self.is_free(at, &last) {
+        }
+        if !self.is_free(at) {
             self.block_failures = (self.block_failures + 1).min(TRY_SHIFT_MAX);
             self.entries_to_skip = BLOCK_ENTRIES << self.block_failures;
             return Ok(false);
         }
         self.block_failures = 0;
-        let Some(cursor) = self.sources[at].cursor_mut() else {
-            return Ok(false);
-        };
-        let first = cursor.key().to_vec();
-        let block = cursor.take_block();
-        self.outputs.add_block(&first, &block)?;
-        self.last_key = last;
-        self.has_last_key = true;
+        if let Some(cursor) = self.sources[at].cursor_mut() {
+            let block = cursor.take_block();
+            self.outputs.add_block(&block)?;
+            self.last = Last::Written;
+            self.last_head = self.tournament.head(Some(cursor.whole_block_end()));
+        }
         Ok(true)
     }
 
-    /// Whether nothing but source `at` has a say about the keys from where it stands up to `last`.
-    fn is_free(&self, at: usize, last: &[u8]) -> bool {
+    /// Whether nothing but source `at`, which stands on a whole block, has a say about the block's keys.
+    fn is_free(&self, at: usize) -> bool {
         let Some(cursor) = self.sources[at].cursor() else {
             return false;
         };
-        let first = cursor.key();
-        if self.has_last_key && first <= self.last_key.as_slice() {
+        let (first, last) = (cursor.key(), cursor.whole_block_end());
+        if self.last_key().is_some_and(|last_key| first <= last_key) {
             return false;
         }
         if glintdb_core::seeded::bug(

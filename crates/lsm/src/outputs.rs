@@ -102,18 +102,24 @@ impl Outputs {
         }
     }
 
-    /// Appends an entry.
+    /// Appends an entry; `false`: its key is not greater than the one before it in its table, and nothing was appended.
     #[inline]
-    pub(crate) fn add(&mut self, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) -> Result<()> {
+    pub(crate) fn add(&mut self, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) -> Result<bool> {
         self.before(key)?;
-        self.writer()?.add(key, seqno, value)
+        self.writer()?.try_add(key, seqno, value)
     }
 
-    /// Appends a whole block whose first key is `first`.
-    pub(crate) fn add_block(&mut self, first: &[u8], block: &StoredBlock) -> Result<bool> {
+    /// Appends a whole block.
+    pub(crate) fn add_block(&mut self, block: &StoredBlock) -> Result<bool> {
         self.since_size_check = SIZE_CHECK_ENTRIES;
-        self.before(first)?;
+        self.before(block.first_key()?)?;
         self.writer()?.add_block(block)
+    }
+
+    /// The key appended last.
+    #[inline]
+    pub(crate) fn last_key(&self) -> Option<&[u8]> {
+        self.writer.as_ref().map(TableWriter::last_key)
     }
 
     /// Finishes the last table; `end`: first key that could not have come.

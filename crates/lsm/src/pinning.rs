@@ -326,7 +326,7 @@ impl Reading {
                 let whole = self.blocks.len() == self.table.meta().blocks as usize;
                 return Ok(whole.then_some(true));
             }
-            if self.cursor.whole_block()?.is_none() {
+            if !self.cursor.find_whole_block()? {
                 return Ok(None);
             }
             if !self.blocks.take(&self.cursor.take_block()) {

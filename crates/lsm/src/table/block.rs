@@ -51,6 +51,15 @@ impl StoredBlock {
         &self.block
     }
 
+    /// The block's first key.
+    ///
+    /// # Errors
+    /// `Corruption` where it does not parse.
+    pub fn first_key(&self) -> Result<&[u8], Error> {
+        let first = self.block.view().and_then(|view| view.first_key());
+        first.map_err(|Malformed| self.corrupt("a key block to be moved does not parse"))
+    }
+
     /// Bytes it takes in the file.
     #[must_use]
     pub fn stored_bytes(&self) -> usize {
@@ -304,11 +313,19 @@ impl<'a> View<'a> {
     /// Sequence number of an entry.
     #[inline]
     pub(super) fn seqno(&self, entry: &RawEntry) -> Result<SeqNum, Malformed> {
-        let bytes = self.bytes(entry.at, entry.at + self.layout.seqno_width)?;
-        let mut delta = 0;
-        for &byte in bytes.iter().rev() {
-            delta = delta << 8 | u64::from(byte);
-        }
+        let width = self.layout.seqno_width;
+        let delta = match self.image.get(entry.at..) {
+            Some(&[a, b, c, d, e, f, g, h, ..]) if width > 0 && width <= 8 => {
+                u64::from_le_bytes([a, b, c, d, e, f, g, h]) & u64::MAX >> (64 - 8 * width)
+            }
+            _ => {
+                let bytes = self.bytes(entry.at, entry.at + width)?;
+                bytes
+                    .iter()
+                    .rev()
+                    .fold(0, |delta, &byte| delta << 8 | u64::from(byte))
+            }
+        };
         let seqno = self.layout.seqno_base.wrapping_add(delta);
         (seqno <= SeqNum::MAX.0)
             .then_some(SeqNum(seqno))

@@ -3,13 +3,27 @@
 //! Invariant: `used_bytes` is exactly the size the image would have if it were finished now, so that a block can be cut to fill its page.
 
 use super::block::{KIND_INLINE, KIND_POINTER, KIND_TOMBSTONE, Layout, RawEntry, common_prefix};
+use super::copy::{append, append_part};
 use super::format::{BLOCK_HEADER_BYTES, RESTART_BYTES};
 use glintdb_core::codec::put_varint;
 use glintdb_core::{EntryRef, SeqNum};
 
+/// What became of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Added {
+    /// It is in the block.
+    Yes,
+    /// It would not fit any more.
+    Full,
+    /// Its key is not greater than the one before.
+    OutOfOrder,
+}
+
 /// A block being built. Reused from block to block, so it allocates nothing once warm.
 pub(super) struct BlockBuilder {
     interval: usize,
+    /// Entries before the next restart point.
+    until_restart: usize,
     /// Entries without their sequence numbers, whose width is known only at the end.
     entries: Vec<u8>,
     /// Each entry's sequence number and end in `entries`.
@@ -32,6 +46,13 @@ fn seqno_width(min: u64, max: u64) -> usize {
     (u64::BITS - (max - min).leading_zeros()).div_ceil(8) as usize
 }
 
+/// The lengths of an entry, where each takes one byte.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "held to be below 128")]
+fn narrow(tag: usize, suffix: usize, value: usize) -> Option<[u8; 3]> {
+    (tag | suffix | value < 0x80).then_some([tag as u8, suffix as u8, value as u8])
+}
+
 /// Length of a value as it stands in an entry.
 fn value_bytes(value: &EntryRef<'_>) -> usize {
     match value {
@@ -45,6 +66,7 @@ impl BlockBuilder {
     pub(super) fn new(interval: usize) -> Self {
         BlockBuilder {
             interval,
+            until_restart: 0,
             entries: Vec::new(),
             seqnos: Vec::new(),
             seqno_min: 0,
@@ -78,78 +100,93 @@ impl BlockBuilder {
         )
     }
 
-    /// Adds an entry if the block then still fits `bytes_max`; the first entry fits always. `key` is greater than every key before.
+    /// Adds an entry if the block then still fits `bytes_max`; the first entry fits always.
+    #[inline]
     pub(super) fn try_add(
         &mut self,
         key: &[u8],
         seqno: SeqNum,
         value: EntryRef<'_>,
         bytes_max: usize,
-    ) -> bool {
+    ) -> Added {
         let ordinal = self.seqnos.len();
-        let restart = ordinal.is_multiple_of(self.interval);
-        let shared = match (ordinal, restart) {
-            (0, _) => 0,
-            (_, true) => common_prefix(&self.first_key, key),
-            (_, false) => common_prefix(&self.last_key, key),
-        };
+        let (mut min, mut max) = (seqno.0, seqno.0);
+        let mut shared = 0;
+        if ordinal > 0 {
+            shared = common_prefix(&self.last_key, key);
+            if key.get(shared) <= self.last_key.get(shared) {
+                return Added::OutOfOrder;
+            }
+            (min, max) = (min.min(self.seqno_min), max.max(self.seqno_max));
+        }
+        let restart = self.until_restart == 0;
+        if restart && ordinal > 0 {
+            shared = common_prefix(&self.first_key, key);
+        }
         let suffix = &key[shared..];
-        let value_bytes = value_bytes(&value);
-        let (kind, length_bytes) = match value {
-            EntryRef::Inline(_) => (KIND_INLINE, varint_bytes(value_bytes)),
-            EntryRef::Pointer(_) => (KIND_POINTER, 0),
-            EntryRef::Tombstone => (KIND_TOMBSTONE, 0),
+        let (kind, inline) = match value {
+            EntryRef::Inline(value) => (KIND_INLINE, value),
+            EntryRef::Pointer(_) => (KIND_POINTER, [].as_slice()),
+            EntryRef::Tombstone => (KIND_TOMBSTONE, [].as_slice()),
         };
         let tag = shared << 2 | kind;
-        let (min, max) = if ordinal == 0 {
-            (seqno.0, seqno.0)
-        } else {
-            (self.seqno_min.min(seqno.0), self.seqno_max.max(seqno.0))
+        // Nearly always all three lengths take one byte.
+        let short = narrow(tag, suffix.len(), inline.len());
+        let lengths = usize::from(kind == KIND_INLINE);
+        let head_bytes = match short {
+            Some(_) => 2 + lengths,
+            None => {
+                varint_bytes(tag)
+                    + varint_bytes(suffix.len())
+                    + lengths * varint_bytes(inline.len())
+            }
         };
         if ordinal > 0 {
-            let entry_bytes = varint_bytes(tag)
-                + varint_bytes(suffix.len())
-                + length_bytes
+            let used = BLOCK_HEADER_BYTES
+                + self.entries.len()
+                + head_bytes
                 + suffix.len()
-                + value_bytes;
-            let used = Layout::used_bytes(
-                self.entries.len() + entry_bytes,
-                ordinal + 1,
-                self.interval,
-                seqno_width(min, max),
-            );
+                + value_bytes(&value)
+                + (ordinal + 1) * seqno_width(min, max)
+                + (self.restarts.len() + usize::from(restart)) * RESTART_BYTES;
             if used > bytes_max || ordinal >= usize::from(u16::MAX) {
-                return false;
+                return Added::Full;
             }
+        }
+        if restart {
+            self.restarts.push((self.entries.len(), shared));
+            self.until_restart = self.interval;
         }
         if ordinal == 0 {
             self.first_key.clear();
             self.first_key.extend_from_slice(key);
         }
-        if restart {
-            self.restarts.push((self.entries.len(), shared));
-        }
+        self.until_restart -= 1;
         (self.seqno_min, self.seqno_max) = (min, max);
-        put_varint(&mut self.entries, tag as u64);
-        put_varint(&mut self.entries, suffix.len() as u64);
-        if let EntryRef::Inline(value) = value {
-            put_varint(&mut self.entries, value.len() as u64);
+        match short {
+            Some(lengths) => {
+                let end = self.entries.len() + head_bytes;
+                self.entries.extend_from_slice(&lengths);
+                self.entries.truncate(end);
+            }
+            None => {
+                put_varint(&mut self.entries, tag as u64);
+                put_varint(&mut self.entries, suffix.len() as u64);
+                if kind == KIND_INLINE {
+                    put_varint(&mut self.entries, inline.len() as u64);
+                }
+            }
         }
-        self.entries.extend_from_slice(suffix);
+        append(&mut self.entries, suffix);
         match value {
-            EntryRef::Inline(value) => self.entries.extend_from_slice(value),
+            EntryRef::Inline(value) => append(&mut self.entries, value),
             EntryRef::Pointer(pointer) => self.entries.extend_from_slice(&pointer.encode()),
             EntryRef::Tombstone => {}
         }
         self.seqnos.push((seqno.0, self.entries.len()));
-        self.last_key.truncate(shared.min(self.last_key.len()));
-        if restart {
-            self.last_key.clear();
-            self.last_key.extend_from_slice(key);
-        } else {
-            self.last_key.extend_from_slice(suffix);
-        }
-        true
+        self.last_key.clear();
+        append(&mut self.last_key, key);
+        Added::Yes
     }
 
     /// First key, last key, and the image without padding; its checksum (bytes 0 to 4) and codec (byte 4) are still 0. Empty the builder with [`clear`](Self::clear) afterwards.
@@ -185,9 +222,10 @@ impl BlockBuilder {
         }
         let mut start = 0;
         for &(seqno, end) in &self.seqnos {
-            let delta = (seqno - self.seqno_min).to_le_bytes();
-            image.extend_from_slice(&delta[..width]);
-            image.extend_from_slice(&self.entries[start..end]);
+            let length = image.len() + width;
+            image.extend_from_slice(&(seqno - self.seqno_min).to_le_bytes());
+            image.truncate(length);
+            append_part::<64>(&mut image, &self.entries, start, end).expect("written above");
             start = end;
         }
         self.image = image;
@@ -211,5 +249,6 @@ impl BlockBuilder {
         self.entries.clear();
         self.seqnos.clear();
         self.restarts.clear();
+        self.until_restart = 0;
     }
 }

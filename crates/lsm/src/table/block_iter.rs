@@ -3,6 +3,7 @@
 //! Backwards, a restart interval is decoded once and then walked from its end.
 
 use super::block::{Block, Layout, Malformed, Place, RawEntry, View};
+use super::copy::append_part;
 use bytes::Bytes;
 use glintdb_core::key::KEY_BYTES_MAX;
 use glintdb_core::{Direction, EntryRef, SeqNum};
@@ -143,12 +144,18 @@ impl BlockIter {
         // A restart point shares with the block's first key, and so at least as much with the key before it. Keys must ascend: what compactions write next
         // depends on it.
         let before = self.key.get(entry.shared..).ok_or(Malformed)?;
-        let ascends = suffix > before || self.fresh;
-        if !ascends || entry.shared + suffix.len() > KEY_BYTES_MAX {
+        let ascends = match (suffix, before) {
+            // Nearly always decided here: what is shared is all that is shared.
+            (&[byte, ..], &[byte_before, ..]) if byte != byte_before => byte > byte_before,
+            _ => suffix > before,
+        };
+        if !(ascends || self.fresh) || entry.shared + suffix.len() > KEY_BYTES_MAX {
             return Err(Malformed);
         }
         self.key.truncate(entry.shared);
-        self.key.extend_from_slice(suffix);
+        let image = &self.block.image;
+        append_part::<16>(&mut self.key, image, entry.suffix_at, entry.value_at)
+            .ok_or(Malformed)?;
         self.seqno = view.seqno(&entry)?;
         self.raw = entry;
         self.fresh = false;
@@ -267,14 +274,23 @@ impl BlockIter {
         Err(Malformed)
     }
 
-    /// The block's last key.
-    pub(super) fn last_key_of(block: &Block) -> Result<Vec<u8>, Malformed> {
-        let mut iter = BlockIter::new(Direction::Reverse);
-        iter.reset(block.clone())?;
-        if iter.step()? {
-            Ok(iter.key)
-        } else {
-            Err(Malformed)
+    /// Puts the block's last key into `key`.
+    pub(super) fn last_key_of(block: &Block, key: &mut Vec<u8>) -> Result<(), Malformed> {
+        let view = block.view()?;
+        let restart = view.layout.restarts - 1;
+        let mut at = view.restart_offset(restart)?;
+        let first_key = view.first_key()?;
+        key.clear();
+        key.extend_from_slice(first_key);
+        for _ in restart * view.layout.interval..view.layout.entries {
+            let entry = view.entry(at)?;
+            if entry.shared > key.len() {
+                return Err(Malformed);
+            }
+            key.truncate(entry.shared);
+            append_part::<16>(key, view.image, entry.suffix_at, entry.value_at).ok_or(Malformed)?;
+            at = entry.end;
         }
+        Ok(())
     }
 }

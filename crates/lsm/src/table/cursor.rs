@@ -227,38 +227,44 @@ impl TableCursor {
         }
     }
 
-    /// Where a compaction's forward cursor stands on the first entry of a block that lies wholly within its bounds: that block's last key.
+    /// Whether a compaction's forward cursor stands on the first entry of a block that lies wholly within its bounds. Then
+    /// [`whole_block_end`](Self::whole_block_end) is that block's last key.
     ///
     /// # Errors
     /// `Corruption`.
-    pub fn whole_block(&mut self) -> Result<Option<&[u8]>> {
+    pub fn find_whole_block(&mut self) -> Result<bool> {
         let on_first = self.state == State::On
             && self.direction == Direction::Forward
             && self.purpose == Purpose::Compaction
             && self.iter.on_first();
         if !on_first {
-            return Ok(None);
+            return Ok(false);
         }
         let block = self.iter.block();
-        self.last_key = BlockIter::last_key_of(block)
+        BlockIter::last_key_of(block, &mut self.last_key)
             .map_err(|Malformed| self.table.malformed(block.handle))?;
         let fences = &self.table.opened()?.fences;
         let next = block.handle.index as usize + 1;
         if next < fences.len() && fences.is_at_or_below(next, &self.last_key) {
             return Err(self.table.malformed(block.handle));
         }
-        let within = !self.check_end || key::at_or_before(&self.last_key, borrowed(&self.upper));
-        Ok(within.then_some(&self.last_key))
+        Ok(!self.check_end || key::at_or_before(&self.last_key, borrowed(&self.upper)))
+    }
+
+    /// Last key of the block that [`find_whole_block`](Self::find_whole_block) found last.
+    #[must_use]
+    pub fn whole_block_end(&self) -> &[u8] {
+        &self.last_key
     }
 
     /// The block it stands on, whole; the next `advance` goes to the first entry behind it.
     ///
     /// # Panics
-    /// Where [`whole_block`](Self::whole_block) did not just give a key.
+    /// Where [`find_whole_block`](Self::find_whole_block) did not just find one.
     pub fn take_block(&mut self) -> StoredBlock {
         assert!(
             self.state == State::On && self.iter.on_first(),
-            "whole_block said that there is a block to take"
+            "there is a block to take"
         );
         self.iter.skip_rest();
         self.stored

@@ -17,6 +17,7 @@ mod block_builder;
 mod block_iter;
 mod compress;
 mod config;
+mod copy;
 mod cursor;
 mod fences;
 mod filter;

@@ -4,7 +4,7 @@
 //! 3. a table that [`TableWriter::finish`] returned is durable but for its directory.
 
 use super::block::{BlockHandle, StoredBlock, View};
-use super::block_builder::BlockBuilder;
+use super::block_builder::{Added, BlockBuilder};
 use super::block_iter::BlockIter;
 use super::compress;
 use super::config::{Compression, TableConfig, TableEnv};
@@ -39,6 +39,9 @@ pub struct TableWriter {
     config: TableConfig,
     block: BlockBuilder,
     output: Output,
+    /// Reads blocks that are moved, and what they are made into: kept for their memory.
+    moved: BlockIter,
+    moved_bytes: Vec<u8>,
     hashes: Vec<u64>,
     tombstones: Vec<RangeTombstone>,
     /// The blocks written so far, where they are to be pinned.
@@ -81,6 +84,8 @@ impl TableWriter {
                 fences: FencesBuilder::default(),
                 last_key: Vec::new(),
             },
+            moved: BlockIter::new(Direction::Forward),
+            moved_bytes: Vec::new(),
             hashes: Vec::with_capacity(if config.filter_bits_per_key > 0.0 {
                 entries_hint.min(1 << 20)
             } else {
@@ -124,10 +129,20 @@ impl TableWriter {
     /// # Panics
     /// Where `key` is not greater than every key before, or something is beyond its limits.
     pub fn add(&mut self, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) -> Result<()> {
-        assert!(
-            self.meta.entries == 0 || key > self.last_key(),
-            "keys ascend, each once"
-        );
+        let added = self.try_add(key, seqno, value)?;
+        assert!(added, "keys ascend, each once");
+        Ok(())
+    }
+
+    /// [`add`](Self::add), which answers `false` where `key` is not greater than every key before: then nothing was added.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    ///
+    /// # Panics
+    /// Where something is beyond its limits.
+    #[inline]
+    pub fn try_add(&mut self, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) -> Result<bool> {
         assert!(key.len() <= KEY_BYTES_MAX, "key of {} bytes", key.len());
         if let EntryRef::Inline(value) = value {
             assert!(
@@ -136,17 +151,25 @@ impl TableWriter {
                 value.len()
             );
         }
+        if self.block.is_empty() && self.meta.entries > 0 && key <= self.last_key() {
+            return Ok(false);
+        }
         let block_bytes = self.config.block_bytes;
-        if !self.block.try_add(key, seqno, value, block_bytes) {
-            self.cut_block()?;
-            let added = self.block.try_add(key, seqno, value, block_bytes);
-            assert!(added, "the first entry of a block fits");
+        match self.block.try_add(key, seqno, value, block_bytes) {
+            Added::Yes => {}
+            Added::OutOfOrder => return Ok(false),
+            Added::Full => {
+                self.cut_block()?;
+                let added = self.block.try_add(key, seqno, value, block_bytes);
+                assert!(added == Added::Yes, "the first entry of a block fits");
+            }
         }
         self.count(key, seqno, value);
-        Ok(())
+        Ok(true)
     }
 
     /// Takes note of an entry.
+    #[inline]
     fn count(&mut self, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) {
         assert!(seqno <= SeqNum::MAX, "sequence number {seqno}");
         if self.config.filter_bits_per_key > 0.0 {
@@ -188,16 +211,11 @@ impl TableWriter {
             self.meta.entries == 0 || first_key > self.last_key(),
             "keys ascend, each once"
         );
-        let mut iter = BlockIter::new(Direction::Forward);
+        let mut iter = std::mem::replace(&mut self.moved, BlockIter::new(Direction::Forward));
         iter.reset(block.clone()).map_err(malformed)?;
-        let mut last = Vec::new();
+        // Steps see to it that keys ascend.
         while iter.step().map_err(malformed)? {
             let (key, seqno) = (iter.key(), iter.seqno());
-            if !iter.on_first() && key <= last.as_slice() {
-                return Err(stored.corrupt("keys of a key block to be moved do not ascend"));
-            }
-            last.clear();
-            last.extend_from_slice(key);
             let value = iter.value().map_err(malformed)?;
             if one_by_one {
                 self.add(key, seqno, value)?;
@@ -206,28 +224,32 @@ impl TableWriter {
             }
         }
         if !one_by_one {
-            let mut bytes = self.restored(stored, &view)?;
-            let handle = self.output.write_block(first_key, &last, &mut bytes)?;
+            let mut bytes = std::mem::take(&mut self.moved_bytes);
+            self.restore(stored, &view, &mut bytes)?;
+            let handle = self.output.write_block(first_key, iter.key(), &mut bytes)?;
             keep(&mut self.pins, view.image, view.layout.used, handle);
+            self.moved_bytes = bytes;
         }
+        self.moved = iter;
         Ok(!one_by_one)
     }
 
-    /// A moved block in the form this table stores.
-    fn restored(&self, stored: &StoredBlock, view: &View<'_>) -> Result<Vec<u8>> {
+    /// Puts a moved block into `out` in the form this table stores.
+    fn restore(&self, stored: &StoredBlock, view: &View<'_>, out: &mut Vec<u8>) -> Result<()> {
+        out.clear();
         let compression = self.config.compression;
         if compression != Compression::None
             && stored.stored.get(4) == Some(&codec_byte(compression))
         {
-            return Ok(stored.stored.to_vec());
+            out.extend_from_slice(&stored.stored);
+            return Ok(());
         }
-        let mut out = Vec::with_capacity(view.layout.used.next_multiple_of(PAGE_BYTES));
         let image = view.image.get(..view.layout.used).unwrap_or(view.image);
-        compress::store(image, compression, &mut out)?;
+        compress::store(image, compression, out)?;
         if compression == Compression::None {
             out.resize(out.len().next_multiple_of(PAGE_BYTES), 0);
         }
-        Ok(out)
+        Ok(())
     }
 
     /// Adds a range tombstone; in any order.
@@ -292,7 +314,10 @@ impl TableWriter {
         self.output.sink.position() + self.block.used_bytes() as u64 + page_align(tail)
     }
 
-    fn last_key(&self) -> &[u8] {
+    /// The key added last; empty where there is none.
+    #[inline]
+    #[must_use]
+    pub fn last_key(&self) -> &[u8] {
         if self.block.is_empty() {
             &self.output.last_key
         } else {

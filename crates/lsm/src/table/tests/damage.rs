@@ -235,7 +235,7 @@ fn survive(env: &Arc<TableEnv>, table: &Arc<Table>, model: &Model) {
             while matches!(cursor.advance(), Ok(true)) && steps < 1_000_000 {
                 steps += 1;
                 let _ = (cursor.key().len(), cursor.seqno(), cursor.value());
-                cursor.whole_block().map(|_| ()).ok();
+                cursor.find_whole_block().ok();
             }
         }
     }
@@ -247,7 +247,7 @@ fn survive(env: &Arc<TableEnv>, table: &Arc<Table>, model: &Model) {
         Direction::Forward,
         Purpose::Compaction,
     );
-    if matches!(cursor.advance(), Ok(true)) && matches!(cursor.whole_block(), Ok(Some(_))) {
+    if matches!(cursor.advance(), Ok(true)) && matches!(cursor.find_whole_block(), Ok(true)) {
         let stored = cursor.take_block();
         let config = TableConfig::default();
         let mut writer =

@@ -156,7 +156,7 @@ fn moved_blocks_read_the_same(
         let mut cursor = from.cursor(Unbounded, Unbounded, Forward, Purpose::Compaction);
         let mut more = cursor.advance().unwrap();
         while more {
-            if cursor.whole_block().unwrap().is_some() {
+            if cursor.find_whole_block().unwrap() {
                 writer.add_block(&cursor.take_block()).unwrap();
             } else {
                 writer

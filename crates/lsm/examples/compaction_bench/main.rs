@@ -2,6 +2,9 @@
 //!
 //! `cargo run --release -p glintdb-lsm --example compaction_bench [entries_per_run] [directory]`
 //!
+//! With `merge` in front: nanoseconds an entry of compactions of several shapes (or of those whose names contain a fourth argument), beside those of a plain merge;
+//! medians of three rounds.
+//!
 //! With `reads` in front: how long compactions take with each way of reading, at several depths, reading the next megabyte meanwhile or not; medians of three rounds.
 #![allow(
     clippy::print_stdout,
@@ -11,6 +14,8 @@
     clippy::cast_precision_loss,
     reason = "a measuring program prints, takes the time, and stops at errors"
 )]
+
+mod merge;
 
 use glintdb_core::index::{Index, IndexJob, JobStep, SortedRun};
 use glintdb_core::memory::MemoryBudget;
@@ -48,6 +53,8 @@ impl Timer {
 }
 
 fn cpu_seconds() -> f64 {
+    // The kernel brings the figure up to date when the thread gives way, else at its next tick, up to 4 ms later.
+    std::thread::yield_now();
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     let on_cpu_ns: u64 = stat.split(' ').next().unwrap().parse().unwrap();
     on_cpu_ns as f64 / 1e9
@@ -154,8 +161,12 @@ fn compact(lsm: &Lsm) -> ((f64, f64), u64) {
 }
 
 fn create(directory: &Path, options: DirOptions) -> Arc<Lsm> {
+    create_on(DirVolume::open(directory, options).unwrap())
+}
+
+fn create_on(volume: Arc<dyn Volume>) -> Arc<Lsm> {
     let env = LsmEnv {
-        volume: DirVolume::open(directory, options).unwrap() as Arc<dyn Volume>,
+        volume,
         cache: Arc::new(Cache::new(2 << 30)),
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db: DbId([1; 16]),
@@ -341,11 +352,15 @@ fn measure_reads(lsm: &Lsm, entries: usize) {
 
 fn main() {
     let mut args = std::env::args().skip(1).peekable();
-    let reads = args.next_if(|arg| arg == "reads").is_some();
+    let mut asked = |name: &str| args.next_if(|arg| arg == name).is_some();
+    let (reads, merge) = (asked("reads"), asked("merge"));
     let entries: usize = args.next().map_or(500_000, |n| n.parse().unwrap());
     let root = args.next().map_or_else(std::env::temp_dir, PathBuf::from);
     if reads {
         return measure_ways_of_reading(entries, &root);
+    }
+    if merge {
+        return merge::measure_all(entries, &root, &args.next().unwrap_or_default());
     }
     measure("pointers", entries, 4, Values::Pointers, false, &root);
     measure(

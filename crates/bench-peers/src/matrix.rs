@@ -192,7 +192,7 @@ impl Matrix<'_> {
     fn order(&self, engine: &str, dir: &Path, cell: &Cell, contents: Contents) -> Order {
         let reads = !matches!(
             cell.workload,
-            Workload::Overwrite | Workload::DeleteRandom | Workload::Warmup
+            Workload::Overwrite | Workload::DeleteRandom | Workload::Compact | Workload::Warmup
         ) && !cell.workload.is_fill();
         Order {
             engine: engine.to_owned(),

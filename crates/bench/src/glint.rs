@@ -84,6 +84,10 @@ impl Store for GlintStore {
         }))
     }
 
+    fn compact(&self) -> Result<()> {
+        Ok(self.db.compact()?)
+    }
+
     fn settle(&self) -> Result<()> {
         self.db.flush()?;
         // A finished job may put the next one into the queue a moment later: quiet is quiet several times.

@@ -140,8 +140,11 @@ impl<'a> Runner<'a> {
     /// # Errors
     /// If the engine or reading the directory's disk use fails. Wrong answers are no error: the report has them.
     pub fn run(&mut self, workload: Workload) -> Result<Report> {
-        let timed =
-            !workload.is_fill() && !matches!(workload, Workload::DeleteRandom | Workload::Warmup);
+        let once = matches!(
+            workload,
+            Workload::DeleteRandom | Workload::Compact | Workload::Warmup
+        );
+        let timed = !workload.is_fill() && !once;
         if let (true, Some(warmup)) = (timed, self.config.warmup) {
             self.drive(workload, u64::MAX, Some(warmup))?;
         }
@@ -151,7 +154,10 @@ impl<'a> Runner<'a> {
         let disk_use = DiskUse::watch(self.store.dir())?;
         let written_before = self.store.written_bytes();
         let before = Sample::now();
-        let (main, writer) = self.drive(workload, limit, duration)?;
+        let (main, writer) = match workload {
+            Workload::Compact => (self.compact()?, None),
+            _ => self.drive(workload, limit, duration)?,
+        };
         let running = before.until(&Sample::now());
         if workload.writes() {
             self.store.settle()?;
@@ -172,6 +178,21 @@ impl<'a> Runner<'a> {
             self.recheck(workload, &main, &mut report)?;
         }
         Ok(report)
+    }
+
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a benchmark measures wall-clock time"
+    )]
+    fn compact(&self) -> Result<Outcome> {
+        let start = Instant::now();
+        self.store.compact()?;
+        let contents = self.contents();
+        Ok(Outcome {
+            ops: self.config.num + contents.inserted - contents.deleted,
+            elapsed: start.elapsed(),
+            ..Outcome::default()
+        })
     }
 
     fn limits(&self, workload: Workload, timed: bool) -> (u64, Option<Duration>) {

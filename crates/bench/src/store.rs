@@ -87,6 +87,14 @@ pub trait Store: Send + Sync {
     /// Whatever the engine reports.
     fn settle(&self) -> Result<()>;
 
+    /// Rewrites everything into the form that is best to read; an engine that has no such thing does nothing.
+    ///
+    /// # Errors
+    /// Whatever the engine reports.
+    fn compact(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Bytes that the engine has handed to the operating system since it was opened, if it counts them.
     fn written_bytes(&self) -> Option<u64> {
         None

@@ -25,6 +25,8 @@ pub enum Workload {
     ReadRandomWriteRandom,
     /// Deletes of all records (or the first `ops`), each once, in random order.
     DeleteRandom,
+    /// Compacts everything there is, once, on the calling thread and whatever threads the engine has; counted in records.
+    Compact,
     /// Gets every record once in random order, to fill caches before what is measured next.
     Warmup,
     /// YCSB load: every record once, in random order.
@@ -45,7 +47,7 @@ pub enum Workload {
 
 impl Workload {
     /// All of them, in the order in which help lists them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::FillSeq,
         Self::FillRandom,
         Self::Overwrite,
@@ -56,6 +58,7 @@ impl Workload {
         Self::ReadWhileWriting,
         Self::ReadRandomWriteRandom,
         Self::DeleteRandom,
+        Self::Compact,
         Self::Warmup,
         Self::Load,
         Self::A,
@@ -80,6 +83,7 @@ impl Workload {
             Self::ReadWhileWriting => "readwhilewriting",
             Self::ReadRandomWriteRandom => "readrandomwriterandom",
             Self::DeleteRandom => "deleterandom",
+            Self::Compact => "compact",
             Self::Warmup => "warmup",
             Self::Load => "load",
             Self::A => "a",

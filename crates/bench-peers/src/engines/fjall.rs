@@ -73,6 +73,10 @@ impl Store for Fjall {
         Ok(Box::new(FjallHandle(self)))
     }
 
+    fn compact(&self) -> Result<()> {
+        Ok(self.keyspace.major_compact()?)
+    }
+
     fn settle(&self) -> Result<()> {
         self.keyspace.rotate_memtable_and_wait()?;
         // fjall tells running and finished compactions, not waiting ones: settled is when none ran, began or ended

@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 
 use glintdb_bench::{Durability, Handle, Result, Store};
 use rocksdb::{
-    BlockBasedOptions, BlockBasedTablePinningTier, Cache, DB, DBCompressionType, Options,
-    ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
+    BlockBasedOptions, BlockBasedTablePinningTier, BottommostLevelCompaction, Cache,
+    CompactOptions, DB, DBCompressionType, Options, ReadOptions, WaitForCompactOptions, WriteBatch,
+    WriteOptions,
 };
 
 use super::Setup;
@@ -115,6 +116,15 @@ impl Store for Rocks {
             write,
             read,
         }))
+    }
+
+    fn compact(&self) -> Result<()> {
+        let mut options = CompactOptions::default();
+        options.set_exclusive_manual_compaction(true);
+        options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+        self.db
+            .compact_range_opt(None::<&[u8]>, None::<&[u8]>, &options);
+        Ok(())
     }
 
     fn settle(&self) -> Result<()> {

@@ -117,6 +117,7 @@ pub const BUGS: &[Bug] = &[
     bug("lsm: a tombstone goes before what it hides", "A compaction drops a tombstone over older entries below: the dead come back.", Lane::Model),
     bug("lsm: a tombstone goes while a transaction needs it", "The transaction does not see that what it read was deleted: a lost update.", Lane::Model),
     bug("lsm: a value that dies is counted twice", "Segments go while values in them are live.", Lane::Model),
+    bug("lsm: keys whose heads are equal are taken for one", "A merge drops a key that shares its first bytes with the one before.", Lane::Model),
     bug("lsm: level 0 is read oldest first", "A get finds an old version.", Lane::Model),
     bug("lsm: of the tables that overlap a range the last is left out", "Off by one: a compaction or a scan misses a table.", Lane::Model),
     bug("lsm: of two runs with a key the older one wins", "A merge keeps the wrong one.", Lane::Model),

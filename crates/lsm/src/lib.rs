@@ -55,7 +55,8 @@ pub fn edit_again(bytes: &[u8]) -> glintdb_core::Result<Vec<u8>> {
 pub use common::LsmEnv;
 pub use glintdb_core::index::PinnedLevels;
 pub use index::Lsm;
-pub use options::LsmOptions;
+pub use options::{LEVELS_BELOW_0_MAX, LsmOptions};
+pub use shape::level_bytes;
 pub use table::Compression;
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ pub struct LsmOptions {
     pub base_level_bytes: u64,
     /// How many of the top levels keep their key blocks in memory, whatever is read: `Levels(0)` to `Levels(7)`, or as many as fit. Default: `Auto`.
     pub pinned_levels: PinnedLevels,
+    /// Levels below level 0, at most (1 to 6): fewer are fewer reads of a lookup, and larger steps between them. A tree that is higher gets lower when all of it is compacted. Default 6.
+    pub levels_max: u32,
 }
 
 impl Default for LsmOptions {
@@ -47,6 +49,7 @@ impl Default for LsmOptions {
             compression: Compression::None,
             base_level_bytes: 0,
             pinned_levels: PinnedLevels::Auto,
+            levels_max: LEVELS_BELOW_0_MAX,
         }
     }
 }
@@ -101,6 +104,12 @@ impl LsmOptions {
         if let PinnedLevels::Levels(levels) = self.pinned_levels {
             within("pinned_levels", levels.into(), 0, LEVELS as u64)?;
         }
+        within(
+            "levels_max",
+            self.levels_max.into(),
+            1,
+            LEVELS_BELOW_0_MAX.into(),
+        )?;
         if self.compression == Compression::Zstd && !cfg!(feature = "zstd") {
             return Err(Error::invalid(
                 "compression: this build has no zstd (feature `zstd`)",
@@ -110,7 +119,7 @@ impl LsmOptions {
     }
 
     /// Appends the encoded form: a version byte, then each field as a varint in the order of the struct (compression as 0 none, 1 LZ4, 2 zstd; `base_level_bytes` as it is, 0 for none given; pinned levels as 0 auto, else one more than their
-    /// number). Version 1 ends before the pinned levels, and is what is written where they are auto.
+    /// number). Version 1 ends before the pinned levels, version 2 before `levels_max`; each is written where what it leaves out has its default.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let compression = match self.compression {
             Compression::None => 0,
@@ -118,13 +127,15 @@ impl LsmOptions {
             Compression::Zstd => 2,
         };
         let pinned_levels = match self.pinned_levels {
-            PinnedLevels::Auto => None,
-            PinnedLevels::Levels(levels) => Some(u64::from(levels) + 1),
+            PinnedLevels::Auto => 0,
+            PinnedLevels::Levels(levels) => u64::from(levels) + 1,
         };
-        out.push(match pinned_levels {
-            None => 1,
-            Some(_) => VERSION,
-        });
+        let (version, later): (u8, &[u64]) = match (self.levels_max, pinned_levels) {
+            (LEVELS_BELOW_0_MAX, 0) => (1, &[]),
+            (LEVELS_BELOW_0_MAX, pinned) => (2, &[pinned]),
+            (levels_max, pinned) => (VERSION, &[pinned, levels_max.into()]),
+        };
+        out.push(version);
         let fields = [
             self.size_ratio.into(),
             self.level0_runs_compact.into(),
@@ -136,8 +147,8 @@ impl LsmOptions {
             compression,
             self.base_level_bytes,
         ];
-        for field in fields.into_iter().chain(pinned_levels) {
-            put_varint(out, field);
+        for field in fields.iter().chain(later) {
+            put_varint(out, *field);
         }
     }
 
@@ -170,6 +181,10 @@ impl LsmOptions {
                     Some(levels) => PinnedLevels::Levels(u8::try_from(levels).ok()?),
                 },
             },
+            levels_max: match version {
+                1 | 2 => LEVELS_BELOW_0_MAX,
+                _ => reader.varint32()?,
+            },
         };
         options.validate().is_ok().then_some(options)
     }
@@ -186,7 +201,13 @@ impl LsmOptions {
     }
 }
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+
+/// Greatest [`LsmOptions::levels_max`].
+pub const LEVELS_BELOW_0_MAX: u32 = {
+    assert!(LEVELS == 7);
+    6
+};
 
 fn within(field: &str, value: u64, min: u64, max: u64) -> Result<()> {
     if (min..=max).contains(&value) {
@@ -229,7 +250,7 @@ mod tests {
     #[test]
     fn every_limit_names_its_field() {
         type Spoil = fn(&mut LsmOptions);
-        let bad: [(&str, Spoil); 9] = [
+        let bad: [(&str, Spoil); 11] = [
             ("size_ratio", |o| o.size_ratio = 1),
             ("level0_runs_compact", |o| o.level0_runs_compact = 0),
             ("level0_runs_slow", |o| o.level0_runs_slow = 4),
@@ -241,6 +262,8 @@ mod tests {
             ("pinned_levels", |o| {
                 o.pinned_levels = PinnedLevels::Levels(8)
             }),
+            ("levels_max", |o| o.levels_max = 0),
+            ("levels_max", |o| o.levels_max = 7),
         ];
         for (field, spoil) in bad {
             let mut options = LsmOptions::default();
@@ -260,10 +283,12 @@ mod tests {
             size_ratio: 4,
             compression: Compression::Lz4,
             pinned_levels: PinnedLevels::Levels(3),
+            levels_max: 2,
             ..LsmOptions::default()
         };
         let mut encoded = Vec::new();
         options.encode(&mut encoded);
+        assert_eq!(encoded[0], 3);
         assert_eq!(
             LsmOptions::decode(&mut Reader::new(&encoded)),
             Some(options)
@@ -274,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn pins_by_themselves_are_version_1_and_may_be_version_2() {
+    fn defaults_are_version_1_and_may_be_any() {
         let mut encoded = Vec::new();
         LsmOptions::default().encode(&mut encoded);
         assert_eq!(encoded[0], 1);
@@ -285,6 +310,10 @@ mod tests {
         encoded.push(0);
         assert_eq!(read(&encoded), Some(LsmOptions::default()));
         encoded[0] = 3;
+        assert_eq!(read(&encoded), None, "cut off");
+        encoded.push(6);
+        assert_eq!(read(&encoded), Some(LsmOptions::default()));
+        encoded[0] = 4;
         assert_eq!(read(&encoded), None);
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Shape {
     pub(crate) ratio: u64,
     /// Size to which the base level grows before another is put above it.
     pub(crate) base_bytes_max: u64,
+    /// No level is put above this one.
+    pub(crate) top: u8,
     /// What a compaction of level 0 brings, where sizes are spread evenly between that and the deepest level; `None`: each is `ratio` times the one above.
     pub(crate) batch_bytes: Option<u64>,
 }
@@ -33,9 +35,13 @@ impl Shape {
     /// By the options, for flushes that bring `run_bytes` each.
     pub(crate) fn new(options: &LsmOptions, run_bytes: u64) -> Shape {
         let ratio = u64::from(options.size_ratio);
+        // 1 to 6 of them.
+        let levels_max = u8::try_from(options.levels_max).unwrap_or(BOTTOM);
+        let top = (BOTTOM + 1).saturating_sub(levels_max).clamp(1, BOTTOM);
         if options.base_level_bytes != 0 {
             return Shape {
                 ratio,
+                top,
                 base_bytes_max: options.base_level_bytes,
                 batch_bytes: None,
             };
@@ -45,6 +51,7 @@ impl Shape {
             .saturating_mul(options.level0_runs_compact.into());
         Shape {
             ratio,
+            top,
             base_bytes_max: batch.saturating_mul(MEETS_MAX),
             batch_bytes: Some(batch),
         }
@@ -69,11 +76,24 @@ pub(crate) fn targets(levels: &Levels, shape: &Shape) -> Targets {
         };
     };
     let largest = levels.below0().map(|(_, tables)| tables.bytes()).max();
-    let largest = largest.unwrap_or(0);
+    sizes(first, largest.unwrap_or(0), shape)
+}
+
+/// Of a tree whose first level that holds anything is `first`.
+fn sizes(first: u8, largest: u64, shape: &Shape) -> Targets {
     match shape.batch_bytes {
-        Some(batch) => spread(first, largest, batch, shape.ratio),
+        Some(batch) => spread(first, largest, batch, shape),
         None => by_ratio(first, largest, shape),
     }
+}
+
+/// Bytes of the levels below level 0, from the one that level 0 is compacted to, of an index that was written by flushes of `run_bytes` until the deepest level had `deepest_bytes`.
+#[must_use]
+pub fn level_bytes(options: &LsmOptions, run_bytes: u64, deepest_bytes: u64) -> Vec<u64> {
+    let targets = sizes(BOTTOM, deepest_bytes, &Shape::new(options, run_bytes));
+    let mut bytes = targets.bytes[usize::from(targets.base)..usize::from(BOTTOM)].to_vec();
+    bytes.push(deepest_bytes);
+    bytes
 }
 
 /// Each level is `ratio` times the one above it, upwards from the deepest one.
@@ -83,7 +103,7 @@ fn by_ratio(first: u8, largest: u64, shape: &Shape) -> Targets {
         size /= shape.ratio;
     }
     let mut base = first;
-    while base > 1 && size > shape.base_bytes_max {
+    while base > shape.top && size > shape.base_bytes_max {
         base -= 1;
         size /= shape.ratio;
     }
@@ -103,13 +123,13 @@ fn by_ratio(first: u8, largest: u64, shape: &Shape) -> Targets {
     clippy::cast_sign_loss,
     reason = "sizes to aim at: no digit beyond the third matters, and none is negative"
 )]
-fn spread(first: u8, largest: u64, batch: u64, ratio: u64) -> Targets {
+fn spread(first: u8, largest: u64, batch: u64, shape: &Shape) -> Targets {
     let parts = largest as f64 / batch as f64;
     // What one step meets, with `levels` levels: `parts = meets · (meets / OVERLAP)^(levels - 1)`.
     let meets = |levels: i32| (parts * OVERLAP.powi(levels - 1)).powf(1.0 / f64::from(levels));
-    let meets_max = (MEETS_MAX as f64).min(ratio as f64 * OVERLAP);
+    let meets_max = (MEETS_MAX as f64).min(shape.ratio as f64 * OVERLAP);
     let mut base = first;
-    while base > 1 && meets(i32::from(BOTTOM + 1 - base)) > meets_max {
+    while base > shape.top && meets(i32::from(BOTTOM + 1 - base)) > meets_max {
         base -= 1;
     }
     let meets = meets(i32::from(BOTTOM + 1 - base));
@@ -150,12 +170,35 @@ mod tests {
         let batch = 16 * MIB;
         assert_eq!(shape.batch_bytes, Some(batch));
         assert_eq!(shape.base_bytes_max, 4 * batch);
-        let base = |parts: u64| spread(6, parts * batch, batch, 10).base;
+        let base = |parts: u64| spread(6, parts * batch, batch, &shape).base;
         assert_eq!((base(0), base(4), base(5)), (6, 6, 5));
         // 4 · (4 / 0.6) = 26.7 and 4 · (4 / 0.6)² = 177.8 batches.
         assert_eq!((base(26), base(27), base(177), base(178)), (5, 4, 4, 3));
         // A level that has something stays.
-        assert_eq!(spread(4, batch, batch, 10).base, 4);
+        assert_eq!(spread(4, batch, batch, &shape).base, 4);
+    }
+
+    #[test]
+    fn there_are_as_many_levels_as_may_be_and_their_steps_grow_instead() {
+        let bytes = |levels_max, base_level_bytes| {
+            let options = LsmOptions {
+                levels_max,
+                base_level_bytes,
+                ..LsmOptions::default()
+            };
+            level_bytes(&options, 4 * MIB, 64_000 * MIB)
+        };
+        let high = bytes(6, 0);
+        assert_eq!(high.len(), 5);
+        for levels_max in 1..6 {
+            let levels = bytes(levels_max, 0);
+            assert_eq!(levels.len(), levels_max as usize);
+            assert!(levels[0] >= high[0] && levels.last() == high.last());
+            assert_eq!(bytes(levels_max, 64 * MIB).len(), levels.len().min(4));
+        }
+        // The square root of 4,000 batches, and of the share that a step down rewrites.
+        let two = bytes(2, 0);
+        assert_eq!(two[0] / (16 * MIB), 48);
     }
 
     #[test]
@@ -189,7 +232,8 @@ mod tests {
             ratio in 2u64..=100,
             first in 1u8..=6,
         ) {
-            let targets = spread(first, largest, batch, ratio);
+            let shape = Shape { ratio, top: 1, base_bytes_max: 0, batch_bytes: Some(batch) };
+            let targets = spread(first, largest, batch, &shape);
             prop_assert!((1..=first).contains(&targets.base));
             let mut sizes: Vec<u64> = targets.bytes[usize::from(targets.base)..usize::from(BOTTOM)].to_vec();
             prop_assert!(sizes.iter().all(|size| *size >= batch / 2));

@@ -44,7 +44,7 @@ def test_the_golden_manifest_with_newer_options_holds_what_the_page_says():
 def test_the_golden_manifest_of_changed_options_holds_the_last_ones():
     golden = ROOT / "crates/glintdb/testdata/manifest-v1-options-changed.bin"
     options = Manifest(golden.read_bytes(), 7).state.keyspaces[2].options
-    assert (options["compression"], options["pinned_levels"]) == (0, 4)
+    assert (options["compression"], options["pinned_levels"], options["levels_max"]) == (0, 4, 2)
 
 
 def test_the_bytes_in_the_page_are_those_of_the_golden_manifest():

@@ -23,11 +23,18 @@ const GOLDEN_PINS: &[u8] = include_bytes!("../../testdata/manifest-v1-options-v2
 const CHANGED: &[u8] = include_bytes!("../../testdata/manifest-v1-options-changed.bin");
 const PAGE: &str = include_str!("../../../../docs/format/manifest.md");
 
+/// The defaults of the day on which the files were made.
+fn options() -> KeyspaceOptions {
+    let mut options = KeyspaceOptions::default();
+    options.lsm.base_level_bytes = 512 << 20;
+    options
+}
+
 fn created(id: u32, name: &str, compression: Compression) -> Item {
     Item::KeyspaceCreated {
         id: KeyspaceId(id),
         name: name.to_owned(),
-        options: KeyspaceOptions::default().compression(compression),
+        options: options().compression(compression),
     }
 }
 
@@ -145,10 +152,11 @@ fn written_changed() -> Bytes {
     }
     let mut manifest =
         Manifest::create(Arc::clone(&volume), DB, NUMBER, state, Vec::new()).unwrap();
-    let options = KeyspaceOptions::default().pinned_levels(PinnedLevels::Levels(3));
+    let mut changed = options().pinned_levels(PinnedLevels::Levels(3));
+    changed.lsm.levels_max = 2;
     let changed = Item::KeyspaceOptions {
         id: KeyspaceId(2),
-        options,
+        options: changed,
     };
     manifest.commit(&[changed]).unwrap();
     read_whole(&*volume, ID).unwrap()
@@ -188,20 +196,23 @@ fn read(bytes: &[u8]) -> Loaded {
 
 #[test]
 fn options_that_changed_are_those_of_the_last_item() {
-    let options = |bytes| {
+    let read_options = |bytes| {
         let lsm = read(bytes).state.keyspaces[&KeyspaceId(2)]
             .options
             .lsm
             .clone();
-        (lsm.compression, lsm.pinned_levels)
+        (lsm.compression, lsm.pinned_levels, lsm.levels_max)
     };
     assert_eq!(
-        options(CHANGED),
-        (Compression::None, PinnedLevels::Levels(3))
+        read_options(CHANGED),
+        (Compression::None, PinnedLevels::Levels(3), 2)
     );
     // Without the last record.
     let before = &CHANGED[..CHANGED.len() - 32];
-    assert_eq!(options(before), (Compression::Lz4, PinnedLevels::Auto));
+    assert_eq!(
+        read_options(before),
+        (Compression::Lz4, PinnedLevels::Auto, 6)
+    );
 }
 
 #[test]
@@ -257,7 +268,7 @@ fn written_with_pins() -> Bytes {
         let item = Item::KeyspaceCreated {
             id: KeyspaceId(id),
             name: name.to_owned(),
-            options: KeyspaceOptions::default().pinned_levels(levels),
+            options: options().pinned_levels(levels),
         };
         state.apply(&item).unwrap();
     }

@@ -92,7 +92,7 @@ impl Options {
 
 impl KeyspaceOptions {
     /// Every name that [`set`](Self::set) knows.
-    pub const NAMES: [&'static str; 10] = [
+    pub const NAMES: [&'static str; 11] = [
         "size_ratio",
         "level0_runs_compact",
         "level0_runs_slow",
@@ -103,6 +103,7 @@ impl KeyspaceOptions {
         "compression",
         "base_level_bytes",
         "pinned_levels",
+        "levels_max",
     ];
 
     /// As [`Options::set`]. Limits are checked when the keyspace is created, or given the options.
@@ -132,6 +133,7 @@ impl KeyspaceOptions {
                 &mut lsm.pinned_levels,
                 value.parse().map_err(|error| format!("{error}")),
             ),
+            "levels_max" => put(&mut lsm.levels_max, parsed(value)),
             _ => Err(unknown(&Self::NAMES)),
         };
         named(name, set)
@@ -157,10 +159,24 @@ impl KeyspaceOptions {
             compression.to_owned(),
             lsm.base_level_bytes.to_string(),
             lsm.pinned_levels.to_string(),
+            lsm.levels_max.to_string(),
         ];
         let mut names = Self::NAMES.into_iter();
         values.map(|value| (names.next().unwrap_or_default(), value))
     }
+}
+
+/// A number of bytes: `4096`, `64K`, `1.5G`; `K`, `M`, `G` and `T` are powers of 1,024.
+///
+/// ```
+/// assert_eq!(glintdb::parse_bytes("1.5K")?, 1536);
+/// # Ok::<(), glintdb::Error>(())
+/// ```
+///
+/// # Errors
+/// `InvalidArgument` where it is none, or 2^63 or more.
+pub fn parse_bytes(text: &str) -> Result<u64> {
+    size(text.trim()).map_err(Error::invalid)
 }
 
 type Parsed<T = ()> = std::result::Result<T, String>;
@@ -195,13 +211,28 @@ fn size<T: TryFrom<u64>>(text: &str) -> Parsed<T> {
         Some(b'K') => (&text[..text.len() - 1], 10),
         Some(b'M') => (&text[..text.len() - 1], 20),
         Some(b'G') => (&text[..text.len() - 1], 30),
+        Some(b'T') => (&text[..text.len() - 1], 40),
         _ => (text, 0),
     };
-    let count: u64 = parsed(digits)?;
-    count
-        .checked_mul(1 << shift)
+    let bytes = match digits.split_once('.') {
+        None => parsed::<u64>(digits)?.checked_mul(1 << shift),
+        Some(_) => whole(parsed::<f64>(digits)? * (1_u64 << shift) as f64),
+    };
+    bytes
+        .filter(|bytes| i64::try_from(*bytes).is_ok())
         .and_then(|bytes| bytes.try_into().ok())
         .ok_or_else(|| format!("`{text}` is too large"))
+}
+
+/// A whole number of bytes, where it is one that can be exact.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked: it is between 0 and 2^53"
+)]
+fn whole(bytes: f64) -> Option<u64> {
+    let exact = 0.0..9_007_199_254_740_992.0;
+    exact.contains(&bytes).then_some(bytes.round() as u64)
 }
 
 fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
@@ -260,6 +291,18 @@ mod tests {
                 again.set(name, &value).unwrap();
             }
             assert_eq!(again, options);
+        }
+    }
+
+    #[test]
+    fn sizes_may_have_fractions_and_units() {
+        for (text, bytes) in [("0", 0), ("7", 7), ("1.5k", 1536), (" 2T ", 2 << 40)] {
+            assert_eq!(parse_bytes(text).unwrap(), bytes, "{text}");
+        }
+        for text in [
+            "", "K", "1.5.5", "-1", "-1.5K", "nan", "1e400.0", "1.0e30", "9000000T",
+        ] {
+            assert!(parse_bytes(text).is_err(), "{text}");
         }
     }
 

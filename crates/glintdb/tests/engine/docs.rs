@@ -218,6 +218,7 @@ fn the_page_has_the_options_of_a_keyspace() {
         compression,
         base_level_bytes,
         pinned_levels,
+        levels_max,
     } = lsm;
     assert_eq!((compression, base_level_bytes), (Compression::None, 0));
     let row = |name, default: String, limits: &str| (name, default, limits.to_owned());
@@ -227,6 +228,7 @@ fn the_page_has_the_options_of_a_keyspace() {
             row("index", word(index), "lsm"),
             row("size_ratio", size_ratio.to_string(), "2 to 100"),
             row("pinned_levels", pinned_levels.to_string(), "auto, 0 to 7"),
+            row("levels_max", levels_max.to_string(), "1 to 6"),
             row(
                 "level0_runs_compact",
                 level0_runs_compact.to_string(),

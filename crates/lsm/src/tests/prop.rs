@@ -55,8 +55,9 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn options() -> impl Strategy<Value = LsmOptions> {
-    (2u32..5, 1u32..4, 0u32..2, 4u64..40, 4u64..60).prop_map(
-        |(ratio, runs, filter, table, base)| LsmOptions {
+    (2u32..5, 1u32..4, 0u32..2, 4u64..40, 4u64..60, 1u32..=6).prop_map(
+        |(ratio, runs, filter, table, base, levels_max)| LsmOptions {
+            levels_max,
             size_ratio: ratio,
             level0_runs_compact: runs,
             level0_runs_slow: runs + 2,

@@ -148,9 +148,10 @@ class Manifest:
         need(reader.varint() == 0, "kind of an index")
         options = Reader(reader.bytes())
         version = options.fixed(1)
-        need(version in (1, 2), "version of an index' options")
+        need(version in (1, 2, 3), "version of an index' options")
         values = {option: options.varint() for option in OPTIONS}
-        values["pinned_levels"] = options.varint() if version == 2 else 0
+        values["pinned_levels"] = options.varint() if version >= 2 else 0
+        values["levels_max"] = options.varint() if version >= 3 else 6
         need(options.done(), "bytes behind the options")
         return values
 

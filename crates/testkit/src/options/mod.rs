@@ -108,6 +108,7 @@ impl OptionSet {
         if number / 32 % 2 == 1 {
             lsm.compression = Compression::Lz4;
         }
+        lsm.levels_max = 1 + u32::from(number / 4 % 6);
         lsm.pinned_levels = match number / 64 {
             0 => PinnedLevels::Auto,
             levels => PinnedLevels::Levels(levels - 1),

@@ -64,6 +64,9 @@ pub(crate) enum Command {
     Compact(Compact),
     /// Copy the database as it is now into a new directory, which opens as a database.
     Checkpoint(Checkpoint),
+    /// Foretell what shapes of the index cost with a workload, and recommend one.
+    #[command(after_help = ADVISE_HELP)]
+    Advise(Advise),
     /// Measure: workloads of db_bench and YCSB on a database of their own.
     Bench(glintdb_bench::BenchArgs),
 }
@@ -88,6 +91,16 @@ Examples:
   glintdb keyspaces
   glintdb keyspaces --create logs --option compression=lz4
   glintdb keyspaces --change logs --option size_ratio=6 --option pinned_levels=2";
+
+const ADVISE_HELP: &str = "\
+The higher the tree, the less compactions write and the more levels a lookup may have to read; levels that are pinned in memory are not read. The table has the shapes with the fewest
+writes for each height, and for the height that is recommended (*) every number of pinned levels. Foretold is for uniform keys: where some are used more than others, caches do better.
+
+With DIR the number of records and the sizes of keys, values and entries are the database's own, and it must not be open elsewhere. Its shape is changed by the command that is printed last.
+
+Examples:
+  glintdb advise --capacity 1T --memory 16G --key-size 16 --value-size 1000 --read-percent 90 --scan-percent 5
+  glintdb advise ./data --memory 4G --read-percent 50 --plot shapes.svg";
 
 const SALVAGE_HELP: &str = "\
 DIR may be damaged in any way: files that are missing, cut short or rotten in places, the manifest included. Nothing in it is changed. For each key the newest intact version is taken, and
@@ -347,6 +360,46 @@ pub(crate) struct Salvage {
 pub(crate) struct Dump {
     /// A file of a database (`data/log-….glint`, `data/table-….glint`, `data/manifest-….glint`); or the directory, for the list of them.
     pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Advise {
+    /// The database whose records are meant.
+    #[arg(conflicts_with_all = ["capacity", "records", "key_size", "value_size"])]
+    pub(crate) dir: Option<PathBuf>,
+    /// The keyspace of DIR.
+    #[arg(long, short, value_name = "NAME", default_value = "default")]
+    pub(crate) keyspace: String,
+    /// Space of the device, which is filled with records; e.g. `1T`.
+    #[arg(long, value_name = "BYTES", value_parser = glintdb::parse_bytes)]
+    pub(crate) capacity: Option<u64>,
+    /// So many records, instead of as many as fit.
+    #[arg(long, value_name = "N", conflicts_with = "capacity", value_parser = glintdb_bench::parse_count)]
+    pub(crate) records: Option<u64>,
+    /// Memory for everything the engine keeps [default: a quarter of the machine's, 1G at most].
+    #[arg(long, value_name = "BYTES", value_parser = glintdb::parse_bytes)]
+    pub(crate) memory: Option<u64>,
+    /// Bytes of a key, about.
+    #[arg(long, value_name = "BYTES", default_value = "16", value_parser = glintdb::parse_bytes)]
+    pub(crate) key_size: u64,
+    /// Bytes of a value, about.
+    #[arg(long, value_name = "BYTES", default_value = "1000", value_parser = glintdb::parse_bytes)]
+    pub(crate) value_size: u64,
+    /// Lookups, in percent of all operations.
+    #[arg(long, value_name = "PERCENT", default_value_t = 50.0)]
+    pub(crate) read_percent: f64,
+    /// Scans, in percent of all operations; the rest are writes.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    pub(crate) scan_percent: f64,
+    /// Records that a scan returns.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) scan_records: u32,
+    /// Draw the trade-off into this SVG file: most reads of a lookup over bytes written, a line for each number of pinned levels.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Print everything that was looked at as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

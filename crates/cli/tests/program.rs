@@ -242,6 +242,83 @@ fn keyspaces_are_created_listed_and_dropped() {
 }
 
 #[test]
+fn advice_is_given_for_figures_and_for_a_database_and_can_be_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let plot = dir.join("shapes.svg");
+    let plot = plot.to_str().unwrap();
+    let sizes = ["--capacity", "1T", "--memory", "16G", "--key-size", "32"];
+    let mix = ["--read-percent", "90", "--scan-percent", "5"];
+    let text = advise(&[&sizes[..], &mix, &["--plot", plot]].concat()).0;
+    assert!(
+        text.contains("90 % lookups, 5 % scans of 50, 5 % writes"),
+        "{text}"
+    );
+    assert_eq!(
+        text.lines().filter(|line| line.starts_with('*')).count(),
+        2,
+        "{text}"
+    );
+    assert!(std::fs::read_to_string(plot).unwrap().starts_with("<svg"));
+    let json = advise(&[&sizes[..], &["--json"]].concat()).0;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(json["advice"]["best"]["fits"].as_bool().unwrap());
+    assert!(json["advice"]["all"].as_array().unwrap().len() > 20);
+    for (wrong, words) in [
+        (&["--memory", "1G"][..], "what is stored?"),
+        (
+            &["--records", "1m", "--read-percent", "120"],
+            "read_percent",
+        ),
+        (&["--capacity", "1X"], "--capacity"),
+        (
+            &["--records", "9", "--capacity", "1G"],
+            "cannot be used with",
+        ),
+        (&["--records", "900000m", "--memory", "8M"], "no shape"),
+        (&["./not there"], "is not there"),
+    ] {
+        let (_, stderr) = advise(wrong);
+        assert!(stderr.contains(words), "{wrong:?}: {stderr}");
+    }
+
+    let input: String = (0..5000)
+        .map(|n| format!("{{\"key\":\"k{n:05}\",\"value\":\"v{n}\"}}\n"))
+        .collect();
+    let data = dir.join("data");
+    assert!(
+        run_with(dir, &["import", "-"], input.as_bytes())
+            .status
+            .success()
+    );
+    let text = advise(&[data.to_str().unwrap(), "--memory", "64M"]).0;
+    assert!(text.starts_with("5000 records of 6 + "), "{text}");
+    let command = text.lines().last().unwrap();
+    let command: Vec<_> = command
+        .split(' ')
+        .skip(1)
+        .filter(|word| *word != "--dir")
+        .collect();
+    let command: Vec<_> = command
+        .into_iter()
+        .filter(|word| *word != data.to_str().unwrap())
+        .collect();
+    let listed = ok(dir, &command);
+    assert!(listed.contains("pinned_levels="), "{listed}");
+}
+
+/// What `advise` says on standard output and on standard error.
+fn advise(arguments: &[&str]) -> (String, String) {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_glintdb"))
+        .arg("advise")
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr))
+}
+
+#[test]
 fn stats_check_compact_and_checkpoint_work_on_a_database() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

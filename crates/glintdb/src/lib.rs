@@ -27,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advise;
 mod batch;
 mod budget;
 mod check;
@@ -77,7 +78,7 @@ pub use keyspace::{KEYSPACE_NAME_BYTES_MAX, Keyspace};
 pub use options::{
     DirectIo, Durability, IndexKind, Isolation, KeyspaceOptions, LOG_RING_BYTES, LOG_SEGMENT_BYTES,
     MEMORY_BUDGET_BYTES_MIN, OpenProgress, Options, ProgressFn, READ_DEPTH_MAX, REPLAY_BYTES_MAX,
-    ReadEngine, SEPARATE_MIN_BYTES, TransactionOptions,
+    ReadEngine, SEPARATE_MIN_BYTES, TransactionOptions, parse_bytes,
 };
 pub use salvage::{
     SalvageOptions, SalvageProgress, SalvageProgressFn, SalvageReport, SalvagedFile, salvage,

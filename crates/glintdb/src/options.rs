@@ -6,6 +6,7 @@ use crate::{Error, Result};
 use glintdb_core::codec::{Reader, put_varint};
 pub use glintdb_flash::{DirectIo, READ_DEPTH_MAX, ReadEngine};
 use glintdb_lsm::{Compression, LsmOptions, PinnedLevels};
+pub use named::parse_bytes;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;

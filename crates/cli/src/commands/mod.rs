@@ -1,5 +1,6 @@
 //! The commands, one file each (the one-liners here).
 
+mod advise;
 mod bench;
 mod check;
 mod dump;
@@ -33,6 +34,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Dump(arguments) => dump::run(&arguments),
         Command::Compact(arguments) => compact(&arguments),
         Command::Checkpoint(arguments) => checkpoint(&arguments),
+        Command::Advise(arguments) => advise::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
     }
 }

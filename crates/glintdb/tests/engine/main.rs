@@ -6,6 +6,7 @@
 )]
 #![allow(missing_docs, reason = "tests")]
 
+mod advise;
 mod basics;
 mod damage;
 mod docs;

@@ -1,0 +1,246 @@
+//! `advise`: what shapes of the index cost, as a table and a picture.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sizes that are foretold, for people"
+)]
+
+use crate::args::Advise;
+use crate::exit::Failure;
+use crate::open;
+use crate::output::{self, size_text};
+use glintdb::advise::{Advice, Prediction, Workload, advise};
+use glintdb::{Db, Error, KeyspaceOptions, Options};
+use std::path::Path;
+
+/// Records of a database that are looked at for the sizes of keys and values.
+const SAMPLE_RECORDS: usize = 2000;
+
+pub(super) fn run(arguments: &Advise) -> Result<(), Failure> {
+    let mut options = Options {
+        create_if_missing: false,
+        ..Options::default()
+    };
+    if let Some(memory) = arguments.memory {
+        options.set("memory_budget_bytes", &memory.to_string())?;
+    }
+    let mut keyspace = KeyspaceOptions::default();
+    let (key, value) = (arguments.key_size as f64, arguments.value_size as f64);
+    let workload = match (&arguments.dir, arguments.records, arguments.capacity) {
+        (Some(dir), ..) => {
+            open::present(dir)?;
+            let db = options.clone().open(dir)?;
+            let workload;
+            (workload, keyspace) = look_at(&db, &arguments.keyspace)?;
+            db.close()?;
+            workload
+        }
+        (None, Some(records), _) => Workload::new(records as f64, key, value),
+        (None, None, Some(capacity)) => {
+            Workload::of_capacity(capacity as f64, key, value, &options)
+        }
+        (None, None, None) => {
+            return Err(Failure::Usage(
+                "what is stored? A database's directory, --capacity or --records says it"
+                    .to_owned(),
+            ));
+        }
+    };
+    let workload = Workload {
+        scan_records: arguments.scan_records.into(),
+        ..workload.mix(arguments.read_percent, arguments.scan_percent)
+    };
+    let advice = advise(&workload, &options, &keyspace)?;
+    if let Some(path) = &arguments.plot {
+        draw(path, &advice).map_err(|error| {
+            Failure::from(Error::invalid(format!("{}: {error}", path.display())))
+        })?;
+    }
+    if arguments.json {
+        let advice = serde_json::json!({ "workload": workload, "advice": advice });
+        return output::json(&advice);
+    }
+    table(arguments, &workload, &options, &advice)
+}
+
+/// A database's own sizes, and the options that it has.
+fn look_at(db: &Db, name: &str) -> Result<(Workload, KeyspaceOptions), Failure> {
+    let keyspace = db.keyspace(name)?;
+    let (mut records, mut keys, mut values) = (0.0, 0.0, 0.0);
+    for record in keyspace.iter().take(SAMPLE_RECORDS) {
+        let (key, value) = record?;
+        records += 1.0;
+        keys += key.len() as f64;
+        values += value.len() as f64;
+    }
+    if records == 0.0 {
+        return Err(Error::invalid(format!("keyspace {name:?} holds no record")).into());
+    }
+    let all = (keyspace.approximate_len() as f64).max(records);
+    let mut workload = Workload::new(all, keys / records, values / records);
+    let stats = db.stats();
+    if let Some(own) = stats.keyspaces.iter().find(|own| own.name == name)
+        && own.index_entries > 0
+    {
+        workload.entry_bytes = Some(own.index_bytes as f64 / own.index_entries as f64);
+    }
+    Ok((workload, keyspace.options()))
+}
+
+fn table(
+    arguments: &Advise,
+    workload: &Workload,
+    options: &Options,
+    advice: &Advice,
+) -> Result<(), Failure> {
+    let size = |bytes: f64| size_text(bytes as u64);
+    output::line(&format!(
+        "{:.0} records of {:.0} + {:.0} bytes, {} of memory; {} % lookups, {} % scans of {}, {} % writes",
+        workload.records,
+        workload.key_bytes,
+        workload.value_bytes,
+        size_text(options.memory_budget_bytes as u64),
+        workload.read_percent,
+        workload.scan_percent,
+        workload.scan_records,
+        100.0 - workload.read_percent - workload.scan_percent,
+    ))?;
+    output::line("")?;
+    output::line(
+        "  levels  ratio  pinned   index reads, most   reads, mean   written a byte: log + index   pinned memory         cache   device a operation",
+    )?;
+    for shape in rows(advice) {
+        let mark = if *shape == advice.best { '*' } else { ' ' };
+        let line = format!(
+            "{mark} {:>6}  {:>5.1}  {:>6}  {:>18}  {:>12.2}  {:>14.2} + {:>10.2}  {:>14}  {:>12}  {:>16.1} µs",
+            shape.levels,
+            shape.ratio,
+            shape.pinned_levels,
+            shape.reads_max,
+            shape.reads_mean,
+            shape.write_amplification_log,
+            shape.write_amplification_index,
+            size(shape.pinned_bytes),
+            size(shape.cache_bytes),
+            shape.device_us,
+        );
+        output::line(&line)?;
+    }
+    let best = &advice.best;
+    output::line("")?;
+    output::line(&format!(
+        "* takes the least of the device. Filters and fences take {}, memtables and ring {}.",
+        size(best.filter_bytes),
+        size(best.memtable_bytes)
+    ))?;
+    let dir = arguments.dir.as_deref().unwrap_or(Path::new("./data"));
+    let lsm = &best.options.lsm;
+    output::line(&format!(
+        "glintdb keyspaces --dir {} --change {} --option levels_max={} --option size_ratio={} --option pinned_levels={}",
+        dir.display(),
+        arguments.keyspace,
+        lsm.levels_max,
+        lsm.size_ratio,
+        lsm.pinned_levels
+    ))
+}
+
+/// For each height the shape that is written least, with as many pinned levels as do best; for the height of the best one all of its kind.
+fn rows(advice: &Advice) -> Vec<&Prediction> {
+    let best = &advice.best;
+    let mut rows: Vec<&Prediction> = Vec::new();
+    for shape in advice.all.iter().filter(|shape| shape.fits) {
+        if shape.level_bytes == best.level_bytes {
+            rows.push(shape);
+        } else if shape.levels != best.levels {
+            match rows.iter_mut().find(|row| row.levels == shape.levels) {
+                Some(row) if shape.device_us < row.device_us => *row = shape,
+                Some(_) => {}
+                None => rows.push(shape),
+            }
+        }
+    }
+    rows.sort_by_key(|shape| (shape.levels, shape.pinned_levels));
+    rows
+}
+
+/// The picture of the paper's figure 4: for each number of pinned levels a line through all heights.
+fn draw(path: &Path, advice: &Advice) -> Result<(), Box<dyn std::error::Error>> {
+    use plotters::prelude::*;
+    let written = |shape: &Prediction| shape.write_amplification_index;
+    // Of each height the shape that is written least.
+    let mut least: Vec<&Prediction> = Vec::new();
+    for shape in advice.all.iter().filter(|shape| shape.fits) {
+        let same = |other: &&mut &Prediction| {
+            (other.levels, other.pinned_levels) == (shape.levels, shape.pinned_levels)
+        };
+        match least.iter_mut().find(same) {
+            Some(other) if written(shape) < written(other) => *other = shape,
+            Some(_) => {}
+            None => least.push(shape),
+        }
+    }
+    let all_written = || least.iter().map(|shape| written(shape));
+    let x_min = all_written().fold(f64::MAX, f64::min) * 0.8;
+    let x_max = all_written().fold(0.0, f64::max) * 1.4;
+    let y_max = least.iter().map(|shape| shape.reads_max).max().unwrap_or(1);
+    let root = SVGBackend::new(path, (900, 520)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&root)
+        .margin(16)
+        .x_label_area_size(48)
+        .y_label_area_size(56)
+        .build_cartesian_2d(
+            (x_min..x_max).log_scale(),
+            0.0..f64::from(y_max) * 1.1 + 0.5,
+        )?;
+    chart
+        .configure_mesh()
+        .max_light_lines(0)
+        .x_desc("bytes that the index writes for a byte stored")
+        .y_desc("index reads of a lookup, at most (at each point: levels below level 0)")
+        .draw()?;
+    let pinned_max = least
+        .iter()
+        .map(|shape| shape.pinned_levels)
+        .max()
+        .unwrap_or(0);
+    for pinned in 0..=pinned_max {
+        let line: Vec<_> = least
+            .iter()
+            .filter(|shape| shape.pinned_levels == pinned)
+            .collect();
+        let at = |shape: &Prediction| (written(shape), f64::from(shape.reads_max));
+        let colour = Palette99::pick(pinned as usize).to_rgba();
+        chart
+            .draw_series(LineSeries::new(line.iter().map(|shape| at(shape)), &colour))?
+            .label(format!("{pinned} levels pinned"))
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour));
+        chart.draw_series(
+            line.iter()
+                .map(|shape| Circle::new(at(shape), 3, colour.filled())),
+        )?;
+        for shape in line {
+            let (x, y) = at(shape);
+            let label = format!("{}", shape.levels);
+            chart.draw_series(std::iter::once(Text::new(
+                label,
+                (x * 1.012, y),
+                ("sans-serif", 12),
+            )))?;
+        }
+    }
+    let best = (written(&advice.best), f64::from(advice.best.reads_max));
+    chart
+        .draw_series(std::iter::once(Circle::new(best, 8, BLACK.stroke_width(2))))?
+        .label("recommended")
+        .legend(|(x, y)| Circle::new((x + 8, y), 6, BLACK.stroke_width(2)));
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE)
+        .border_style(BLACK)
+        .draw()?;
+    root.present()?;
+    Ok(())
+}

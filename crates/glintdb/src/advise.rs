@@ -1,0 +1,561 @@
+//! What a shape of the index costs, before it is tried: reads of a lookup, bytes written for a byte stored, memory ("LSM-Tree-Based Key-Value SSDs", §4.4).
+//!
+//! The paper has three numbers for a tree of height *n* whose top *k* levels are pinned: a lookup reads at most n − k − 1 blocks, a byte is written about (n − k − 1) · R^(1/(n − 1)) times (*R* blocks in
+//! all), and the pinned levels take the sum of their sizes. Corrected for what this engine does: level 0 holds runs that wait for a compaction and counts as a level; pinned levels are written all the same;
+//! tables have filters, so a lookup seldom reads more than one block; memory that is left caches; separated values are written once to the log, and again only by value GC.
+//!
+//! Pure: plain values in, plain values out.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sizes that are foretold: no digit beyond the third matters, and none is negative"
+)]
+
+use crate::options::{KeyspaceOptions, Options};
+use crate::{Error, Result};
+use glintdb_lsm::{LEVELS_BELOW_0_MAX, LsmOptions, PinnedLevels, level_bytes};
+
+/// What is stored, and what is done with it. Keys are taken to be uniform: where some are used more than others, caches do better than foretold.
+///
+/// ```
+/// use glintdb::advise::{Workload, advise};
+/// let workload = Workload::new(100e6, 16.0, 1000.0).mix(90.0, 5.0);
+/// let options = glintdb::Options::default().memory_budget_bytes(8 << 30);
+/// let advice = advise(&workload, &options, &Default::default())?;
+/// assert!(advice.best.reads_max <= 2);
+/// # Ok::<(), glintdb::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Workload {
+    /// Records.
+    pub records: f64,
+    /// Bytes of a key, about.
+    pub key_bytes: f64,
+    /// Bytes of a value, about.
+    pub value_bytes: f64,
+    /// Lookups of single keys, in percent of all operations; what is neither lookup nor scan is a write.
+    pub read_percent: f64,
+    /// Scans, in percent of all operations.
+    pub scan_percent: f64,
+    /// Records that a scan returns.
+    pub scan_records: f64,
+    /// Bytes that an entry takes in the index, where they are known; else they follow from key and value.
+    pub entry_bytes: Option<f64>,
+}
+
+/// What is foretold of one shape.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Prediction {
+    /// Levels below level 0 (the paper's n − 1).
+    pub levels: u32,
+    /// Their sizes in bytes, from the one that level 0 is compacted to.
+    pub level_bytes: Vec<f64>,
+    /// How many times larger each is than the one above, on average.
+    pub ratio: f64,
+    /// Levels pinned, level 0 counted as the first (the paper's k).
+    pub pinned_levels: u32,
+    /// Most blocks of the index that a lookup reads, with as many runs at level 0 as never slow writers down; a separated value is one read more.
+    pub reads_max: u32,
+    /// Reads of a lookup of a key that is there, its separated value included, on average.
+    pub reads_mean: f64,
+    /// Bytes written for a byte of keys and values, by the log.
+    pub write_amplification_log: f64,
+    /// The same, by flushes and compactions.
+    pub write_amplification_index: f64,
+    /// Bytes that flushes and compactions write for a byte that is flushed.
+    pub writes_of_a_flushed_byte: f64,
+    /// Memory in bytes: memtables and the log's ring.
+    pub memtable_bytes: f64,
+    /// Memory in bytes: filters and fences of all tables.
+    pub filter_bytes: f64,
+    /// Memory in bytes: pinned levels.
+    pub pinned_bytes: f64,
+    /// Memory in bytes: left for the cache.
+    pub cache_bytes: f64,
+    /// Whether that is within the budget.
+    pub fits: bool,
+    /// Time that the device spends on one operation of the mix, in microseconds.
+    pub device_us: f64,
+    /// The options that ask for it.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub options: KeyspaceOptions,
+}
+
+/// What is recommended, and what else there is.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Advice {
+    /// The shape that takes the least of the device's time; of equal ones the one whose worst lookup reads least.
+    pub best: Prediction,
+    /// Every shape that was looked at, by levels and pinned levels.
+    pub all: Vec<Prediction>,
+}
+
+/// What an entry of a table takes beside its key and value: its header, and its share of restarts, fences and the block's trailer.
+const ENTRY_OVERHEAD_BYTES: f64 = 5.0;
+/// A pointer to a separated value.
+const POINTER_BYTES: f64 = 20.0;
+/// What a record takes in a memtable beside its key and its value or pointer, in leaves that are seven tenths full.
+const MEMTABLE_OVERHEAD_BYTES: f64 = 60.0;
+/// Header of a frame of the log.
+const FRAME_BYTES: f64 = 40.0;
+/// What a cached value or block takes beside its bytes.
+const CACHE_ENTRY_BYTES: f64 = 100.0;
+/// Levels above the deepest one hold this much of their targets on average: what is beyond a target leaves between two compactions that bring more.
+const UPPER_FILL: f64 = 0.75;
+/// Share of the ratio of two levels that moving a byte down rewrites: tables that meet least are taken first.
+const OVERLAP: f64 = 0.6;
+/// Time of the device for a read of 4 KiB among many: `docs/decisions/003-io.md`.
+const READ_US: f64 = 13.0;
+/// Time of the device for 4 KiB written or read in sequence.
+const SEQUENTIAL_US: f64 = 4.0;
+const PAGE_BYTES: f64 = 4096.0;
+/// Space that separated values take, dead ones included, for a byte that is live.
+const SPACE_AMPLIFICATION: f64 = 1.5;
+
+impl Workload {
+    /// Of `records` records with keys and values of so many bytes: half lookups, half writes; see [`mix`](Self::mix).
+    #[must_use]
+    pub fn new(records: f64, key_bytes: f64, value_bytes: f64) -> Self {
+        Workload {
+            records,
+            key_bytes,
+            value_bytes,
+            read_percent: 50.0,
+            scan_percent: 0.0,
+            scan_records: 50.0,
+            entry_bytes: None,
+        }
+    }
+
+    /// As many records as fit `capacity_bytes` of a device.
+    #[must_use]
+    pub fn of_capacity(
+        capacity_bytes: f64,
+        key_bytes: f64,
+        value_bytes: f64,
+        options: &Options,
+    ) -> Self {
+        let mut workload = Self::new(1.0, key_bytes, value_bytes);
+        // The index with a tenth of it in upper levels; values with what is dead among them.
+        let mut record = workload.entry(options) * 1.1;
+        if workload.separates(options) {
+            record += workload.log_bytes(options) * SPACE_AMPLIFICATION;
+        }
+        workload.records = (capacity_bytes / record).max(1.0);
+        workload
+    }
+
+    /// With another mix of operations, in percent.
+    #[must_use]
+    pub fn mix(mut self, read_percent: f64, scan_percent: f64) -> Self {
+        (self.read_percent, self.scan_percent) = (read_percent, scan_percent);
+        self
+    }
+
+    fn check(&self) -> Result<()> {
+        let wrong = |name: &str, value: f64, limits: &str| {
+            Err(Error::invalid(format!("{name} is {value}; {limits}")))
+        };
+        for (name, value, least) in [
+            ("records", self.records, 1.0),
+            ("key_bytes", self.key_bytes, 0.0),
+            ("value_bytes", self.value_bytes, 0.0),
+            ("scan_records", self.scan_records, 1.0),
+        ] {
+            if !value.is_finite() || value < least {
+                return wrong(name, value, &format!("it must be at least {least}"));
+            }
+        }
+        for (name, value) in [
+            ("read_percent", self.read_percent),
+            ("scan_percent", self.scan_percent),
+            (
+                "read_percent and scan_percent together",
+                self.read_percent + self.scan_percent,
+            ),
+        ] {
+            if !(0.0..=100.0).contains(&value) {
+                return wrong(name, value, "it must be from 0 to 100");
+            }
+        }
+        Ok(())
+    }
+
+    fn write_percent(&self) -> f64 {
+        100.0 - self.read_percent - self.scan_percent
+    }
+
+    fn separates(&self, options: &Options) -> bool {
+        self.value_bytes >= options.separate_min_bytes as f64
+    }
+
+    /// Bytes of the value, or of the pointer to it, in memtables and tables.
+    fn payload(&self, options: &Options) -> f64 {
+        match self.separates(options) {
+            true => POINTER_BYTES,
+            false => self.value_bytes,
+        }
+    }
+
+    fn entry(&self, options: &Options) -> f64 {
+        let estimate = self.key_bytes + self.payload(options) + ENTRY_OVERHEAD_BYTES;
+        self.entry_bytes.unwrap_or(estimate)
+    }
+
+    /// Bytes that a put of its own takes in the log.
+    fn log_bytes(&self, options: &Options) -> f64 {
+        let pad8 = |bytes: f64| (bytes / 8.0).ceil() * 8.0;
+        match self.separates(options) {
+            true => FRAME_BYTES + pad8(self.key_bytes + 9.0) + pad8(self.value_bytes),
+            false => FRAME_BYTES + pad8(self.key_bytes + self.value_bytes + 4.0),
+        }
+    }
+
+    /// Bytes that a flush brings: a memtable is sealed when it is full, or when half of the log that may have to be replayed has gone by.
+    fn run(&self, options: &Options) -> f64 {
+        let in_memory = self.key_bytes + self.payload(options) + MEMTABLE_OVERHEAD_BYTES;
+        let by_memory = options.memtable_seal_bytes() as f64 / in_memory;
+        let by_log = options.replay_bytes_max as f64 / 2.0 / self.log_bytes(options);
+        (by_memory.min(by_log) * self.entry(options)).max(1.0)
+    }
+}
+
+/// Foretells what `options` and `lsm` come to.
+///
+/// # Errors
+/// `InvalidArgument` where something is beyond its limits.
+pub fn predict(workload: &Workload, options: &Options, lsm: &LsmOptions) -> Result<Prediction> {
+    workload.check()?;
+    lsm.validate()?;
+    let options = &options.clone().resolve()?;
+    Ok(Model::new(workload, options, lsm).prediction())
+}
+
+/// Looks at trees of every height with any number of pinned levels.
+///
+/// # Errors
+/// `InvalidArgument` where something is beyond its limits.
+pub fn advise(
+    workload: &Workload,
+    options: &Options,
+    keyspace: &KeyspaceOptions,
+) -> Result<Advice> {
+    let mut all: Vec<Prediction> = Vec::new();
+    for levels_max in 1..=LEVELS_BELOW_0_MAX {
+        for size_ratio in [100, 30, 20, 16, 12, 10, 8, 7, 6, 5, 4, 3, 2] {
+            let mut lsm = keyspace.lsm.clone();
+            (lsm.levels_max, lsm.size_ratio) = (levels_max, size_ratio);
+            lsm.pinned_levels = PinnedLevels::Levels(0);
+            let unpinned = predict(workload, options, &lsm)?;
+            // A ratio that another one comes to as well.
+            if all
+                .iter()
+                .any(|seen| seen.level_bytes == unpinned.level_bytes)
+            {
+                continue;
+            }
+            for pinned in 1..=unpinned.levels + 1 {
+                lsm.pinned_levels = PinnedLevels::Levels(u8::try_from(pinned).unwrap_or(u8::MAX));
+                all.push(predict(workload, options, &lsm)?);
+            }
+            all.push(unpinned);
+        }
+    }
+    all.sort_by_key(|shape| (shape.levels, shape.pinned_levels));
+    let better = |a: &&Prediction, b: &&Prediction| {
+        // Within a hundredth they are the same.
+        let close = (a.device_us - b.device_us).abs() <= 0.01 * a.device_us.max(b.device_us);
+        match close {
+            true => (a.reads_max, a.pinned_levels).cmp(&(b.reads_max, b.pinned_levels)),
+            false => a.device_us.total_cmp(&b.device_us),
+        }
+    };
+    let mut fitting = all.iter().filter(|shape| shape.fits);
+    let first = fitting.next();
+    let best = fitting.fold(first, |best, shape| match best {
+        Some(best) if better(&best, &shape).is_le() => Some(best),
+        _ => Some(shape),
+    });
+    let Some(best) = best.cloned() else {
+        return Err(Error::invalid(format!(
+            "memory_budget_bytes is {}: no shape of the index fits it, for filters and fences alone take {:.0}",
+            options.memory_budget_bytes, all[0].filter_bytes
+        )));
+    };
+    Ok(Advice { best, all })
+}
+
+/// One shape with one workload.
+struct Model<'a> {
+    workload: &'a Workload,
+    options: &'a Options,
+    lsm: &'a LsmOptions,
+    entry: f64,
+    run: f64,
+    /// Bytes of the levels below level 0.
+    levels: Vec<f64>,
+}
+
+impl<'a> Model<'a> {
+    fn new(workload: &'a Workload, options: &'a Options, lsm: &'a LsmOptions) -> Self {
+        let entry = workload.entry(options);
+        let run = workload.run(options);
+        let deepest = workload.records * entry;
+        let levels = level_bytes(lsm, run as u64, deepest as u64);
+        Model {
+            workload,
+            options,
+            lsm,
+            entry,
+            run,
+            levels: levels.into_iter().map(|bytes| bytes as f64).collect(),
+        }
+    }
+
+    /// What a compaction of level 0 brings.
+    fn batch(&self) -> f64 {
+        self.run * f64::from(self.lsm.level0_runs_compact)
+    }
+
+    /// Bytes written for a byte that is flushed: once by the flush, once with what it meets in the base level, and once more with what it meets at each step down.
+    fn writes(&self) -> f64 {
+        let into_base = 1.0 + self.levels[0] * UPPER_FILL / self.batch();
+        let steps = self.levels.windows(2);
+        let down = steps.map(|pair| OVERLAP * pair[1] / pair[0].max(1.0));
+        1.0 + into_base + down.sum::<f64>()
+    }
+
+    /// Bytes of what stands in the levels on average, level 0 first.
+    fn sizes(&self) -> Vec<f64> {
+        let deepest = self.levels.len() - 1;
+        let below = self.levels.iter().enumerate().map(|(at, bytes)| match at {
+            at if at == deepest => *bytes,
+            _ => bytes * UPPER_FILL,
+        });
+        std::iter::once(self.batch() / 2.0).chain(below).collect()
+    }
+
+    /// Divides the budget as the engine does.
+    fn memory(&self, sizes: &[f64]) -> Memory {
+        let Model {
+            workload,
+            options,
+            lsm,
+            ..
+        } = *self;
+        let budget = options.memory_budget_bytes as f64;
+        let least = budget / 16.0;
+        let index: f64 = sizes.iter().sum();
+        let filters = index / self.entry * f64::from(lsm.filter_bits_per_key) / 8.0;
+        let fences = index / f64::from(lsm.block_bytes) * (workload.key_bytes + 24.0);
+        // What memtables do not use is lent.
+        let memtables = match workload.write_percent() > 0.0 {
+            true => options.memtable_share_bytes() as f64,
+            false => least,
+        };
+        let memtables = memtables + options.log_ring_bytes as f64;
+        let rest = (budget - memtables - filters - fences).max(0.0);
+        let fitting = |bytes: f64| {
+            let mut sum = 0.0;
+            let fits = |size: &&f64| {
+                sum += **size;
+                sum <= bytes
+            };
+            sizes.iter().take_while(fits).count()
+        };
+        let (pinned, asked) = match lsm.pinned_levels {
+            PinnedLevels::Auto => (fitting(rest / 2.0), 0),
+            PinnedLevels::Levels(levels) => {
+                let asked = usize::from(levels).min(sizes.len());
+                (fitting(rest - least).min(asked), asked)
+            }
+        };
+        let pinned_bytes = sizes[..pinned].iter().sum();
+        Memory {
+            memtables,
+            filters: filters + fences,
+            pinned,
+            pinned_bytes,
+            cache: (rest - pinned_bytes).max(0.0),
+            fits: rest >= least && pinned >= asked,
+        }
+    }
+
+    fn prediction(&self) -> Prediction {
+        let Model { workload, lsm, .. } = *self;
+        let sizes = self.sizes();
+        let memory = self.memory(&sizes);
+        let pinned = memory.pinned;
+
+        // Blocks of the index are used far more than values, so the cache has them first.
+        let unpinned: f64 = sizes[pinned..].iter().sum();
+        let unpinned = unpinned * (1.0 + CACHE_ENTRY_BYTES / f64::from(lsm.block_bytes));
+        let misses = 1.0 - hits(memory.cache, unpinned);
+        let values = workload.records * (workload.value_bytes + CACHE_ENTRY_BYTES);
+        let value_reads = match workload.separates(self.options) {
+            true => 1.0 - hits(memory.cache - unpinned, values),
+            false => 0.0,
+        };
+        let false_positives = 0.6185_f64.powf(lsm.filter_bits_per_key.into());
+        let index: f64 = sizes.iter().sum();
+        let (mut index_reads, mut sources) = (0.0, 0.0);
+        for (at, size) in sizes.iter().enumerate().skip(pinned) {
+            // For a key of this level the sources above are asked in vain.
+            index_reads += size / index * misses * (1.0 + sources * false_positives);
+            sources += match at {
+                0 => f64::from(lsm.level0_runs_compact) / 2.0,
+                _ => 1.0,
+            };
+        }
+        let unpinned_levels = (sizes.len() - pinned) as u32;
+        let reads_max = match pinned {
+            0 => lsm.level0_runs_slow - 1 + unpinned_levels - 1,
+            _ => unpinned_levels,
+        };
+
+        let record = workload.key_bytes + workload.value_bytes;
+        let (log_bytes, writes) = (workload.log_bytes(self.options), self.writes());
+        let index_bytes = writes * self.entry;
+        // A value's pages behind the first come in one read with it.
+        let value_pages = (workload.value_bytes / PAGE_BYTES).ceil().max(1.0);
+        let value_us = value_reads * (READ_US + (value_pages - 1.0) * SEQUENTIAL_US);
+        let scan_blocks = sources + workload.scan_records * self.entry / PAGE_BYTES;
+        // What compactions read is what they write, but for the flush.
+        let sequential = log_bytes + index_bytes + (writes - 1.0) * self.entry;
+        let device_us = workload.read_percent * (index_reads * READ_US + value_us)
+            + workload.scan_percent
+                * (scan_blocks * misses * READ_US + workload.scan_records * value_us)
+            + workload.write_percent() * sequential / PAGE_BYTES * SEQUENTIAL_US;
+        let deepest = self.levels[self.levels.len() - 1];
+        let ratio = (deepest / self.batch()).max(1.0);
+        Prediction {
+            levels: self.levels.len() as u32,
+            ratio: ratio.powf(1.0 / self.levels.len() as f64),
+            level_bytes: self.levels.clone(),
+            pinned_levels: pinned as u32,
+            reads_max,
+            reads_mean: index_reads + value_reads,
+            write_amplification_log: log_bytes / record.max(1.0),
+            write_amplification_index: index_bytes / record.max(1.0),
+            writes_of_a_flushed_byte: writes,
+            memtable_bytes: memory.memtables,
+            filter_bytes: memory.filters,
+            pinned_bytes: memory.pinned_bytes,
+            cache_bytes: memory.cache,
+            fits: memory.fits,
+            device_us: device_us / 100.0,
+            options: KeyspaceOptions {
+                lsm: lsm.clone(),
+                ..KeyspaceOptions::default()
+            },
+        }
+    }
+}
+
+/// The budget, divided. Bytes.
+struct Memory {
+    memtables: f64,
+    filters: f64,
+    /// Levels.
+    pinned: usize,
+    pinned_bytes: f64,
+    cache: f64,
+    fits: bool,
+}
+
+/// Share of uniform lookups in `all` bytes that a cache of `cache` bytes answers.
+fn hits(cache: f64, all: f64) -> f64 {
+    match all > 0.0 {
+        true => (cache / all).clamp(0.0, 1.0),
+        false => 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(memory: usize) -> Options {
+        Options::default().memory_budget_bytes(memory)
+    }
+
+    #[test]
+    fn pins_and_heights_trade_reads_for_writes_and_memory_as_in_the_paper() {
+        let workload = Workload::new(500e6, 32.0, 1000.0);
+        let advice = advise(&workload, &options(64 << 30), &KeyspaceOptions::default()).unwrap();
+        for a in &advice.all {
+            for b in &advice.all {
+                if a.levels == b.levels
+                    && a.level_bytes == b.level_bytes
+                    && a.pinned_levels < b.pinned_levels
+                {
+                    assert!(a.reads_max > b.reads_max && a.pinned_bytes < b.pinned_bytes);
+                    assert!(a.writes_of_a_flushed_byte == b.writes_of_a_flushed_byte);
+                }
+            }
+        }
+        let least_writes = |levels| {
+            let of = advice.all.iter().filter(|shape| shape.levels == levels);
+            of.map(|shape| shape.writes_of_a_flushed_byte)
+                .fold(f64::MAX, f64::min)
+        };
+        assert!(least_writes(1) > 4.0 * least_writes(2));
+        assert!(least_writes(2) > least_writes(3));
+        // With all but the last level pinned never more than one read (Table 1).
+        let pinned: Vec<_> = advice
+            .all
+            .iter()
+            .filter(|shape| shape.fits && shape.pinned_levels == shape.levels)
+            .collect();
+        assert!(!pinned.is_empty() && pinned.iter().all(|shape| shape.reads_max == 1));
+    }
+
+    #[test]
+    fn who_reads_gets_pins_and_who_writes_gets_a_higher_tree() {
+        let workload = Workload::new(200e6, 16.0, 100.0);
+        let best = |read| {
+            let workload = workload.clone().mix(read, 0.0);
+            advise(&workload, &options(1 << 30), &KeyspaceOptions::default())
+                .unwrap()
+                .best
+        };
+        let (reads, writes) = (best(99.0), best(0.0));
+        assert!(
+            reads.reads_mean <= writes.reads_mean,
+            "{reads:?} {writes:?}"
+        );
+        assert!(writes.writes_of_a_flushed_byte <= reads.writes_of_a_flushed_byte);
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_words() {
+        type Spoil = fn(&mut Workload);
+        let bad: [(&str, Spoil); 5] = [
+            ("records", |w| w.records = 0.0),
+            ("key_bytes", |w| w.key_bytes = f64::NAN),
+            ("value_bytes", |w| w.value_bytes = -1.0),
+            ("read_percent", |w| w.read_percent = 101.0),
+            ("together", |w| {
+                (w.read_percent, w.scan_percent) = (60.0, 60.0)
+            }),
+        ];
+        for (words, spoil) in bad {
+            let mut workload = Workload::new(1e6, 16.0, 100.0);
+            spoil(&mut workload);
+            let error =
+                advise(&workload, &options(1 << 30), &KeyspaceOptions::default()).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        let error = advise(
+            &Workload::new(1e12, 16.0, 100.0),
+            &options(8 << 20),
+            &KeyspaceOptions::default(),
+        )
+        .unwrap_err();
+        assert!(error.to_string().contains("no shape"), "{error}");
+    }
+}

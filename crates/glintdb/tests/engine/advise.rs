@@ -1,0 +1,134 @@
+//! What `advise` foretells is what is measured, within three tenths.
+
+use glintdb::advise::{Workload, predict};
+use glintdb::{Db, KeyspaceOptions, Options, PinnedLevels};
+use glintdb_flash::{MemVolume, Volume};
+use std::sync::Arc;
+
+const RECORDS: u64 = 120_000;
+
+/// Jobs on the caller's thread, so that every run writes the same.
+fn options() -> Options {
+    Options::default()
+        .memory_budget_bytes(8 << 20)
+        .log_segment_bytes(4 << 20)
+        .replay_bytes_max(64 << 20)
+        .background_threads(0)
+}
+
+fn open(options: Options) -> Db {
+    let volume: Arc<dyn Volume> = MemVolume::new();
+    options.open_volume(volume, crate::support::env()).unwrap()
+}
+
+/// Keys that look random, in a random order.
+fn key(number: u64) -> [u8; 16] {
+    let bytes = crate::support::pattern(number % RECORDS + 1, 16);
+    bytes.try_into().unwrap()
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+    *state >> 33
+}
+
+#[track_caller]
+fn assert_near(what: &str, foretold: f64, measured: f64) {
+    let ratio = (foretold + 0.02) / (measured + 0.02);
+    assert!(
+        (0.7..1.43).contains(&ratio),
+        "{what}: {foretold:.3} foretold, {measured:.3} measured"
+    );
+}
+
+/// Overwrites everything `times` times at random; what was foretold, and what came.
+fn hold_to_it(keyspace: &KeyspaceOptions, value_bytes: usize, times: u64) {
+    let workload = Workload::new(RECORDS as f64, 16.0, value_bytes as f64);
+    let foretold = predict(&workload, &options(), &keyspace.lsm).unwrap();
+    let db = open(options());
+    db.default_keyspace().set_options(keyspace.clone()).unwrap();
+    let value = vec![b'v'; value_bytes];
+    let mut state = 7;
+    for number in 0..RECORDS {
+        db.put(key(number), &value).unwrap();
+    }
+    db.flush().unwrap();
+    let before = db.stats();
+    for _ in 0..RECORDS * times {
+        db.put(key(random(&mut state)), &value).unwrap();
+    }
+    let stats = db.stats();
+    let (now, then) = (&stats.keyspaces[0], &before.keyspaces[0]);
+    let entry = now.index_bytes as f64 / now.index_entries as f64;
+    let flushed = (now.flushed_entries - then.flushed_entries) as f64 * entry;
+    let compacted = (now.compaction_written_bytes - then.compaction_written_bytes) as f64;
+    let what = |what| format!("{what} of {:?} and {value_bytes} bytes", keyspace.lsm);
+    assert_near(
+        &what("bytes written a byte flushed"),
+        foretold.writes_of_a_flushed_byte,
+        1.0 + compacted / flushed,
+    );
+    let record = (16 + value_bytes) as f64;
+    let index = (flushed + compacted) / (RECORDS * times) as f64 / record;
+    assert_near(
+        &what("write amplification of the index"),
+        foretold.write_amplification_index,
+        index,
+    );
+    let levels = now.levels.iter().filter(|level| level.level > 0);
+    let levels = levels.filter(|level| level.tables > 0).count();
+    assert!(
+        levels.abs_diff(foretold.levels as usize) <= 1,
+        "{levels} levels, {} foretold",
+        foretold.levels
+    );
+
+    // Reads of keys that are there, with the cache in its stride and nothing in memtables.
+    db.flush().unwrap();
+    let looks = |db: &Db| -> (u64, u64) {
+        let by_reads = &db.stats().keyspaces[0].lookups_by_reads;
+        (0..)
+            .zip(by_reads)
+            .fold((0, 0), |(all, reads), (n, count)| {
+                (all + count, reads + n * count)
+            })
+    };
+    let mut read = || {
+        let number = random(&mut state);
+        assert!(db.get(key(number)).unwrap().is_some());
+    };
+    (0..20_000).for_each(|_| read());
+    let (looks_before, reads_before) = looks(&db);
+    (0..20_000).for_each(|_| read());
+    let (looks, reads) = looks(&db);
+    let only_reads = workload.mix(100.0, 0.0);
+    let foretold = predict(&only_reads, &options(), &keyspace.lsm).unwrap();
+    assert_near(
+        &what("index reads"),
+        foretold.reads_mean,
+        (reads - reads_before) as f64 / (looks - looks_before) as f64,
+    );
+    let stats = db.stats();
+    let now = &stats.keyspaces[0];
+    assert!(now.lookup_reads_max <= foretold.reads_max, "{foretold:?}");
+    assert!(now.pinned_levels == foretold.pinned_levels, "{foretold:?}");
+    // Upper levels are now full, now almost empty.
+    let pinned = now.pinned_index_bytes as f64;
+    assert!(pinned <= foretold.pinned_bytes * 1.43, "{foretold:?}");
+    db.close().unwrap();
+}
+
+fn shape(size_ratio: u32, levels_max: u32, pinned: u8) -> KeyspaceOptions {
+    let mut options = KeyspaceOptions::default().pinned_levels(PinnedLevels::Levels(pinned));
+    options.lsm.size_ratio = size_ratio;
+    options.lsm.levels_max = levels_max;
+    options.lsm.level0_runs_compact = 2;
+    options
+}
+
+#[test]
+fn writes_and_reads_are_as_foretold() {
+    for (ratio, levels, pinned) in [(10, 6, 0), (4, 6, 2), (10, 1, 1)] {
+        hold_to_it(&shape(ratio, levels, pinned), 50, 2);
+    }
+}

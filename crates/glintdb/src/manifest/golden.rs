@@ -21,6 +21,7 @@ const GOLDEN: &[u8] = include_bytes!("../../testdata/manifest-v1.bin");
 const RETIRED: &[u8] = include_bytes!("../../testdata/manifest-v1-retired.bin");
 const GOLDEN_PINS: &[u8] = include_bytes!("../../testdata/manifest-v1-options-v2.bin");
 const CHANGED: &[u8] = include_bytes!("../../testdata/manifest-v1-options-changed.bin");
+const SIZES: &[u8] = include_bytes!("../../testdata/manifest-v1-options-sizes.bin");
 const PAGE: &str = include_str!("../../../../docs/format/manifest.md");
 
 /// The defaults of the day on which the files were made.
@@ -28,6 +29,29 @@ fn options() -> KeyspaceOptions {
     let mut options = KeyspaceOptions::default();
     options.lsm.base_level_bytes = 512 << 20;
     options
+}
+
+/// A keyspace whose levels have the sizes that the engine chooses: 0 is stored.
+fn written_with_sizes() -> Bytes {
+    let volume: Arc<dyn Volume> = MemVolume::new();
+    let mut state = State::empty();
+    let item = Item::KeyspaceCreated {
+        id: KeyspaceId(0),
+        name: "default".to_owned(),
+        options: KeyspaceOptions::default(),
+    };
+    state.apply(&item).unwrap();
+    Manifest::create(Arc::clone(&volume), DB, NUMBER, state, Vec::new()).unwrap();
+    read_whole(&*volume, ID).unwrap()
+}
+
+#[test]
+fn sizes_of_levels_that_are_chosen_are_stored_as_0_and_those_that_were_given_stay() {
+    let base = |bytes| {
+        let keyspaces = read(bytes).state.keyspaces;
+        keyspaces[&KeyspaceId(0)].options.lsm.base_level_bytes
+    };
+    assert_eq!((base(SIZES), base(GOLDEN)), (0, 512 << 20));
 }
 
 fn created(id: u32, name: &str, compression: Compression) -> Item {
@@ -172,6 +196,7 @@ fn writing_gives_the_golden_bytes() {
             written_changed(),
             CHANGED,
         ),
+        ("manifest-v1-options-sizes.bin", written_with_sizes(), SIZES),
     ] {
         if std::env::var_os("GLINTDB_BLESS").is_some() {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");

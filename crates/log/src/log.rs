@@ -228,8 +228,13 @@ impl Log {
         match reason {
             WaitReason::Ring => {
                 self.counters.ring_waits.fetch_add(1, Ordering::Relaxed);
-                let seen = self.completed.load(Ordering::Acquire);
-                if !self.spill_step()? {
+                let seen = self.progress_seen();
+                // Who has the lock writes already, a sync perhaps all that the ring holds: its first piece makes room enough, and is told.
+                let moved = match self.spill.try_lock() {
+                    Some(mut state) => self.spill_some(&mut state, false)?,
+                    None => false,
+                };
+                if !moved {
                     self.wait_progress(seen);
                 }
                 Ok(())

@@ -328,11 +328,19 @@ impl Log {
         FRAME_HEADER_BYTES as u64 + pad(lengths & 0xffff_ffff) + pad(lengths >> 32)
     }
 
+    /// What [`wait_progress`](Self::wait_progress) waits to see changed.
+    pub(crate) fn progress_seen(&self) -> (u64, u64) {
+        (
+            self.completed.load(Ordering::SeqCst),
+            self.reclaimed.load(Ordering::SeqCst),
+        )
+    }
+
     /// Waits a moment for a commit to complete or ring space to come free.
-    pub(crate) fn wait_progress(&self, seen: u64) {
+    pub(crate) fn wait_progress(&self, seen: (u64, u64)) {
         self.progress_waiters.fetch_add(1, Ordering::SeqCst);
         let mut guard = self.progress.lock();
-        if self.completed.load(Ordering::SeqCst) == seen {
+        if self.progress_seen() == seen {
             // The bound covers the moment between a completion and its look at the waiters.
             self.progressed
                 .wait_for(&mut guard, Duration::from_millis(1));

@@ -448,7 +448,8 @@ impl Engine {
         start: Lsn,
         change: impl FnOnce(&Version) -> Version,
     ) {
-        self.install(|version| {
+        // Nothing goes with the old one: what it shows, the new one shows too.
+        let replaced = self.install(|version| {
             let mut next = change(version);
             let ids = next
                 .live_keyspaces()
@@ -465,6 +466,7 @@ impl Engine {
             sequencer.index_bytes = 0;
             next
         });
+        drop(replaced);
     }
 
     /// Installs a changed version with a new active generation that has a memtable for each of its keyspaces.

@@ -152,8 +152,9 @@ impl Engine {
         }
     }
 
-    /// Replaces the version by what `change` makes of it.
-    pub(crate) fn install(&self, change: impl FnOnce(&Version) -> Version) {
+    /// Replaces the version by what `change` makes of it; answers the one that was, to be let go of outside of locks.
+    #[must_use = "it is to be let go of outside of locks"]
+    pub(crate) fn install(&self, change: impl FnOnce(&Version) -> Version) -> Arc<Version> {
         self.version.install(|old| {
             let new = change(old);
             let mut flushed = self.flushed_arenas.lock();
@@ -164,7 +165,7 @@ impl Engine {
                 }
             }
             new
-        });
+        })
     }
 
     /// A generation of empty memtables for `keyspaces`.

@@ -241,7 +241,7 @@ impl Engine {
         if let Some((generation, _)) = flushed {
             self.sequencer.lock().flushed(generation);
         }
-        self.install(|version| {
+        let replaced = self.install(|version| {
             let mut next = version.clone();
             for Pending { keyspace, .. } in &pending {
                 next = next.with_keyspace(KeyspaceVersion {
@@ -266,6 +266,8 @@ impl Engine {
         }
         drop(manifest);
         self.update_throttle();
+        // The tables that were merged go with it, unless somebody still reads: not under a lock that writers and flushes wait for, and before segments are looked at that nobody reads any more.
+        drop(replaced);
         self.collect_garbage();
         self.update_space();
         if let Err(error) = self.refill_reserve(0) {

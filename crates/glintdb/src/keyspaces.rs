@@ -140,7 +140,7 @@ impl Engine {
             }
             return Err(error);
         }
-        self.install(|version| {
+        let replaced = self.install(|version| {
             let mut next = version.clone();
             if let Some(slot) = next.keyspaces.get_mut(state.id.0 as usize) {
                 *slot = None;
@@ -150,6 +150,7 @@ impl Engine {
         drop(manifest);
         state.index.discard();
         self.update_throttle();
+        drop(replaced);
         self.collect_garbage();
         Ok(())
     }

@@ -58,15 +58,17 @@ impl<V> Versions<V> {
         }
     }
 
-    /// Replaces the version by what `change` makes of it; one change at a time.
-    pub(crate) fn install(&self, change: impl FnOnce(&V) -> V) {
+    /// Replaces the version by what `change` makes of it; one change at a time. Answers the one that was replaced: with the last handle of it go files that only it showed, which takes as long as the file
+    /// system likes. So the caller lets go of it where nobody waits for the caller, and by then short looks at it are over, which else would have to see to that.
+    #[must_use = "it is to be let go of outside of locks"]
+    pub(crate) fn install(&self, change: impl FnOnce(&V) -> V) -> Arc<V> {
         let mut replaced = self.replaced.lock();
+        replaced.prune();
         let old = self.current.load_full();
         let new = Arc::new(change(&old));
         replaced.versions.push(Arc::downgrade(&old));
         self.current.store(new);
-        drop(old);
-        replaced.prune();
+        old
     }
 
     /// Takes note of segments that are dead by now (invariant 2), and hands out those that nobody reads any more, each once.

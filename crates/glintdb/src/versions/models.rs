@@ -63,11 +63,11 @@ impl Engine {
             let mut sequencer = self.sequencer.lock();
             if seal {
                 let active = Arc::default();
-                self.versions.install(|old| Picture {
+                drop(self.versions.install(|old| Picture {
                     active: Arc::clone(&active),
                     sealed: Some(Arc::clone(&old.active)),
                     index: old.index.clone(),
-                });
+                }));
                 sequencer.1 = active;
             }
             sequencer.0 += 1;
@@ -91,11 +91,11 @@ impl Engine {
         };
         self.pipeline.wait_visible(SeqNum(point)).unwrap();
         let run: Vec<u64> = (1..=2).filter(|&seqno| sealed.holds(seqno)).collect();
-        self.versions.install(|old| Picture {
+        drop(self.versions.install(|old| Picture {
             active: Arc::clone(&old.active),
             sealed: None,
             index: run,
-        });
+        }));
     }
 
     fn assert_whole(&self) {
@@ -150,11 +150,11 @@ fn a_reader_beside_a_flush_sees_each_commit_and_nothing_too_early() {
         // Commit 1 has its number and its place, and the generation is sealed behind it; it is not done.
         let cells = Arc::clone(&engine.sequencer.lock().1);
         engine.sequencer.lock().0 = 2;
-        engine.versions.install(|old| Picture {
+        drop(engine.versions.install(|old| Picture {
             active: Arc::default(),
             sealed: Some(Arc::clone(&old.active)),
             index: Vec::new(),
-        });
+        }));
         let reader = spawn(&engine, Engine::assert_whole);
         let committer = spawn(&engine, move |engine| {
             cells.insert(1);
@@ -194,7 +194,7 @@ impl Files {
 
     /// Compaction: nothing in the segment is live any more.
     fn compact(&self) {
-        self.versions.install(|_| false);
+        drop(self.versions.install(|_| false));
         self.remove(self.versions.free([SEGMENT]));
     }
 
@@ -249,7 +249,7 @@ fn a_segment_that_could_not_go_is_tried_again() {
             let files = Arc::clone(&files);
             thread::spawn(move || files.snapshot())
         };
-        files.versions.install(|_| false);
+        drop(files.versions.install(|_| false));
         for segment in files.versions.free([SEGMENT]) {
             files.versions.keep_dead(segment);
         }

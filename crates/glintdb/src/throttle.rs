@@ -16,10 +16,13 @@ use std::time::Duration;
 const RATE_MAX: f64 = 160e6;
 /// Bytes a second just before writers are stopped.
 const RATE_MIN: f64 = 4e6;
-/// A delay is slept when this much of it has gathered; shorter sleeps cost more than they delay.
-const SLEEP_MIN: Duration = Duration::from_micros(200);
+/// A delay is slept when this much of it has gathered. A sleep delays the commit that takes it, so few long ones spare more commits than many short ones: with this, fewer than one commit in a thousand
+/// of a writer that is let do 200,000 and more a second.
+const SLEEP_MIN: Duration = Duration::from_millis(4);
 /// Longest single sleep; what is owed beyond it is slept by the next commits.
-const SLEEP_MAX: Duration = Duration::from_millis(5);
+const SLEEP_MAX: Duration = Duration::from_millis(8);
+/// What was slept too long is not owed again, up to this.
+const CREDIT_MAX: Duration = Duration::from_millis(20);
 
 pub(crate) struct Throttle {
     clock: Arc<dyn Clock>,
@@ -116,8 +119,9 @@ impl Throttle {
         }
         let now = self.clock.monotonic();
         let mut paid_until = self.paid_until.lock();
-        *paid_until = (*paid_until).max(now) + Duration::from_secs_f64(bytes as f64 / rate as f64);
-        let owed = *paid_until - now;
+        *paid_until = (*paid_until).max(now.saturating_sub(CREDIT_MAX))
+            + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        let owed = paid_until.saturating_sub(now);
         (owed >= SLEEP_MIN).then(|| owed.min(SLEEP_MAX))
     }
 

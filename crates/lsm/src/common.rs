@@ -9,7 +9,7 @@ use crate::table::TableEnv;
 use glintdb_core::index::LOOKUP_READS_PLACES;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::Mutex;
-use glintdb_core::{DbId, ErrorKind, FileId, FileNumbers, SeqNum};
+use glintdb_core::{DbId, ErrorKind, FileId, FileNumbers, Padded, SeqNum};
 use glintdb_flash::{Cache, STRIPES, Volume, stripe_of_thread};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,19 +59,14 @@ pub(crate) struct Counters {
 
 /// Point lookups by the number of blocks they read from the medium; the last place counts those with as many or more.
 #[derive(Default)]
-pub(crate) struct Lookups([Stripe; STRIPES]);
-
-/// Counters of the threads that share a stripe, on cache lines of their own (two, because processors fetch lines in pairs).
-#[repr(align(128))]
-#[derive(Default)]
-struct Stripe([AtomicU64; LOOKUP_READS_PLACES]);
+pub(crate) struct Lookups([Padded<[AtomicU64; LOOKUP_READS_PLACES]>; STRIPES]);
 
 impl Lookups {
     /// Counts a lookup.
     #[inline]
     pub(crate) fn count(&self, reads: u32) {
         let place = (reads as usize).min(LOOKUP_READS_PLACES - 1);
-        count(&self.0[stripe_of_thread() % STRIPES].0[place], 1);
+        count(&self.0[stripe_of_thread() % STRIPES][place], 1);
     }
 
     /// All of them.

@@ -19,6 +19,7 @@ mod cache;
 mod clock;
 mod dir;
 mod flight;
+mod held;
 mod mem;
 mod queue;
 mod ring;

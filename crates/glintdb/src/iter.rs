@@ -21,6 +21,8 @@ use std::sync::Arc;
 /// a scan of 50 fetches 8 + 16 + 32 = 56 values.
 const BATCH_FIRST: usize = 8;
 const BATCH_MAX: usize = 256;
+/// What is set aside for keys: they may be longer.
+const KEY_BYTES_TYPICAL: usize = 32;
 /// A batch ends at this many bytes of values.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
@@ -56,7 +58,9 @@ struct End {
     ready: VecDeque<(Bytes, Result<Bytes>)>,
     batch: usize,
     exhausted: bool,
-    last_key: Option<Bytes>,
+    /// The key yielded last, if there was one.
+    last_key: Vec<u8>,
+    has_yielded: bool,
 }
 
 impl Iter {
@@ -136,16 +140,8 @@ impl Scan {
             return None;
         };
         let met = match direction {
-            Direction::Forward => self
-                .back
-                .last_key
-                .as_ref()
-                .is_some_and(|other| key >= *other),
-            Direction::Reverse => self
-                .front
-                .last_key
-                .as_ref()
-                .is_some_and(|other| key <= *other),
+            Direction::Forward => self.back.has_yielded && key >= self.back.last_key,
+            Direction::Reverse => self.front.has_yielded && key <= self.front.last_key,
         };
         if met && !glintdb_core::seeded::bug("glintdb: the ends of an iterator pass each other") {
             self.done = true;
@@ -153,7 +149,11 @@ impl Scan {
         }
         match value {
             Ok(value) => {
-                self.end(direction).last_key = Some(key.clone());
+                let end = self.end(direction);
+                end.has_yielded = true;
+                // Copied: to count another reference of it takes longer.
+                end.last_key.clear();
+                end.last_key.extend_from_slice(&key);
                 Some(Ok((key, value)))
             }
             Err(error) => {
@@ -205,9 +205,10 @@ impl Scan {
             return pin.version().map(drop);
         };
         // One buffer for the keys of a batch and one for its inline values, cut up by reference: two allocations a batch, not two an entry.
-        let mut keys = BytesMut::new();
+        let mut keys = BytesMut::with_capacity(end.batch * KEY_BYTES_TYPICAL);
         let mut values = BytesMut::new();
-        let mut pointers: Vec<ValuePointer> = Vec::new();
+        let mut pointers: Vec<ValuePointer> =
+            Vec::with_capacity(if with_values { end.batch } else { 0 });
         let mut cuts: Vec<(usize, Option<usize>)> = Vec::with_capacity(end.batch);
         let mut value_bytes = 0;
         while cuts.len() < end.batch && value_bytes < BATCH_BYTES_MAX {

@@ -90,27 +90,28 @@ impl Engine {
 
     /// Many separated values; those not cached are read from the log in one batch.
     pub(crate) fn fetch_batch(&self, pointers: &[ValuePointer]) -> Vec<Result<Bytes>> {
-        let mut values: Vec<Option<Result<Bytes>>> = pointers
-            .iter()
-            .map(|pointer| {
-                self.cache
-                    .get(&CacheKey::Value(pointer.segment, pointer.offset))
-                    .map(Ok)
-            })
-            .collect();
-        let missing: Vec<usize> = (0..values.len())
-            .filter(|&index| values[index].is_none())
-            .collect();
+        let mut values = Vec::with_capacity(pointers.len());
+        let mut missing = Vec::new();
+        for pointer in pointers {
+            let key = CacheKey::Value(pointer.segment, pointer.offset);
+            let value = self.cache.get(&key);
+            if value.is_none() {
+                missing.push(values.len());
+            }
+            values.push(Ok(value.unwrap_or_default()));
+        }
         if !missing.is_empty() {
             let wanted: Vec<ValuePointer> = missing.iter().map(|&index| pointers[index]).collect();
-            for (index, value) in missing.into_iter().zip(self.log.read_batch(&wanted)) {
+            let read = self.log.read_batch(&wanted);
+            assert!(read.len() == wanted.len(), "every value has an answer");
+            for (index, value) in missing.into_iter().zip(read) {
                 let pointer = pointers[index];
-                values[index] = Some(value.map(|value| {
+                values[index] = value.map(|value| {
                     self.keep(CacheKey::Value(pointer.segment, pointer.offset), value)
-                }));
+                });
             }
         }
-        values.into_iter().flatten().collect()
+        values
     }
 
     /// [`find`](Self::find) and the values of many keys, with the reads they need in batches.

@@ -4,7 +4,7 @@
 
 use crate::concat::Concat;
 use crate::levels::Levels;
-use crate::merge::{MergeSource, Tournament};
+use crate::merge::{MergeSource, Tournament, shared_prefix};
 use crate::table::Purpose;
 use crate::tombstones::TombstoneSet;
 use glintdb_core::index::Cursor;
@@ -28,6 +28,8 @@ pub(crate) struct MergeCursor {
     /// Source it stands on.
     at: Option<usize>,
     begun: bool,
+    /// Length of the prefix that all keys of the sources share.
+    prefix_bytes: usize,
     last_key: Vec<u8>,
 }
 
@@ -40,19 +42,32 @@ impl MergeCursor {
         direction: Direction,
         purpose: Purpose,
     ) -> Result<MergeCursor> {
+        let range = crate::range::KeyRange::from_bounds(lower, upper);
+        let mut ends: Option<(&[u8], &[u8])> = None;
         let sources = levels.sources().map(|(_, tables)| {
-            let range = crate::range::KeyRange::from_bounds(lower, upper);
-            Concat::new(tables.meeting(&range), lower, upper, direction, purpose)
+            let slots = tables.meeting(&range);
+            let mut filled = slots
+                .iter()
+                .map(|slot| slot.meta())
+                .filter(|meta| meta.entries > 0);
+            if let Some(first) = filled.next() {
+                let last = filled.next_back().unwrap_or(first);
+                let (smallest, largest) = ends.unwrap_or((&first.smallest, &last.largest));
+                ends = Some((smallest.min(&first.smallest), largest.max(&last.largest)));
+            }
+            Concat::new(slots, lower, upper, direction, purpose)
         });
+        let sources: Vec<Concat> = sources.filter(|source| !source.is_empty()).collect();
         Ok(MergeCursor {
             volume: Arc::clone(volume),
             purpose,
-            sources: sources.filter(|source| !source.is_empty()).collect(),
+            sources,
             tournament: None,
             tombstones: Arc::clone(levels.tombstones()?),
             direction,
             at: None,
             begun: false,
+            prefix_bytes: ends.map_or(0, |(first, last)| shared_prefix(first, last)),
             last_key: Vec::new(),
         })
     }
@@ -119,6 +134,12 @@ impl MergeCursor {
         let Some(tournament) = &mut self.tournament else {
             return Ok(());
         };
+        if !tournament.is_tied(at) {
+            // No other source has the key.
+            self.sources[at].advance()?;
+            tournament.replay(&self.sources);
+            return Ok(());
+        }
         self.last_key.clear();
         self.last_key
             .extend_from_slice(self.sources[at].current().unwrap_or_default());
@@ -142,7 +163,11 @@ impl MergeCursor {
             for source in &mut self.sources {
                 source.advance()?;
             }
-            self.tournament = Some(Tournament::new(&self.sources, 0, self.direction));
+            self.tournament = Some(Tournament::new(
+                &self.sources,
+                self.prefix_bytes,
+                self.direction,
+            ));
         } else {
             self.pass_key()?;
         }
@@ -164,7 +189,11 @@ impl MergeCursor {
             }
         }
         self.begun = true;
-        self.tournament = Some(Tournament::new(&self.sources, 0, self.direction));
+        self.tournament = Some(Tournament::new(
+            &self.sources,
+            self.prefix_bytes,
+            self.direction,
+        ));
         self.settle()
     }
 

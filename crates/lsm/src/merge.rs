@@ -82,6 +82,13 @@ impl Tournament {
         self.heads[at]
     }
 
+    /// Whether another source than `at` stands on a key with the same head: without that, none has the same key.
+    #[inline]
+    pub(crate) fn is_tied(&self, at: usize) -> bool {
+        let head = self.heads[at];
+        self.heads.iter().filter(|other| **other == head).count() > 1
+    }
+
     /// The winner was moved: finds the next one.
     #[inline]
     pub(crate) fn replay<S: MergeSource>(&mut self, sources: &[S]) {

@@ -99,7 +99,7 @@ struct Numbered<'a> {
 }
 
 /// The newest of a thread's commits that are done but perhaps not visible.
-struct Outstanding {
+pub(crate) struct Outstanding {
     seqno: SeqNum,
     place: Reservation,
 }
@@ -205,6 +205,9 @@ impl Engine {
         if self.throttle.engaged() {
             self.slow_down(batch, durability, outstanding)?;
         }
+        if self.gc.brake.engaged() {
+            self.brake(batch, durability, outstanding)?;
+        }
         batch.frame.finish();
         let Numbered {
             seqno,
@@ -243,7 +246,11 @@ impl Engine {
     }
 
     /// Waits until everything outstanding is complete at its level, and so visible.
-    fn settle(&self, outstanding: &mut Option<Outstanding>, durability: Durability) -> Result<()> {
+    pub(crate) fn settle(
+        &self,
+        outstanding: &mut Option<Outstanding>,
+        durability: Durability,
+    ) -> Result<()> {
         let Some(Outstanding { seqno, place }) = outstanding.take() else {
             return Ok(());
         };
@@ -334,7 +341,9 @@ impl Engine {
             }
             let seal = sequencer.active.filled_bytes() >= self.options.memtable_seal_bytes()
                 || (sequencer.log_bytes + frame_bytes > self.options.replay_bytes_max / 2
-                    && sequencer.log_bytes > 0);
+                    && sequencer.log_bytes > 0)
+                // Nobody waits for this one: it is to show what of the log is garbage.
+                || (sequencer.log_bytes > self.gc.seal_bytes() && self.may_seal());
             if seal && !self.may_seal() {
                 drop(sequencer);
                 drop(large.take());
@@ -407,6 +416,7 @@ impl Engine {
 
     fn wait_for_log(&self, reason: WaitReason, space: Space) -> Result<()> {
         let _timed = self.waits.start(Wait::LogSpace);
+        self.update_brake();
         let wait = || {
             self.log.wait(reason, space).inspect_err(|error| {
                 if error.kind() != ErrorKind::NoSpace {

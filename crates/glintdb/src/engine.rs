@@ -258,6 +258,7 @@ impl Engine {
             self.log
                 .spill_step()
                 .inspect_err(|error| self.pipeline.fail(error))?;
+            self.update_brake();
         }
         Ok(())
     }

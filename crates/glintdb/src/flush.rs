@@ -184,6 +184,7 @@ impl Engine {
             .map(|relocated| (relocated.values, relocated.victims))
             .unzip();
         // A victim may have died by itself meanwhile, or with a keyspace.
+        let moved = values.is_some();
         let victims = victims.into_iter().flatten();
         items.extend(
             victims
@@ -240,6 +241,13 @@ impl Engine {
         }
         if let Some((generation, _)) = flushed {
             self.sequencer.lock().flushed(generation);
+        } else if !moved {
+            let state = manifest.state();
+            let deltas = (pending.iter()).flat_map(|pending| &pending.change.liveness);
+            let dropped =
+                deltas.filter(|delta| delta.bytes < 0 && !state.retired.contains(&delta.segment));
+            self.gc
+                .dropped(dropped.map(|delta| delta.bytes.unsigned_abs()).sum());
         }
         let replaced = self.install(|version| {
             let mut next = version.clone();
@@ -315,17 +323,20 @@ impl Engine {
         if !glintdb_core::seeded::bug("glintdb: the manifest runs ahead of the log") {
             self.sync_log_to(point.lsn)?;
         }
-        let pending = write_generation(
-            oldest,
-            version
-                .live_keyspaces()
-                .map(|keyspace| Arc::clone(&keyspace.state)),
-        )?;
+        self.sample_overwritten(oldest, &version);
+        let oldest = Arc::clone(oldest);
+        let keyspaces: Vec<_> = (version.live_keyspaces())
+            .map(|keyspace| Arc::clone(&keyspace.state))
+            .collect();
+        // It would keep segments that die meanwhile.
+        drop(version);
+        self.collect_garbage_if_waiting();
+        let pending = write_generation(&oldest, keyspaces.into_iter())?;
         let mut point = point;
         if glintdb_core::seeded::bug("glintdb: the flush point lies a commit too far") {
             point.seqno = point.seqno.next();
         }
-        self.commit_changes(pending, Some((oldest, point)), None)?;
+        self.commit_changes(pending, Some((&oldest, point)), None)?;
         Ok(true)
     }
 

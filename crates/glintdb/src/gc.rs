@@ -10,12 +10,14 @@
 //! 2. A round that came to nothing is not followed by another before something has changed.
 
 mod account;
+mod brake;
 mod records;
 mod round;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use account::Account;
+use brake::Brake;
 #[cfg(test)]
 pub(crate) use round::Place;
 pub(crate) use round::{Outcome, Round};
@@ -30,6 +32,7 @@ use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use glintdb_log::NewValues;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A round takes at most this part of the budget for keys and values; larger victims are read twice.
 const MEMORY_SHARE: u64 = 8;
@@ -37,7 +40,6 @@ const MEMORY_SHARE: u64 = 8;
 const LEARNT: f64 = 0.3;
 
 /// What value GC knows and has done.
-#[derive(Default)]
 pub(crate) struct Gc {
     queued: AtomicBool,
     /// Full compactions that run: a round gives them another run to compact, so none is begun that is not urgent.
@@ -46,14 +48,23 @@ pub(crate) struct Gc {
     /// Changes that may have made a round worth while; and how many there were when one came to nothing.
     occasions: AtomicU64,
     fruitless: AtomicU64,
+    /// Log of the active memtables at which they are sealed, so that garbage in it gets known.
+    seal_bytes: AtomicU64,
+    /// What the round that runs will write, about.
+    writing: AtomicU64,
+    pub(crate) brake: Brake,
     pub(crate) counters: Counters,
 }
 
 struct State {
-    /// Share of what indexes' files point to that is shadowed or hidden.
-    hidden: f64,
+    /// Bytes of values that indexes' files point to in segments that are not retired, and how many of them are shadowed or hidden, about: flushes add what they overwrite, by a
+    /// sample; compactions take away; rounds find out for a part.
+    held_bytes: f64,
+    hidden_bytes: f64,
     /// Bytes that a record takes in a segment, for a byte of its value.
     overhead: f64,
+    /// Bytes of a record's key and value, for a byte of its value.
+    keyed: f64,
     /// Bytes of values that were live when a segment was written by a round.
     born: BTreeMap<SegmentId, u64>,
     left_alone: BTreeSet<SegmentId>,
@@ -64,13 +75,22 @@ struct State {
 impl Default for State {
     fn default() -> Self {
         State {
-            hidden: 0.0,
+            held_bytes: 0.0,
+            hidden_bytes: 0.0,
             overhead: 1.0,
+            keyed: 1.0,
             born: BTreeMap::new(),
             left_alone: BTreeSet::new(),
             error: None,
             account: Account::default(),
         }
+    }
+}
+
+impl State {
+    /// Share of what indexes' files point to that is shadowed or hidden.
+    fn hidden(&self) -> f64 {
+        (self.hidden_bytes / self.held_bytes.max(1.0)).clamp(0.0, 0.95)
     }
 }
 
@@ -92,11 +112,44 @@ pub(crate) struct Known {
     pub(crate) error: Option<String>,
 }
 
+impl Default for Gc {
+    fn default() -> Self {
+        Gc {
+            queued: AtomicBool::new(false),
+            held_off: AtomicUsize::new(0),
+            state: Mutex::default(),
+            occasions: AtomicU64::new(0),
+            fruitless: AtomicU64::new(0),
+            seal_bytes: AtomicU64::new(u64::MAX),
+            writing: AtomicU64::new(0),
+            brake: Brake::default(),
+            counters: Counters::default(),
+        }
+    }
+}
+
 impl Gc {
+    fn known_account(&self) -> Account {
+        self.state.lock().account
+    }
+
+    fn is_queued(&self) -> bool {
+        self.queued.load(Ordering::SeqCst)
+    }
+
+    fn writing(&self) -> u64 {
+        self.writing.load(Ordering::Relaxed)
+    }
+
+    /// See the field.
+    pub(crate) fn seal_bytes(&self) -> u64 {
+        self.seal_bytes.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn known(&self) -> Known {
         let state = self.state.lock();
         Known {
-            hidden: state.hidden,
+            hidden: state.hidden(),
             account: state.account,
             left_alone: state.left_alone.len() as u64,
             error: state.error.clone(),
@@ -127,6 +180,17 @@ impl Gc {
         }
     }
 
+    /// A flush has put so many bytes of values out of sight.
+    pub(crate) fn overwritten(&self, bytes: u64) {
+        self.state.lock().hidden_bytes += bytes as f64;
+    }
+
+    /// A compaction has dropped so many bytes of values in segments that are not retired.
+    pub(crate) fn dropped(&self, bytes: u64) {
+        let mut state = self.state.lock();
+        state.hidden_bytes = (state.hidden_bytes - bytes as f64).max(0.0);
+    }
+
     /// Learns from a round.
     fn learn(&self, outcome: &Outcome) {
         let count = |counter: &AtomicU64, by| counter.fetch_add(by, Ordering::Relaxed);
@@ -140,11 +204,19 @@ impl Gc {
         let mix = |known: f64, new: f64| known + (new - known) * weight;
         if outcome.held_bytes > 0 {
             let live = outcome.live_bytes as f64 / outcome.held_bytes as f64;
-            state.hidden = mix(state.hidden, (1.0 - live).clamp(0.0, 1.0));
+            // Of what is left, the same share as in the victims.
+            let dead = outcome.held_bytes - outcome.live_bytes;
+            state.held_bytes =
+                (state.held_bytes - outcome.held_bytes as f64).max(0.0) + outcome.live_bytes as f64;
+            state.hidden_bytes = (state.hidden_bytes - dead as f64).max(0.0);
+            let found = (1.0 - live).clamp(0.0, 1.0) * state.held_bytes;
+            state.hidden_bytes += (found - state.hidden_bytes) * weight;
         }
         if outcome.live_bytes > 0 {
             let taken = outcome.live_record_bytes as f64 / outcome.live_bytes as f64;
             state.overhead = mix(state.overhead, taken);
+            let keyed = outcome.live_bytes + outcome.live_key_bytes;
+            state.keyed = mix(state.keyed, keyed as f64 / outcome.live_bytes as f64);
         }
     }
 }
@@ -154,16 +226,19 @@ impl Engine {
     pub(crate) fn update_space(&self) {
         self.gc.occasion();
         self.take_account();
+        self.update_brake();
     }
 
     /// Queues value GC if there is reason for a round.
     pub(crate) fn schedule_gc(&self) {
         let wanted = || {
-            let account = self.gc.known().account;
+            let account = self.gc.known_account();
             let held_off = self.gc.held_off.load(Ordering::Acquire) > 0;
             account.wants_round() && (account.is_urgent() || !held_off)
         };
         let wanted = self.options.value_gc && self.gc.may_begin() && !self.closing() && wanted();
+        // Under a flush none can begin; when it has ended this is asked again.
+        let wanted = wanted && self.flush_lock.try_lock().is_some();
         if wanted && !self.gc.queued.swap(true, Ordering::SeqCst) {
             self.jobs.push(self, Box::new(GcJob::default()));
         }
@@ -175,10 +250,10 @@ impl Engine {
     }
 
     /// A round over the victims that the account names.
-    fn begin_round(&self) -> Result<Option<(Round, Running)>> {
+    fn begin_round(&self) -> Result<Begun> {
         let victims = self.choose_victims()?;
         if victims.is_empty() {
-            return Ok(None);
+            return Ok(Begun::Nothing);
         }
         let bytes: u64 = victims.iter().map(|victim| victim.bytes).sum();
         let live: u64 = victims.iter().map(|victim| victim.live_bytes).sum();
@@ -201,22 +276,43 @@ impl Engine {
             },
             bytes <= self.gc_memory_bytes(),
         )?;
-        Ok(begun.map(|round| (round, running)))
+        Ok(match begun {
+            Some(round) if round.victims().len() > 0 => {
+                self.gc.writing.store(live, Ordering::Relaxed);
+                Begun::Round(Box::new(round), running, bytes)
+            }
+            Some(_) => Begun::Nothing,
+            None => Begun::Flushing,
+        })
     }
+}
+
+/// What came of beginning a round.
+enum Begun {
+    /// With the bytes of its victims.
+    Round(Box<Round>, Running, u64),
+    /// There is none to begin.
+    Nothing,
+    /// A flush is under way.
+    Flushing,
 }
 
 /// Runs one round.
 #[derive(Default)]
 struct GcJob {
-    round: Option<(Round, Running)>,
+    round: Option<(Box<Round>, Running)>,
     /// How many occasions there were when it began.
     occasions: u64,
+    begun: Duration,
+    /// Of the victims.
+    bytes: u64,
     urgent: bool,
 }
 
 impl GcJob {
     fn ended(&mut self, engine: &Engine, fruitful: bool) -> Progress {
         self.round = None;
+        engine.gc.writing.store(0, Ordering::Relaxed);
         if !fruitful {
             engine.remove_doomed();
             engine.gc.fruitless.store(self.occasions, Ordering::Release);
@@ -229,21 +325,30 @@ impl GcJob {
 impl Job for GcJob {
     fn step(&mut self, engine: &Engine) -> Result<Progress> {
         engine.may_compact()?;
-        self.urgent = engine.gc.known().account.is_urgent();
+        self.urgent = engine.gc.known_account().is_urgent();
         let Some((round, _)) = &mut self.round else {
             self.occasions = engine.gc.occasions.load(Ordering::Acquire);
-            self.round = engine.begin_round()?;
-            return Ok(match self.round {
-                Some(_) => Progress::More,
-                None => self.ended(engine, false),
-            });
+            self.begun = engine.clock.monotonic();
+            let (round, running, bytes) = match engine.begin_round()? {
+                Begun::Round(round, running, bytes) => (round, running, bytes),
+                Begun::Nothing => return Ok(self.ended(engine, false)),
+                // When the flush has ended.
+                Begun::Flushing => return Ok(self.ended(engine, true)),
+            };
+            (self.round, self.bytes) = (Some((round, running)), bytes);
+            return Ok(Progress::More);
         };
         let Some(outcome) = round.step(engine)? else {
             return Ok(Progress::More);
         };
         engine.gc.learn(&outcome);
+        let time = engine.clock.monotonic().saturating_sub(self.begun);
+        let given_back = self.bytes.saturating_sub(outcome.live_record_bytes);
+        engine.gc.brake.learn(given_back, time);
+        let progress = self.ended(engine, outcome.victims > 0);
+        engine.collect_garbage_if_waiting();
         engine.update_space();
-        Ok(self.ended(engine, outcome.victims > 0))
+        Ok(progress)
     }
 
     fn name(&self) -> String {

@@ -122,6 +122,10 @@ pub struct ValueGcFigures {
     pub garbage_bytes: u64,
     /// See `garbage_bytes`.
     pub garbage_bytes_max: u64,
+    /// Rate at which writers are slowed for space now, in bytes of log a second; 0: not slowed.
+    pub write_rate_max: u64,
+    /// Whether writers wait until a round has given space back. Deletions do not.
+    pub writes_stopped: bool,
     /// Damaged segments, which stay as they are.
     pub left_alone: u64,
     /// What was wrong with the first of them.
@@ -313,6 +317,8 @@ impl Engine {
                 hidden_share: gc.hidden,
                 garbage_bytes: gc.account.garbage_bytes(),
                 garbage_bytes_max: gc.account.allowed_bytes,
+                write_rate_max: self.gc.brake.rate(),
+                writes_stopped: self.gc.brake.stopped(),
                 left_alone: gc.left_alone,
                 error: gc.error,
             },

@@ -22,17 +22,20 @@ pub(crate) enum Wait {
     CompactionDebt,
     /// A commit is stopped until a compaction has relieved level 0.
     Level0Stop,
+    /// A commit is slowed down, or waits, until value GC has given space back.
+    Space,
     /// `flush`, `compact` or `close` waits for jobs.
     Jobs,
 }
 
-const ALL: [(Wait, &str); 7] = [
+const ALL: [(Wait, &str); 8] = [
     (Wait::CommitOrder, "commit_order"),
     (Wait::LogSync, "log_sync"),
     (Wait::LogSpace, "log_space"),
     (Wait::MemtableFull, "memtable_full"),
     (Wait::CompactionDebt, "compaction_debt"),
     (Wait::Level0Stop, "level0_stop"),
+    (Wait::Space, "space"),
     (Wait::Jobs, "jobs"),
 ];
 

@@ -39,6 +39,12 @@ impl Log {
         }
     }
 
+    /// Everything of the stream before this position is in segments, if not durably.
+    #[must_use]
+    pub fn spilled_position(&self) -> u64 {
+        self.spilled.load(Ordering::Acquire)
+    }
+
     /// Every frame that ends at or before this stream position survives power loss.
     #[must_use]
     pub fn durable_position(&self) -> u64 {

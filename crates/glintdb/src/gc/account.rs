@@ -1,23 +1,30 @@
 //! The account of space: what the files take, how much of that is live by the best estimate, how much garbage there may be; and which segments hold most of it.
 //!
 //! **Garbage** is what log segments take beyond their live records: dead ones, shadowed and hidden ones, and everything behind the flush point (commits that may have overwritten
-//! each other; a flush tells). It may grow to `space_amp_max - 1` of what is live, or to `garbage_bytes_min` where that is more. Segments that only snapshots and iterators keep are not counted,
-//! and neither are tables: what is shadowed in them, compactions take away.
+//! each other; a flush tells). There may be as much as makes all files together `space_amp_max` times the live keys and values; where what else they hold (the index, headers) leaves too little of that, a third of
+//! `space_amp_max - 1` of the live log; and `garbage_bytes_min` in any case. Segments that only snapshots and iterators keep are not counted.
 
 use super::Gc;
 use crate::Result;
 use crate::engine::Engine;
-use glintdb_core::SegmentId;
+use crate::version::{Generation, Version};
+use glintdb_core::sync::atomic::Ordering;
+use glintdb_core::{Direction, EntryValue, SegmentId, SeqNum};
 use glintdb_log::format::segment::SegmentKind;
+use std::ops::Bound;
 
 /// Part of the allowed garbage at which rounds begin.
-const BEGIN: f64 = 0.7;
+const BEGIN: f64 = 0.8;
 /// Part at which they go before compactions.
-const URGENT: f64 = 0.9;
+const URGENT: f64 = 0.92;
 /// A round takes victims of this part of the allowed garbage.
 const ROUND_PART: u64 = 8;
 /// A segment is a victim where at least this part of `space_amp_max - 1` of it is garbage.
 const WORTH: f64 = 0.4;
+/// What an entry without its value takes in the index, about: that much of tables is not live records.
+const INDEX_ENTRY_BYTES: u64 = 64;
+/// Keys of a flush that are looked up, at most, to know how much it overwrites.
+const SAMPLE_KEYS: usize = 256;
 /// Header of a segment.
 const HEADER_BYTES: u64 = 4096;
 
@@ -32,8 +39,12 @@ pub(crate) struct Account {
     pub(crate) other_bytes: u64,
     /// Garbage that may be.
     pub(crate) allowed_bytes: u64,
+    /// Of the log, what lies behind the flush point.
+    pub(crate) unflushed_bytes: u64,
     /// Whether some segment is worth a round.
     pub(crate) some_victim: bool,
+    /// Where the log's files ended.
+    spilled: u64,
 }
 
 impl Account {
@@ -47,6 +58,20 @@ impl Account {
             0 => 0.0,
             allowed => self.garbage_bytes() as f64 / allowed as f64,
         }
+    }
+
+    /// [`fill`](Self::fill) when the log's files have grown to that position.
+    pub(crate) fn fill_at(&self, spilled: u64) -> f64 {
+        let grown = spilled.saturating_sub(self.spilled) as f64;
+        self.fill() + grown / self.allowed_bytes.max(1) as f64
+    }
+
+    /// The log of one memtable should hold no more: half of what may be, less the garbage that is known; but no less than an eighth.
+    fn seal_bytes(&self) -> u64 {
+        let known = self.garbage_bytes().saturating_sub(self.unflushed_bytes);
+        (self.allowed_bytes / 2)
+            .saturating_sub(known)
+            .max(self.allowed_bytes / 8)
     }
 
     pub(crate) fn wants_round(&self) -> bool {
@@ -86,20 +111,36 @@ impl Gc {
             clippy::cast_possible_truncation,
             reason = "at most what the segment has"
         )]
-        let live = (held as f64 * (1.0 - state.hidden) * record) as u64;
+        let live = (held as f64 * (1.0 - state.hidden()) * record) as u64;
         live.saturating_add(HEADER_BYTES).min(bytes)
+    }
+
+    /// Bytes of live keys and values, about, where indexes' files point to `held` bytes of values.
+    fn user_estimate(&self, held: u64) -> u64 {
+        let state = self.state.lock();
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "a part of what files hold, more or less"
+        )]
+        let live = (held as f64 * (1.0 - state.hidden()) * state.keyed) as u64;
+        live
     }
 }
 
 impl Engine {
     /// Every segment with what is live in it, and the bytes of all.
     fn survey(&self) -> Result<(Vec<Candidate>, Account)> {
+        let spilled = self.log.spilled_position();
         let segments = self.log.segments()?;
+        let mut held_bytes = 0;
         let (mut whole, mut account) = (Vec::new(), Account::default());
+        let mut live_records = 0;
         let manifest = self.manifest.lock();
         let state = manifest.state();
+        account.spilled = spilled;
         account.other_bytes = manifest.bytes();
-        let flushed = state.flush_point.lsn.segment;
+        let flush_point = state.flush_point.lsn;
+        let flushed = flush_point.segment;
         for segment in &segments {
             let (id, bytes) = (segment.id, segment.file_bytes);
             let moved = segment.kind == SegmentKind::Values;
@@ -109,15 +150,18 @@ impl Engine {
                 continue;
             }
             account.log_bytes += bytes;
-            let live_bytes = self.gc.live_estimate(
-                id,
-                bytes,
-                match state.is_live(id) {
-                    true => state.live_bytes(id),
-                    false => 0,
-                },
-            );
+            if !ends {
+                let before = if id == flushed { flush_point.offset } else { 0 };
+                account.unflushed_bytes += bytes.saturating_sub(before.into());
+            }
+            let held = match state.is_live(id) {
+                true => state.live_bytes(id),
+                false => 0,
+            };
+            held_bytes += held;
+            let live_bytes = self.gc.live_estimate(id, bytes, held);
             account.live_bytes += live_bytes;
+            live_records += self.gc.user_estimate(held);
             if ends {
                 whole.push(Candidate {
                     id,
@@ -129,20 +173,29 @@ impl Engine {
         }
         drop(manifest);
         let version = self.version.load_full();
-        account.other_bytes += version
-            .live_keyspaces()
-            .map(|keyspace| keyspace.view.bytes())
-            .sum::<u64>();
+        let mut inline_bytes = 0;
+        for keyspace in version.live_keyspaces() {
+            let stats = keyspace.view.stats();
+            account.other_bytes += stats.bytes;
+            inline_bytes += stats
+                .bytes
+                .saturating_sub(stats.entries * INDEX_ENTRY_BYTES);
+        }
         drop(version);
-        let live = account.live_bytes + account.other_bytes;
+        let amp = self.options.space_amp_max;
+        // Where every byte of a small value costs more than that beside it, some garbage there may be all the same.
+        let least = (amp - 1.0) * account.live_bytes as f64 / 3.0;
+        let most = amp * (live_records + inline_bytes) as f64;
+        let garbage = most - (account.live_bytes + account.other_bytes) as f64;
         #[allow(
             clippy::cast_possible_truncation,
             reason = "a part of what files hold, more or less"
         )]
-        let part = (live as f64 * (self.options.space_amp_max - 1.0)) as u64;
+        let part = garbage.max(least) as u64;
         account.allowed_bytes = part.max(self.options.garbage_bytes_min);
         let worth = WORTH * (1.0 - 1.0 / self.options.space_amp_max);
         let mut known = self.gc.state.lock();
+        known.held_bytes = held_bytes as f64;
         known
             .born
             .retain(|id, _| segments.iter().any(|segment| segment.id == *id));
@@ -152,10 +205,60 @@ impl Engine {
         Ok((whole, account))
     }
 
+    /// A generation is being flushed: how much it overwrites and deletes of what the indexes point to, by a sample of its keys.
+    pub(crate) fn sample_overwritten(&self, generation: &Generation, version: &Version) {
+        if !self.options.value_gc {
+            return;
+        }
+        for keyspace in version.live_keyspaces() {
+            let Some(mem) = generation
+                .keyspace(keyspace.state.id)
+                .filter(|mem| !mem.map.is_empty())
+            else {
+                continue;
+            };
+            let step = mem.map.len().div_ceil(SAMPLE_KEYS);
+            let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
+            let mut cursor = mem
+                .map
+                .cursor(lower, upper, Direction::Forward, SeqNum::MAX);
+            let mut keys: Vec<Vec<u8>> = Vec::new();
+            let mut at = 0;
+            while cursor.advance() {
+                if at % step == 0 {
+                    keys.push(cursor.key().to_vec());
+                }
+                at += 1;
+            }
+            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            // What cannot be read is nothing to go by; whoever needs it is told.
+            let found = keyspace
+                .view
+                .get_batch(&keys)
+                .into_iter()
+                .flatten()
+                .flatten();
+            let lengths = found.map(|entry| match entry.value {
+                EntryValue::Pointer(pointer) => u64::from(pointer.length),
+                EntryValue::Inline(_) | EntryValue::Tombstone => 0,
+            });
+            self.gc.overwritten(lengths.sum::<u64>() * step as u64);
+        }
+        self.update_space();
+    }
+
     /// Takes the account.
     pub(crate) fn take_account(&self) {
         match self.survey() {
-            Ok((_, account)) => self.gc.state.lock().account = account,
+            Ok((_, account)) => {
+                self.gc.state.lock().account = account;
+                let seal = if self.options.value_gc {
+                    account.seal_bytes()
+                } else {
+                    u64::MAX
+                };
+                self.gc.seal_bytes.store(seal, Ordering::Relaxed);
+            }
             // Of a segment's header: whoever reads there is told.
             Err(error) => {
                 self.gc

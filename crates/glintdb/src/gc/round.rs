@@ -91,6 +91,8 @@ pub(crate) struct Outcome {
     /// Bytes of values in the victims that indexes pointed to, and of those that were live.
     pub(crate) held_bytes: u64,
     pub(crate) live_bytes: u64,
+    /// Bytes of their keys.
+    pub(crate) live_key_bytes: u64,
     /// What the live ones take in a segment.
     pub(crate) live_record_bytes: u64,
 }
@@ -114,7 +116,7 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// Begins a round over segments that `choose` names. `None`: a flush is under way, or nothing was chosen.
+    /// Begins a round over segments that `choose` names. `None`: a flush is under way.
     pub(crate) fn begin(
         engine: &Engine,
         choose: impl FnOnce(&crate::manifest::State) -> Vec<SegmentId>,
@@ -133,9 +135,6 @@ impl Round {
                 seen: BTreeMap::new(),
             })
             .collect();
-        if victims.is_empty() {
-            return Ok(None);
-        }
         let version = engine.version.load_full();
         let concerned: BTreeSet<KeyspaceId> = (victims.iter())
             .flat_map(|victim| victim.held.keys().copied())
@@ -186,7 +185,7 @@ impl Round {
     }
 
     /// The segments that are being emptied.
-    pub(crate) fn victims(&self) -> impl Iterator<Item = SegmentId> + '_ {
+    pub(crate) fn victims(&self) -> impl ExactSizeIterator<Item = SegmentId> + '_ {
         self.victims.iter().map(|victim| victim.id)
     }
 
@@ -364,6 +363,7 @@ impl Round {
             let record = &all[index as usize];
             let value = u64::from(record.pointer.length);
             self.outcome.live_bytes += value;
+            self.outcome.live_key_bytes += record.key.len() as u64;
             self.outcome.live_record_bytes += value + record.key.len() as u64 + RECORD_BYTES;
         }
         self.outcome.live_records = self.order.len() as u64;

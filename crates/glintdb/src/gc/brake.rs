@@ -1,0 +1,166 @@
+//! The bound on space: writers are slowed down as garbage comes near what may be, and wait where it is reached.
+//!
+//! Between two accounts garbage grows by what the log writes, at most: so the fill is known at every moment, from a position of the log. While there is more than [`SLOW`] of what may be, writers go at
+//! the rate at which rounds have given space back, times 1.5 there and 0.5 at the end. They stop only for a round that is under way or due: where nothing can be collected, waiting would not help.
+//! Deletions never wait here.
+//!
+//! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
+
+use crate::Result;
+use crate::batch::Batch;
+use crate::commit::Outstanding;
+use crate::engine::Engine;
+use crate::options::Durability;
+use crate::waits::Wait;
+use glintdb_core::sync::Mutex;
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Part of the allowed garbage at which writers begin to be slowed.
+const SLOW: f64 = 0.9;
+/// As in the throttle: a delay is slept when this much of it has gathered, and no longer at once than this.
+const SLEEP_MIN: Duration = Duration::from_micros(200);
+const SLEEP_MAX: Duration = Duration::from_millis(5);
+/// A writer that waits looks again after this time.
+const LOOK: Duration = Duration::from_millis(5);
+/// What a round gave back counts this much against what is known.
+const LEARNT: f64 = 0.3;
+/// Bytes a second that rounds are thought to give back before the first one has ended.
+const RECLAIMED: f64 = 200e6;
+
+/// See the module's page.
+#[derive(Default)]
+pub(crate) struct Brake {
+    engaged: AtomicBool,
+    stopped: AtomicBool,
+    /// Bytes of log a second; 0: not slowed.
+    rate: AtomicU64,
+    /// Bytes a second that rounds give back while they run; 0: not known yet.
+    reclaimed: AtomicU64,
+    /// Time at which everything admitted so far has been paid for.
+    paid_until: Mutex<Duration>,
+}
+
+impl Brake {
+    pub(crate) fn engaged(&self) -> bool {
+        self.engaged.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of log a second that writers may go; 0: as fast as they can.
+    pub(crate) fn rate(&self) -> u64 {
+        self.rate.load(Ordering::Relaxed)
+    }
+
+    /// A round gave back so many bytes in that time.
+    pub(super) fn learn(&self, bytes: u64, time: Duration) {
+        if time.is_zero() {
+            return;
+        }
+        let new = bytes as f64 / time.as_secs_f64();
+        let known = self.reclaimed.load(Ordering::Relaxed) as f64;
+        let mixed = if known == 0.0 {
+            new
+        } else {
+            known + (new - known) * LEARNT
+        };
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "bytes a second of a medium"
+        )]
+        self.reclaimed
+            .store((mixed as u64).max(1), Ordering::Relaxed);
+    }
+
+    /// Takes over how full it is; `collecting` is whether a round is under way or due.
+    fn update(&self, fill: f64, collecting: bool) {
+        let stopped = collecting && fill >= 1.0;
+        let slow = ((fill - SLOW) / (1.0 - SLOW)).clamp(0.0, 1.0);
+        let reclaimed = match self.reclaimed.load(Ordering::Relaxed) {
+            0 => RECLAIMED,
+            known => known as f64,
+        };
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "bytes a second of a medium"
+        )]
+        let rate = match collecting && slow > 0.0 {
+            true => (reclaimed * (1.5 - slow)) as u64,
+            false => 0,
+        };
+        self.rate.store(rate, Ordering::Relaxed);
+        self.stopped.store(stopped, Ordering::Relaxed);
+        self.engaged.store(stopped || rate > 0, Ordering::Relaxed);
+    }
+
+    /// Admits `bytes` at time `now`, and tells how long their writer must sleep for them.
+    fn admit(&self, bytes: u64, now: Duration) -> Option<Duration> {
+        let rate = self.rate();
+        if rate == 0 {
+            return None;
+        }
+        let mut paid_until = self.paid_until.lock();
+        *paid_until = (*paid_until).max(now) + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        let owed = *paid_until - now;
+        (owed >= SLEEP_MIN).then(|| owed.min(SLEEP_MAX))
+    }
+}
+
+impl Engine {
+    /// Looks how full it is now, for whoever writes.
+    pub(crate) fn update_brake(&self) {
+        if !self.options.value_gc {
+            return;
+        }
+        let account = self.gc.known_account();
+        let due = || account.some_victim && self.gc.may_begin();
+        // What a flush will show to be garbage can be collected then.
+        let flushing = || self.flush_queued.load(Ordering::SeqCst);
+        let collecting = (self.gc.is_queued() || due() || flushing())
+            && !self.closing()
+            && self.background_error.lock().is_none();
+        let fill = account.fill_at(self.log.spilled_position() + self.gc.writing());
+        self.gc.brake.update(fill, collecting);
+    }
+
+    /// Before a commit that puts something: pays for its space.
+    #[cold]
+    pub(crate) fn brake(
+        &self,
+        batch: &Batch,
+        durability: Durability,
+        outstanding: &mut Option<Outstanding>,
+    ) -> Result<()> {
+        if batch.only_deletes() {
+            return Ok(());
+        }
+        self.update_brake();
+        if self.gc.brake.stopped() {
+            self.settle(outstanding, durability)?;
+            let _timed = self.waits.start(Wait::Space);
+            while self.gc.brake.stopped() {
+                self.pipeline.check()?;
+                self.schedule();
+                self.collect_garbage_if_waiting();
+                if !self.run_inline() {
+                    self.jobs.wait_finished(LOOK);
+                }
+                self.update_brake();
+            }
+        }
+        let bytes = batch.size_bytes() as u64;
+        if let Some(time) = self.gc.brake.admit(bytes, self.clock.monotonic()) {
+            self.settle(outstanding, durability)?;
+            let _timed = self.waits.start(Wait::Space);
+            if self.options.background_threads == 0 {
+                self.run_inline();
+            } else {
+                self.clock.sleep(time);
+            }
+        }
+        Ok(())
+    }
+}

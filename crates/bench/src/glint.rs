@@ -162,7 +162,8 @@ impl Handle for GlintHandle<'_> {
     ) -> Result<usize> {
         let mut found = 0;
         let range = (Bound::Included(from), Bound::Unbounded);
-        for record in self.keyspace.range::<&[u8]>(range).take(limit) {
+        let records = self.keyspace.range::<&[u8]>(range).limit_hint(limit);
+        for record in records.take(limit) {
             let (key, value) = record?;
             visit(&key, &value);
             found += 1;

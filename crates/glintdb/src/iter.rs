@@ -45,6 +45,7 @@ struct Scan {
     upper: Bound<Bytes>,
     own: Option<Arc<OwnView>>,
     with_values: bool,
+    batch_first: usize,
     front: End,
     back: End,
     failed: Option<Error>,
@@ -88,6 +89,7 @@ impl Iter {
                 upper,
                 own: own.map(Arc::new),
                 with_values: true,
+                batch_first: BATCH_FIRST,
                 front: End::default(),
                 back: End::default(),
                 failed,
@@ -101,6 +103,25 @@ impl Iter {
         if let Err(error) = checked {
             self.scan.failed.get_or_insert(error);
         }
+        self
+    }
+
+    /// Says about how many records will be taken: that many are fetched together at first, where it would otherwise be few and then ever more. Nothing is lost where it is wrong:
+    /// the iterator goes on, and what was fetched too much was read in vain.
+    ///
+    /// ```
+    /// # fn main() -> glintdb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = glintdb::Db::open(dir.path().join("db"))?;
+    /// # let users = db.keyspace_or_create("users", Default::default())?;
+    /// let page: glintdb::Result<Vec<_>> = users.range("k".."m").limit_hint(50).take(50).collect();
+    /// # assert!(page?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn limit_hint(mut self, records: usize) -> Self {
+        self.scan.batch_first = records.clamp(1, BATCH_MAX);
         self
     }
 
@@ -186,9 +207,10 @@ impl Scan {
                 .pin
                 .merge(&self.keyspace, lower, upper, direction, own)?;
             let merge = self.pin.keep(merge);
+            let batch_first = self.batch_first;
             let end = self.end(direction);
             end.merge = Some(merge);
-            end.batch = BATCH_FIRST;
+            end.batch = batch_first;
         }
         let with_values = self.with_values;
         let pin = &self.pin;

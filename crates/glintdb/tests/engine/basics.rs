@@ -194,6 +194,37 @@ fn the_ends_of_an_iterator_never_pass_each_other() {
 }
 
 #[test]
+fn a_hint_says_how_many_values_are_fetched_at_first_and_changes_no_answer() {
+    let (_dir, db) = open();
+    let keyspace = db.default_keyspace();
+    for n in 0..300 {
+        keyspace.put(format!("{n:03}"), vec![7; 2000]).unwrap();
+    }
+    let looked_up = || {
+        let stats = db.stats();
+        stats.cache_hits + stats.cache_misses
+    };
+    for records in [1, 5, 50] {
+        let before = looked_up();
+        let taken = keyspace
+            .range::<&str>(..)
+            .limit_hint(records)
+            .take(records)
+            .count();
+        assert_eq!(taken, records);
+        assert_eq!(looked_up() - before, records as u64, "no value in vain");
+    }
+    let all: Vec<_> = keyspace.range::<&str>(..).map(Result::unwrap).collect();
+    assert_eq!(all.len(), 300);
+    for records in [0, 1, 7, 299, usize::MAX] {
+        let hinted = keyspace.range::<&str>(..).limit_hint(records);
+        assert!(hinted.map(Result::unwrap).eq(all.iter().cloned()));
+        let hinted = keyspace.range::<&str>(..).limit_hint(records).rev();
+        assert!(hinted.map(Result::unwrap).eq(all.iter().rev().cloned()));
+    }
+}
+
+#[test]
 fn of_two_transactions_that_write_a_key_the_first_to_commit_wins() {
     let (_dir, db) = open();
     let keyspace = db.default_keyspace();

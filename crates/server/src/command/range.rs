@@ -115,6 +115,10 @@ fn collect(
     let Some(iter) = view.range(range) else {
         return Ok(Vec::new());
     };
+    let iter = match options.limit {
+        Some(limit) => iter.limit_hint(limit),
+        None => iter,
+    };
     let mut entries: Box<dyn Iterator<Item = glintdb::Result<(Bytes, Option<Bytes>)>>> =
         match (with_values, options.reverse) {
             (true, false) => Box::new(iter.map(|entry| entry.map(|(k, v)| (k, Some(v))))),

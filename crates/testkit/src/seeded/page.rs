@@ -16,8 +16,6 @@ is expected to find it runs first, then the others; each lane does a fixed amoun
 `cargo xtask seeded --bug NAME` repeats one. A step is: of the lanes `model`, `directory`, `crash` and `threads` an operation; of `faults` a life with one fault in it; of `damage` a
 database with one damage; of `kill` a process killed; of `sim` a crash point; of
 `histories` a call, counted by rounds. Lanes with real threads and processes need more or fewer steps from run to run.
-
-Mistakes of value GC and of relocation cannot be planted yet: there is no value GC.
 ";
 
 /// Where it is.

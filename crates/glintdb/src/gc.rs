@@ -234,7 +234,9 @@ impl Engine {
         let wanted = || {
             let account = self.gc.known_account();
             let held_off = self.gc.held_off.load(Ordering::Acquire) > 0;
-            account.wants_round() && (account.is_urgent() || !held_off)
+            // As full as writers are told that it is: they wait for a round that is due.
+            let fill = account.fill_at(self.log.spilled_position() + self.gc.writing());
+            account.wants_round_at(fill) && (account.is_urgent_at(fill) || !held_off)
         };
         let wanted = self.options.value_gc && self.gc.may_begin() && !self.closing() && wanted();
         // Under a flush none can begin; when it has ended this is asked again.
@@ -242,6 +244,11 @@ impl Engine {
         if wanted && !self.gc.queued.swap(true, Ordering::SeqCst) {
             self.jobs.push(self, Box::new(GcJob::default()));
         }
+    }
+
+    fn is_gc_urgent(&self) -> bool {
+        let account = self.gc.known_account();
+        account.is_urgent_at(account.fill_at(self.log.spilled_position()))
     }
 
     /// Bytes of victims whose values a round may hold.
@@ -325,7 +332,7 @@ impl GcJob {
 impl Job for GcJob {
     fn step(&mut self, engine: &Engine) -> Result<Progress> {
         engine.may_compact()?;
-        self.urgent = engine.gc.known_account().is_urgent();
+        self.urgent = engine.is_gc_urgent();
         let Some((round, _)) = &mut self.round else {
             self.occasions = engine.gc.occasions.load(Ordering::Acquire);
             self.begun = engine.clock.monotonic();

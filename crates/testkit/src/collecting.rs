@@ -205,7 +205,9 @@ pub fn power(steps: &dyn Fn()) -> Result<Counts, String> {
 ///
 /// # Errors
 /// What is wrong first.
-pub fn race(place: &Place, set: OptionSet, writes: u64, seed: u64) -> Result<Counts, String> {
+pub fn race(place: &Place, mut set: OptionSet, writes: u64, seed: u64) -> Result<Counts, String> {
+    // With less, writers would wait for a round before every write.
+    set.options.garbage_bytes_min = 256 << 10;
     let db = place.open(set.options.clone()).map_err(told)?;
     let race = Race {
         db: &db,

@@ -75,11 +75,15 @@ impl Account {
     }
 
     pub(crate) fn wants_round(&self) -> bool {
-        self.some_victim && self.fill() >= BEGIN
+        self.wants_round_at(self.fill())
     }
 
-    pub(crate) fn is_urgent(&self) -> bool {
-        self.fill() >= URGENT
+    pub(crate) fn wants_round_at(&self, fill: f64) -> bool {
+        self.some_victim && fill >= BEGIN
+    }
+
+    pub(crate) fn is_urgent_at(&self, fill: f64) -> bool {
+        fill >= URGENT
     }
 }
 

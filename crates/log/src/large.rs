@@ -105,12 +105,13 @@ impl Log {
         }
         let seal = sequencer.seal_active(large.segment.id);
         let unused: Vec<_> = sequencer.prepared.drain(..).collect();
-        let mut table = self.table.load().with(Arc::clone(&large.segment));
-        for segment in &unused {
-            table = table.without(segment.id);
-        }
-        table = table.with(Arc::clone(&large.next));
-        self.table.store(Arc::new(table));
+        self.change_table(|table| {
+            let mut table = table.with(Arc::clone(&large.segment));
+            for segment in &unused {
+                table = table.without(segment.id);
+            }
+            table.with(Arc::clone(&large.next))
+        });
         let stream = large.segment.stream();
         let end = large.end + crate::format::frame::SEAL_FRAME_BYTES as u32;
         stream.seal(end);

@@ -125,6 +125,8 @@ pub struct Log {
     pub(crate) ring_bytes: u64,
     pub(crate) survives_kill: bool,
     pub(crate) table: ArcSwap<SegmentTable>,
+    /// Held while the table is changed, and nothing else is locked or done under it.
+    table_changes: Mutex<()>,
     pub(crate) sequencer: Padded<Mutex<Sequencer>>,
     pub(crate) prepare: Mutex<PrepareState>,
     pub(crate) prepare_wanted: AtomicBool,
@@ -190,6 +192,7 @@ impl Log {
             survives_kill: ring.survives_kill(),
             ring,
             table: ArcSwap::from_pointee(older.with(Arc::clone(&first))),
+            table_changes: Mutex::new(()),
             sequencer: Padded(Mutex::new(Sequencer::new(Arc::clone(&first)))),
             prepare: Mutex::new(prepare),
             prepare_wanted: AtomicBool::new(true),
@@ -389,10 +392,16 @@ impl Log {
                 }
             }
             self.spill.lock().forget(id);
-            self.table.store(Arc::new(table.without(id)));
+            self.change_table(|table| table.without(id));
             self.doomed.lock().push(Arc::clone(segment));
         }
         self.remove_doomed().map(drop)
+    }
+
+    pub(crate) fn change_table(&self, change: impl FnOnce(&SegmentTable) -> SegmentTable) {
+        let _one_at_a_time = self.table_changes.lock();
+        let table = change(&self.table.load());
+        self.table.store(Arc::new(table));
     }
 
     /// Removes the files of deleted segments that nobody uses any more; answers how many wait still.

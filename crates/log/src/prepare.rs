@@ -221,9 +221,7 @@ impl Log {
         files
     }
 
-    /// Only under the `prepare` lock.
     pub(crate) fn add_to_table(&self, segment: &Arc<Segment>) {
-        let table = self.table.load().with(Arc::clone(segment));
-        self.table.store(Arc::new(table));
+        self.change_table(|table| table.with(Arc::clone(segment)));
     }
 }

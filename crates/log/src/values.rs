@@ -114,8 +114,9 @@ impl Log {
 
     /// Makes the values readable by their pointers. To be called when the manifest record that names the segments is durable and before anybody can meet one of their pointers, under the lock
     /// under which dead segments are looked for: a segment that is in the log's table and has no live value is dead.
+    ///
+    /// Waits for nobody: who prepares a segment may be waiting for its number, which the same lock guards.
     pub fn publish_values(&self, mut values: NewValues) {
-        let _prepare = self.prepare.lock();
         for segment in values.segments.drain(..) {
             self.add_to_table(&segment);
         }

@@ -2,11 +2,13 @@
 
 use crate::support::*;
 use glintdb_core::checksum::crc32c;
-use glintdb_core::{ErrorKind, FileId, FileKind, KeyspaceId, SegmentId, ValuePointer};
+use glintdb_core::{ErrorKind, FileId, FileKind, FileNumbers, KeyspaceId, SegmentId, ValuePointer};
 use glintdb_flash::{CrashMode, MemVolume, Volume};
 use glintdb_log::format::segment::SegmentKind;
-use glintdb_log::{Log, LogOptions, NewValues, Space};
-use std::sync::Arc;
+use glintdb_log::{Log, LogOptions, LogSetup, NewValues, Space};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 /// A record to be moved.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,6 +91,58 @@ fn a_relocated_value_is_read_by_its_pointer_also_after_a_power_cut() {
     replay.log.delete(ids[0]).unwrap();
     assert!(replay.log.read(&pointers[0]).is_err());
     assert!(!segment_files(&cut).contains(&ids[0].0));
+}
+
+/// Numbers of files come from the manifest, under whose lock values are published.
+struct Guarded {
+    numbers: Arc<Numbers>,
+    manifest: Mutex<()>,
+    asked: AtomicBool,
+}
+
+impl FileNumbers for Guarded {
+    fn next(&self) -> glintdb_core::Result<u64> {
+        self.asked.store(true, Ordering::SeqCst);
+        let _manifest = self.manifest.lock().unwrap();
+        self.numbers.next()
+    }
+}
+
+/// Who prepared a segment waited for its number, who published values for the segment: a deadlock, seen by the lane `kernel` (a large batch beside value GC on a full disk).
+#[test]
+fn values_are_published_while_a_segment_that_is_prepared_waits_for_its_number() {
+    let volume = MemVolume::new();
+    let guarded = Arc::new(Guarded {
+        numbers: numbers(),
+        manifest: Mutex::new(()),
+        asked: AtomicBool::new(false),
+    });
+    let setup = LogSetup {
+        numbers: Arc::clone(&guarded) as Arc<dyn FileNumbers>,
+        ..setup(&volume, &guarded.numbers, small())
+    };
+    let log = Log::create(setup).unwrap();
+    let records = records(10, 100);
+    let moved = write(&log, &records);
+    let pointers = moved.pointers().to_vec();
+    std::thread::scope(|scope| {
+        let manifest = guarded.manifest.lock().unwrap();
+        guarded.asked.store(false, Ordering::SeqCst);
+        let log = &log;
+        scope.spawn(|| commit(log, &Batch::put(1, 1 << 20)));
+        while !guarded.asked.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        let (published, wait) = mpsc::channel();
+        scope.spawn(move || {
+            log.publish_values(moved);
+            published.send(()).unwrap();
+        });
+        let published = wait.recv_timeout(Duration::from_secs(20));
+        drop(manifest);
+        assert!(published.is_ok(), "it waits for who waits for the manifest");
+    });
+    check_values(&log, &pointers, &records);
 }
 
 #[test]

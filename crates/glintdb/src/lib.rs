@@ -49,6 +49,7 @@ mod manifest;
 mod merge;
 mod numbers;
 mod options;
+mod pace;
 mod pipeline;
 mod range_set;
 mod read;

@@ -5,9 +5,10 @@
 //! The allowed rate falls from [`RATE_MAX`] at the beginning of the debt to [`RATE_MIN`] at its end, in bytes of what the indexes will have to take in (separated
 //! values are not among them). Rates are shared by all writers.
 
+use crate::pace::Pace;
 use glintdb_core::clock::Clock;
 use glintdb_core::index::Debt;
-use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use glintdb_core::sync::atomic::{AtomicBool, Ordering};
 use glintdb_core::sync::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,22 +17,11 @@ use std::time::Duration;
 const RATE_MAX: f64 = 160e6;
 /// Bytes a second just before writers are stopped.
 const RATE_MIN: f64 = 4e6;
-/// A delay is slept when this much of it has gathered. A sleep delays the commit that takes it, so few long ones spare more commits than many short ones: with this, fewer than one commit in a thousand
-/// of a writer that is let do 200,000 and more a second.
-const SLEEP_MIN: Duration = Duration::from_millis(4);
-/// Longest single sleep; what is owed beyond it is slept by the next commits.
-const SLEEP_MAX: Duration = Duration::from_millis(8);
-/// What was slept too long is not owed again, up to this.
-const CREDIT_MAX: Duration = Duration::from_millis(20);
-
 pub(crate) struct Throttle {
     clock: Arc<dyn Clock>,
     engaged: AtomicBool,
     stopped: AtomicBool,
-    /// Bytes a second; 0: not slowed.
-    rate: AtomicU64,
-    /// Time at which everything admitted so far has been paid for.
-    paid_until: Mutex<Duration>,
+    pace: Pace,
     bed: Mutex<()>,
     moved: Condvar,
 }
@@ -51,8 +41,7 @@ impl Throttle {
             clock,
             engaged: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            rate: AtomicU64::new(0),
-            paid_until: Mutex::new(Duration::ZERO),
+            pace: Pace::default(),
             bed: Mutex::new(()),
             moved: Condvar::new(),
         }
@@ -87,9 +76,7 @@ impl Throttle {
         } else {
             0.0
         };
-        // Between RATE_MIN and RATE_MAX, or 0.
-        #[allow(clippy::cast_possible_truncation, reason = "at most RATE_MAX")]
-        self.rate.store(rate as u64, Ordering::Relaxed);
+        self.pace.set_rate(rate);
         self.stopped.store(stopped, Ordering::Relaxed);
         self.engaged.store(slowed || stopped, Ordering::Relaxed);
         if !stopped {
@@ -108,21 +95,12 @@ impl Throttle {
 
     /// Bytes a second that writers may go; 0: as fast as they can.
     pub(crate) fn rate(&self) -> u64 {
-        self.rate.load(Ordering::Relaxed)
+        self.pace.rate()
     }
 
     /// Admits `bytes`, and tells how long their writer must sleep for them.
     pub(crate) fn admit(&self, bytes: u64) -> Option<Duration> {
-        let rate = self.rate();
-        if rate == 0 {
-            return None;
-        }
-        let now = self.clock.monotonic();
-        let mut paid_until = self.paid_until.lock();
-        *paid_until = (*paid_until).max(now.saturating_sub(CREDIT_MAX))
-            + Duration::from_secs_f64(bytes as f64 / rate as f64);
-        let owed = paid_until.saturating_sub(now);
-        (owed >= SLEEP_MIN).then(|| owed.min(SLEEP_MAX))
+        self.pace.admit(bytes, &*self.clock)
     }
 
     pub(crate) fn wake(&self) {
@@ -208,13 +186,5 @@ mod tests {
         assert!(throttle.stopped());
         throttle.update([debt(0, 1500)].into_iter());
         assert!(throttle.engaged() && !throttle.stopped());
-    }
-
-    #[test]
-    fn small_writes_are_not_slept_for_one_by_one_and_a_sleep_is_bounded() {
-        let throttle = Throttle::new(crate::test_clock());
-        throttle.update([debt(8, 0)].into_iter());
-        assert_eq!(throttle.admit(100), None);
-        assert_eq!(throttle.admit(1 << 30), Some(SLEEP_MAX));
     }
 }

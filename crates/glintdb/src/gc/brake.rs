@@ -11,16 +11,13 @@ use crate::batch::Batch;
 use crate::commit::Outstanding;
 use crate::engine::Engine;
 use crate::options::Durability;
+use crate::pace::Pace;
 use crate::waits::Wait;
-use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Part of the allowed garbage at which writers begin to be slowed.
 const SLOW: f64 = 0.9;
-/// As in the throttle: a delay is slept when this much of it has gathered, and no longer at once than this.
-const SLEEP_MIN: Duration = Duration::from_micros(200);
-const SLEEP_MAX: Duration = Duration::from_millis(5);
 /// A writer that waits looks again after this time.
 const LOOK: Duration = Duration::from_millis(5);
 /// What a round gave back counts this much against what is known.
@@ -33,12 +30,10 @@ const RECLAIMED: f64 = 200e6;
 pub(crate) struct Brake {
     engaged: AtomicBool,
     stopped: AtomicBool,
-    /// Bytes of log a second; 0: not slowed.
-    rate: AtomicU64,
+    /// In bytes of log.
+    pace: Pace,
     /// Bytes a second that rounds give back while they run; 0: not known yet.
     reclaimed: AtomicU64,
-    /// Time at which everything admitted so far has been paid for.
-    paid_until: Mutex<Duration>,
 }
 
 impl Brake {
@@ -52,7 +47,7 @@ impl Brake {
 
     /// Bytes of log a second that writers may go; 0: as fast as they can.
     pub(crate) fn rate(&self) -> u64 {
-        self.rate.load(Ordering::Relaxed)
+        self.pace.rate()
     }
 
     /// A round gave back so many bytes in that time.
@@ -83,29 +78,15 @@ impl Brake {
             0 => RECLAIMED,
             known => known as f64,
         };
-        #[allow(
-            clippy::cast_possible_truncation,
-            reason = "bytes a second of a medium"
-        )]
-        let rate = match collecting && slow > 0.0 {
-            true => (reclaimed * (1.5 - slow)) as u64,
-            false => 0,
+        let slowed = collecting && slow > 0.0;
+        let rate = if slowed {
+            reclaimed * (1.5 - slow)
+        } else {
+            0.0
         };
-        self.rate.store(rate, Ordering::Relaxed);
+        self.pace.set_rate(rate);
         self.stopped.store(stopped, Ordering::Relaxed);
-        self.engaged.store(stopped || rate > 0, Ordering::Relaxed);
-    }
-
-    /// Admits `bytes` at time `now`, and tells how long their writer must sleep for them.
-    fn admit(&self, bytes: u64, now: Duration) -> Option<Duration> {
-        let rate = self.rate();
-        if rate == 0 {
-            return None;
-        }
-        let mut paid_until = self.paid_until.lock();
-        *paid_until = (*paid_until).max(now) + Duration::from_secs_f64(bytes as f64 / rate as f64);
-        let owed = *paid_until - now;
-        (owed >= SLEEP_MIN).then(|| owed.min(SLEEP_MAX))
+        self.engaged.store(stopped || slowed, Ordering::Relaxed);
     }
 }
 
@@ -152,7 +133,7 @@ impl Engine {
             }
         }
         let bytes = batch.size_bytes() as u64;
-        if let Some(time) = self.gc.brake.admit(bytes, self.clock.monotonic()) {
+        if let Some(time) = self.gc.brake.pace.admit(bytes, &*self.clock) {
             self.settle(outstanding, durability)?;
             let _timed = self.waits.start(Wait::Space);
             if self.options.background_threads == 0 {

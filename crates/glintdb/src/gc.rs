@@ -97,11 +97,11 @@ impl State {
 /// Counters since open.
 #[derive(Default)]
 pub(crate) struct Counters {
-    pub(crate) rounds: AtomicU64,
-    pub(crate) victims: AtomicU64,
-    pub(crate) records: AtomicU64,
-    pub(crate) relocated_records: AtomicU64,
-    pub(crate) given_up: AtomicU64,
+    pub(crate) rounds: std::sync::atomic::AtomicU64,
+    pub(crate) victims: std::sync::atomic::AtomicU64,
+    pub(crate) records: std::sync::atomic::AtomicU64,
+    pub(crate) relocated_records: std::sync::atomic::AtomicU64,
+    pub(crate) given_up: std::sync::atomic::AtomicU64,
 }
 
 /// What `stats()` tells.
@@ -193,7 +193,8 @@ impl Gc {
 
     /// Learns from a round.
     fn learn(&self, outcome: &Outcome) {
-        let count = |counter: &AtomicU64, by| counter.fetch_add(by, Ordering::Relaxed);
+        let count =
+            |counter: &std::sync::atomic::AtomicU64, by| counter.fetch_add(by, Ordering::Relaxed);
         count(&self.counters.rounds, 1);
         count(&self.counters.victims, outcome.victims);
         count(&self.counters.records, outcome.records);

@@ -7,6 +7,7 @@ use crate::operation::{Mix, Operation};
 use crate::options::{self, Lane, OptionSet};
 use crate::place::Place;
 use crate::runner::Runner;
+use glintdb::ErrorKind;
 use glintdb_core::FileKind;
 use glintdb_flash::{MemOptions, MemVolume};
 use std::path::Path;
@@ -102,9 +103,40 @@ fn old_scan() -> Result<(), String> {
     }
 }
 
+/// A transaction that has read a key which is then deleted, flushed and compacted to the bottom: it must still see, when it writes the key, that somebody did.
+fn old_transaction() -> Result<(), String> {
+    let Some(set) = options::of(Lane::Edge).into_iter().next_back() else {
+        return Ok(());
+    };
+    let failed = |error: glintdb::Error| format!("an old transaction: {error}");
+    let db = Place::memory().open(set.options).map_err(failed)?;
+    let space = db.default_keyspace();
+    let run = || {
+        for key in 0..20_u8 {
+            Steps::count();
+            space.put([key], [0; 100])?;
+        }
+        db.compact()?;
+        let mut transaction = db.transaction();
+        transaction.get(&space, [7])?;
+        space.delete([7])?;
+        db.compact()?;
+        transaction.put(&space, [7], "nobody was here")?;
+        Ok(transaction.commit())
+    };
+    match run().map_err(failed)? {
+        Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
+        Err(error) => Err(failed(error)),
+        Ok(_) => {
+            Err("an old transaction: committed over a deletion that it had not seen".to_owned())
+        }
+    }
+}
+
 pub(super) fn model() -> Result<(), String> {
     old_snapshot()?;
     old_scan()?;
+    old_transaction()?;
     collecting::alone(&Steps::count)?;
     let mut sequences = Sequences::new(1, Mix::default(), 200);
     for _ in 0..MODEL_SEQUENCES {

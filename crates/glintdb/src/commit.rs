@@ -547,14 +547,19 @@ impl Engine {
         }
         if let Some(time) = self.throttle.admit(batch.index_bytes()) {
             self.settle(outstanding, durability)?;
-            let _timed = self.waits.start(Wait::CompactionDebt);
-            if self.options.background_threads == 0 {
-                self.run_inline();
-            } else {
-                self.clock.sleep(time);
-            }
+            self.sleep_off(time, Wait::CompactionDebt);
         }
         Ok(())
+    }
+
+    /// A writer that is slowed pays for what it wrote: by time, or by work where nobody else does any.
+    pub(crate) fn sleep_off(&self, time: Duration, wait: Wait) {
+        let _timed = self.waits.start(wait);
+        if self.options.background_threads == 0 {
+            self.run_inline();
+        } else {
+            self.clock.sleep(time);
+        }
     }
 
     /// Raises everything committed so far to `durability`.

@@ -225,6 +225,10 @@ impl Gc {
 impl Engine {
     /// Something has changed that space depends on: takes the account anew.
     pub(crate) fn update_space(&self) {
+        if !self.options.value_gc {
+            // Nobody goes by it; `stats()` takes its own.
+            return;
+        }
         self.gc.occasion();
         self.take_account();
         self.update_brake();
@@ -236,7 +240,7 @@ impl Engine {
             let account = self.gc.known_account();
             let held_off = self.gc.held_off.load(Ordering::Acquire) > 0;
             // As full as writers are told that it is: they wait for a round that is due.
-            let fill = account.fill_at(self.log.spilled_position() + self.gc.writing());
+            let fill = self.fill_now(&account);
             account.wants_round_at(fill) && (account.is_urgent_at(fill) || !held_off)
         };
         let wanted = self.options.value_gc && self.gc.may_begin() && !self.closing() && wanted();
@@ -245,6 +249,11 @@ impl Engine {
         if wanted && !self.gc.queued.swap(true, Ordering::SeqCst) {
             self.jobs.push(self, Box::new(GcJob::default()));
         }
+    }
+
+    /// The account's fill with what the log, and the round that runs, have written since.
+    fn fill_now(&self, account: &Account) -> f64 {
+        account.fill_at(self.log.spilled_position() + self.gc.writing())
     }
 
     fn is_gc_urgent(&self) -> bool {

@@ -103,8 +103,7 @@ impl Engine {
         let collecting = (self.gc.is_queued() || due() || flushing())
             && !self.closing()
             && self.background_error.lock().is_none();
-        let fill = account.fill_at(self.log.spilled_position() + self.gc.writing());
-        self.gc.brake.update(fill, collecting);
+        self.gc.brake.update(self.fill_now(&account), collecting);
     }
 
     /// Before a commit that puts something: pays for its space.
@@ -135,12 +134,7 @@ impl Engine {
         let bytes = batch.size_bytes() as u64;
         if let Some(time) = self.gc.brake.pace.admit(bytes, &*self.clock) {
             self.settle(outstanding, durability)?;
-            let _timed = self.waits.start(Wait::Space);
-            if self.options.background_threads == 0 {
-                self.run_inline();
-            } else {
-                self.clock.sleep(time);
-            }
+            self.sleep_off(time, Wait::Space);
         }
         Ok(())
     }

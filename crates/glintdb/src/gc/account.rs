@@ -4,7 +4,7 @@
 //! each other; a flush tells). There may be as much as makes all files together `space_amp_max` times the live keys and values; where what else they hold (the index, headers) leaves too little of that, a third of
 //! `space_amp_max - 1` of the live log; and `garbage_bytes_min` in any case. Segments that only snapshots and iterators keep are not counted.
 
-use super::Gc;
+use super::State;
 use crate::Result;
 use crate::engine::Engine;
 use crate::version::{Generation, Version};
@@ -103,30 +103,28 @@ impl Candidate {
     }
 }
 
-impl Gc {
+impl State {
     /// Bytes of a segment that are live, about, where indexes' files point to `held` bytes of values in it.
     fn live_estimate(&self, id: SegmentId, bytes: u64, held: u64) -> u64 {
-        let state = self.state.lock();
-        let record = match state.born.get(&id) {
+        let record = match self.born.get(&id) {
             Some(&born) => bytes as f64 / born.max(1) as f64,
-            None => state.overhead,
+            None => self.overhead,
         };
         #[allow(
             clippy::cast_possible_truncation,
             reason = "at most what the segment has"
         )]
-        let live = (held as f64 * (1.0 - state.hidden()) * record) as u64;
+        let live = (held as f64 * (1.0 - self.hidden()) * record) as u64;
         live.saturating_add(HEADER_BYTES).min(bytes)
     }
 
     /// Bytes of live keys and values, about, where indexes' files point to `held` bytes of values.
     fn user_estimate(&self, held: u64) -> u64 {
-        let state = self.state.lock();
         #[allow(
             clippy::cast_possible_truncation,
             reason = "a part of what files hold, more or less"
         )]
-        let live = (held as f64 * (1.0 - state.hidden()) * state.keyed) as u64;
+        let live = (held as f64 * (1.0 - self.hidden()) * self.keyed) as u64;
         live
     }
 }
@@ -141,6 +139,7 @@ impl Engine {
         let mut live_records = 0;
         let manifest = self.manifest.lock();
         let state = manifest.state();
+        let known = self.gc.state.lock();
         account.spilled = spilled;
         account.other_bytes = manifest.bytes();
         let flush_point = state.flush_point.lsn;
@@ -163,9 +162,9 @@ impl Engine {
                 false => 0,
             };
             held_bytes += held;
-            let live_bytes = self.gc.live_estimate(id, bytes, held);
+            let live_bytes = known.live_estimate(id, bytes, held);
             account.live_bytes += live_bytes;
-            live_records += self.gc.user_estimate(held);
+            live_records += known.user_estimate(held);
             if ends {
                 whole.push(Candidate {
                     id,
@@ -175,6 +174,7 @@ impl Engine {
                 });
             }
         }
+        drop(known);
         drop(manifest);
         let version = self.version.load_full();
         let mut inline_bytes = 0;

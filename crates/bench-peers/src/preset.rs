@@ -17,14 +17,14 @@ const PRESETS: [Preset; 6] = [
     (
         "peers",
         "all engines in memory: writes, and reads that hit",
-        "--engines glintdb,rocksdb,rocksdb-direct,rocksdb-blob,fjall,fjall-blob,lmdb,lmdb-wmap,redb \
+        "--engines glintdb,rocksdb,rocksdb-direct,rocksdb-blob,fjall,fjall-blob,lmdb,lmdb-wmap,redb,wiredtiger \
          --workloads fillseq,fillrandom,overwrite,readrandom,multireadrandom,seekrandom,readwhilewriting,deleterandom \
          --num 500k --value-size 100,1024 --threads 1,8 --duration 5",
     ),
     (
         "peers-limited",
         "all engines on data of four times the memory, cold: reads, and YCSB",
-        "--engines glintdb,rocksdb,rocksdb-direct,fjall,lmdb,redb \
+        "--engines glintdb,rocksdb,rocksdb-direct,fjall,lmdb,redb,wiredtiger \
          --workloads readrandom,multireadrandom,seekrandom,c,b,a,f,d,e --num 4m --limit-mb 1200 --memory-mb 384 \
          --threads 8 --duration 8 --warmup 4",
     ),

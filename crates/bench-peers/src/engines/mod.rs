@@ -14,6 +14,8 @@ mod lmdb;
 mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
+#[cfg(feature = "wiredtiger")]
+mod wiredtiger;
 
 use std::path::Path;
 
@@ -64,6 +66,8 @@ pub(crate) const NAMES: &[&str] = &[
     "lmdb-wmap",
     #[cfg(feature = "redb")]
     "redb",
+    #[cfg(feature = "wiredtiger")]
+    "wiredtiger",
 ];
 
 /// The options in the name of a GlintDB; `None` for another engine.
@@ -168,6 +172,8 @@ pub(crate) fn open(name: &str, dir: &Path, setup: Setup) -> Result<Box<dyn Store
         "lmdb-wmap" => Ok(Box::new(lmdb::Lmdb::open(dir, setup, true)?)),
         #[cfg(feature = "redb")]
         "redb" => Ok(Box::new(redb::Redb::open(dir, setup)?)),
+        #[cfg(feature = "wiredtiger")]
+        "wiredtiger" => Ok(Box::new(wiredtiger::WiredTiger::open(dir, setup)?)),
         _ => Err(unknown(name).into()),
     }
 }

@@ -25,6 +25,8 @@ pub(crate) enum Command {
     /// `--preset NAME` stands for a set of arguments; those given beside it win.
     #[command(after_help = format!("Presets:\n{}", preset::help()))]
     Run(Box<RunArgs>),
+    /// Kill a process that has put records, and time how long the next one needs to open them
+    Recovery(Box<RecoveryArgs>),
     /// List the engines of this build
     Engines,
     /// Draw JSON lines of `run --json` as SVG: rates as bars, and by second
@@ -35,6 +37,12 @@ pub(crate) enum Command {
         /// Directory of the pictures
         #[arg(long, default_value = "plots")]
         out: PathBuf,
+    },
+    /// Live until killed, or open what such a life left: what `recovery` starts, with its order as JSON
+    #[command(hide = true)]
+    Life {
+        /// The order
+        order: String,
     },
     /// Run one workload on one engine: what `run` starts, with its order as JSON
     #[command(hide = true)]
@@ -128,6 +136,38 @@ pub(crate) struct RunArgs {
     pub(crate) verbose: bool,
 }
 
+/// Arguments of `recovery`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RecoveryArgs {
+    /// Engines, comma-separated, as of `run`
+    #[arg(long, value_delimiter = ',', default_values_t = engines::default_names(), value_parser = parse_engine)]
+    pub(crate) engines: Vec<String>,
+    /// Records; k, m and g stand for powers of 1,000
+    #[arg(long, default_value = "60k", value_parser = parse_some)]
+    pub(crate) num: u64,
+    /// Bytes of a key
+    #[arg(long, default_value_t = 16, value_parser = parse_key_size)]
+    pub(crate) key_size: usize,
+    /// Bytes of a value, comma-separated
+    #[arg(long, value_delimiter = ',', default_value = "1024")]
+    pub(crate) value_size: Vec<usize>,
+    /// What each commit survives: buffered, os or sync
+    #[arg(long, default_value = "os")]
+    pub(crate) durability: Durability,
+    /// Memory for memtables and caches of each engine, MiB
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(16..))]
+    pub(crate) memory_mb: u64,
+    /// Kills of each engine; the table shows the median
+    #[arg(long, default_value_t = 3, value_parser = parse_repeat)]
+    pub(crate) repeat: usize,
+    /// Directory of the databases
+    #[arg(long, default_value = "bench-peers-data")]
+    pub(crate) dir: PathBuf,
+    /// Seed of keys, values and their order
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
 impl RunArgs {
     /// Whether these make sense together, in words if not.
     pub(crate) fn check(&mut self) -> Result<(), String> {
@@ -217,6 +257,27 @@ impl RunArgs {
 
 fn parse_engine(text: &str) -> Result<String, String> {
     engines::check(text).map(|()| text.to_owned())
+}
+
+fn parse_some(text: &str) -> Result<u64, String> {
+    match parse_count(text)? {
+        num if (1..=1 << 48).contains(&num) => Ok(num),
+        num => Err(format!("{num} is not among 1 to 2^48")),
+    }
+}
+
+fn parse_key_size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(bytes) if bytes >= glintdb_bench::keys::KEY_SIZE_MIN => Ok(bytes),
+        _ => Err(format!("`{text}` is not a number of at least 8")),
+    }
+}
+
+fn parse_repeat(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err(format!("`{text}` is not a number of at least 1")),
+        Ok(repeat) => Ok(repeat),
+    }
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {

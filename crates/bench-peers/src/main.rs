@@ -1,4 +1,4 @@
-//! GlintDB measured against RocksDB, fjall, LMDB and redb: one generator, one harness, one allocator, the engines
+//! GlintDB measured against RocksDB, WiredTiger, fjall, LMDB and redb: one generator, one harness, one allocator, the engines
 //! interleaved, each run in a process of its own.
 //!
 //! Architecture invariant: this crate alone knows peers. It is a workspace of its own and no member of GlintDB's, so
@@ -17,6 +17,7 @@ mod matrix;
 mod one;
 mod plot;
 mod preset;
+mod recovery;
 mod table;
 
 use std::io::Write;
@@ -56,6 +57,8 @@ fn run(command: Command) -> glintdb_bench::Result<bool> {
             args.check()?;
             matrix::run(&args)
         }
+        Command::Recovery(args) => recovery::run(&args),
+        Command::Life { order } => recovery::live(&order).map(|()| true),
         Command::Engines => {
             writeln!(std::io::stdout(), "{}", engines::NAMES.join("\n"))?;
             Ok(true)

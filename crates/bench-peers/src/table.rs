@@ -7,7 +7,7 @@ use glintdb_bench::{Report, bytes, grouped};
 use crate::matrix::Cell;
 
 /// The engine that others are compared with, if it ran.
-const BASELINE: &str = "rocksdb";
+pub(crate) const BASELINE: &str = "rocksdb";
 
 /// Markdown: one row an engine, in the order in which they were named. Each row is the run with the median rate, so
 /// that its figures belong together; the last column is the range of rates over all runs.

@@ -21,11 +21,13 @@ pub enum MemoryPart {
     LogRing,
     /// Key blocks of pinned levels.
     Pinned,
+    /// Input of compactions read ahead.
+    Prefetch,
 }
 
 impl MemoryPart {
     /// Every part, in the order of reports.
-    pub const ALL: [MemoryPart; 7] = [
+    pub const ALL: [MemoryPart; 8] = [
         MemoryPart::Memtables,
         MemoryPart::Fences,
         MemoryPart::Filters,
@@ -33,6 +35,7 @@ impl MemoryPart {
         MemoryPart::Buffers,
         MemoryPart::LogRing,
         MemoryPart::Pinned,
+        MemoryPart::Prefetch,
     ];
 
     /// Name in reports.
@@ -46,6 +49,7 @@ impl MemoryPart {
             MemoryPart::Buffers => "buffers",
             MemoryPart::LogRing => "log_ring",
             MemoryPart::Pinned => "pinned",
+            MemoryPart::Prefetch => "prefetch",
         }
     }
 }

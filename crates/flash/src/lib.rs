@@ -21,6 +21,7 @@ mod dir;
 mod flight;
 mod held;
 mod mem;
+mod prefetch;
 mod queue;
 mod ring;
 mod system;
@@ -34,6 +35,7 @@ pub use mem::{
     Contents, CrashMode, Fault, FaultKind, HookedVolume, Hooks, MemOptions, MemVolume, Moment,
     Observer, Operation, OperationKind, SECTOR_BYTES,
 };
+pub use prefetch::{Piece, ReadQueue, ReadQueueStats, Reader};
 pub use system::{give_back_freed_memory, physical_memory_bytes, random_bytes, trim_freed_memory};
 pub use volume::{
     BegunBatch, CreateOptions, ReadRequest, Ring, Stream, Volume, VolumeFile, VolumeStats,

@@ -42,6 +42,7 @@ impl Engine {
             MemoryPart::Filters,
             MemoryPart::Buffers,
             MemoryPart::LogRing,
+            MemoryPart::Prefetch,
         ]
         .map(|part| self.memory.used_bytes(part));
         let rest = total.saturating_sub(share + fixed.iter().sum::<usize>());

@@ -144,6 +144,7 @@ fn indexes(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport)
             numbers: Arc::new(NoNumbers),
             run_bytes: 0,
             tombstone_floor: Arc::new(AtomicU64::new(0)),
+            reads: None,
         },
     };
     let mut held: BTreeMap<u32, BTreeMap<u64, u64>> = BTreeMap::new();

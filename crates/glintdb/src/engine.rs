@@ -26,7 +26,7 @@ use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use glintdb_core::{DbId, FileNumbers, KeyspaceId, Padded};
-use glintdb_flash::{Cache, Volume};
+use glintdb_flash::{Cache, ReadQueue, Volume};
 use glintdb_log::{Log, Space};
 use glintdb_lsm::{Lsm, LsmEnv};
 use glintdb_memtable::{Arena, ChunkPool};
@@ -64,6 +64,8 @@ pub(crate) struct Engine {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) cache: Arc<Cache>,
+    /// Input of compactions that is read ahead.
+    pub(crate) reads: Option<Arc<ReadQueue>>,
     pub(crate) log: Arc<Log>,
     pub(crate) manifest: Arc<Mutex<Manifest>>,
     pub(crate) numbers: Arc<dyn FileNumbers>,
@@ -148,6 +150,7 @@ impl Engine {
                 numbers: Arc::clone(&self.numbers),
                 run_bytes: self.options.run_bytes_expected(),
                 tombstone_floor: Arc::clone(&self.tombstone_floor),
+                reads: self.reads.clone(),
             },
         }
     }
@@ -381,6 +384,7 @@ pub(crate) struct Parts {
     pub(crate) job_order: Option<u64>,
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) cache: Arc<Cache>,
+    pub(crate) reads: Option<Arc<ReadQueue>>,
     pub(crate) log: Arc<Log>,
     pub(crate) manifest: Arc<Mutex<Manifest>>,
     pub(crate) numbers: Arc<dyn FileNumbers>,
@@ -429,6 +433,7 @@ impl Engine {
             clock: parts.clock,
             memory: parts.memory,
             cache: parts.cache,
+            reads: parts.reads,
             log: parts.log,
             manifest: parts.manifest,
             numbers: parts.numbers,

@@ -191,6 +191,7 @@ fn dump_table(volume: Arc<DirVolume>, id: FileId, out: Lines<'_>) -> Result<()> 
         cache: Arc::new(Cache::new(1 << 20)),
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db,
+        reads: None,
     });
     let table = Table::open_file(&env, id)?;
     let meta = table.meta();

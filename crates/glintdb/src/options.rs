@@ -120,6 +120,8 @@ pub struct Options {
     pub read_engine: ReadEngine,
     /// Most reads of one batch in flight, 1 to [`READ_DEPTH_MAX`]. Default: 128.
     pub read_depth: usize,
+    /// Pieces of 256 KiB of a compaction's input that are read together, ahead of the merge, 1 to 256. 0: each input reads its next MiB for itself, and no other thread can. Default: 4.
+    pub read_batch_max: usize,
     /// Whether values move so that the space of dead ones can be used again. Without it a segment of the log goes when nothing in it is live. Default: true.
     pub value_gc: bool,
     /// Space that the files may take, for what is live in them, 1.1 to 100: value GC begins before there is more. Default: 1.5.
@@ -142,6 +144,8 @@ pub const LOG_RING_BYTES: usize = 32 << 20;
 pub const REPLAY_BYTES_MAX: u64 = 512 << 20;
 /// Default of [`Options::space_amp_max`].
 const SPACE_AMP_MAX: f64 = 1.5;
+/// Most memory for input of compactions that is read ahead.
+const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
 /// Default of [`Options::garbage_bytes_min`], in segments.
 const GARBAGE_SEGMENTS: u64 = 4;
 
@@ -163,6 +167,7 @@ impl Default for Options {
             direct_io: DirectIo::Auto,
             read_engine: ReadEngine::Auto,
             read_depth: 128,
+            read_batch_max: 4,
             value_gc: true,
             space_amp_max: SPACE_AMP_MAX,
             garbage_bytes_min: 0,
@@ -201,7 +206,7 @@ impl Options {
     setters! {
         create_if_missing: bool, error_if_exists: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
         log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
-        value_gc: bool, space_amp_max: f64, garbage_bytes_min: u64, progress: Option<ProgressFn>,
+        read_batch_max: usize, value_gc: bool, space_amp_max: f64, garbage_bytes_min: u64, progress: Option<ProgressFn>,
     }
 
     /// Opens the database in the directory `path`.
@@ -261,6 +266,10 @@ impl Options {
         check((1..=READ_DEPTH_MAX).contains(&depth), || {
             format!("read_depth is {depth}; it must be from 1 to {READ_DEPTH_MAX}")
         })?;
+        let batch = self.read_batch_max;
+        check(batch <= READ_DEPTH_MAX, || {
+            format!("read_batch_max is {batch}; at most {READ_DEPTH_MAX}")
+        })?;
         let amp = self.space_amp_max;
         check((1.1..=100.0).contains(&amp), || {
             format!("space_amp_max is {amp}; it must be from 1.1 to 100")
@@ -284,6 +293,11 @@ impl Options {
     /// Size at which the active memtables are sealed: with one being flushed and one being filled, the share holds both and some slack.
     pub(crate) fn memtable_seal_bytes(&self) -> usize {
         self.memtable_share_bytes() / 2
+    }
+
+    /// Memory for input of compactions that is read ahead.
+    pub(crate) fn read_ahead_bytes_max(&self) -> usize {
+        (self.memory_budget_bytes / 16).min(READ_AHEAD_BYTES_MAX)
     }
 
     /// What a flush brings to an index, about, before any has shown it: tables are half as large as memtables, or less.

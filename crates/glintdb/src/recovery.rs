@@ -24,7 +24,7 @@ use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64};
 use glintdb_core::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SeqNum};
-use glintdb_flash::{Cache, Volume};
+use glintdb_flash::{Cache, ReadQueue, Volume};
 use glintdb_log::{FrameView, Log, LogOp, LogOptions, LogSetup, Lsn};
 use glintdb_lsm::LsmEnv;
 use glintdb_memtable::{Arena, ChunkPool};
@@ -70,6 +70,7 @@ struct Opening {
     options: Options,
     memory: Arc<MemoryBudget>,
     cache: Arc<Cache>,
+    reads: Option<Arc<ReadQueue>>,
     chunks: Arc<ChunkPool>,
     tombstone_floor: Arc<AtomicU64>,
     reserve: Reserve,
@@ -94,8 +95,18 @@ impl Opening {
             options.memtable_seal_bytes() as u64,
             2 * options.log_segment_bytes + OPEN_BYTES,
         )?;
+        let reads = (options.read_batch_max > 0).then(|| {
+            ReadQueue::new(
+                Arc::clone(&volume),
+                Arc::clone(&memory),
+                Arc::clone(&env.clock),
+                options.read_batch_max,
+                options.read_ahead_bytes_max(),
+            )
+        });
         Ok(Opening {
             reserve,
+            reads,
             db: found.map_or(env.db, |loaded| loaded.db),
             volume,
             env,
@@ -118,6 +129,7 @@ impl Opening {
                 numbers: Arc::clone(numbers),
                 run_bytes: self.options.run_bytes_expected(),
                 tombstone_floor: Arc::clone(&self.tombstone_floor),
+                reads: self.reads.clone(),
             },
         }
     }
@@ -376,6 +388,7 @@ impl Opening {
             job_order: self.env.job_order,
             memory: self.memory,
             cache: self.cache,
+            reads: self.reads,
             log: Arc::new(log),
             manifest,
             numbers,

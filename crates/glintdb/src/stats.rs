@@ -5,6 +5,7 @@ use crate::waits::WaitStats;
 use glintdb_core::SegmentId;
 use glintdb_core::index::IndexStats;
 use glintdb_core::memory::MemoryPart;
+use glintdb_flash::ReadQueueStats;
 use std::sync::atomic::Ordering;
 
 /// Figures of a database. Sizes in bytes; counters since open.
@@ -32,6 +33,8 @@ pub struct Stats {
     pub keyspaces: Vec<KeyspaceStats>,
     /// What the volume did since open.
     pub volume: VolumeFigures,
+    /// How compactions get their input.
+    pub compaction_reads: ReadAheadFigures,
     /// Cache lookups that hit, and that missed.
     pub cache_hits: u64,
     /// See `cache_hits`.
@@ -186,6 +189,30 @@ pub struct LevelFigures {
     pub target_bytes: u64,
 }
 
+/// Input of compactions, which is read ahead in pieces.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ReadAheadFigures {
+    /// Bytes that compactions had read.
+    pub owner_bytes: u64,
+    /// Bytes that other threads had read meanwhile, while they waited.
+    pub helper_bytes: u64,
+    /// Batches of reads.
+    pub batches: u64,
+    /// Pieces that were begun before the merge wanted them, and for how long it waited for them all the same.
+    pub hits: u64,
+    /// See `hits`.
+    pub hit_wait_us: u64,
+    /// Pieces that were read only then, and for how long the merge waited for them.
+    pub misses: u64,
+    /// See `misses`.
+    pub miss_wait_us: u64,
+    /// Bytes read for compactions that were given up.
+    pub withdrawn_bytes: u64,
+    /// Time that merges were spared, in microseconds: an estimate, by what a miss costs in the mean.
+    pub saved_us: u64,
+}
+
 /// What the volume did.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -204,6 +231,24 @@ pub struct VolumeFigures {
     pub written_bytes: u64,
     /// Syncs.
     pub syncs: u64,
+}
+
+impl ReadAheadFigures {
+    fn new(stats: &ReadQueueStats) -> Self {
+        let miss_us = stats.miss_wait_us.checked_div(stats.misses).unwrap_or(0);
+        let saved_us = stats.hits.saturating_mul(miss_us);
+        ReadAheadFigures {
+            owner_bytes: stats.owner_bytes,
+            helper_bytes: stats.helper_bytes,
+            batches: stats.batches,
+            hits: stats.hits,
+            hit_wait_us: stats.hit_wait_us,
+            misses: stats.misses,
+            miss_wait_us: stats.miss_wait_us,
+            withdrawn_bytes: stats.withdrawn_bytes,
+            saved_us: saved_us.saturating_sub(stats.hit_wait_us),
+        }
+    }
 }
 
 impl KeyspaceStats {
@@ -340,6 +385,9 @@ impl Engine {
                 written_bytes: volume.written_bytes,
                 syncs: volume.syncs,
             },
+            compaction_reads: self.reads.as_ref().map_or_else(Default::default, |reads| {
+                ReadAheadFigures::new(&reads.stats())
+            }),
             cache_hits: cache.hits,
             cache_misses: cache.misses,
             waits: self.waits.stats(),

@@ -72,6 +72,7 @@ fn measure(data_mib: u64, size_ratio: u32, base_runs: u64, compact: u32, root: &
         numbers: Arc::new(Numbers::default()),
         run_bytes: RUN_BYTES,
         tombstone_floor: Arc::new(AtomicU64::new(u64::MAX)),
+        reads: None,
     };
     let options = LsmOptions {
         size_ratio,

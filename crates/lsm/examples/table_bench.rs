@@ -205,6 +205,7 @@ fn main() -> Result<()> {
         cache: Arc::new(Cache::new(1 << 30)),
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db: DbId([7; 16]),
+        reads: None,
     });
     println!(
         "{} keys of 16 B, values of {} B (0: pointers); ns",

@@ -10,7 +10,7 @@ use glintdb_core::index::LOOKUP_READS_PLACES;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::Mutex;
 use glintdb_core::{DbId, ErrorKind, FileId, FileNumbers, Padded, SeqNum};
-use glintdb_flash::{Cache, STRIPES, Volume, stripe_of_thread};
+use glintdb_flash::{Cache, ReadQueue, STRIPES, Volume, stripe_of_thread};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,6 +31,8 @@ pub struct LsmEnv {
     pub run_bytes: u64,
     /// Tombstones whose sequence number is this or greater are kept: transactions may still have to see them.
     pub tombstone_floor: Arc<glintdb_core::sync::atomic::AtomicU64>,
+    /// Where compactions have their input read ahead; `None`: each cursor does so for itself.
+    pub reads: Option<Arc<ReadQueue>>,
 }
 
 /// See the module's page.
@@ -93,6 +95,7 @@ impl Common {
             cache: Arc::clone(&env.cache),
             memory: Arc::clone(&env.memory),
             db: env.db,
+            reads: env.reads.clone(),
         });
         Arc::new(Common {
             pins: Pins::new(&env.memory, options.pinned_levels),

@@ -1,6 +1,6 @@
 //! One cursor over tables that ascend and do not overlap: a run, a level, or a part of one.
 //!
-//! Not thread-safe: belongs to one reader or merge. Does no I/O before the first `advance` or `seek`.
+//! Not thread-safe: belongs to one reader or merge. Does no I/O before the first `look_ahead`, `advance` or `seek`.
 
 use crate::levels::Slot;
 use crate::merge::MergeSource;
@@ -17,6 +17,8 @@ pub(crate) struct Concat {
     /// Tables not begun yet; the next one is at the front (forwards) or at the back.
     rest: VecDeque<Arc<Slot>>,
     cursor: Option<TableCursor>,
+    /// For compactions: a cursor on the next table, which has its first blocks read meanwhile.
+    upcoming: Option<TableCursor>,
     lower: Bound<Bytes>,
     upper: Bound<Bytes>,
     direction: Direction,
@@ -40,6 +42,7 @@ impl Concat {
                 .cloned()
                 .collect(),
             cursor: None,
+            upcoming: None,
             lower: lower.map(Bytes::copy_from_slice),
             upper: upper.map(Bytes::copy_from_slice),
             direction,
@@ -160,22 +163,39 @@ impl Concat {
     }
 
     fn pop(&mut self) -> Option<Arc<Slot>> {
+        self.upcoming = None;
         match self.direction {
             Direction::Forward => self.rest.pop_front(),
             Direction::Reverse => self.rest.pop_back(),
         }
     }
 
-    /// Opens the next table's cursor; `false`: there is none, and the cursor is gone.
-    fn begin_table(&mut self) -> bool {
-        self.cursor = self.pop().map(|slot| {
+    /// A cursor on the next table, if there is one.
+    fn next_cursor(&self) -> Option<TableCursor> {
+        self.peek().map(|slot| {
             slot.table.cursor(
                 self.lower.as_ref().map(Bytes::as_ref),
                 self.upper.as_ref().map(Bytes::as_ref),
                 self.direction,
                 self.purpose,
             )
-        });
+        })
+    }
+
+    /// For compactions: offers what is read first of the next table.
+    pub(crate) fn look_ahead(&mut self) {
+        if self.purpose == Purpose::Compaction {
+            self.upcoming = self.next_cursor();
+            self.upcoming.iter_mut().for_each(TableCursor::look_ahead);
+        }
+    }
+
+    /// Opens the next table's cursor; `false`: there is none, and the cursor is gone.
+    fn begin_table(&mut self) -> bool {
+        let upcoming = self.upcoming.take();
+        self.cursor = upcoming.or_else(|| self.next_cursor());
+        self.pop();
+        self.look_ahead();
         self.cursor.is_some()
     }
 }

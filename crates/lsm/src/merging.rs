@@ -114,9 +114,16 @@ impl Merging {
             _ => 0,
         };
         let (mut sources, mut holds_droppable) = (Vec::new(), Vec::new());
-        for slots in &inputs.sources {
-            let mut source =
-                Concat::new(slots, lower, upper, Direction::Forward, Purpose::Compaction);
+        // What each source begins with is read together.
+        let offered: Vec<Concat> = (inputs.sources.iter())
+            .map(|slots| {
+                let mut source =
+                    Concat::new(slots, lower, upper, Direction::Forward, Purpose::Compaction);
+                source.look_ahead();
+                source
+            })
+            .collect();
+        for (mut source, slots) in offered.into_iter().zip(&inputs.sources) {
             if source.advance()? {
                 sources.push(source);
                 holds_droppable.push(slots.iter().any(|slot| {

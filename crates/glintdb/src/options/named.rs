@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 impl Options {
     /// Every name that [`set`](Self::set) knows.
-    pub const NAMES: [&'static str; 16] = [
+    pub const NAMES: [&'static str; 17] = [
         "create_if_missing",
         "error_if_exists",
         "durability",
@@ -22,6 +22,7 @@ impl Options {
         "direct_io",
         "read_engine",
         "read_depth",
+        "read_batch_max",
         "value_gc",
         "space_amp_max",
         "garbage_bytes_min",
@@ -73,6 +74,7 @@ impl Options {
                 put(&mut self.read_engine, word(value, &words))
             }
             "read_depth" => put(&mut self.read_depth, parsed(value)),
+            "read_batch_max" => put(&mut self.read_batch_max, parsed(value)),
             "value_gc" => {
                 let words = [
                     ("on", true),
@@ -255,6 +257,7 @@ mod tests {
             (o.separate_min_bytes, o.log_segment_bytes, o.log_ring_bytes),
             (o.replay_bytes_max, o.snapshot_pin_bytes_max),
             (o.direct_io, o.read_engine, o.read_depth),
+            o.read_batch_max,
             (o.value_gc, o.space_amp_max, o.garbage_bytes_min),
         )
     }

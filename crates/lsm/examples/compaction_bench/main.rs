@@ -5,7 +5,8 @@
 //! With `merge` in front: nanoseconds an entry of compactions of several shapes (or of those whose names contain a fourth argument), beside those of a plain merge;
 //! medians of three rounds.
 //!
-//! With `reads` in front: how long compactions take with each way of reading, at several depths, reading the next megabyte meanwhile or not; medians of three rounds.
+//! With `reads` in front: how long compactions take with each way of reading, each input reading a megabyte at a time, now or meanwhile, or all of them through the queue
+//! of reads ahead in batches of several sizes; medians of three rounds.
 #![allow(
     clippy::print_stdout,
     clippy::disallowed_methods,
@@ -22,7 +23,7 @@ use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{
     DbId, Direction, EntryRef, FileNumbers, RangeTombstone, Result, SegmentId, SeqNum, ValuePointer,
 };
-use glintdb_flash::{Cache, DirOptions, DirVolume, ReadEngine, Volume};
+use glintdb_flash::{Cache, DirOptions, DirVolume, ReadEngine, ReadQueue, SystemClock, Volume};
 use glintdb_lsm::{Lsm, LsmEnv, LsmOptions};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -160,13 +161,22 @@ fn compact(lsm: &Lsm) -> ((f64, f64), u64) {
     (timer.seconds(), read)
 }
 
-fn create(directory: &Path, options: DirOptions) -> Arc<Lsm> {
-    create_on(DirVolume::open(directory, options).unwrap())
+fn create(directory: &Path, options: DirOptions, batch: usize) -> Arc<Lsm> {
+    let volume = DirVolume::open(directory, options).unwrap();
+    let memory = Arc::new(MemoryBudget::new(1 << 30));
+    let clock = Arc::new(SystemClock::new());
+    let queue = |batch| {
+        let volume = Arc::clone(&volume) as Arc<dyn Volume>;
+        ReadQueue::new(volume, memory, clock, batch, 64 << 20)
+    };
+    let reads = (batch > 0).then_some(batch).map(queue);
+    create_on(volume, reads)
 }
 
-fn create_on(volume: Arc<dyn Volume>) -> Arc<Lsm> {
+fn create_on(volume: Arc<dyn Volume>, reads: Option<Arc<ReadQueue>>) -> Arc<Lsm> {
     let env = LsmEnv {
         volume,
+        reads,
         cache: Arc::new(Cache::new(2 << 30)),
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db: DbId([1; 16]),
@@ -192,11 +202,19 @@ fn flush_run(lsm: &Lsm, number: u64, keys: Vec<[u8; 16]>, values: Values) {
     lsm.apply(&change).unwrap();
 }
 
+/// A way of reading.
+struct Way {
+    engine: &'static str,
+    options: DirOptions,
+    /// Pieces read together through the queue; 0: without one.
+    batch: usize,
+}
+
 /// Seconds, and those of CPU, of a compaction of four runs into one as large.
-fn compaction_of(options: DirOptions, entries: usize, values: Values, root: &Path) -> (f64, f64) {
+fn compaction_of(way: &Way, entries: usize, values: Values, root: &Path) -> (f64, f64) {
     const RUNS: usize = 4;
     let directory = tempfile::tempdir_in(root).unwrap();
-    let lsm = create(directory.path(), options);
+    let lsm = create(directory.path(), way.options, way.batch);
     flush_run(&lsm, 1, keys(entries * RUNS, 1, None), values);
     compact(&lsm);
     for number in 2..2 + RUNS as u64 {
@@ -207,25 +225,32 @@ fn compaction_of(options: DirOptions, entries: usize, values: Values, root: &Pat
 
 fn measure_ways_of_reading(entries: usize, root: &Path) {
     const ROUNDS: usize = 3;
-    let way = |read_engine, read_depth, begun_batches_max| DirOptions {
-        read_engine,
-        read_depth,
-        begun_batches_max,
-        ..DirOptions::default()
-    };
-    let mut ways = vec![("synchronous", way(ReadEngine::Sync, 1, 0))];
-    for (name, engine) in [
+    let mut ways = Vec::new();
+    for (engine, read_engine) in [
+        ("synchronous", ReadEngine::Sync),
         ("io_uring", ReadEngine::IoUring),
         ("libaio", ReadEngine::Libaio),
         ("threads", ReadEngine::Threads),
     ] {
-        for (depth, begun) in [(1, 0), (8, 0), (256, 0), (1, 8), (8, 8), (256, 8)] {
-            ways.push((name, way(engine, depth, begun)));
+        for (begun_batches_max, batch) in
+            [(0, 0), (8, 0), (8, 1), (8, 4), (8, 16), (8, 64), (8, 256)]
+        {
+            let options = DirOptions {
+                read_engine,
+                read_depth: 256,
+                begun_batches_max,
+                ..DirOptions::default()
+            };
+            ways.push(Way {
+                engine,
+                options,
+                batch,
+            });
         }
     }
     println!(
-        "{:<12} {:>5} {:>9} {:>12} {:>8} {:>12} {:>8}",
-        "engine", "depth", "meanwhile", "100 B: s", "CPU s", "16 KiB: s", "CPU s"
+        "{:<12} {:>17} {:>12} {:>8} {:>12} {:>8}",
+        "engine", "read", "100 B: s", "CPU s", "16 KiB: s", "CPU s"
     );
     let sizes = [
         (entries, Values::Inline(100)),
@@ -233,32 +258,32 @@ fn measure_ways_of_reading(entries: usize, root: &Path) {
     ];
     let mut measured = vec![[const { Vec::new() }; 2]; ways.len()];
     for _ in 0..ROUNDS {
-        for ((_, options), of_way) in ways.iter().zip(&mut measured) {
+        for (way, of_way) in ways.iter().zip(&mut measured) {
             for ((count, values), times) in sizes.into_iter().zip(of_way) {
-                times.push(compaction_of(*options, count, values, root));
+                times.push(compaction_of(way, count, values, root));
             }
         }
     }
-    for ((name, options), of_way) in ways.iter().zip(&mut measured) {
+    for (way, of_way) in ways.iter().zip(&mut measured) {
         let [small, large] = of_way.each_mut().map(|times| {
             times.sort_by(|a, b| a.0.total_cmp(&b.0));
             times[ROUNDS / 2]
         });
-        let meanwhile = if options.begun_batches_max > 0 {
-            "yes"
-        } else {
-            "no"
+        let read = match (way.batch, way.options.begun_batches_max) {
+            (0, 0) => "1 MiB, then".to_owned(),
+            (0, _) => "1 MiB, meanwhile".to_owned(),
+            (batch, _) => format!("batches of {batch}"),
         };
         println!(
-            "{name:<12} {:>5} {meanwhile:>9} {:>12.3} {:>8.3} {:>12.3} {:>8.3}",
-            options.read_depth, small.0, small.1, large.0, large.1
+            "{:<12} {read:>17} {:>12.3} {:>8.3} {:>12.3} {:>8.3}",
+            way.engine, small.0, small.1, large.0, large.1
         );
     }
 }
 
 fn measure(name: &str, entries: usize, runs: u64, values: Values, sequential: bool, root: &Path) {
     let directory = tempfile::tempdir_in(root).unwrap();
-    let lsm = create(directory.path(), DirOptions::default());
+    let lsm = create(directory.path(), DirOptions::default(), 0);
     let mut flush_seconds = 0.0;
     let mut total = 0;
     let mut flush = |number: u64, count: usize| {

@@ -73,6 +73,7 @@ fn heap_merge(volume: &Arc<dyn Volume>, runs: u64) -> u64 {
         cache: Arc::new(Cache::new(0)),
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db: DbId([1; 16]),
+        reads: None,
     });
     let id = |number| FileId::new(FileKind::Table, number);
     let mut sources: Vec<TableCursor> = (1..=runs)
@@ -142,7 +143,7 @@ fn measure(runs: &[Vec<[u8; 16]>], values: Values, root: &Path) -> [f64; 2] {
         let directory = tempfile::tempdir_in(root).unwrap();
         let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
         let volume = volume as Arc<dyn Volume>;
-        let lsm = create_on(Arc::clone(&volume));
+        let lsm = create_on(Arc::clone(&volume), None);
         for (number, keys) in (1..).zip(runs) {
             flush_run(&lsm, number, keys.clone(), values);
         }

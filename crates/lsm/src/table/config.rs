@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{DbId, FileId};
-use glintdb_flash::{Cache, CacheKey, Volume};
+use glintdb_flash::{Cache, CacheKey, ReadQueue, Volume};
 use std::sync::Arc;
 
 /// How key blocks are stored. The discriminants are the codec byte of the format.
@@ -91,6 +91,8 @@ pub struct TableEnv {
     pub memory: Arc<MemoryBudget>,
     /// Every checksum is bound to it.
     pub db: DbId,
+    /// Where compactions have their input read ahead; `None`: each cursor does so for itself.
+    pub reads: Option<Arc<ReadQueue>>,
 }
 
 impl TableEnv {

@@ -3,6 +3,7 @@
 //! Not thread-safe: one owner. Invariants: 1. `blocks` are the blocks in its direction that were not visited yet; 2. only the last of them can hold keys beyond the
 //! far bound, so only there keys are compared with it; 3. after an error the cursor is over.
 
+use super::ahead::Ahead;
 use super::block::{Block, BlockHandle, Malformed, StoredBlock};
 use super::block_iter::BlockIter;
 use super::reader::{Opened, Table};
@@ -19,7 +20,8 @@ use std::sync::Arc;
 pub enum Purpose {
     /// Through the cache, with read-ahead that grows from 16 KiB to 256 KiB.
     Read,
-    /// Round the cache, 1 MiB at a time, of which the next one is read while this one is walked; blocks can be moved whole.
+    /// Round the cache, through the queue of reads ahead where there is one; else 1 MiB at a time, of which the next one is read while this one is walked. Blocks can be
+    /// moved whole.
     Compaction,
 }
 
@@ -82,7 +84,8 @@ pub struct TableCursor {
     check_end: bool,
     /// Blocks read ahead, in its direction.
     ready: VecDeque<StoredBlock>,
-    /// What is read meanwhile, for compactions.
+    /// What is read meanwhile, for compactions: from the queue, or without one.
+    ahead: Option<Ahead>,
     begun: Option<Window>,
     window_bytes: u64,
     /// Bytes accounted for what was read ahead.
@@ -113,7 +116,10 @@ impl TableCursor {
         direction: Direction,
         purpose: Purpose,
     ) -> Self {
+        let through_queue = purpose == Purpose::Compaction && direction == Direction::Forward;
+        let queue = table.env().reads.as_ref().filter(|_| through_queue);
         TableCursor {
+            ahead: queue.map(Ahead::new),
             table,
             lower: owned(lower),
             upper: owned(upper),
@@ -129,6 +135,16 @@ impl TableCursor {
             begun: None,
             accounted_bytes: 0,
             last_key: Vec::new(),
+        }
+    }
+
+    /// Offers what it will read first, before its first `advance`. What is wrong with the table is told then.
+    pub(crate) fn look_ahead(&mut self) {
+        if self.ahead.is_some()
+            && self.start().is_ok_and(|any| any)
+            && let (Ok(opened), Some(ahead)) = (self.table.opened(), &mut self.ahead)
+        {
+            ahead.offer(&self.table, opened, &self.blocks, 1);
         }
     }
 
@@ -474,6 +490,12 @@ impl TableCursor {
 
     /// Has the block `index` and those behind it up to the window read, in one batch.
     fn read_ahead(&mut self, opened: &Opened, index: usize) -> Result<()> {
+        if let Some(ahead) = &mut self.ahead {
+            let (handles, chunk) = ahead.take(&self.table, opened, &(index..self.blocks.end))?;
+            self.account(chunk.len());
+            let offset = handles[0].offset;
+            return self.accept(&handles, offset, &chunk);
+        }
         if self.purpose == Purpose::Compaction && self.direction == Direction::Forward {
             return self.read_behind(opened, index);
         }

@@ -12,6 +12,7 @@
 //! Everything but writers and cursors is thread-safe. **Invariants:** every byte is checksummed before it is believed, once, when it enters memory; bytes whose
 //! checksum is right are still not trusted to make sense (an error then, never a panic); what hostile bytes make us allocate is bounded by the file's length.
 
+mod ahead;
 mod block;
 mod block_builder;
 mod block_iter;

@@ -26,6 +26,7 @@ fn check_after_cut(harness: &Harness, mode: CrashMode, random: &mut Random) {
     let volume = harness.volume.crash(mode);
     let env = crate::LsmEnv {
         tombstone_floor: Arc::clone(&harness.env.tombstone_floor),
+        reads: None,
         ..env(&volume)
     };
     let lsm = Lsm::open(env.clone(), harness.options.clone(), &harness.edits).unwrap();

@@ -11,7 +11,7 @@ use glintdb_core::{
     DbId, Direction, EntryRef, EntryValue, FileId, FileNumbers, RangeTombstone, Result, SegmentId,
     SeqNum, ValuePointer,
 };
-use glintdb_flash::{Cache, MemVolume, Volume};
+use glintdb_flash::{Cache, ManualClock, MemVolume, ReadQueue, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -104,14 +104,22 @@ pub(crate) struct Harness {
 }
 
 pub(crate) fn env(volume: &Arc<MemVolume>) -> LsmEnv {
+    let memory = Arc::new(MemoryBudget::new(64 << 20));
     LsmEnv {
         volume: Arc::clone(volume) as Arc<dyn Volume>,
         cache: Arc::new(Cache::new(64 << 10)),
-        memory: Arc::new(MemoryBudget::new(64 << 20)),
+        memory: Arc::clone(&memory),
         db: DbId([7; 16]),
         numbers: Arc::new(Numbers::default()),
         run_bytes: 16 << 10,
         tombstone_floor: Arc::new(AtomicU64::new(0)),
+        reads: Some(ReadQueue::new(
+            Arc::clone(volume) as Arc<dyn Volume>,
+            Arc::clone(&memory),
+            Arc::new(ManualClock::default()),
+            2,
+            64 << 10,
+        )),
     }
 }
 

@@ -4,6 +4,7 @@
     reason = "random numbers are cut to what is needed"
 )]
 
+mod ahead;
 mod concurrent;
 mod crash;
 pub(crate) mod harness;

@@ -53,6 +53,7 @@ pub(crate) fn env(db: DbId, id: FileId, bytes: &[u8]) -> Arc<TableEnv> {
         cache: Arc::new(Cache::new(256 << 10)),
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db,
+        reads: None,
     })
 }
 

@@ -223,4 +223,13 @@ pub(super) const SETS: &[Line] = &[
             set.options.garbage_bytes_min = 1;
         },
     ),
+    line(
+        "no pinned levels, each input of a compaction read ahead for itself",
+        &[Lane::Model, Lane::Sim, Lane::Histories],
+        |set| {
+            separated(set, 64);
+            set.keyspace.lsm.pinned_levels = PinnedLevels::Levels(0);
+            set.options.read_batch_max = 0;
+        },
+    ),
 ];

@@ -108,6 +108,7 @@ fn table(subject: &Subject, volume: &Arc<MemVolume>, id: FileId) -> Vec<Unit> {
         cache: Arc::new(Cache::new(1 << 20)),
         memory: Arc::new(MemoryBudget::new(1 << 20)),
         db: subject.db,
+        reads: None,
     });
     let table = Table::open_file(&env, id).unwrap();
     let length = table.meta().bytes;

@@ -42,6 +42,7 @@ pub(crate) fn env_of(volume: &Arc<TestVolume>, db: DbId) -> Arc<TableEnv> {
         cache: Arc::new(Cache::new(16 << 20)),
         memory: Arc::new(MemoryBudget::new(64 << 20)),
         db,
+        reads: None,
     })
 }
 

@@ -1,0 +1,435 @@
+//! The queue of input that compactions will want: ranges of files, each read once, ahead of its taker, by whoever has time for it.
+//!
+//! A compaction *offers* the next pieces of its inputs and *takes* them one by one as it merges. In between anybody may [`begin`](ReadQueue::begin) the oldest ones: the
+//! compaction itself, which then merges while the medium works, or a thread that waits for something else. Whoever begins a batch need not come back: the taker of its
+//! first piece waits for it. What nobody has begun is read by its taker.
+//!
+//! ```text
+//!   offer ──► Pending ──begin──► Reading ──the batch is waited for──► Ready ──take──► gone
+//!                └──take: read at once, with the next ones──┘           (dropped: withdrawn, from every state)
+//! ```
+//!
+//! Thread-safe. The lock is held for a look and never across I/O. Invariants:
+//! 1. A piece is read once: it leaves `pending` under the lock, by whoever will read it.
+//! 2. `bytes` counts what is being read or lies ready. Nothing is begun ahead that would take it beyond `bytes_max`; what its taker needs now is read all the same, so
+//!    that a full queue stops nobody.
+//! 3. Every change that a taker may wait for is followed by a call of `moved`.
+//! 4. An answer goes to the piece that asked for it, an error too.
+
+use crate::volume::{BegunBatch, ReadRequest, Volume, VolumeFile};
+use bytes::Bytes;
+use glintdb_core::clock::Clock;
+use glintdb_core::memory::{MemoryBudget, MemoryPart};
+use glintdb_core::sync::{Condvar, Mutex, MutexGuard};
+use glintdb_core::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Batches on their way at most: each has a queue of the volume, which others want too.
+const BATCHES_MAX: usize = 6;
+
+/// Who begins to read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reader {
+    /// A job that will take what it reads.
+    Owner,
+    /// A thread that waits for something else.
+    Helper,
+}
+
+/// See the module's page.
+pub struct ReadQueue {
+    volume: Arc<dyn Volume>,
+    memory: Arc<MemoryBudget>,
+    clock: Arc<dyn Clock>,
+    batch_max: usize,
+    bytes_max: usize,
+    state: Mutex<State>,
+    moved: Condvar,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct State {
+    /// Every piece that was offered and neither taken nor withdrawn. Numbers ascend in the order of offers.
+    pieces: BTreeMap<u64, Stage>,
+    /// Those that nobody has begun to read.
+    pending: BTreeSet<u64>,
+    batches: BTreeMap<u64, Batch>,
+    next: u64,
+    bytes: usize,
+}
+
+enum Stage {
+    Pending(ReadRequest),
+    Reading { batch: u64 },
+    Ready(Result<Bytes>),
+}
+
+struct Batch {
+    /// `None` while it is being begun, or while somebody waits for it.
+    begun: Option<BegunBatch>,
+    /// Numbers and lengths of its pieces.
+    pieces: Vec<(u64, usize)>,
+    /// How many of them somebody still wants.
+    wanted: usize,
+}
+
+#[derive(Default)]
+struct Counters {
+    owner_bytes: AtomicU64,
+    helper_bytes: AtomicU64,
+    batches: AtomicU64,
+    hits: AtomicU64,
+    hit_wait_us: AtomicU64,
+    misses: AtomicU64,
+    miss_wait_us: AtomicU64,
+    withdrawn_bytes: AtomicU64,
+}
+
+/// Figures of a [`ReadQueue`] since it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadQueueStats {
+    /// Bytes begun to be read by the jobs that want them.
+    pub owner_bytes: u64,
+    /// Bytes begun to be read by threads that waited for something else.
+    pub helper_bytes: u64,
+    /// Batches begun.
+    pub batches: u64,
+    /// Pieces that were begun before they were wanted.
+    pub hits: u64,
+    /// Time for which their takers waited all the same, in microseconds.
+    pub hit_wait_us: u64,
+    /// Pieces that their taker had to read.
+    pub misses: u64,
+    /// Time that this took, in microseconds.
+    pub miss_wait_us: u64,
+    /// Bytes read for jobs that were given up.
+    pub withdrawn_bytes: u64,
+    /// Pieces that nobody has begun to read.
+    pub pending: u64,
+}
+
+/// A range of a file that was offered; [`take`](Self::take) gives its bytes. Dropped, it is withdrawn. Thread-safe.
+pub struct Piece {
+    queue: Arc<ReadQueue>,
+    number: u64,
+    length: usize,
+}
+
+fn count(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+impl ReadQueue {
+    /// A queue for files of `volume` that reads up to `batch_max` pieces together, and holds at most `bytes_max` bytes read ahead, which it charges to `memory`.
+    ///
+    /// # Panics
+    /// Where `batch_max` is 0.
+    #[must_use]
+    pub fn new(
+        volume: Arc<dyn Volume>,
+        memory: Arc<MemoryBudget>,
+        clock: Arc<dyn Clock>,
+        batch_max: usize,
+        bytes_max: usize,
+    ) -> Arc<ReadQueue> {
+        assert!(batch_max > 0, "a batch reads something");
+        Arc::new(ReadQueue {
+            volume,
+            memory,
+            clock,
+            batch_max,
+            bytes_max,
+            state: Mutex::default(),
+            moved: Condvar::new(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Pieces read together, at most.
+    #[must_use]
+    pub fn batch_max(&self) -> usize {
+        self.batch_max
+    }
+
+    /// Takes note of a range that will be wanted after those offered before.
+    #[must_use = "dropped, it is withdrawn"]
+    pub fn offer(
+        self: &Arc<Self>,
+        file: &Arc<dyn VolumeFile>,
+        offset: u64,
+        length: usize,
+    ) -> Piece {
+        let request = ReadRequest::new(Arc::clone(file), offset, length);
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        state.pieces.insert(number, Stage::Pending(request));
+        state.pending.insert(number);
+        Piece {
+            queue: Arc::clone(self),
+            number,
+            length,
+        }
+    }
+
+    /// Whether it is time to begin a batch for an owner whose next piece is `next`: a whole one waits, or the next piece does.
+    #[must_use]
+    pub fn is_due(&self, next: Option<&Piece>) -> bool {
+        let state = self.state.lock();
+        let waits = |next: &Piece| state.pending.contains(&next.number);
+        state.pending.len() >= self.batch_max || next.is_some_and(waits)
+    }
+
+    /// Begins to read the oldest pieces that nobody has begun, a batch of them at most, and does not wait. Answers how many bytes; 0: there is nothing to begin, or no room.
+    pub fn begin(&self, reader: Reader) -> usize {
+        let (batch, requests, bytes) = {
+            let mut state = self.state.lock();
+            if state.batches.len() >= BATCHES_MAX {
+                return 0;
+            }
+            let chosen = state.choose(self.batch_max, self.bytes_max);
+            if chosen.is_empty() {
+                return 0;
+            }
+            state.claim(&chosen)
+        };
+        self.count_begun(reader, bytes);
+        let begun = self.volume.begin_batch(requests);
+        let mut state = self.state.lock();
+        let unwanted = match state.batches.get_mut(&batch) {
+            Some(begins) if begins.wanted > 0 => {
+                begins.begun = Some(begun);
+                None
+            }
+            _ => Some(begun),
+        };
+        if unwanted.is_some() {
+            self.forget(&mut state, batch);
+        }
+        drop(state);
+        // Waits for the medium.
+        drop(unwanted);
+        self.moved.notify_all();
+        bytes
+    }
+
+    /// Figures.
+    #[must_use]
+    pub fn stats(&self) -> ReadQueueStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        ReadQueueStats {
+            owner_bytes: get(&counters.owner_bytes),
+            helper_bytes: get(&counters.helper_bytes),
+            batches: get(&counters.batches),
+            hits: get(&counters.hits),
+            hit_wait_us: get(&counters.hit_wait_us),
+            misses: get(&counters.misses),
+            miss_wait_us: get(&counters.miss_wait_us),
+            withdrawn_bytes: get(&counters.withdrawn_bytes),
+            pending: self.state.lock().pending.len() as u64,
+        }
+    }
+
+    fn count_begun(&self, reader: Reader, bytes: usize) {
+        self.memory.add(MemoryPart::Prefetch, bytes);
+        count(&self.counters.batches, 1);
+        let counter = match reader {
+            Reader::Owner => &self.counters.owner_bytes,
+            Reader::Helper => &self.counters.helper_bytes,
+        };
+        count(counter, bytes as u64);
+    }
+
+    fn take(&self, number: u64, length: usize) -> Result<Bytes> {
+        let start = self.clock.monotonic();
+        let mut missed = false;
+        let mut state = self.state.lock();
+        let answer = loop {
+            match state.pieces.get(&number) {
+                Some(Stage::Pending(_)) => {
+                    missed = true;
+                    // What comes next is read with it, as far as there is room.
+                    let bytes_max = self.bytes_max;
+                    let mut chosen = vec![number];
+                    state.pending.remove(&number);
+                    chosen.extend(state.choose(self.batch_max - 1, bytes_max));
+                    let (batch, requests, bytes) = state.claim(&chosen);
+                    drop(state);
+                    self.count_begun(Reader::Owner, bytes);
+                    let begun = self.volume.begin_batch(requests);
+                    state = self.wait_for(batch, begun);
+                }
+                Some(Stage::Reading { batch }) => {
+                    let batch = *batch;
+                    let begun = state.batches.get_mut(&batch).and_then(|b| b.begun.take());
+                    match begun {
+                        Some(begun) => {
+                            drop(state);
+                            state = self.wait_for(batch, begun);
+                        }
+                        // Somebody begins it, or waits for it, and tells.
+                        None => self.moved.wait(&mut state),
+                    }
+                }
+                Some(Stage::Ready(_)) | None => {
+                    let Some(Stage::Ready(answer)) = state.pieces.remove(&number) else {
+                        unreachable!("a piece is taken or withdrawn once, by its owner");
+                    };
+                    self.free(&mut state, length);
+                    break answer;
+                }
+            }
+        };
+        drop(state);
+        let time = self.clock.monotonic().saturating_sub(start);
+        self.count_taken(missed, time);
+        answer
+    }
+
+    fn count_taken(&self, missed: bool, time: Duration) {
+        let (pieces, time_us) = match missed {
+            true => (&self.counters.misses, &self.counters.miss_wait_us),
+            false => (&self.counters.hits, &self.counters.hit_wait_us),
+        };
+        count(pieces, 1);
+        count(time_us, u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// Waits for a batch, and gives its answers to its pieces.
+    fn wait_for(&self, batch: u64, begun: BegunBatch) -> MutexGuard<'_, State> {
+        let requests = begun.wait();
+        let mut state = self.state.lock();
+        let pieces = state.batches.remove(&batch).map(|batch| batch.pieces);
+        let mut pieces = pieces.unwrap_or_default();
+        if glintdb_core::seeded::bug("flash: a piece read ahead is given to its neighbour") {
+            pieces.reverse();
+        }
+        for ((number, length), request) in pieces.into_iter().zip(requests) {
+            let answer = request.result;
+            let answer = answer.unwrap_or_else(|| Err(Error::invalid("a read without an answer")));
+            match state.pieces.get_mut(&number) {
+                Some(stage) => *stage = Stage::Ready(answer),
+                None => self.free(&mut state, length),
+            }
+        }
+        self.moved.notify_all();
+        state
+    }
+
+    /// Bytes are no longer the queue's.
+    fn free(&self, state: &mut State, bytes: usize) {
+        state.bytes -= bytes;
+        self.memory.sub(MemoryPart::Prefetch, bytes);
+    }
+
+    /// A batch of which nobody wants anything.
+    fn forget(&self, state: &mut State, batch: u64) -> Option<BegunBatch> {
+        let batch = state.batches.remove(&batch)?;
+        let bytes = batch.pieces.iter().map(|(_, length)| length).sum();
+        self.free(state, bytes);
+        batch.begun
+    }
+
+    fn withdraw(&self, number: u64, length: usize) {
+        let mut state = self.state.lock();
+        let mut begun = None;
+        let withdrawn = state.pieces.remove(&number);
+        match &withdrawn {
+            Some(Stage::Pending(_)) => {
+                state.pending.remove(&number);
+            }
+            Some(Stage::Reading { batch }) => {
+                count(&self.counters.withdrawn_bytes, length as u64);
+                let left = state.batches.get_mut(batch).map(|reading| {
+                    reading.wanted -= 1;
+                    (reading.wanted, reading.begun.is_some())
+                });
+                // Where it is being begun, or waited for, whoever does so finds the piece gone.
+                if left == Some((0, true)) {
+                    begun = self.forget(&mut state, *batch);
+                }
+            }
+            Some(Stage::Ready(_)) => {
+                count(&self.counters.withdrawn_bytes, length as u64);
+                self.free(&mut state, length);
+            }
+            None => {}
+        }
+        drop(state);
+        // Waits for the medium.
+        drop(begun);
+    }
+}
+
+impl State {
+    /// The oldest pending pieces, `count` of them at most, that there is room for; they are pending no more.
+    fn choose(&mut self, count: usize, bytes_max: usize) -> Vec<u64> {
+        let mut room = bytes_max.saturating_sub(self.bytes);
+        let mut chosen = Vec::new();
+        while chosen.len() < count
+            && let Some(&number) = self.pending.first()
+            && let Some(Stage::Pending(request)) = self.pieces.get(&number)
+            && let Some(left) = room.checked_sub(request.length)
+        {
+            room = left;
+            self.pending.pop_first();
+            chosen.push(number);
+        }
+        chosen
+    }
+
+    /// A batch of pieces that are pending no more, and its requests.
+    fn claim(&mut self, chosen: &[u64]) -> (u64, Vec<ReadRequest>, usize) {
+        let batch = self.next;
+        self.next += 1;
+        let (mut requests, mut pieces) = (Vec::new(), Vec::new());
+        for number in chosen {
+            let Some(stage) = self.pieces.get_mut(number) else {
+                continue;
+            };
+            if let Stage::Pending(request) = std::mem::replace(stage, Stage::Reading { batch }) {
+                pieces.push((*number, request.length));
+                requests.push(request);
+            }
+        }
+        let bytes = pieces.iter().map(|(_, length)| length).sum();
+        self.bytes += bytes;
+        self.batches.insert(
+            batch,
+            Batch {
+                begun: None,
+                wanted: pieces.len(),
+                pieces,
+            },
+        );
+        (batch, requests, bytes)
+    }
+}
+
+impl Piece {
+    /// The bytes of the range (fewer where the file ends before): waits for them, or reads them where nobody has begun to.
+    ///
+    /// # Errors
+    /// The read's own.
+    pub fn take(self) -> Result<Bytes> {
+        self.queue.take(self.number, self.length)
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.queue.withdraw(self.number, self.length);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(test)]
+mod scripted;
+#[cfg(all(test, not(loom)))]
+mod tests;

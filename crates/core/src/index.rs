@@ -319,6 +319,9 @@ pub trait IndexView: Send + Sync {
     fn stats(&self) -> IndexStats;
 }
 
+/// What [`Cursor::walk`] gives entries to: key, sequence number, value; whether it wants another one.
+pub type Take<'a> = dyn FnMut(&[u8], SeqNum, EntryRef<'_>) -> bool + 'a;
+
 /// Walks an index in one direction.
 pub trait Cursor: Send {
     /// Goes to the next entry (the first one at the first call); `false` at the end.
@@ -326,6 +329,19 @@ pub trait Cursor: Send {
     /// # Errors
     /// I/O errors, `Corruption`; the cursor is over then.
     fn advance(&mut self) -> Result<bool>;
+
+    /// Advances, and gives each entry it comes to to `take`, until that says `false`: `true` then, and the cursor stands on the entry that `take` had last. `false` at the end.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance).
+    fn walk(&mut self, take: &mut Take<'_>) -> Result<bool> {
+        while self.advance()? {
+            if !take(self.key(), self.seqno(), self.value()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 
     /// Goes to the first entry at or behind `key` in the cursor's direction, from where it is; `false` where there is none. Positions like `advance`.
     ///

@@ -4,9 +4,10 @@
 //! buffer is copied, else a 100-byte value would keep a 4 KiB read buffer alive and `used_bytes` would lie. 3. Files and segments are never rewritten and their numbers
 //! never reused, so an entry is never stale; entries of deleted files are simply never asked for again and leave by age.
 
+use crate::claims::Claims;
 use crate::held;
 use bytes::Bytes;
-use glintdb_core::{FileId, SegmentId};
+use glintdb_core::{FileId, Result, SegmentId};
 use quick_cache::{OptionsBuilder, Weighter, sync};
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher};
@@ -33,6 +34,7 @@ pub enum CacheKey {
 pub struct Cache {
     entries: sync::Cache<CacheKey, Bytes, ByteWeight, Mixer>,
     counters: [Stripe; STRIPES],
+    claims: Claims,
 }
 
 /// Counters since the cache was made.
@@ -42,6 +44,10 @@ pub struct CacheStats {
     pub hits: u64,
     /// Lookups that did not.
     pub misses: u64,
+    /// Reads spared because another thread was reading the same.
+    pub coalesced: u64,
+    /// Threads that wait for another's read now.
+    pub waiting: u64,
     /// Entries now.
     pub entries: u64,
     /// Bytes now, overhead included.
@@ -75,6 +81,7 @@ impl Cache {
                 sync::DefaultLifecycle::default(),
             ),
             counters: Default::default(),
+            claims: Claims::default(),
         }
     }
 
@@ -97,6 +104,26 @@ impl Cache {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         found
+    }
+
+    /// What `read` finds for `key`, which was not cached: read by this thread, or by another one that is reading it now. `read` keeps what it finds, where that is to be
+    /// kept, and gives it.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn read_once(&self, key: CacheKey, read: impl FnOnce() -> Result<Bytes>) -> Result<Bytes> {
+        self.claims.read(key, |key| self.entries.peek(key), read)
+    }
+
+    /// [`read_once`](Self::read_once) of many together: `read` gets the indices of those that this thread is to read, and gives as many answers. It may be called a second
+    /// time, for what another thread could not read.
+    pub fn read_each_once(
+        &self,
+        keys: &[CacheKey],
+        read: impl FnMut(&[usize]) -> Vec<Result<Bytes>>,
+    ) -> Vec<Result<Bytes>> {
+        self.claims
+            .read_each(keys, |key| self.entries.peek(key), read)
     }
 
     /// Whether `key` is cached; counts nothing and makes nothing more recent.
@@ -152,6 +179,8 @@ impl Cache {
         CacheStats {
             hits: sum(|stripe| &stripe.hits),
             misses: sum(|stripe| &stripe.misses),
+            coalesced: self.claims.saved(),
+            waiting: self.claims.waiting(),
             entries: self.entries.len() as u64,
             used_bytes: self.entries.weight(),
             capacity_bytes: self.entries.capacity(),
@@ -185,10 +214,10 @@ impl Weighter<CacheKey, Bytes> for ByteWeight {
 }
 
 /// Hash of three small numbers by folded multiplication. Keys are our own file numbers and offsets, never a stranger's choice.
-#[derive(Clone)]
-struct Mixer;
+#[derive(Clone, Default)]
+pub(crate) struct Mixer;
 
-struct MixState(u64);
+pub(crate) struct MixState(u64);
 
 impl BuildHasher for Mixer {
     type Hasher = MixState;

@@ -16,6 +16,7 @@
 mod batch;
 mod buffer;
 mod cache;
+mod claims;
 mod clock;
 mod dir;
 mod flight;

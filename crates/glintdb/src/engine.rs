@@ -89,6 +89,8 @@ pub(crate) struct Engine {
     pub(crate) throttle: Throttle,
     pub(crate) gc: Gc,
     pub(crate) pins: Pins,
+    /// Scans that have a batch read ahead.
+    pub(crate) scans_ahead: std::sync::atomic::AtomicUsize,
     /// Memory that pinned levels take, as it was last divided.
     pub(crate) pins_taken: Mutex<usize>,
     pub(crate) transactions: Transactions,
@@ -423,6 +425,7 @@ impl Engine {
             transactions: Transactions::new(Arc::clone(&parts.tombstone_floor)),
             tombstone_floor: parts.tombstone_floor,
             waits,
+            scans_ahead: Default::default(),
             counters: Counters::default(),
             background_error: Mutex::new(None),
             replayed_bytes: parts.replayed_bytes,

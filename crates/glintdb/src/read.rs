@@ -8,6 +8,7 @@ use crate::version::{KeyspaceState, Version};
 use bytes::Bytes;
 use glintdb_core::{EntryValue, SeqNum, ValuePointer};
 use glintdb_flash::CacheKey;
+use glintdb_log::BegunValues;
 use std::sync::Arc;
 
 /// What is read: a version, and the newest commit that may be seen in it.
@@ -19,6 +20,15 @@ pub(crate) struct ReadPoint {
 
 /// The newest thing known of a key.
 pub(crate) type Found = Option<(SeqNum, EntryValue)>;
+
+/// Values that are being read; see [`Engine::begin_fetch`]. Dropped, it waits for what is under way.
+pub(crate) struct BegunFetch {
+    values: Vec<Result<Bytes>>,
+    /// Places of what is read.
+    missing: Vec<usize>,
+    keys: Vec<CacheKey>,
+    begun: Option<BegunValues>,
+}
 
 impl Engine {
     /// A consistent pair of version and sequence number: all commits up to `at` are in `version`.
@@ -76,7 +86,9 @@ impl Engine {
         if let Some(value) = self.cache.get(&key) {
             return Ok(value);
         }
-        self.log.read(&pointer).map(|value| self.keep(key, value))
+        self.cache.read_once(key, || {
+            self.log.read(&pointer).map(|value| self.keep(key, value))
+        })
     }
 
     /// Puts a value into the cache, unless it would push out too much else.
@@ -90,6 +102,59 @@ impl Engine {
 
     /// Many separated values; those not cached are read from the log in one batch.
     pub(crate) fn fetch_batch(&self, pointers: &[ValuePointer]) -> Vec<Result<Bytes>> {
+        self.fetch_counted(pointers).0
+    }
+
+    /// [`fetch_batch`](Self::fetch_batch), and how many were not cached.
+    pub(crate) fn fetch_counted(&self, pointers: &[ValuePointer]) -> (Vec<Result<Bytes>>, usize) {
+        let (mut values, missing) = self.cached(pointers);
+        if missing.is_empty() {
+            return (values, 0);
+        }
+        let key = |&at: &usize| CacheKey::Value(pointers[at].segment, pointers[at].offset);
+        let keys: Vec<CacheKey> = missing.iter().map(key).collect();
+        let read = self.cache.read_each_once(&keys, |mine| {
+            let wanted: Vec<_> = mine.iter().map(|&at| pointers[missing[at]]).collect();
+            let read = self.log.read_batch(&wanted).into_iter().zip(mine);
+            read.map(|(value, &at)| value.map(|value| self.keep(keys[at], value)))
+                .collect()
+        });
+        let misses = missing.len();
+        for (at, value) in missing.into_iter().zip(read) {
+            values[at] = value;
+        }
+        (values, misses)
+    }
+
+    /// Begins [`fetch_batch`](Self::fetch_batch): what is not cached is read while the caller does something else. Claims nothing, for nobody knows when it is waited for: other
+    /// threads that want the same read it themselves.
+    pub(crate) fn begin_fetch(&self, pointers: &[ValuePointer]) -> BegunFetch {
+        let (values, missing) = self.cached(pointers);
+        let wanted: Vec<ValuePointer> = missing.iter().map(|&at| pointers[at]).collect();
+        BegunFetch {
+            keys: wanted
+                .iter()
+                .map(|pointer| CacheKey::Value(pointer.segment, pointer.offset))
+                .collect(),
+            begun: (!wanted.is_empty()).then(|| self.log.begin_read_batch(wanted)),
+            values,
+            missing,
+        }
+    }
+
+    /// What [`begin_fetch`](Self::begin_fetch) has begun, and how much of it was not cached.
+    pub(crate) fn end_fetch(&self, begun: BegunFetch) -> (Vec<Result<Bytes>>, usize) {
+        let mut values = begun.values;
+        let misses = begun.missing.len();
+        let read = begun.begun.map_or_else(Vec::new, BegunValues::wait);
+        for ((at, key), value) in begun.missing.into_iter().zip(begun.keys).zip(read) {
+            values[at] = value.map(|value| self.keep(key, value));
+        }
+        (values, misses)
+    }
+
+    /// The values that are cached, in their places, and the places of the others.
+    fn cached(&self, pointers: &[ValuePointer]) -> (Vec<Result<Bytes>>, Vec<usize>) {
         let mut values = Vec::with_capacity(pointers.len());
         let mut missing = Vec::new();
         for pointer in pointers {
@@ -100,18 +165,7 @@ impl Engine {
             }
             values.push(Ok(value.unwrap_or_default()));
         }
-        if !missing.is_empty() {
-            let wanted: Vec<ValuePointer> = missing.iter().map(|&index| pointers[index]).collect();
-            let read = self.log.read_batch(&wanted);
-            assert!(read.len() == wanted.len(), "every value has an answer");
-            for (index, value) in missing.into_iter().zip(read) {
-                let pointer = pointers[index];
-                values[index] = value.map(|value| {
-                    self.keep(CacheKey::Value(pointer.segment, pointer.offset), value)
-                });
-            }
-        }
-        values
+        (values, missing)
     }
 
     /// [`find`](Self::find) and the values of many keys, with the reads they need in batches.

@@ -39,6 +39,10 @@ pub struct Stats {
     pub cache_hits: u64,
     /// See `cache_hits`.
     pub cache_misses: u64,
+    /// Reads of blocks and values spared because another thread was reading the same.
+    pub coalesced_reads: u64,
+    /// Threads that wait now for what another one reads.
+    pub coalesced_waiting: u64,
     /// Waits by name.
     pub waits: Vec<WaitStats>,
     /// Jobs that wait to be run, by name.
@@ -390,6 +394,8 @@ impl Engine {
             }),
             cache_hits: cache.hits,
             cache_misses: cache.misses,
+            coalesced_reads: cache.coalesced,
+            coalesced_waiting: cache.waiting,
             waits: self.waits.stats(),
             jobs_waiting: self.jobs.names(),
             jobs_running: self.jobs.counts().1 as u64,

@@ -54,6 +54,7 @@ pub use large::LargeFrame;
 pub use live_scan::{LiveScan, Record, RecordBatch};
 pub use log::{Log, LogOptions, LogSetup, LogStats};
 pub use lsn::Lsn;
+pub use read::BegunValues;
 pub use recover::{FrameView, Recovered, RecoveryProgress, first_frame};
 pub use salvage::{SalvageFrame, SalvageItem, SegmentSalvage};
 pub use segment::{LogView, SegmentInfo};

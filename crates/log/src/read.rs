@@ -11,7 +11,7 @@ use bytes::Bytes;
 use glintdb_core::checksum::crc32c;
 use glintdb_core::sync::atomic::{Ordering, fence};
 use glintdb_core::{Error, Result, ValuePointer};
-use glintdb_flash::{ReadRequest, VolumeFile};
+use glintdb_flash::{BegunBatch, ReadRequest, VolumeFile};
 use std::sync::Arc;
 
 impl Log {
@@ -65,11 +65,35 @@ impl Log {
         )
     }
 
+    /// Begins [`read_batch`](Self::read_batch): values are read while the caller does something else.
+    #[must_use]
+    pub fn begin_read_batch(&self, pointers: Vec<ValuePointer>) -> BegunValues {
+        let (results, requests) = self.plan_batch(&[&self.table.load()], &pointers);
+        BegunValues {
+            pointers,
+            results,
+            batch: self.setup.volume.begin_batch(requests),
+        }
+    }
+
     fn read_batch_from(
         &self,
         tables: &[&SegmentTable],
         pointers: &[ValuePointer],
     ) -> Vec<Result<Bytes>> {
+        let (results, mut requests) = self.plan_batch(tables, pointers);
+        if !requests.is_empty() {
+            self.setup.volume.read_batch(&mut requests);
+        }
+        answers(pointers, results, requests)
+    }
+
+    /// Values that need no read, or cannot be read, each at its place, and the reads that the others need, in their order.
+    fn plan_batch(
+        &self,
+        tables: &[&SegmentTable],
+        pointers: &[ValuePointer],
+    ) -> (Vec<Option<Result<Bytes>>>, Vec<ReadRequest>) {
         let mut results: Vec<Option<Result<Bytes>>> = Vec::with_capacity(pointers.len());
         let mut requests = Vec::new();
         let mut files: Option<(u64, Arc<dyn VolumeFile>)> = None;
@@ -97,19 +121,7 @@ impl Log {
                 Err(error) => Some(Err(error)),
             });
         }
-        if !requests.is_empty() {
-            self.setup.volume.read_batch(&mut requests);
-        }
-        let mut answers = requests.into_iter();
-        let mut answer = |pointer: &ValuePointer| {
-            let bytes = answers.next().and_then(|request| request.result);
-            verify(pointer, bytes.unwrap_or_else(|| Ok(Bytes::new()))?)
-        };
-        pointers
-            .iter()
-            .zip(results)
-            .map(|(pointer, result)| result.unwrap_or_else(|| answer(pointer)))
-            .collect()
+        (results, requests)
     }
 
     /// The value from the ring; `None`: it is not there (any more).
@@ -150,6 +162,39 @@ impl Log {
             self.ring.read(0, rest);
         }
     }
+}
+
+/// Values that are being read; see [`Log::begin_read_batch`]. Dropped, it waits for what is under way.
+pub struct BegunValues {
+    pointers: Vec<ValuePointer>,
+    results: Vec<Option<Result<Bytes>>>,
+    batch: BegunBatch,
+}
+
+impl BegunValues {
+    /// Waits for all of them. Answers in the order of the pointers.
+    #[must_use]
+    pub fn wait(self) -> Vec<Result<Bytes>> {
+        answers(&self.pointers, self.results, self.batch.wait())
+    }
+}
+
+/// What reads gave put where there was nothing, verified.
+fn answers(
+    pointers: &[ValuePointer],
+    results: Vec<Option<Result<Bytes>>>,
+    requests: Vec<ReadRequest>,
+) -> Vec<Result<Bytes>> {
+    let mut read = requests.into_iter();
+    let mut answer = |pointer: &ValuePointer| {
+        let bytes = read.next().and_then(|request| request.result);
+        verify(pointer, bytes.unwrap_or_else(|| Ok(Bytes::new()))?)
+    };
+    pointers
+        .iter()
+        .zip(results)
+        .map(|(pointer, result)| result.unwrap_or_else(|| answer(pointer)))
+        .collect()
 }
 
 fn gone(pointer: &ValuePointer) -> Error {

@@ -7,7 +7,7 @@ use crate::merge::MergeSource;
 use crate::range::KeyRange;
 use crate::table::{BlockHandle, Purpose, TableCursor};
 use bytes::Bytes;
-use glintdb_core::{Direction, Result};
+use glintdb_core::{Direction, EntryRef, Result, SeqNum};
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -64,6 +64,29 @@ impl Concat {
             return Ok(true);
         }
         self.next_table()
+    }
+
+    /// See [`Cursor::walk`](glintdb_core::index::Cursor::walk).
+    #[inline]
+    pub(crate) fn walk(
+        &mut self,
+        take: &mut impl FnMut(&[u8], SeqNum, EntryRef<'_>) -> bool,
+    ) -> Result<bool> {
+        loop {
+            if let Some(cursor) = &mut self.cursor
+                && cursor.walk(take)?
+            {
+                return Ok(true);
+            }
+            if !self.next_table()? {
+                return Ok(false);
+            }
+            if let Some(cursor) = &self.cursor
+                && !take(cursor.key(), cursor.seqno(), cursor.value())
+            {
+                return Ok(true);
+            }
+        }
     }
 
     #[cold]

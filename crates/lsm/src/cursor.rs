@@ -5,11 +5,10 @@
 use crate::concat::Concat;
 use crate::levels::Levels;
 use crate::merge::{MergeSource, Tournament, shared_prefix};
-use crate::table::Purpose;
+use crate::table::{BlockHandle, Purpose, Table, TableEnv};
 use crate::tombstones::TombstoneSet;
-use glintdb_core::index::Cursor;
+use glintdb_core::index::{Cursor, Take};
 use glintdb_core::{Direction, EntryRef, Result, SeqNum};
-use glintdb_flash::Volume;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ const FIRST_BLOCKS: usize = 4;
 
 /// See the module's page.
 pub(crate) struct MergeCursor {
-    volume: Arc<dyn Volume>,
+    env: Arc<TableEnv>,
     purpose: Purpose,
     sources: Vec<Concat>,
     /// `None` before the first `advance` or `seek`, and after an error.
@@ -35,7 +34,7 @@ pub(crate) struct MergeCursor {
 
 impl MergeCursor {
     pub(crate) fn new(
-        volume: &Arc<dyn Volume>,
+        env: &Arc<TableEnv>,
         levels: &Levels,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
@@ -59,7 +58,7 @@ impl MergeCursor {
         });
         let sources: Vec<Concat> = sources.filter(|source| !source.is_empty()).collect();
         Ok(MergeCursor {
-            volume: Arc::clone(volume),
+            env: Arc::clone(env),
             purpose,
             sources,
             tournament: None,
@@ -80,30 +79,21 @@ impl MergeCursor {
         if last == 0 || self.purpose != Purpose::Read {
             return Ok(());
         }
-        let (mut wanted, mut requests) = (Vec::new(), Vec::new());
+        let mut begun = Vec::new();
         for (at, source) in self.sources.iter().enumerate() {
             let count = if at == last { FIRST_BLOCKS } else { 1 };
-            if let Some((slot, blocks)) = source.first_blocks(key, count)? {
-                for &block in &blocks {
-                    requests.push(slot.table.read_request(block)?);
-                }
-                wanted.push((slot, blocks));
-            }
+            begun.extend(source.first_blocks(key, count)?);
         }
         // One source alone reads better by itself: its cursor reads ahead.
-        if wanted.len() < 2 {
+        if begun.len() < 2 {
             return Ok(());
         }
-        self.volume.read_batch(&mut requests);
-        let mut answers = requests.into_iter();
-        for (slot, blocks) in wanted {
-            for block in blocks {
-                if let Some(Ok(stored)) = answers.next().and_then(|answer| answer.result) {
-                    // What fails here fails again, with its name, when the source reads it.
-                    slot.table.accept_block(block, stored).ok();
-                }
-            }
-        }
+        let wanted: Vec<(&Table, BlockHandle)> = begun
+            .iter()
+            .flat_map(|(slot, blocks)| blocks.iter().map(|&block| (&*slot.table, block)))
+            .collect();
+        // What fails here fails again, with its name, when the source reads it.
+        drop(Table::read_blocks(&self.env, &wanted));
         Ok(())
     }
 
@@ -174,6 +164,42 @@ impl MergeCursor {
         self.settle()
     }
 
+    /// As long as the keys of one source come before those of all others, that source alone is walked.
+    fn walk_on(&mut self, take: &mut Take<'_>) -> Result<bool> {
+        let mut found = self.move_on()?;
+        while found {
+            let Some(at) = self.at else { return Ok(false) };
+            let cursor = self.current();
+            if !take(cursor.key(), cursor.seqno(), cursor.value()) {
+                return Ok(true);
+            }
+            let alone = self.tombstones.is_empty();
+            let Some(tournament) = self.tournament.as_mut().filter(|_| alone) else {
+                found = self.move_on()?;
+                continue;
+            };
+            let rival = tournament.rival_head(at);
+            if tournament.head_of(at) >= rival {
+                found = self.move_on()?;
+                continue;
+            }
+            let mut stopped = false;
+            self.sources[at].walk(&mut |key, seqno, value| {
+                if tournament.head(Some(key)) >= rival {
+                    return false;
+                }
+                stopped = !take(key, seqno, value);
+                !stopped
+            })?;
+            tournament.replay(&self.sources);
+            if stopped {
+                return Ok(true);
+            }
+            found = self.settle()?;
+        }
+        Ok(false)
+    }
+
     fn move_to(&mut self, key: &[u8]) -> Result<bool> {
         if !self.begun {
             self.read_first_blocks(Some(key))?;
@@ -220,6 +246,11 @@ impl Cursor for MergeCursor {
     fn advance(&mut self) -> Result<bool> {
         let moved = self.move_on();
         self.end_on_error(moved)
+    }
+
+    fn walk(&mut self, take: &mut Take<'_>) -> Result<bool> {
+        let walked = self.walk_on(take);
+        self.end_on_error(walked)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {

@@ -4,10 +4,9 @@
 //! Thread-safe: works on an immutable view.
 
 use crate::levels::{Slot, Sorted};
-use crate::table::{Block, BlockHandle, key_hash};
+use crate::table::{Block, BlockHandle, Table, key_hash};
 use crate::view::{View, resolve};
-use glintdb_core::{Entry, Error, ErrorKind, Result, SeqNum};
-use glintdb_flash::ReadRequest;
+use glintdb_core::{Entry, Result, SeqNum};
 use std::sync::Arc;
 
 /// One key on its way through the index.
@@ -124,40 +123,26 @@ fn read(view: &View, waits: &[Wait<'_>], searches: &mut [Search<'_>]) {
     let groups: Vec<&[Wait<'_>]> = waits
         .chunk_by(|a, b| a.slot.number() == b.slot.number() && a.handle.index == b.handle.index)
         .collect();
-    let mut requests: Vec<ReadRequest> = Vec::with_capacity(groups.len());
-    let mut asked: Vec<&[Wait<'_>]> = Vec::with_capacity(groups.len());
-    for group in groups {
-        let Some(first) = group.first() else { continue };
-        match first.slot.table.read_request(first.handle) {
-            Ok(request) => {
-                requests.push(request);
-                asked.push(group);
-            }
-            Err(error) => fail(group, searches, &error),
-        }
-    }
-    view.common.env.volume.read_batch(&mut requests);
-    for (request, group) in requests.into_iter().zip(asked) {
-        let Some(first) = group.first() else { continue };
-        let stored = request.result.unwrap_or_else(|| {
-            Err(Error::new(
-                ErrorKind::Io,
-                "a batch of reads came back without an answer",
-            ))
-        });
-        match stored.and_then(|stored| first.slot.table.accept_block(first.handle, stored)) {
+    let wanted: Vec<(&Table, BlockHandle)> = groups
+        .iter()
+        .filter_map(|group| group.first())
+        .map(|first| (&*first.slot.table, first.handle))
+        .collect();
+    for (block, group) in Table::read_blocks(&view.common.table_env, &wanted)
+        .into_iter()
+        .zip(groups)
+    {
+        match block {
             Ok(block) => {
                 for wait in group {
                     searches[wait.search].look(wait.slot, &block);
                 }
             }
-            Err(error) => fail(group, searches, &error),
+            Err(error) => {
+                for wait in group {
+                    searches[wait.search].answer = Some(Err(error.clone()));
+                }
+            }
         }
-    }
-}
-
-fn fail(group: &[Wait<'_>], searches: &mut [Search<'_>], error: &Error) {
-    for wait in group {
-        searches[wait.search].answer = Some(Err(error.clone()));
     }
 }

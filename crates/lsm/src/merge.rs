@@ -82,6 +82,14 @@ impl Tournament {
         self.heads[at]
     }
 
+    /// The smallest head of the other sources than `at`; of none the greatest there is.
+    #[inline]
+    pub(crate) fn rival_head(&self, at: usize) -> u64 {
+        let (before, behind) = self.heads.split_at(at);
+        let others = before.iter().chain(behind.iter().skip(1));
+        others.copied().min().unwrap_or(u64::MAX)
+    }
+
     /// Whether another source than `at` stands on a key with the same head: without that, none has the same key.
     #[inline]
     pub(crate) fn is_tied(&self, at: usize) -> bool {

@@ -48,7 +48,7 @@ pub(crate) fn verify(
 
 fn live_pointers(view: &View, pointer: &mut dyn FnMut(&[u8], ValuePointer)) -> Result<()> {
     let mut cursor = MergeCursor::new(
-        &view.common.env.volume,
+        &view.common.table_env,
         &view.levels,
         Bound::Unbounded,
         Bound::Unbounded,

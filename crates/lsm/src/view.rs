@@ -76,7 +76,7 @@ impl IndexView for View {
         direction: Direction,
     ) -> Result<Box<dyn Cursor>> {
         let cursor = MergeCursor::new(
-            &self.common.env.volume,
+            &self.common.table_env,
             &self.levels,
             lower,
             upper,

@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub trait Hooks: Send + Sync {
     /// A file is about to be synced.
     fn before_sync(&self) {}
+    /// A range of a file is about to be read.
+    fn before_read(&self) {}
     /// The ring is about to be read.
     fn before_ring_read(&self) {}
 }
@@ -94,6 +96,7 @@ impl VolumeFile for Hooked<dyn VolumeFile> {
         self.inner.write_at(offset, bytes)
     }
     fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
+        self.hooks.before_read();
         self.inner.read_at(offset, length)
     }
     fn sync(&self) -> Result<()> {

@@ -1,4 +1,4 @@
-//! A gate that holds up the syncs of a volume, so that a test can look at the engine while one is under way.
+//! A gate that holds up the syncs or the reads of a volume, so that a test can look at the engine while one is under way.
 
 use glintdb_flash::Hooks;
 use parking_lot::{Condvar, Mutex};
@@ -12,7 +12,9 @@ pub(crate) struct Gate {
 #[derive(Default)]
 struct State {
     closed: bool,
+    closed_to_reads: bool,
     waiting: usize,
+    reads: usize,
 }
 
 impl Gate {
@@ -21,12 +23,24 @@ impl Gate {
         self.state.lock().closed = true;
     }
 
+    /// Reads of files that begin from now on wait.
+    pub(crate) fn close_to_reads(&self) {
+        self.state.lock().closed_to_reads = true;
+    }
+
     pub(crate) fn open(&self) {
-        self.state.lock().closed = false;
+        let mut state = self.state.lock();
+        (state.closed, state.closed_to_reads) = (false, false);
+        drop(state);
         self.moved.notify_all();
     }
 
-    /// Waits until a sync waits.
+    /// Reads of files so far.
+    pub(crate) fn reads(&self) -> usize {
+        self.state.lock().reads
+    }
+
+    /// Waits until a sync or a read waits.
     pub(crate) fn wait_for_one(&self) {
         let mut state = self.state.lock();
         while state.waiting == 0 {
@@ -41,6 +55,17 @@ impl Hooks for Gate {
         state.waiting += 1;
         self.moved.notify_all();
         while state.closed {
+            self.moved.wait(&mut state);
+        }
+        state.waiting -= 1;
+    }
+
+    fn before_read(&self) {
+        let mut state = self.state.lock();
+        state.reads += 1;
+        state.waiting += 1;
+        self.moved.notify_all();
+        while state.closed_to_reads {
             self.moved.wait(&mut state);
         }
         state.waiting -= 1;

@@ -18,6 +18,7 @@ mod keyspace_options;
 mod openings;
 mod order;
 mod power;
+mod reading;
 mod salvage;
 mod snapshots;
 mod support;

@@ -164,6 +164,20 @@ impl BlockIter {
         Ok(true)
     }
 
+    /// Forward: steps through the block, and gives each entry to `take`, until that says `false`: `true` then. `false` at the block's end.
+    #[inline]
+    pub(super) fn walk(
+        &mut self,
+        take: &mut impl FnMut(&[u8], SeqNum, EntryRef<'_>) -> bool,
+    ) -> Result<bool, Malformed> {
+        while self.step_forward()? {
+            if !take(&self.key, self.seqno, self.value()?) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn step_back(&mut self) -> Result<bool, Malformed> {
         if self.interval.is_empty() {
             let interval = self.layout.interval;

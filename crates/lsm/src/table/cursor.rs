@@ -182,6 +182,31 @@ impl TableCursor {
         }
     }
 
+    /// See [`Cursor::walk`](glintdb_core::index::Cursor::walk).
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance).
+    #[inline]
+    pub fn walk(
+        &mut self,
+        take: &mut impl FnMut(&[u8], SeqNum, EntryRef<'_>) -> bool,
+    ) -> Result<bool> {
+        while self.advance()? {
+            if !take(self.key(), self.seqno(), self.value()) {
+                return Ok(true);
+            }
+            // What is left of a block without the far bound needs no look at anything else.
+            if self.direction == Direction::Forward && !self.check_end {
+                let walked = self.iter.walk(take);
+                match self.wrap(walked) {
+                    Ok(false) => {}
+                    stopped => return self.conclude(stopped),
+                }
+            }
+        }
+        Ok(false)
+    }
+
     /// Goes to the first entry at or behind `key` in its direction, from where it is; `false` where there is none.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ use glintdb_core::sync::{ArcSwapOption, Mutex};
 use glintdb_core::{
     Direction, Entry, Error, ErrorKind, FileId, RangeTombstone, Result, ValuePointer,
 };
-use glintdb_flash::{ReadRequest, VolumeFile};
+use glintdb_flash::{CacheKey, ReadRequest, VolumeFile};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
@@ -348,8 +348,46 @@ impl Table {
     #[cold]
     fn read_block(&self, handle: BlockHandle) -> Result<Block> {
         let file = &self.opened()?.file;
-        let stored = file.read_at(handle.offset, handle.length as usize)?;
-        self.accept_block(handle, stored)
+        let key = CacheKey::Block(self.meta.id, handle.offset);
+        let image = self.env.cache.read_once(key, || {
+            let stored = file.read_at(handle.offset, handle.length as usize)?;
+            Ok(self.accept_block(handle, stored)?.image)
+        })?;
+        Ok(Block { image, handle })
+    }
+
+    /// Blocks of tables that share `env`, none of which is in memory: read in one batch, but for those that another thread is reading now.
+    #[must_use]
+    pub fn read_blocks(env: &TableEnv, wanted: &[(&Table, BlockHandle)]) -> Vec<Result<Block>> {
+        let key = |&(table, handle): &(&Table, BlockHandle)| {
+            CacheKey::Block(table.meta.id, handle.offset)
+        };
+        let keys: Vec<CacheKey> = wanted.iter().map(key).collect();
+        let images = env.cache.read_each_once(&keys, |mine| {
+            let mut requests = Vec::with_capacity(mine.len());
+            let mut asked: Vec<Result<()>> = Vec::with_capacity(mine.len());
+            for &at in mine {
+                let (table, handle) = wanted[at];
+                let request = table.read_request(handle);
+                asked.push(request.map(|request| requests.push(request)));
+            }
+            env.volume.read_batch(&mut requests);
+            let mut answers = requests.into_iter().map(|request| request.result);
+            let read = |(asked, &at): (Result<()>, &usize)| {
+                asked?;
+                let stored = answers.next().flatten().unwrap_or_else(|| {
+                    let what = "a batch of reads came back without an answer";
+                    Err(Error::new(ErrorKind::Io, what))
+                })?;
+                let (table, handle) = wanted[at];
+                Ok(table.accept_block(handle, stored)?.image)
+            };
+            asked.into_iter().zip(mine).map(read).collect()
+        });
+        let block = |(image, &(_, handle)): (Result<Bytes>, &(&Table, BlockHandle))| {
+            image.map(|image| Block { image, handle })
+        };
+        images.into_iter().zip(wanted).map(block).collect()
     }
 
     /// The entry of `key` in a block of this table.

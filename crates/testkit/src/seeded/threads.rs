@@ -16,6 +16,9 @@ const INCREMENTS: u64 = 1000;
 /// Races of value GC with everything else.
 const RACES: u64 = 3;
 const RACE_WRITES: u64 = 3000;
+/// Values that several readers read together, and how often.
+const SAME_READS: u32 = 3000;
+const SAME_PASSES: u32 = 4;
 
 pub(super) fn run(dir: &Path) -> Result<(), String> {
     let path = dir.join("threads");
@@ -67,12 +70,66 @@ pub(super) fn run(dir: &Path) -> Result<(), String> {
         Some(error) => return Err(format!("verify: {error}")),
         None => db.close().map_err(failed)?,
     }
+    same_reads(&dir.join("same")).map_err(failed)??;
     for seed in 1..=RACES {
         let set = collecting::eager(Lane::Histories);
         let counts = collecting::race(&Place::memory(), set, RACE_WRITES, seed)?;
         Steps::add(counts.writes);
     }
     Ok(())
+}
+
+/// Readers that read the same at the same time, each thing once between them: each gets what it asked for, and none waits for ever.
+fn same_reads(path: &Path) -> glintdb::Result<Result<(), String>> {
+    let options = Options {
+        memory_budget_bytes: 8 << 20,
+        log_ring_bytes: 64 << 10,
+        log_segment_bytes: 64 << 10,
+        separate_min_bytes: 64,
+        ..Options::default()
+    };
+    let value = |n: u32| [&n.to_be_bytes()[..], &[7; 300]].concat();
+    let db = options.clone().open(path)?;
+    for n in 0..SAME_READS {
+        db.put(n.to_be_bytes(), value(n))?;
+    }
+    db.flush()?;
+    db.close()?;
+    for pass in 0..SAME_PASSES {
+        // Nothing is cached.
+        let db = options.clone().open(path)?;
+        let all = db.default_keyspace();
+        let read = |reader: u32| -> Result<(), String> {
+            for n in 0..SAME_READS {
+                Steps::count();
+                // Two walk together, two a few values behind.
+                let n = (n + reader % 2 * 3) % SAME_READS;
+                let found = all.get(n.to_be_bytes());
+                let found = found.map_err(|error| error.to_string())?;
+                if found.as_deref() != Some(&value(n)[..]) {
+                    return Err(format!("pass {pass}: value {n} is another one"));
+                }
+            }
+            Ok(())
+        };
+        let done = std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..4)
+                .map(|reader| {
+                    scope.spawn({
+                        let read = &read;
+                        move || read(reader)
+                    })
+                })
+                .collect();
+            let mut done = readers.into_iter().map(|reader| reader.join());
+            done.try_for_each(|done| done.map_err(|_| "a reader panicked".to_owned())?)
+        });
+        db.close()?;
+        if done.is_err() {
+            return Ok(done);
+        }
+    }
+    Ok(Ok(()))
 }
 
 struct Test<'a> {

@@ -1,0 +1,124 @@
+//! What reads cost the medium: threads that want the same thing read it once.
+
+use crate::gate::Gate;
+use crate::support::{env, open, options};
+use bytes::Bytes;
+use glintdb::{Db, Durability, KeyspaceOptions};
+use glintdb_flash::{HookedVolume, MemVolume};
+use std::sync::Arc;
+
+fn key(n: u32) -> [u8; 4] {
+    n.to_be_bytes()
+}
+
+fn value(n: u32, length: usize) -> Bytes {
+    Bytes::from(vec![n.to_le_bytes()[0]; length])
+}
+
+/// 100 values of `length` bytes, flushed at once, in a database that was opened again: none of them is in memory, and neither are key blocks.
+fn reopened(length: usize) -> (Db, Arc<Gate>) {
+    let volume = MemVolume::new();
+    let db = open(&volume).unwrap();
+    let unpinned = KeyspaceOptions::default().pinned_levels(glintdb::PinnedLevels::Levels(0));
+    let keyspace = db.keyspace_or_create("unpinned", unpinned).unwrap();
+    for n in 0..100 {
+        let value = value(n, length);
+        keyspace.put_with(key(n), value, Durability::Os).unwrap();
+    }
+    db.flush().unwrap();
+    db.close().unwrap();
+    let gate = Arc::new(Gate::default());
+    let gated = HookedVolume::new(volume, gate.clone());
+    (options().open_volume(gated, env()).unwrap(), gate)
+}
+
+#[test]
+fn two_readers_of_a_block_read_it_once() {
+    // In the key block itself, and apart from it.
+    for length in [300, 900] {
+        for batch in [false, true] {
+            let (db, gate) = reopened(length);
+            let keyspace = db.keyspace("unpinned").unwrap();
+            // Opens the table; where values stand apart, this has the block of both keys read.
+            assert_eq!(keyspace.get(key(50)).unwrap(), Some(value(50, length)));
+            let wanted = if length == 300 { 90 } else { 51 };
+            // Figures first: they open segments.
+            let (spared, before) = (db.stats().coalesced_reads, gate.reads());
+            gate.close_to_reads();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let read = keyspace.get(key(wanted)).unwrap();
+                    assert_eq!(read, Some(value(wanted, length)));
+                });
+                gate.wait_for_one();
+                scope.spawn(|| {
+                    let read = match batch {
+                        false => keyspace.get(key(wanted)).unwrap(),
+                        true => keyspace.multi_get(&[key(wanted)]).remove(0).unwrap(),
+                    };
+                    assert_eq!(read, Some(value(wanted, length)));
+                });
+                while db.stats().coalesced_waiting == 0 && gate.reads() == before + 1 {
+                    std::thread::yield_now();
+                }
+                gate.open();
+            });
+            let spared = db.stats().coalesced_reads - spared;
+            assert_eq!((gate.reads() - before, spared), (1, 1), "{length} {batch}");
+        }
+    }
+}
+
+/// Records in all sizes of batches, owned and borrowed, from both ends, with batches read ahead: each comes once, in order.
+#[test]
+fn scans_yield_every_record_once_however_they_are_taken() {
+    for length in [10, 900] {
+        let volume = MemVolume::new();
+        let db = open(&volume).unwrap();
+        for n in 0..1500 {
+            let value = value(n, length);
+            db.default_keyspace()
+                .put_with(key(n), value, Durability::Os)
+                .unwrap();
+        }
+        db.flush().unwrap();
+        db.close().unwrap();
+        let db = open(&volume).unwrap();
+        let all = db.default_keyspace();
+        for limit in [0, 1, 50, 300, 700, 5000] {
+            // Of so many, one is taken from the back, and one borrowed.
+            for (back, borrowed) in [(usize::MAX, 1), (usize::MAX, 3), (2, 3), (7, usize::MAX)] {
+                let mut records = match limit {
+                    0 => all.iter(),
+                    limit => all.iter().limit_hint(limit),
+                };
+                let (mut first, mut behind) = (0, 1500);
+                for turn in 1.. {
+                    let found = if turn % back == 0 {
+                        let last = records.next_back().transpose().unwrap();
+                        last.inspect(|_| behind -= 1)
+                            .map(|(found, read)| (behind, found, read))
+                    } else {
+                        let next = if turn % borrowed == 0 {
+                            let next = records.next_ref().unwrap();
+                            let copy = Bytes::copy_from_slice;
+                            next.map(|(found, read)| (copy(found), copy(read)))
+                        } else {
+                            records.next().transpose().unwrap()
+                        };
+                        next.inspect(|_| first += 1)
+                            .map(|(found, read)| (first - 1, found, read))
+                    };
+                    let Some((n, found, read)) = found else { break };
+                    assert_eq!((&found[..], read), (&key(n)[..], value(n, length)));
+                }
+                assert_eq!(first, behind, "{length} {limit} {back} {borrowed}");
+            }
+        }
+        // One that nobody goes on with is given up with what it reads ahead.
+        let mut left = all.iter().limit_hint(1000);
+        assert!(left.by_ref().take(10).all(|record| record.is_ok()));
+        drop(left);
+        db.close().unwrap();
+    }
+}

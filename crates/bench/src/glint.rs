@@ -162,10 +162,11 @@ impl Handle for GlintHandle<'_> {
     ) -> Result<usize> {
         let mut found = 0;
         let range = (Bound::Included(from), Bound::Unbounded);
-        let records = self.keyspace.range::<&[u8]>(range).limit_hint(limit);
-        for record in records.take(limit) {
-            let (key, value) = record?;
-            visit(&key, &value);
+        let mut records = self.keyspace.range::<&[u8]>(range).limit_hint(limit);
+        while found < limit
+            && let Some((key, value)) = records.next_ref()?
+        {
+            visit(key, value);
             found += 1;
         }
         Ok(found)

@@ -7,15 +7,16 @@
 //! 2. After an error an iterator is at its end.
 
 use crate::keyspace::Keyspace;
+use crate::read::BegunFetch;
 use crate::snapshot::{Pin, PinnedMerge, bound_slices};
 use crate::transaction::OwnView;
-use crate::version::KeyspaceState;
+use crate::version::{KeyspaceState, Version};
 use crate::{Error, Result};
 use bytes::{Bytes, BytesMut};
 use glintdb_core::{Direction, EntryRef, ValuePointer};
-use std::collections::VecDeque;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Entries fetched at first, and at most, in one go. Doubling in between: a scan fetches less than twice what it yields, and a long one keeps many reads in flight. From 8,
 /// a scan of 50 fetches 8 + 16 + 32 = 56 values.
@@ -25,6 +26,8 @@ const BATCH_MAX: usize = 256;
 const KEY_BYTES_TYPICAL: usize = 32;
 /// A batch ends at this many bytes of values.
 const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Scans of a database that may have a batch read ahead: half of what a volume lets go on by itself, for compactions read ahead too.
+const SCANS_AHEAD_MAX: usize = 4;
 
 /// Iterator over keys and values in key order: `Iterator<Item = Result<(Bytes, Bytes)>>` from both ends.
 ///
@@ -45,7 +48,8 @@ struct Scan {
     upper: Bound<Bytes>,
     own: Option<Arc<OwnView>>,
     with_values: bool,
-    batch_first: usize,
+    /// Records that the caller says it will take; 0: it has not said.
+    limit: usize,
     front: End,
     back: End,
     failed: Option<Error>,
@@ -55,13 +59,128 @@ struct Scan {
 #[derive(Default)]
 struct End {
     merge: Option<Arc<PinnedMerge>>,
-    /// Fetched, not yielded.
-    ready: VecDeque<(Bytes, Result<Bytes>)>,
+    /// Fetched; yielded in part.
+    ready: Batch,
+    /// What comes behind it, read meanwhile.
+    ahead: Option<Result<Ahead>>,
+    /// Of how many yielded records of `ready` on `ahead` is to be begun.
+    begin_at: Option<usize>,
+    /// Records of the next batch.
     batch: usize,
+    /// Records of all batches.
+    records: usize,
+    /// The merge is at its end.
     exhausted: bool,
-    /// The key yielded last, if there was one.
+    /// The key yielded last before `ready`, if there was one.
     last_key: Vec<u8>,
     has_yielded: bool,
+}
+
+/// Records fetched together. One buffer for their keys and one for their inline values: two allocations a batch, not two an entry.
+#[derive(Default)]
+struct Batch {
+    keys: Bytes,
+    values: Bytes,
+    records: Vec<Record>,
+    fetched: Vec<Result<Bytes>>,
+    /// Records yielded.
+    yielded: usize,
+}
+
+/// Where a record lies in its batch.
+struct Record {
+    key: Range<usize>,
+    value: Place,
+}
+
+enum Place {
+    Inline(Range<usize>),
+    Fetched(usize),
+}
+
+/// A batch whose separated values are being read.
+struct Ahead {
+    batch: Batch,
+    begun: BegunFetch,
+    _permit: Permit,
+}
+
+/// Leave to have a batch read ahead: few have it at a time, for a batch that nobody comes for keeps a queue of reads.
+struct Permit(Arc<Pin>);
+
+impl Permit {
+    fn take(pin: &Arc<Pin>) -> Option<Permit> {
+        let ahead = &pin.engine().scans_ahead;
+        let permit = Permit(Arc::clone(pin));
+        // Too many: the drop takes it back.
+        (ahead.fetch_add(1, Ordering::Relaxed) < SCANS_AHEAD_MAX).then_some(permit)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let ahead = &self.0.engine().scans_ahead;
+        ahead.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Batch {
+    fn is_over(&self) -> bool {
+        self.yielded == self.records.len()
+    }
+
+    fn key(&self, at: usize) -> Option<&[u8]> {
+        self.keys.get(self.records.get(at)?.key.clone())
+    }
+
+    /// The key yielded last.
+    fn last_key(&self) -> Option<&[u8]> {
+        self.key(self.yielded.checked_sub(1)?)
+    }
+
+    fn value(&self, at: usize) -> Result<&[u8]> {
+        match self.records.get(at).map(|record| &record.value) {
+            Some(Place::Inline(range)) => Ok(&self.values[range.clone()]),
+            Some(Place::Fetched(index)) => match self.fetched.get(*index) {
+                Some(Ok(value)) => Ok(value),
+                Some(Err(error)) => Err(error.clone()),
+                None => Err(Error::invalid("a value was not fetched")),
+            },
+            None => Err(Error::invalid("a record was not fetched")),
+        }
+    }
+
+    /// The record yielded last, owned.
+    fn take(&mut self) -> (Bytes, Bytes) {
+        let at = self.yielded - 1;
+        let record = &self.records[at];
+        let value = match &record.value {
+            Place::Inline(range) => self.values.slice(range.clone()),
+            Place::Fetched(index) => match &mut self.fetched[*index] {
+                Ok(value) => std::mem::take(value),
+                Err(_) => Bytes::new(),
+            },
+        };
+        (self.keys.slice(record.key.clone()), value)
+    }
+}
+
+impl End {
+    /// The key yielded last.
+    fn last_key(&self) -> Option<&[u8]> {
+        let before = self.has_yielded.then_some(self.last_key.as_slice());
+        self.ready.last_key().or(before)
+    }
+
+    /// Puts the next batch in the place of the one that is over.
+    fn take_batch(&mut self, batch: Batch) {
+        if let Some(key) = self.ready.last_key() {
+            self.last_key.clear();
+            self.last_key.extend_from_slice(key);
+            self.has_yielded = true;
+        }
+        self.ready = batch;
+    }
 }
 
 impl Iter {
@@ -89,7 +208,7 @@ impl Iter {
                 upper,
                 own: own.map(Arc::new),
                 with_values: true,
-                batch_first: BATCH_FIRST,
+                limit: 0,
                 front: End::default(),
                 back: End::default(),
                 failed,
@@ -121,8 +240,37 @@ impl Iter {
     /// ```
     #[must_use]
     pub fn limit_hint(mut self, records: usize) -> Self {
-        self.scan.batch_first = records.clamp(1, BATCH_MAX);
+        self.scan.limit = records.max(1);
         self
+    }
+
+    /// The next record, as long as nothing else is taken from the iterator: what [`next`](Iterator::next) gives, without the count of references that owning it takes.
+    ///
+    /// ```
+    /// # fn main() -> glintdb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = glintdb::Db::open(dir.path().join("db"))?;
+    /// # db.put("ann", "1")?;
+    /// # let mut bytes = 0;
+    /// let mut records = db.default_keyspace().iter();
+    /// while let Some((key, value)) = records.next_ref()? {
+    ///     bytes += key.len() + value.len();
+    /// }
+    /// # assert_eq!(bytes, 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As those that `next` gives.
+    #[inline]
+    pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        if !self.scan.step(Direction::Forward)? {
+            return Ok(None);
+        }
+        let batch = &self.scan.front.ready;
+        let key = batch.last_key().unwrap_or_default();
+        Ok(Some((key, batch.value(batch.yielded - 1)?)))
     }
 
     /// The keys alone, without reading their separated values. Keys already taken from this iterator are not yielded again.
@@ -141,62 +289,120 @@ impl Scan {
         }
     }
 
-    fn next_from(&mut self, direction: Direction) -> Option<Result<(Bytes, Bytes)>> {
+    /// Goes to the next record from one end; `false`: there is none.
+    fn step(&mut self, direction: Direction) -> Result<bool> {
         if let Some(error) = self.failed.take() {
             self.done = true;
-            return Some(Err(error));
+            return Err(error);
         }
         if self.done {
-            return None;
+            return Ok(false);
         }
-        if self.end(direction).ready.is_empty()
-            && !self.end(direction).exhausted
-            && let Err(error) = self.fill(direction)
-        {
-            self.done = true;
-            return Some(Err(error));
+        let stepped = self.step_on(direction);
+        self.done = !matches!(stepped, Ok(true));
+        stepped
+    }
+
+    #[inline]
+    fn step_on(&mut self, direction: Direction) -> Result<bool> {
+        let end = self.end(direction);
+        if end.ready.is_over() {
+            self.fill(direction)?;
+        } else if end.begin_at == Some(end.ready.yielded) {
+            self.begin(direction);
         }
-        let Some((key, value)) = self.end(direction).ready.pop_front() else {
-            self.done = true;
-            return None;
+        let (end, other) = match direction {
+            Direction::Forward => (&mut self.front, &self.back),
+            Direction::Reverse => (&mut self.back, &self.front),
         };
-        let met = match direction {
-            Direction::Forward => self.back.has_yielded && key >= self.back.last_key,
-            Direction::Reverse => self.front.has_yielded && key <= self.front.last_key,
+        let Some(key) = end.ready.key(end.ready.yielded) else {
+            return Ok(false);
         };
+        let met = other.last_key().is_some_and(|last| match direction {
+            Direction::Forward => key >= last,
+            Direction::Reverse => key <= last,
+        });
         if met && !glintdb_core::seeded::bug("glintdb: the ends of an iterator pass each other") {
-            self.done = true;
-            return None;
+            return Ok(false);
         }
-        match value {
-            Ok(value) => {
-                let end = self.end(direction);
-                end.has_yielded = true;
-                // Copied: to count another reference of it takes longer.
-                end.last_key.clear();
-                end.last_key.extend_from_slice(&key);
-                Some(Ok((key, value)))
-            }
-            Err(error) => {
-                self.done = true;
-                Some(Err(error))
-            }
+        end.ready.value(end.ready.yielded)?;
+        end.ready.yielded += 1;
+        Ok(true)
+    }
+
+    fn next_from(&mut self, direction: Direction) -> Option<Result<(Bytes, Bytes)>> {
+        match self.step(direction) {
+            Ok(true) => Some(Ok(self.end(direction).ready.take())),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
         }
     }
 
-    /// Fetches the next batch from one end.
+    /// Gets the next batch from one end.
     fn fill(&mut self, direction: Direction) -> Result<()> {
-        // Also where the pin was given up meanwhile: its memory is to be freed.
-        let pinned = self.pin.version();
-        let _version = match pinned {
-            // Held until the values are fetched: segments go when no version names them.
-            Ok(version) => version,
-            Err(error) => {
-                self.front.merge = None;
-                self.back.merge = None;
-                return Err(error);
+        // Held until the values are fetched: segments go when no version names them.
+        let _version = self.version()?;
+        let (batch, misses) = match self.end(direction).ahead.take() {
+            Some(ahead) => {
+                let mut ahead = ahead?;
+                let (fetched, misses) = self.pin.engine().end_fetch(ahead.begun);
+                ahead.batch.fetched = fetched;
+                (ahead.batch, misses)
+            }
+            None => {
+                let (mut batch, pointers) = self.gather(direction)?;
+                let (fetched, misses) = self.pin.engine().fetch_counted(&pointers);
+                batch.fetched = fetched;
+                (batch, misses)
             }
         };
+        let limit = self.limit;
+        let end = self.end(direction);
+        // Only where values come from the medium there is something to win. A scan that has not said how long it is shows it by going on.
+        end.begin_at = match batch.records.len() {
+            _ if misses == 0 || end.exhausted => None,
+            _ if end.records < limit => Some(1),
+            records if end.records > limit && end.batch == BATCH_MAX => Some(records / 2),
+            _ => None,
+        };
+        end.take_batch(batch);
+        Ok(())
+    }
+
+    /// Begins to read the batch behind the one that is being yielded.
+    fn begin(&mut self, direction: Direction) {
+        self.end(direction).begin_at = None;
+        let Some(permit) = Permit::take(&self.pin) else {
+            return;
+        };
+        // Held until the files are.
+        let Ok(_version) = self.version() else { return };
+        let gathered = self.gather(direction);
+        self.end(direction).ahead = Some(gathered.map(|(batch, pointers)| Ahead {
+            batch,
+            begun: self.pin.engine().begin_fetch(&pointers),
+            _permit: permit,
+        }));
+    }
+
+    /// The pin's version. Where it was given up meanwhile, the memory of the merges is freed.
+    fn version(&mut self) -> Result<Arc<Version>> {
+        let version = self.pin.version();
+        if version.is_err() {
+            for end in [&mut self.front, &mut self.back] {
+                end.merge = None;
+                end.ahead = None;
+            }
+        }
+        version
+    }
+
+    /// The keys of the next batch from one end, with the values that lie beside them; and where the others lie.
+    fn gather(&mut self, direction: Direction) -> Result<(Batch, Vec<ValuePointer>)> {
+        let nothing = || (Batch::default(), Vec::new());
+        if self.end(direction).exhausted {
+            return Ok(nothing());
+        }
         if self.end(direction).merge.is_none() {
             let own = self
                 .own
@@ -207,52 +413,68 @@ impl Scan {
                 .pin
                 .merge(&self.keyspace, lower, upper, direction, own)?;
             let merge = self.pin.keep(merge);
-            let batch_first = self.batch_first;
+            let batch = match self.limit {
+                0 => BATCH_FIRST,
+                limit => limit.min(BATCH_MAX),
+            };
             let end = self.end(direction);
             end.merge = Some(merge);
-            end.batch = batch_first;
+            end.batch = batch;
         }
-        let with_values = self.with_values;
+        let (limit, with_values) = (self.limit, self.with_values);
         let pin = &self.pin;
         let end = match direction {
             Direction::Forward => &mut self.front,
             Direction::Reverse => &mut self.back,
         };
         let Some(shared) = end.merge.clone() else {
-            return Ok(());
+            return Ok(nothing());
         };
         let mut locked = shared.lock();
         let Some(merge) = locked.as_mut() else {
             // Given up since the look above.
-            return pin.version().map(drop);
+            return pin.version().map(|_| nothing());
         };
-        // One buffer for the keys of a batch and one for its inline values, cut up by reference: two allocations a batch, not two an entry.
-        let mut keys = BytesMut::with_capacity(end.batch * KEY_BYTES_TYPICAL);
+        // No more than the caller has said, until it takes more.
+        let wanted = match limit.saturating_sub(end.records) {
+            0 => end.batch,
+            left => end.batch.min(left),
+        };
+        let mut keys = BytesMut::with_capacity(wanted * KEY_BYTES_TYPICAL);
         let mut values = BytesMut::new();
-        let mut pointers: Vec<ValuePointer> =
-            Vec::with_capacity(if with_values { end.batch } else { 0 });
-        let mut cuts: Vec<(usize, Option<usize>)> = Vec::with_capacity(end.batch);
+        let mut pointers = Vec::new();
+        let mut records: Vec<Record> = Vec::with_capacity(wanted);
         let mut value_bytes = 0;
-        while cuts.len() < end.batch && value_bytes < BATCH_BYTES_MAX {
-            if !merge.advance()? {
-                end.exhausted = true;
-                break;
-            }
-            keys.extend_from_slice(merge.key());
-            match merge.value() {
+        let more = merge.walk(|key, value| {
+            let key_start = keys.len();
+            keys.extend_from_slice(key);
+            let value = match value {
                 EntryRef::Inline(value) if with_values => {
+                    if values.is_empty() {
+                        // About as much for each of them.
+                        values.reserve((wanted * (value.len() + 8)).min(BATCH_BYTES_MAX));
+                    }
+                    let start = values.len();
                     values.extend_from_slice(value);
                     value_bytes += value.len();
-                    cuts.push((keys.len(), Some(values.len())));
+                    Place::Inline(start..values.len())
                 }
                 EntryRef::Pointer(pointer) if with_values => {
+                    if pointers.is_empty() {
+                        pointers.reserve_exact(wanted);
+                    }
                     value_bytes += pointer.length as usize;
                     pointers.push(pointer);
-                    cuts.push((keys.len(), None));
+                    Place::Fetched(pointers.len() - 1)
                 }
-                _ => cuts.push((keys.len(), Some(values.len()))),
-            }
-        }
+                _ => Place::Inline(0..0),
+            };
+            let key = key_start..keys.len();
+            records.push(Record { key, value });
+            records.len() < wanted && value_bytes < BATCH_BYTES_MAX
+        })?;
+        end.exhausted = !more;
+        end.records += records.len();
         end.batch = (end.batch * 2).min(BATCH_MAX);
         drop(locked);
         if end.exhausted || pin.version().is_err() {
@@ -262,30 +484,13 @@ impl Scan {
         if end.exhausted {
             end.merge = None;
         }
-        let (mut keys, mut values) = (keys.freeze(), values.freeze());
-        let mut fetched = if pointers.is_empty() {
-            Vec::new()
-        } else {
-            self.pin.engine().fetch_batch(&pointers)
-        }
-        .into_iter();
-        let (mut key_start, mut value_start) = (0, 0);
-        for (key_end, value_end) in cuts {
-            let key = keys.split_to(key_end - key_start);
-            key_start = key_end;
-            let value = match value_end {
-                Some(value_end) => {
-                    let value = values.split_to(value_end - value_start);
-                    value_start = value_end;
-                    Ok(value)
-                }
-                None => fetched
-                    .next()
-                    .unwrap_or_else(|| Err(Error::invalid("a value was not fetched"))),
-            };
-            end.ready.push_back((key, value));
-        }
-        Ok(())
+        let batch = Batch {
+            keys: keys.freeze(),
+            values: values.freeze(),
+            records,
+            ..Batch::default()
+        };
+        Ok((batch, pointers))
     }
 }
 

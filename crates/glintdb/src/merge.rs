@@ -134,6 +134,28 @@ impl Merge {
         }
     }
 
+    /// Advances, and gives each entry to `take`, until that says `false`: `true` then, and the merge stands on the entry that `take` had last. `false` at the end.
+    pub(crate) fn walk(
+        &mut self,
+        mut take: impl FnMut(&[u8], EntryRef<'_>) -> bool,
+    ) -> Result<bool> {
+        while self.advance()? {
+            if !take(self.key(), self.value()) {
+                return Ok(true);
+            }
+            // An index alone walks by itself.
+            if self.hiding.is_empty()
+                && !self.keep_deleted
+                && let [Source::Index(cursor)] = self.sources.as_mut_slice()
+            {
+                return cursor.walk(&mut |key, _, value| {
+                    matches!(value, EntryRef::Tombstone) || take(key, value)
+                });
+            }
+        }
+        Ok(false)
+    }
+
     /// Goes to the next key of any source, and finds the newest source that has it.
     fn step(&mut self) -> Result<bool> {
         if self.started {

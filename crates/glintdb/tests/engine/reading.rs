@@ -122,3 +122,60 @@ fn scans_yield_every_record_once_however_they_are_taken() {
         db.close().unwrap();
     }
 }
+
+/// While one batch is taken the next one is read, up to what was said will be taken; who has said nothing shows by going on that it is a long scan.
+#[test]
+fn scans_read_ahead_what_is_to_come_and_no_more() {
+    let large = options().memory_budget_bytes(64 << 20);
+    let large = large.replay_bytes_max(64 << 20);
+    let db = large.open_volume(MemVolume::new(), env()).unwrap();
+    let all = db.default_keyspace();
+    for n in 0..1500 {
+        all.put_with(key(n), value(n, 600), Durability::Os).unwrap();
+    }
+    let looked_up = || {
+        let stats = db.stats();
+        stats.cache_hits + stats.cache_misses
+    };
+    // Taken, and fetched by then.
+    let fetched = |limit: usize, steps: &[(usize, u64)]| {
+        let before = looked_up();
+        let mut records = match limit {
+            0 => all.iter(),
+            limit => all.iter().limit_hint(limit),
+        };
+        let mut taken = 0;
+        for &(take, fetched) in steps {
+            while taken < take {
+                records.next_ref().unwrap().unwrap();
+                taken += 1;
+            }
+            assert_eq!(looked_up() - before, fetched, "{limit} {take}");
+        }
+    };
+    // The first 856 are cached then: nothing to win by reading them ahead. From there on, at the half of a batch.
+    fetched(
+        600,
+        &[
+            (1, 256),
+            (2, 512),
+            (257, 512),
+            (258, 600),
+            (600, 600),
+            (601, 856),
+        ],
+    );
+    // The first 856 are cached then: nothing to win by reading them ahead. From there on, at half of a batch.
+    fetched(
+        0,
+        &[
+            (1, 8),
+            (9, 24),
+            (505, 760),
+            (700, 760),
+            (761, 1016),
+            (888, 1016),
+            (889, 1272),
+        ],
+    );
+}

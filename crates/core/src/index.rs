@@ -64,6 +64,9 @@ pub enum JobPriority {
     Background,
 }
 
+/// Entries of a step: about a millisecond.
+pub const STEP_BUDGET: u32 = 8192;
+
 /// What a step of a job came to.
 #[derive(Debug)]
 pub enum JobStep {
@@ -79,7 +82,18 @@ pub trait IndexJob: Send {
     ///
     /// # Errors
     /// I/O errors and corruption; the job is over then and its outputs are removed.
-    fn step(&mut self) -> Result<JobStep>;
+    fn step(&mut self) -> Result<JobStep> {
+        self.step_within(STEP_BUDGET)
+    }
+    /// A [`step`](Self::step) of about so many entries, where the job [is divisible](Self::is_divisible); 256 bytes of value count as another one.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    fn step_within(&mut self, budget: u32) -> Result<JobStep>;
+    /// Whether steps are as short as they are asked to be: then threads that wait for something else may take some.
+    fn is_divisible(&self) -> bool {
+        false
+    }
     /// Name in statistics, e.g. `"compaction L0->L4"`.
     fn name(&self) -> String;
     /// Space that its new files may take before its inputs go, about; several jobs of one compaction tell it once.

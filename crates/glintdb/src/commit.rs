@@ -263,7 +263,8 @@ impl Engine {
                 .and_then(|()| self.log.write_out(&place)),
             Durability::Sync => self.pipeline.wait_completed(seqno).and_then(|()| {
                 let _timed = self.waits.start(Wait::LogSync);
-                self.log.sync(place.end())
+                self.log
+                    .sync_while(place.end(), || self.help_while_synced())
             }),
         };
         if let Err(error) = written {
@@ -492,6 +493,7 @@ impl Engine {
         self.schedule();
         // Nothing to run here: background threads do it, or another caller.
         if !self.run_inline() {
+            self.help_while(|| self.may_seal());
             self.jobs.wait_finished(Duration::from_millis(2));
         }
         // What else stands still, a compaction for which there is no space, is not this writer's matter.
@@ -541,6 +543,7 @@ impl Engine {
                 if self.run_inline() {
                     self.update_throttle();
                 } else {
+                    self.help_while(|| !self.throttle.stopped());
                     self.throttle.wait_while_stopped(Duration::from_millis(5));
                 }
             }
@@ -557,8 +560,13 @@ impl Engine {
         let _timed = self.waits.start(wait);
         if self.options.background_threads == 0 {
             self.run_inline();
-        } else {
-            self.clock.sleep(time);
+            return;
+        }
+        let until = self.clock.monotonic() + time;
+        let left = || until.saturating_sub(self.clock.monotonic());
+        self.help_while(|| left().is_zero());
+        if !left().is_zero() {
+            self.clock.sleep(left());
         }
     }
 

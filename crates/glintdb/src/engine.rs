@@ -8,6 +8,7 @@
 use crate::commit::Sequencer;
 use crate::flush::{CompactionJob, FlushJob, SpillJob};
 use crate::gc::Gc;
+use crate::help::Helping;
 use crate::jobs::{Host, JobQueue};
 use crate::manifest::{Item, Manifest};
 use crate::options::{KeyspaceOptions, Options};
@@ -87,6 +88,7 @@ pub(crate) struct Engine {
     /// A flush waits for the space that compactions have.
     pub(crate) flush_starves: AtomicBool,
     pub(crate) throttle: Throttle,
+    pub(crate) helping: Helping,
     pub(crate) gc: Gc,
     pub(crate) pins: Pins,
     /// Scans that have a batch read ahead.
@@ -194,7 +196,7 @@ impl Engine {
             return;
         }
         self.schedule_flush();
-        let limit = self.options.background_threads.max(1);
+        let limit = self.options.background_threads.max(1) + self.helping.more_jobs();
         if self.background_error.lock().is_some() {
             return;
         }
@@ -419,6 +421,7 @@ impl Engine {
             compactions_called: Arc::default(),
             flush_starves: AtomicBool::new(false),
             throttle: Throttle::new(Arc::clone(&parts.clock)),
+            helping: Helping::new(parts.options.background_threads),
             gc: Gc::default(),
             pins: Pins::default(),
             pins_taken: Mutex::new(0),

@@ -13,7 +13,7 @@ use crate::manifest::{FlushPoint, Item};
 use crate::space::Running;
 use crate::version::{Generation, KeyspaceState, KeyspaceVersion, Version};
 use crate::{Error, ErrorKind, Result};
-use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep, SortedRun};
+use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep, STEP_BUDGET, SortedRun};
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{EntryRef, RangeTombstone, SegmentId, SeqNum};
 use glintdb_log::{Lsn, NewValues};
@@ -469,12 +469,20 @@ pub(crate) struct CompactionJob {
 
 impl Job for CompactionJob {
     fn step(&mut self, engine: &Engine) -> Result<Progress> {
+        self.step_within(engine, STEP_BUDGET)
+    }
+
+    fn is_divisible(&self) -> bool {
+        self.job.is_divisible()
+    }
+
+    fn step_within(&mut self, engine: &Engine, budget: u32) -> Result<Progress> {
         if self.keyspace.dropped.load(Ordering::Acquire) {
             return Ok(Progress::Done);
         }
         engine.watch_pins();
         engine.may_compact()?;
-        match self.job.step()? {
+        match self.job.step_within(budget)? {
             JobStep::More => Ok(Progress::More),
             JobStep::Done(change) => {
                 engine.finish_compaction(&self.keyspace, change)?;

@@ -13,6 +13,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Longest step that a seed decides on, in entries.
+const CUT_MAX: u64 = 64;
+
 /// What a step came to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
@@ -34,6 +37,14 @@ pub(crate) trait Host {
 pub(crate) trait Job<H: Host = Engine>: Send {
     /// Does a bounded piece of work.
     fn step(&mut self, engine: &H) -> Result<Progress>;
+    /// A step of about `budget` entries, where the job is divisible.
+    fn step_within(&mut self, engine: &H, _budget: u32) -> Result<Progress> {
+        self.step(engine)
+    }
+    /// Whether its steps are as short as they are asked to be: threads that wait for something else may take them.
+    fn is_divisible(&self) -> bool {
+        false
+    }
     fn name(&self) -> String;
     fn priority(&self) -> JobPriority;
     /// The job failed or the database closes; gives back what the job holds of the engine.
@@ -119,14 +130,39 @@ impl<H: Host> JobQueue<H> {
         let Some(job) = state.pick(floor).and_then(|key| state.waiting.remove(&key)) else {
             return false;
         };
+        // Where a seed decides, it also decides where merges are cut: any place must do, for whoever waits may take steps of any size.
+        let cut = state.order.filter(|order| order >> 63 == 1);
+        let budget = cut.and_then(|order| u32::try_from(1 + (order >> 33) % CUT_MAX).ok());
         state.running += 1;
         drop(state);
-        self.run(engine, job);
+        self.run(engine, job, budget);
         true
     }
 
-    fn run(&self, engine: &H, mut job: Box<dyn Job<H>>) {
-        let progress = job.step(engine);
+    /// Takes a short step of the most urgent job that is divisible, on a thread that waits for something else; `false`: there is none, or `threads` work already.
+    pub(crate) fn help_briefly(&self, engine: &H, budget: u32, threads: usize) -> bool {
+        let mut state = self.state.lock();
+        if state.running >= threads {
+            return false;
+        }
+        let divisible = state.waiting.iter().find(|(_, job)| job.is_divisible());
+        let Some(key) = divisible.map(|(key, _)| *key) else {
+            return false;
+        };
+        let Some(job) = state.waiting.remove(&key) else {
+            return false;
+        };
+        state.running += 1;
+        drop(state);
+        self.run(engine, job, Some(budget));
+        true
+    }
+
+    fn run(&self, engine: &H, mut job: Box<dyn Job<H>>, budget: Option<u32>) {
+        let progress = match budget {
+            Some(budget) => job.step_within(engine, budget),
+            None => job.step(engine),
+        };
         let mut state = self.state.lock();
         state.running -= 1;
         let stopped = state.stopped;
@@ -174,7 +210,7 @@ impl<H: Host> JobQueue<H> {
             };
             state.running += 1;
             drop(state);
-            self.run(engine, job);
+            self.run(engine, job, None);
         }
     }
 

@@ -40,6 +40,7 @@ mod flush;
 pub mod fuzzing;
 mod garbage;
 mod gc;
+mod help;
 pub mod inspect;
 mod iter;
 mod jobs;

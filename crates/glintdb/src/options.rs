@@ -122,6 +122,8 @@ pub struct Options {
     pub read_depth: usize,
     /// Pieces of 256 KiB of a compaction's input that are read together, ahead of the merge, 1 to 256. 0: each input reads its next MiB for itself, and no other thread can. Default: 4.
     pub read_batch_max: usize,
+    /// Whether threads that wait (writers that are slowed or stopped, or whose memtables are full, commits that another thread syncs) take part in compactions meanwhile. Default: true.
+    pub help: bool,
     /// Whether values move so that the space of dead ones can be used again. Without it a segment of the log goes when nothing in it is live. Default: true.
     pub value_gc: bool,
     /// Space that the files may take, for what is live in them, 1.1 to 100: value GC begins before there is more. Default: 1.5.
@@ -168,6 +170,7 @@ impl Default for Options {
             read_engine: ReadEngine::Auto,
             read_depth: 128,
             read_batch_max: 4,
+            help: true,
             value_gc: true,
             space_amp_max: SPACE_AMP_MAX,
             garbage_bytes_min: 0,
@@ -206,7 +209,7 @@ impl Options {
     setters! {
         create_if_missing: bool, error_if_exists: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
         log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
-        read_batch_max: usize, value_gc: bool, space_amp_max: f64, garbage_bytes_min: u64, progress: Option<ProgressFn>,
+        read_batch_max: usize, help: bool, value_gc: bool, space_amp_max: f64, garbage_bytes_min: u64, progress: Option<ProgressFn>,
     }
 
     /// Opens the database in the directory `path`.

@@ -35,6 +35,8 @@ pub struct Stats {
     pub volume: VolumeFigures,
     /// How compactions get their input.
     pub compaction_reads: ReadAheadFigures,
+    /// What threads that waited did for compactions.
+    pub help: HelpFigures,
     /// Cache lookups that hit, and that missed.
     pub cache_hits: u64,
     /// See `cache_hits`.
@@ -217,6 +219,16 @@ pub struct ReadAheadFigures {
     pub saved_us: u64,
 }
 
+/// What threads that waited for something else did for compactions; what they had read is in [`ReadAheadFigures::helper_bytes`].
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct HelpFigures {
+    /// Steps of merges.
+    pub steps: u64,
+    /// Time they took, in microseconds: about what background threads were spared of, an estimate of the stall time saved.
+    pub time_us: u64,
+}
+
 /// What the volume did.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -392,6 +404,10 @@ impl Engine {
             compaction_reads: self.reads.as_ref().map_or_else(Default::default, |reads| {
                 ReadAheadFigures::new(&reads.stats())
             }),
+            help: HelpFigures {
+                steps: self.helping.steps.load(Ordering::Relaxed),
+                time_us: self.helping.time_us.load(Ordering::Relaxed),
+            },
             cache_hits: cache.hits,
             cache_misses: cache.misses,
             coalesced_reads: cache.coalesced,

@@ -37,7 +37,16 @@ impl Log {
     /// I/O errors, which poison the log: whether the commits that waited for this sync are durable is then unknown until the database is opened again. `Poisoned`.
     pub fn sync(&self, up_to: Lsn) -> Result<()> {
         let completed = self.completed.load(Ordering::Acquire);
-        self.sync_position(self.position_of(up_to).min(completed))
+        self.sync_position(self.position_of(up_to).min(completed), || false)
+    }
+
+    /// [`sync`](Self::sync) that does something else while another thread syncs for it, as long as `meanwhile` says that it did something.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn sync_while(&self, up_to: Lsn, meanwhile: impl Fn() -> bool) -> Result<()> {
+        let completed = self.completed.load(Ordering::Acquire);
+        self.sync_position(self.position_of(up_to).min(completed), meanwhile)
     }
 
     /// [`sync`](Self::sync) of everything completed until now.
@@ -45,16 +54,17 @@ impl Log {
     /// # Errors
     /// As [`sync`](Self::sync).
     pub fn sync_all(&self) -> Result<()> {
-        self.sync_position(self.completed.load(Ordering::Acquire))
+        self.sync_position(self.completed.load(Ordering::Acquire), || false)
     }
 
-    fn sync_position(&self, target: u64) -> Result<()> {
+    fn sync_position(&self, target: u64, meanwhile: impl Fn() -> bool) -> Result<()> {
         if self.durable.load(Ordering::Acquire) >= target {
             return Ok(());
         }
         self.counters.sync_waits.fetch_add(1, Ordering::Relaxed);
         let expected = {
             let mut lead = self.sync.lead.lock();
+            let mut helps = true;
             loop {
                 if self.durable.load(Ordering::Acquire) >= target {
                     return Ok(());
@@ -63,7 +73,13 @@ impl Log {
                 if !lead.leading {
                     break;
                 }
-                self.sync.done.wait(&mut lead);
+                if helps {
+                    drop(lead);
+                    helps = meanwhile();
+                    lead = self.sync.lead.lock();
+                } else {
+                    self.sync.done.wait(&mut lead);
+                }
             }
             lead.leading = true;
             lead.covered + lead.company

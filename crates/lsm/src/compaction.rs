@@ -231,7 +231,7 @@ struct CompactionJob {
 }
 
 impl CompactionJob {
-    fn run(&mut self) -> Result<JobStep> {
+    fn run(&mut self, budget: u32) -> Result<JobStep> {
         let ended = self.task.progress.lock().ended;
         if ended {
             self.merging = None;
@@ -244,7 +244,7 @@ impl CompactionJob {
             Some(merging) => merging,
             None => self.merging.insert(self.task.merging(self.piece)?),
         };
-        if merging.step()? {
+        if merging.step(budget)? {
             return Ok(JobStep::More);
         }
         let finished = self.merging.take().map(Merging::finish).transpose()?;
@@ -253,8 +253,8 @@ impl CompactionJob {
 }
 
 impl IndexJob for CompactionJob {
-    fn step(&mut self) -> Result<JobStep> {
-        let step = self.run();
+    fn step_within(&mut self, budget: u32) -> Result<JobStep> {
+        let step = self.run(budget);
         match &step {
             Ok(JobStep::More) => {}
             Ok(JobStep::Done(_)) => self.finished = true,
@@ -264,6 +264,10 @@ impl IndexJob for CompactionJob {
             }
         }
         step
+    }
+
+    fn is_divisible(&self) -> bool {
+        true
     }
 
     fn name(&self) -> String {

@@ -20,9 +20,9 @@ use glintdb_core::{Direction, EntryRef, Result, SeqNum};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Entries merged in one step: about a millisecond.
-const STEP_ENTRIES: u32 = 8192;
-/// What a block counts in entries.
+/// So many bytes of value count as another entry: a step of large values is no longer than one of small ones.
+const ENTRY_BYTES: usize = 256;
+/// What a block counts in entries, at least.
 const BLOCK_ENTRIES: u32 = 32;
 /// Whole-block moves are tried at every block first, and ever more seldom (up to about every 2^5th block) where they keep failing.
 const TRY_SHIFT_MAX: u32 = 5;
@@ -150,19 +150,23 @@ impl Merging {
         })
     }
 
-    /// Does a bounded piece of work; `false`: everything is merged.
-    pub(crate) fn step(&mut self) -> Result<bool> {
-        let mut budget = STEP_ENTRIES;
+    /// Merges about `budget` entries; `false`: everything is merged.
+    pub(crate) fn step(&mut self, mut budget: u32) -> Result<bool> {
         while budget > 0 {
             let Some(at) = self.tournament.winner(&self.sources) else {
                 return Ok(false);
             };
-            if self.move_block(at)? {
-                budget = budget.saturating_sub(BLOCK_ENTRIES);
-            } else {
-                self.merge_entry(at)?;
-                budget -= 1;
-            }
+            let cost = match self.move_block(at)? {
+                Some(bytes) => cost(bytes).max(BLOCK_ENTRIES),
+                None => cost(self.merge_entry(at)?),
+            };
+            self.sources[at].advance()?;
+            self.tournament.replay(&self.sources);
+            budget = budget.saturating_sub(cost);
+        }
+        if glintdb_core::seeded::bug("lsm: a merge that is cut short leaves out an entry")
+            && let Some(at) = self.tournament.winner(&self.sources)
+        {
             self.sources[at].advance()?;
             self.tournament.replay(&self.sources);
         }
@@ -175,13 +179,17 @@ impl Merging {
         Ok((written, self.liveness))
     }
 
-    /// Writes or drops the entry that source `at` stands on.
+    /// Writes or drops the entry that source `at` stands on; answers how long its value is here.
     #[inline]
-    fn merge_entry(&mut self, at: usize) -> Result<()> {
+    fn merge_entry(&mut self, at: usize) -> Result<usize> {
         let Some(cursor) = self.sources[at].cursor() else {
-            return Ok(());
+            return Ok(0);
         };
         let (key, seqno, value) = (cursor.key(), cursor.seqno(), cursor.value());
+        let bytes = match value {
+            EntryRef::Inline(value) => value.len(),
+            _ => 0,
+        };
         let head = self.tournament.head_of(at);
         // Equal keys have equal heads: nearly every key is known to be a new one without a look at it.
         if head == self.last_head
@@ -189,7 +197,7 @@ impl Merging {
                 || glintdb_core::seeded::bug("lsm: keys whose heads are equal are taken for one"))
         {
             self.liveness.lose(value);
-            return Ok(());
+            return Ok(bytes);
         }
         let hidden = !self.hiding.is_empty() && self.walk.seqno_at(&self.hiding, key) > seqno;
         let kept = !hidden
@@ -218,7 +226,7 @@ impl Merging {
             let what = format!("an input of a compaction gives its keys in disorder at {key}");
             return Err(cursor.corrupt(what));
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// The key written or dropped last.
@@ -231,39 +239,41 @@ impl Merging {
         }
     }
 
-    /// Where source `at` stands on the first entry of a block that no other source and no range tombstone reaches into, writes the block as it is.
+    /// Where source `at` stands on the first entry of a block that no other source and no range tombstone reaches into, writes the block as it is; answers its bytes.
     #[inline]
-    fn move_block(&mut self, at: usize) -> Result<bool> {
+    fn move_block(&mut self, at: usize) -> Result<Option<usize>> {
         if self.entries_to_skip > 0 {
             self.entries_to_skip -= 1;
-            return Ok(false);
+            return Ok(None);
         }
         self.try_move_block(at)
     }
 
-    fn try_move_block(&mut self, at: usize) -> Result<bool> {
+    fn try_move_block(&mut self, at: usize) -> Result<Option<usize>> {
         if self.holds_droppable[at] {
-            return Ok(false);
+            return Ok(None);
         }
         let Some(cursor) = self.sources[at].cursor_mut() else {
-            return Ok(false);
+            return Ok(None);
         };
         if !cursor.find_whole_block()? {
-            return Ok(false);
+            return Ok(None);
         }
         if !self.is_free(at) {
             self.block_failures = (self.block_failures + 1).min(TRY_SHIFT_MAX);
             self.entries_to_skip = BLOCK_ENTRIES << self.block_failures;
-            return Ok(false);
+            return Ok(None);
         }
         self.block_failures = 0;
+        let mut bytes = 0;
         if let Some(cursor) = self.sources[at].cursor_mut() {
             let block = cursor.take_block();
+            bytes = block.block().handle().length as usize;
             self.outputs.add_block(&block)?;
             self.last = Last::Written;
             self.last_head = self.tournament.head(Some(cursor.whole_block_end()));
         }
-        Ok(true)
+        Ok(Some(bytes))
     }
 
     /// Whether nothing but source `at`, which stands on a whole block, has a say about the block's keys.
@@ -291,6 +301,11 @@ impl Merging {
         let block = KeyRange::inclusive(first, last);
         self.hiding.meeting(&block).is_empty()
     }
+}
+
+/// What a merge of `bytes` of value counts in entries.
+fn cost(bytes: usize) -> u32 {
+    1 + u32::try_from(bytes / ENTRY_BYTES).unwrap_or(u32::MAX - 1)
 }
 
 /// The tables beneath the level that is written, walked beside ascending keys.

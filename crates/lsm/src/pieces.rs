@@ -51,7 +51,7 @@ pub(crate) fn cut(
             _ => false,
         };
         if alone {
-            pieces.close(open.take(), plan, split_bytes);
+            pieces.close(open.take(), split_bytes);
             let elsewhere = |place: &Place| place.level != plan.output;
             pieces.moved.extend(
                 group
@@ -66,7 +66,7 @@ pub(crate) fn cut(
             open = Some(group);
         }
     }
-    pieces.close(open, plan, split_bytes);
+    pieces.close(open, split_bytes);
     pieces
 }
 
@@ -149,22 +149,18 @@ fn groups(plan: &Plan) -> Vec<Group> {
 }
 
 impl Pieces {
-    fn close(&mut self, group: Option<Group>, plan: &Plan, split_bytes: u64) {
+    fn close(&mut self, group: Option<Group>, split_bytes: u64) {
         let Some(group) = group else { return };
-        self.ranges.extend(split(&group, plan, split_bytes));
+        self.ranges.extend(split(&group, split_bytes));
         self.merged.extend(group.slots);
     }
 }
 
-/// Splits the range of a group that goes from level 0 downwards into parts of about equal size.
-fn split(group: &Group, plan: &Plan, split_bytes: u64) -> Vec<KeyRange> {
+/// Splits the range of a group into parts of about equal size.
+fn split(group: &Group, split_bytes: u64) -> Vec<KeyRange> {
     let bytes: u64 = group.slots.iter().map(|(_, slot)| slot.meta().bytes).sum();
     let parts = (bytes / split_bytes.max(1)).min(SPLITS_MAX);
-    let from_level0 = plan
-        .inputs
-        .first()
-        .is_some_and(|input| input.place.level == 0);
-    if parts < 2 || !from_level0 {
+    if parts < 2 {
         return vec![group.range.clone()];
     }
     // Weigh by the blocks of the largest table, or by whole tables where there are several at one place.

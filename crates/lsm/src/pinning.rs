@@ -361,7 +361,7 @@ impl PinJob {
 }
 
 impl IndexJob for PinJob {
-    fn step(&mut self) -> Result<JobStep> {
+    fn step_within(&mut self, _budget: u32) -> Result<JobStep> {
         match self.reading.step() {
             Ok(Some(false)) => return Ok(JobStep::More),
             Ok(Some(true)) => {

@@ -6,9 +6,16 @@ use glintdb_flash::{DirectIo, ReadEngine};
 use glintdb_lsm::Compression;
 use std::str::FromStr;
 
+const SWITCH: [(&str, bool); 4] = [
+    ("on", true),
+    ("true", true),
+    ("off", false),
+    ("false", false),
+];
+
 impl Options {
     /// Every name that [`set`](Self::set) knows.
-    pub const NAMES: [&'static str; 17] = [
+    pub const NAMES: [&'static str; 18] = [
         "create_if_missing",
         "error_if_exists",
         "durability",
@@ -23,6 +30,7 @@ impl Options {
         "read_engine",
         "read_depth",
         "read_batch_max",
+        "help",
         "value_gc",
         "space_amp_max",
         "garbage_bytes_min",
@@ -75,15 +83,8 @@ impl Options {
             }
             "read_depth" => put(&mut self.read_depth, parsed(value)),
             "read_batch_max" => put(&mut self.read_batch_max, parsed(value)),
-            "value_gc" => {
-                let words = [
-                    ("on", true),
-                    ("true", true),
-                    ("off", false),
-                    ("false", false),
-                ];
-                put(&mut self.value_gc, word(value, &words))
-            }
+            "help" => put(&mut self.help, word(value, &SWITCH)),
+            "value_gc" => put(&mut self.value_gc, word(value, &SWITCH)),
             "space_amp_max" => put(&mut self.space_amp_max, parsed(value)),
             "garbage_bytes_min" => put(&mut self.garbage_bytes_min, size(value)),
             _ => Err(unknown(&Self::NAMES)),
@@ -257,7 +258,7 @@ mod tests {
             (o.separate_min_bytes, o.log_segment_bytes, o.log_ring_bytes),
             (o.replay_bytes_max, o.snapshot_pin_bytes_max),
             (o.direct_io, o.read_engine, o.read_depth),
-            o.read_batch_max,
+            (o.read_batch_max, o.help),
             (o.value_gc, o.space_amp_max, o.garbage_bytes_min),
         )
     }
@@ -271,7 +272,7 @@ mod tests {
         for name in Options::NAMES {
             let value = match name {
                 "create_if_missing" => "false",
-                "value_gc" => "off",
+                "value_gc" | "help" => "off",
                 "error_if_exists" => "true",
                 "durability" | "read_engine" => "sync",
                 "direct_io" => "off",

@@ -493,7 +493,7 @@ impl Engine {
         self.schedule();
         // Nothing to run here: background threads do it, or another caller.
         if !self.run_inline() {
-            self.help_while(|| self.may_seal());
+            while !self.may_seal() && self.help_reading() {}
             self.jobs.wait_finished(Duration::from_millis(2));
         }
         // What else stands still, a compaction for which there is no space, is not this writer's matter.

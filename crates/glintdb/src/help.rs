@@ -1,7 +1,7 @@
 //! Whoever waits, helps: a thread that would sleep until a compaction, a flush or a sync is through takes some of the work meanwhile.
 //!
 //! First it begins to read what compactions will want ([`ReadQueue`]) and does not wait for it; when nothing is left to begin, it takes short steps of merges, and has
-//! more pieces of them given out where none waits. It goes its way as soon as its own wait is over: a step is about a quarter of a millisecond, and all it leaves behind is back in the queue. Where
+//! more pieces of them given out where none waits: where there are more cores than background threads. It goes its way as soon as its own wait is over: a step is about a quarter of a millisecond, and all it leaves behind is back in the queue. Where
 //! there is nothing to do, or as many threads as there are cores work already, it sleeps as it would have.
 //!
 //! Thread safety: any thread that holds no lock and no numbered commit that is not visible.
@@ -20,6 +20,8 @@ const STEP_ENTRIES_OF_SYNC: u32 = 256;
 pub(crate) struct Helping {
     /// Threads that may work at once, background threads among them.
     threads: usize,
+    /// Whether there are more of them than background threads: else a merge that waits has a thread of its own that comes for it, and to race with it gains nothing.
+    merges: bool,
     helpers: AtomicUsize,
     pub(crate) steps: AtomicU64,
     pub(crate) time_us: AtomicU64,
@@ -28,9 +30,11 @@ pub(crate) struct Helping {
 impl Helping {
     pub(crate) fn new(background_threads: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // With one core there are still waits for the medium to be filled.
+        let threads = cores.max(2);
         Helping {
-            // With one core there are still waits for the medium to be filled.
-            threads: cores.max(2).max(background_threads),
+            threads,
+            merges: background_threads < threads,
             helpers: AtomicUsize::new(0),
             steps: AtomicU64::new(0),
             time_us: AtomicU64::new(0),
@@ -47,6 +51,10 @@ impl Engine {
     /// Helps until `over` says that the wait is, or there is nothing to do.
     pub(crate) fn help_while(&self, over: impl Fn() -> bool) {
         if !self.options.help || self.options.background_threads == 0 || over() {
+            return;
+        }
+        if !self.helping.merges {
+            while !over() && self.help_reading() {}
             return;
         }
         let helpers = &self.helping.helpers;
@@ -72,14 +80,20 @@ impl Engine {
         helps && self.help_once(STEP_ENTRIES_OF_SYNC)
     }
 
-    fn help_once(&self, budget: u32) -> bool {
+    /// Begins to read what compactions will want, and takes no step: for who waits for a flush, which a merge would keep from the processor and the medium. `false`: there is nothing to begin.
+    pub(crate) fn help_reading(&self) -> bool {
         let begins = |reads: &ReadQueue| reads.begin(Reader::Helper) > 0;
-        if self.reads.as_deref().is_some_and(begins) {
+        let helps = self.options.help && self.options.background_threads > 0;
+        helps && self.reads.as_deref().is_some_and(begins)
+    }
+
+    fn help_once(&self, budget: u32) -> bool {
+        if self.help_reading() {
             return true;
         }
         let helping = &self.helping;
         let start = self.clock.monotonic();
-        if !self.jobs.help_briefly(self, budget, helping.threads) {
+        if !helping.merges || !self.jobs.help_briefly(self, budget, helping.threads) {
             return false;
         }
         let time = self.clock.monotonic().saturating_sub(start);

@@ -232,4 +232,15 @@ pub(super) const SETS: &[Line] = &[
             set.options.read_batch_max = 0;
         },
     ),
+    line(
+        "one background thread, every value inline, writers stop early and help",
+        &[Lane::Model, Lane::Histories],
+        |set| {
+            set.options.background_threads = 1;
+            separated(set, INLINE);
+            set.keyspace.lsm.pinned_levels = PinnedLevels::Levels(0);
+            set.options.read_batch_max = 2;
+            stop(set, 3, 4);
+        },
+    ),
 ];

@@ -228,6 +228,9 @@ impl Engine {
         in_flight.done(place.end_position(), durability);
         self.pipeline
             .advance_completed(|end| self.log.complete_to(end));
+        if self.hot.any() {
+            self.keep_hot(batch, &place);
+        }
         *outstanding = Some(Outstanding { seqno, place });
         Ok(())
     }

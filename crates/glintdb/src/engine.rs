@@ -9,6 +9,7 @@ use crate::commit::Sequencer;
 use crate::flush::{CompactionJob, FlushJob, SpillJob};
 use crate::gc::Gc;
 use crate::help::Helping;
+use crate::hot::HotKeys;
 use crate::jobs::{Host, JobQueue};
 use crate::manifest::{Item, Manifest};
 use crate::options::{KeyspaceOptions, Options};
@@ -90,6 +91,7 @@ pub(crate) struct Engine {
     pub(crate) throttle: Throttle,
     pub(crate) helping: Helping,
     pub(crate) gc: Gc,
+    pub(crate) hot: HotKeys,
     pub(crate) pins: Pins,
     /// Scans that have a batch read ahead.
     pub(crate) scans_ahead: std::sync::atomic::AtomicUsize,
@@ -423,6 +425,7 @@ impl Engine {
             throttle: Throttle::new(Arc::clone(&parts.clock)),
             helping: Helping::new(parts.options.background_threads),
             gc: Gc::default(),
+            hot: HotKeys::new(parts.options.cache_hot_writes),
             pins: Pins::default(),
             pins_taken: Mutex::new(0),
             transactions: Transactions::new(Arc::clone(&parts.tombstone_floor)),

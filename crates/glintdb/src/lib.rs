@@ -41,6 +41,7 @@ pub mod fuzzing;
 mod garbage;
 mod gc;
 mod help;
+mod hot;
 pub mod inspect;
 mod iter;
 mod jobs;

@@ -3,12 +3,13 @@
 //! Thread safety: reads take no lock and write no shared counter but the cache's own.
 
 use crate::Result;
+use crate::batch::Batch;
 use crate::engine::Engine;
 use crate::version::{KeyspaceState, Version};
 use bytes::Bytes;
 use glintdb_core::{EntryValue, SeqNum, ValuePointer};
 use glintdb_flash::CacheKey;
-use glintdb_log::BegunValues;
+use glintdb_log::{BegunValues, LogOp, LogValue, Reservation};
 use std::sync::Arc;
 
 /// What is read: a version, and the newest commit that may be seen in it.
@@ -68,15 +69,23 @@ impl Engine {
         let version = self.version.load();
         let at = self.pipeline.visible();
         let found = self.find(&version, at, keyspace, key)?;
-        self.value_of(found)
+        self.value_of(keyspace, key, found)
     }
 
-    /// The value of what was found.
-    pub(crate) fn value_of(&self, found: Found) -> Result<Option<Bytes>> {
+    /// The value of what was found of `key`.
+    pub(crate) fn value_of(
+        &self,
+        keyspace: &KeyspaceState,
+        key: &[u8],
+        found: Found,
+    ) -> Result<Option<Bytes>> {
         match found {
             None | Some((_, EntryValue::Tombstone)) => Ok(None),
             Some((_, EntryValue::Inline(value))) => Ok(Some(value)),
-            Some((_, EntryValue::Pointer(pointer))) => self.fetch(pointer).map(Some),
+            Some((_, EntryValue::Pointer(pointer))) => {
+                self.hot.mark(keyspace.id, key);
+                self.fetch(pointer).map(Some)
+            }
         }
     }
 
@@ -93,10 +102,42 @@ impl Engine {
 
     /// Puts a value into the cache, unless it would push out too much else.
     fn keep(&self, key: CacheKey, value: Bytes) -> Bytes {
-        if value.len() > self.cache.capacity_bytes() / 32 {
-            value
-        } else {
-            self.cache.insert(key, &value)
+        match self.may_keep(value.len()) {
+            true => self.cache.insert(key, &value),
+            false => value,
+        }
+    }
+
+    /// Whether a value of so many bytes may be cached.
+    fn may_keep(&self, bytes: usize) -> bool {
+        bytes <= self.cache.capacity_bytes() / 32
+    }
+
+    /// Caches what a commit at `place` has written for keys whose values are being read.
+    #[cold]
+    pub(crate) fn keep_hot(&self, batch: &Batch, place: &Reservation) {
+        let mut pointers = batch.frame.pointers(place);
+        for entry in batch.frame.entries() {
+            let LogOp::Put {
+                key,
+                value: LogValue::Pointer(encoded),
+            } = entry.op
+            else {
+                continue;
+            };
+            let Some(pointer) = pointers.next() else {
+                return;
+            };
+            if self.may_keep(pointer.length as usize) && self.hot.contains(entry.keyspace, key) {
+                let key = CacheKey::Value(pointer.segment, pointer.offset);
+                let mut value = batch.frame.value_of(encoded);
+                if glintdb_core::seeded::bug(
+                    "glintdb: of a hot value all but its end is cached as it is written",
+                ) {
+                    value = &value[..value.len().saturating_sub(8)];
+                }
+                self.cache.insert(key, value);
+            }
         }
     }
 
@@ -220,10 +261,12 @@ impl Engine {
             bytes <= bytes_max
         });
         found.truncate(fitting.count().max(1));
-        let pointers: Vec<ValuePointer> = found
-            .iter()
-            .filter_map(|found| match found {
-                Some(Ok(Some((_, EntryValue::Pointer(pointer))))) => Some(*pointer),
+        let pointers: Vec<ValuePointer> = (found.iter().zip(keys))
+            .filter_map(|(found, key)| match found {
+                Some(Ok(Some((_, EntryValue::Pointer(pointer))))) => {
+                    self.hot.mark(keyspace.id, key.as_ref());
+                    Some(*pointer)
+                }
                 _ => None,
             })
             .collect();

@@ -179,3 +179,31 @@ fn scans_read_ahead_what_is_to_come_and_no_more() {
         ],
     );
 }
+
+/// What is written for a key that is being read is still in memory when the ring has handed it to the log's file.
+#[test]
+fn a_value_that_is_read_is_cached_when_it_is_written_again() {
+    for cached in [true, false] {
+        let gate = Arc::new(Gate::default());
+        let gated = HookedVolume::new(MemVolume::new(), gate.clone());
+        let options = options().cache_hot_writes(cached);
+        let db = options.open_volume(gated, env()).unwrap();
+        let keyspace = db.default_keyspace();
+        keyspace.put(key(1), value(1, 900)).unwrap();
+        assert_eq!(keyspace.get(key(1)).unwrap(), Some(value(1, 900)));
+        keyspace.put(key(1), value(2, 900)).unwrap();
+        keyspace.put(key(2), value(2, 900)).unwrap();
+        // Twice what the ring holds; nobody reads these.
+        for n in 0..2 * (256 << 10) / 900 {
+            keyspace.put(key(10 + n), value(n, 900)).unwrap();
+        }
+        db.flush().unwrap();
+        // Its neighbour, so that the segment is open and the block of the index cached.
+        let before = gate.reads();
+        assert_eq!(keyspace.get(key(2)).unwrap(), Some(value(2, 900)));
+        assert!(gate.reads() > before, "nobody had read that key");
+        let before = gate.reads();
+        assert_eq!(keyspace.get(key(1)).unwrap(), Some(value(2, 900)));
+        assert_eq!(gate.reads() == before, cached);
+    }
+}

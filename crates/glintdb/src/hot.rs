@@ -10,18 +10,18 @@ use foldhash::fast::FixedState;
 use glintdb_core::KeyspaceId;
 use std::hash::BuildHasher;
 // Not those of the models: nothing depends on the order in which they are seen.
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Words of 64 bits: 128 KiB, which stays in a core's own cache.
 const WORDS: usize = 1 << 14;
 /// Bits set at which all are forgotten.
-const MARKS_MAX: u32 = (WORDS * 64 / 4) as u32;
+const MARKS_MAX: usize = WORDS * 64 / 4;
 
 /// See the module's page.
 pub(crate) struct HotKeys {
     /// Empty: switched off.
     words: Box<[AtomicU64]>,
-    marks: AtomicU32,
+    marks: AtomicUsize,
 }
 
 impl HotKeys {
@@ -30,7 +30,7 @@ impl HotKeys {
         let words = if wanted { WORDS } else { 0 };
         HotKeys {
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            marks: AtomicU32::new(0),
+            marks: AtomicUsize::new(0),
         }
     }
 
@@ -88,7 +88,7 @@ mod tests {
         hot.mark(one, b"a");
         assert!(hot.any() && hot.contains(one, b"a") && !hot.contains(other, b"a"));
         assert_eq!(hot.marks.load(Ordering::Relaxed), 1, "marked once");
-        let mut marked = 0u32;
+        let mut marked = 0usize;
         while hot.contains(one, b"a") {
             hot.mark(other, &marked.to_le_bytes());
             marked += 1;

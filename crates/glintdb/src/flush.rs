@@ -26,6 +26,20 @@ struct MemtableRun {
     cursor: MemCursor,
     ranges: Vec<RangeTombstone>,
     entries: usize,
+    sample: Sample,
+    /// Entries until the next one that is part of the sample.
+    until_sample: usize,
+}
+
+/// Keys of a flush that are looked up, at most, to know how much it overwrites.
+const SAMPLE_KEYS: usize = 1024;
+
+/// Keys of a memtable, evenly spread.
+pub(crate) struct Sample {
+    pub(crate) keyspace: Arc<KeyspaceState>,
+    pub(crate) keys: Vec<Vec<u8>>,
+    /// Each stands for so many.
+    pub(crate) step: usize,
 }
 
 impl MemtableRun {
@@ -47,6 +61,11 @@ impl SortedRun for MemtableRun {
                 break;
             }
         }
+        if self.until_sample == 0 {
+            self.until_sample = self.sample.step;
+            self.sample.keys.push(self.cursor.key().to_vec());
+        }
+        self.until_sample -= 1;
         Ok(Some((
             self.cursor.key(),
             self.cursor.seqno(),
@@ -79,12 +98,12 @@ pub(crate) struct Relocated {
     pub(crate) victims: Vec<SegmentId>,
 }
 
-/// Writes what a generation holds of each keyspace to its index; nothing is visible yet.
+/// Writes what a generation holds of each keyspace to its index; nothing is visible yet. With a sample of its keys.
 pub(crate) fn write_generation(
     generation: &Generation,
     keyspaces: impl Iterator<Item = Arc<KeyspaceState>>,
-) -> Result<Vec<Pending>> {
-    let mut pending = Vec::new();
+) -> Result<(Vec<Pending>, Vec<Sample>)> {
+    let (mut pending, mut samples) = (Vec::new(), Vec::new());
     for keyspace in keyspaces {
         let Some(mem) = generation.keyspace(keyspace.id) else {
             continue;
@@ -108,6 +127,12 @@ pub(crate) fn write_generation(
             cursor,
             ranges: mem.ranges.at(SeqNum::MAX),
             entries: mem.map.len(),
+            sample: Sample {
+                keyspace: Arc::clone(&keyspace),
+                keys: Vec::new(),
+                step: mem.map.len().div_ceil(SAMPLE_KEYS).max(1),
+            },
+            until_sample: 0,
         };
         match keyspace.index.write_run(&mut run) {
             Ok(change) => {
@@ -116,6 +141,7 @@ pub(crate) fn write_generation(
                     .counters
                     .flushed_entries
                     .fetch_add(run.entries as u64, Ordering::Relaxed);
+                samples.push(run.sample);
                 pending.push(Pending { keyspace, change });
             }
             Err(error) => {
@@ -124,7 +150,7 @@ pub(crate) fn write_generation(
             }
         }
     }
-    Ok(pending)
+    Ok((pending, samples))
 }
 
 /// Gives up changes that did not reach the manifest.
@@ -236,18 +262,22 @@ impl Engine {
         values
             .into_iter()
             .for_each(|values| self.log.publish_values(values));
+        if moved {
+            self.gc.published();
+        }
         for Pending { keyspace, change } in pending.iter().filter(|_| !early) {
             keyspace.index.apply(change)?;
         }
         if let Some((generation, _)) = flushed {
             self.sequencer.lock().flushed(generation);
+            self.gc.flushed();
         } else if !moved {
             let state = manifest.state();
             let deltas = (pending.iter()).flat_map(|pending| &pending.change.liveness);
             let dropped =
                 deltas.filter(|delta| delta.bytes < 0 && !state.retired.contains(&delta.segment));
             self.gc
-                .dropped(dropped.map(|delta| delta.bytes.unsigned_abs()).sum());
+                .dropped(dropped.map(|delta| (delta.segment, delta.bytes.unsigned_abs())));
         }
         let replaced = self.install(|version| {
             let mut next = version.clone();
@@ -323,7 +353,6 @@ impl Engine {
         if !glintdb_core::seeded::bug("glintdb: the manifest runs ahead of the log") {
             self.sync_log_to(point.lsn)?;
         }
-        self.sample_overwritten(oldest, &version);
         let oldest = Arc::clone(oldest);
         let keyspaces: Vec<_> = (version.live_keyspaces())
             .map(|keyspace| Arc::clone(&keyspace.state))
@@ -331,7 +360,8 @@ impl Engine {
         // It would keep segments that die meanwhile.
         drop(version);
         self.collect_garbage_if_waiting();
-        let pending = write_generation(&oldest, keyspaces.into_iter())?;
+        let (pending, samples) = write_generation(&oldest, keyspaces.into_iter())?;
+        self.sample_overwritten(&samples);
         let mut point = point;
         if glintdb_core::seeded::bug("glintdb: the flush point lies a commit too far") {
             point.seqno = point.seqno.next();

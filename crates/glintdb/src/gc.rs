@@ -11,6 +11,7 @@
 
 mod account;
 mod brake;
+mod hidden;
 mod records;
 mod round;
 #[cfg(test)]
@@ -18,6 +19,7 @@ mod tests;
 
 pub(crate) use account::Account;
 use brake::Brake;
+use hidden::Hidden;
 #[cfg(test)]
 pub(crate) use round::Place;
 pub(crate) use round::{Outcome, Round};
@@ -50,17 +52,16 @@ pub(crate) struct Gc {
     fruitless: AtomicU64,
     /// Log of the active memtables at which they are sealed, so that garbage in it gets known.
     seal_bytes: AtomicU64,
-    /// What the round that runs will write, about.
+    /// What the round that runs has written.
     writing: AtomicU64,
     pub(crate) brake: Brake,
     pub(crate) counters: Counters,
 }
 
 struct State {
-    /// Bytes of values that indexes' files point to in segments that are not retired, and how many of them are shadowed or hidden, about: flushes add what they overwrite, by a
-    /// sample; compactions take away; rounds find out for a part.
-    held_bytes: f64,
-    hidden_bytes: f64,
+    hidden: Hidden,
+    /// What the flush under way overwrites, about: segments with bytes.
+    overwriting: Vec<(SegmentId, u64)>,
     /// Bytes that a record takes in a segment, for a byte of its value.
     overhead: f64,
     /// Bytes of a record's key and value, for a byte of its value.
@@ -75,8 +76,8 @@ struct State {
 impl Default for State {
     fn default() -> Self {
         State {
-            held_bytes: 0.0,
-            hidden_bytes: 0.0,
+            hidden: Hidden::default(),
+            overwriting: Vec::new(),
             overhead: 1.0,
             keyed: 1.0,
             born: BTreeMap::new(),
@@ -84,13 +85,6 @@ impl Default for State {
             error: None,
             account: Account::default(),
         }
-    }
-}
-
-impl State {
-    /// Share of what indexes' files point to that is shadowed or hidden.
-    fn hidden(&self) -> f64 {
-        (self.hidden_bytes / self.held_bytes.max(1.0)).clamp(0.0, 0.95)
     }
 }
 
@@ -106,7 +100,6 @@ pub(crate) struct Counters {
 
 /// What `stats()` tells.
 pub(crate) struct Known {
-    pub(crate) hidden: f64,
     pub(crate) account: Account,
     pub(crate) left_alone: u64,
     pub(crate) error: Option<String>,
@@ -149,7 +142,6 @@ impl Gc {
     pub(crate) fn known(&self) -> Known {
         let state = self.state.lock();
         Known {
-            hidden: state.hidden(),
             account: state.account,
             left_alone: state.left_alone.len() as u64,
             error: state.error.clone(),
@@ -172,23 +164,45 @@ impl Gc {
         state.error.get_or_insert_with(|| error.to_string());
     }
 
-    /// Takes note of segments that a round has written.
-    fn born(&self, values: &NewValues) {
-        let mut state = self.state.lock();
+    /// Takes note of segments that a round has written, before they are in the manifest.
+    fn born(&self, values: &NewValues, victims: &[SegmentId], hidden_before: f64) {
+        let mut born = BTreeMap::<SegmentId, u64>::new();
         for pointer in values.pointers() {
-            *state.born.entry(pointer.segment).or_default() += u64::from(pointer.length);
+            *born.entry(pointer.segment).or_default() += u64::from(pointer.length);
+        }
+        let mut state = self.state.lock();
+        let victims = victims.iter().copied();
+        state.hidden.moved(victims, hidden_before, &born);
+        state.born.append(&mut born);
+    }
+
+    /// A flush is going to put so many bytes of values of these segments out of sight.
+    pub(crate) fn overwriting(&self, bytes: Vec<(SegmentId, u64)>) {
+        self.state.lock().overwriting = bytes;
+    }
+
+    /// A flush has taken effect.
+    pub(crate) fn flushed(&self) {
+        let mut state = self.state.lock();
+        for (segment, bytes) in std::mem::take(&mut state.overwriting) {
+            state.hidden.add(segment, bytes);
         }
     }
 
-    /// A flush has put so many bytes of values out of sight.
-    pub(crate) fn overwritten(&self, bytes: u64) {
-        self.state.lock().hidden_bytes += bytes as f64;
+    /// What a round has written is in the manifest, and counts in the account.
+    pub(crate) fn published(&self) {
+        self.writing.store(0, Ordering::Relaxed);
     }
 
     /// A compaction has dropped so many bytes of values in segments that are not retired.
-    pub(crate) fn dropped(&self, bytes: u64) {
+    pub(crate) fn dropped(&self, bytes: impl Iterator<Item = (SegmentId, u64)>) {
         let mut state = self.state.lock();
-        state.hidden_bytes = (state.hidden_bytes - bytes as f64).max(0.0);
+        bytes.for_each(|(segment, bytes)| state.hidden.dropped(segment, bytes));
+    }
+
+    fn hidden_in(&self, segments: impl Iterator<Item = SegmentId>) -> f64 {
+        let state = self.state.lock();
+        segments.map(|segment| state.hidden.of(segment)).sum()
     }
 
     /// Learns from a round.
@@ -204,14 +218,8 @@ impl Gc {
         let weight = if first { 1.0 } else { LEARNT };
         let mix = |known: f64, new: f64| known + (new - known) * weight;
         if outcome.held_bytes > 0 {
-            let live = outcome.live_bytes as f64 / outcome.held_bytes as f64;
-            // Of what is left, the same share as in the victims.
-            let dead = outcome.held_bytes - outcome.live_bytes;
-            state.held_bytes =
-                (state.held_bytes - outcome.held_bytes as f64).max(0.0) + outcome.live_bytes as f64;
-            state.hidden_bytes = (state.hidden_bytes - dead as f64).max(0.0);
-            let found = (1.0 - live).clamp(0.0, 1.0) * state.held_bytes;
-            state.hidden_bytes += (found - state.hidden_bytes) * weight;
+            let (held, live) = (outcome.held_bytes, outcome.live_bytes);
+            state.hidden.learn(held, outcome.hidden_bytes, live);
         }
         if outcome.live_bytes > 0 {
             let taken = outcome.live_record_bytes as f64 / outcome.live_bytes as f64;
@@ -253,12 +261,12 @@ impl Engine {
 
     /// The account's fill with what the log, and the round that runs, have written since.
     fn fill_now(&self, account: &Account) -> f64 {
-        account.fill_at(self.log.spilled_position() + self.gc.writing())
+        account.fill_with(account.grown(&self.log) + self.gc.writing())
     }
 
     fn is_gc_urgent(&self) -> bool {
         let account = self.gc.known_account();
-        account.is_urgent_at(account.fill_at(self.log.spilled_position()))
+        account.is_urgent_at(self.fill_now(&account))
     }
 
     /// Bytes of victims whose values a round may hold.
@@ -295,7 +303,6 @@ impl Engine {
         )?;
         Ok(match begun {
             Some(round) if round.victims().len() > 0 => {
-                self.gc.writing.store(live, Ordering::Relaxed);
                 Begun::Round(Box::new(round), running, bytes)
             }
             Some(_) => Begun::Nothing,
@@ -355,7 +362,12 @@ impl Job for GcJob {
             (self.round, self.bytes) = (Some((round, running)), bytes);
             return Ok(Progress::More);
         };
-        let Some(outcome) = round.step(engine)? else {
+        let stepped = round.step(engine)?;
+        engine
+            .gc
+            .writing
+            .store(round.file_bytes(), Ordering::Relaxed);
+        let Some(outcome) = stepped else {
             return Ok(Progress::More);
         };
         engine.gc.learn(&outcome);

@@ -104,7 +104,7 @@ pub struct Options {
     pub background_threads: usize,
     /// Values of at least this many bytes stay in the log, and the index holds a pointer; smaller ones are held by the index. Default: 512.
     pub separate_min_bytes: usize,
-    /// Size of a log segment in bytes, 64 KiB to 1 GiB. Default: 64 MiB.
+    /// Size of a log segment in bytes, 64 KiB to 1 GiB; with `value_gc` the largest: of little data they are smaller. Default: 64 MiB.
     pub log_segment_bytes: u64,
     /// Size of the log's ring in bytes, a multiple of 4 KiB, 64 KiB to 1 GiB and at most a quarter of the memory budget. 0, the
     /// default: a sixteenth of the budget, at most 32 MiB.

@@ -20,8 +20,27 @@ const CREDIT_MAX: Duration = Duration::from_millis(20);
 pub(crate) struct Pace {
     /// Bytes a second; 0: as fast as they can.
     rate: AtomicU64,
-    /// Time at which everything admitted so far has been paid for.
-    paid_until: Mutex<Duration>,
+    account: Mutex<Account>,
+}
+
+#[derive(Default)]
+struct Account {
+    /// Time at which everything admitted so far has been paid for, at `rate`.
+    paid_until: Duration,
+    rate: u64,
+}
+
+impl Account {
+    /// What is owed at `now` is bytes: at another rate it takes another time.
+    fn take_rate(&mut self, rate: u64, now: Duration) {
+        if self.rate != rate {
+            let owed = self.paid_until.saturating_sub(now);
+            if !owed.is_zero() && self.rate > 0 {
+                self.paid_until = now + owed.mul_f64(self.rate as f64 / rate as f64);
+            }
+            self.rate = rate;
+        }
+    }
 }
 
 impl Pace {
@@ -46,10 +65,11 @@ impl Pace {
             return None;
         }
         let now = clock.monotonic();
-        let mut paid_until = self.paid_until.lock();
-        *paid_until = (*paid_until).max(now.saturating_sub(CREDIT_MAX))
+        let mut account = self.account.lock();
+        account.take_rate(rate, now);
+        account.paid_until = account.paid_until.max(now.saturating_sub(CREDIT_MAX))
             + Duration::from_secs_f64(bytes as f64 / rate as f64);
-        let owed = paid_until.saturating_sub(now);
+        let owed = account.paid_until.saturating_sub(now);
         (owed >= SLEEP_MIN).then(|| owed.min(SLEEP_MAX))
     }
 }
@@ -65,5 +85,16 @@ mod tests {
         pace.set_rate(100e6);
         assert_eq!(pace.admit(100, &*clock), None);
         assert_eq!(pace.admit(1 << 30, &*clock), Some(SLEEP_MAX));
+    }
+
+    #[test]
+    fn what_is_owed_is_bytes_and_takes_less_time_at_a_higher_rate() {
+        let (pace, clock) = (Pace::default(), crate::test_clock());
+        pace.set_rate(1e6);
+        assert_eq!(pace.admit(1_000_000, &*clock), Some(SLEEP_MAX));
+        pace.set_rate(1e9);
+        assert_eq!(pace.admit(1, &*clock), None);
+        pace.set_rate(100e6);
+        assert!(pace.admit(1, &*clock).is_some());
     }
 }

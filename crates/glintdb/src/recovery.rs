@@ -492,8 +492,9 @@ impl Replay<'_> {
                 .generation(self.newest.next(), next, self.keyspaces.keys().copied());
         let full = std::mem::replace(&mut self.generation, empty);
         let reserve = &self.opening.reserve;
-        let pending =
-            reserve.lending(|| write_generation(&full, self.keyspaces.values().cloned()))?;
+        let pending = reserve
+            .lending(|| write_generation(&full, self.keyspaces.values().cloned()))?
+            .0;
         self.written.push((pending, self.newest, next));
         Ok(())
     }

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use glintdb_core::sync::{ArcSwapOption, Mutex};
 use glintdb_core::{Direction, SeqNum};
 use glintdb_memtable::Arena;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Weak};
 
@@ -56,6 +56,16 @@ impl Pins {
     /// Pins registered now.
     pub(crate) fn count(&self) -> usize {
         self.state.lock().pins.len()
+    }
+
+    /// Addresses of the versions that they keep: to compare, not to be followed.
+    pub(crate) fn versions(&self) -> BTreeSet<*const Version> {
+        let state = self.state.lock();
+        let versions = state
+            .pins
+            .values()
+            .filter_map(|pin| pin.version.load_full());
+        versions.map(|version| Arc::as_ptr(&version)).collect()
     }
 
     /// Gives up the oldest pins until those that are left hold no more than `bytes_max` of `arenas`; tells how many. What holds none of them is left alone, and what a

@@ -375,7 +375,7 @@ impl Engine {
                 victims: load(&self.gc.counters.victims),
                 records: load(&self.gc.counters.records),
                 relocated_records: load(&self.gc.counters.relocated_records),
-                hidden_share: gc.hidden,
+                hidden_share: gc.account.hidden_share,
                 garbage_bytes: gc.account.garbage_bytes(),
                 garbage_bytes_max: gc.account.allowed_bytes,
                 write_rate_max: self.gc.brake.rate(),

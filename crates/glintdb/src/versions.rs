@@ -9,7 +9,7 @@
 
 use glintdb_core::sync::{ArcSwap, Mutex};
 use glintdb_core::{SegmentId, SeqNum};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 /// See the module's page. Loom's models have versions of their own (`V`).
@@ -99,6 +99,16 @@ impl<V> Versions<V> {
     /// A segment that was free and could not go yet: it is free at the next call of [`free`](Self::free).
     pub(crate) fn keep_dead(&self, segment: SegmentId) {
         self.replaced.lock().dead.insert(segment, Vec::new());
+    }
+
+    /// Dead segments that wait for a version of which `kept` says that it stays.
+    pub(crate) fn kept_dead(&self, kept: impl Fn(*const V) -> bool) -> BTreeSet<SegmentId> {
+        let replaced = self.replaced.lock();
+        let is_kept = |version: &Weak<V>| version.strong_count() > 0 && kept(version.as_ptr());
+        (replaced.dead.iter())
+            .filter(|(_, users)| users.iter().any(is_kept))
+            .map(|(segment, _)| *segment)
+            .collect()
     }
 
     /// Whether a dead segment waits for something.

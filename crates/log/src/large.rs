@@ -66,7 +66,7 @@ impl Log {
         self.check()?;
         let base_before = prepare.base_next;
         let segment = prepare.create_anyhow(&self.setup, SegmentKind::Large, capacity, space)?;
-        let next_capacity = self.setup.options.segment_bytes;
+        let next_capacity = self.segment_bytes();
         let next = prepare.create_anyhow(&self.setup, SegmentKind::Stream, next_capacity, space);
         let next = next.inspect_err(|_| {
             self.discard(&segment);

@@ -139,6 +139,7 @@ impl Log {
         let mut scan = LiveScan::open(&*self.setup.volume, self.setup.db, segment)?;
         scan.end = end;
         scan._segment = Some(Arc::clone(found));
+        scan.scan.read_ahead(Arc::clone(&self.setup.volume));
         Ok(scan)
     }
 }

@@ -6,9 +6,9 @@
 //! 3. Bytes before `durable` survive power loss.
 
 use crate::append::{Sequencer, WaitReason};
-use crate::format::FIRST_FRAME_OFFSET;
 use crate::format::frame::TRAILER_BYTES;
 use crate::format::segment::SegmentKind;
+use crate::format::{FIRST_FRAME_OFFSET, block_up};
 use crate::lsn::Lsn;
 use crate::prepare::PrepareState;
 use crate::segment::{LogView, Segment, SegmentInfo, SegmentTable};
@@ -130,6 +130,8 @@ pub struct Log {
     pub(crate) sequencer: Padded<Mutex<Sequencer>>,
     pub(crate) prepare: Mutex<PrepareState>,
     pub(crate) prepare_wanted: AtomicBool,
+    /// Size of the segments that are made from now on.
+    segment_bytes: AtomicU64,
     pub(crate) spill: Mutex<SpillState>,
     pub(crate) sync: SyncState,
     pub(crate) doomed: Mutex<Vec<Arc<Segment>>>,
@@ -196,6 +198,7 @@ impl Log {
             sequencer: Padded(Mutex::new(Sequencer::new(Arc::clone(&first)))),
             prepare: Mutex::new(prepare),
             prepare_wanted: AtomicBool::new(true),
+            segment_bytes: AtomicU64::new(setup.options.segment_bytes),
             spill: Mutex::new(SpillState::new(first)?),
             sync: SyncState::default(),
             doomed: Mutex::new(Vec::new()),
@@ -219,6 +222,21 @@ impl Log {
         let room =
             self.setup.options.segment_bytes - u64::from(FIRST_FRAME_OFFSET) - TRAILER_BYTES as u64;
         frame_bytes > room.min(self.ring_bytes / 4)
+    }
+
+    /// Makes segments of about `bytes` from now on: no more than [`LogOptions::segment_bytes`], and enough for every frame that goes through the ring. Smaller segments are taken back sooner, and cost
+    /// more files.
+    pub fn set_segment_bytes(&self, bytes: u64) {
+        let most = self.setup.options.segment_bytes;
+        let frame = self.ring_bytes / 4 + u64::from(FIRST_FRAME_OFFSET) + TRAILER_BYTES as u64;
+        let bytes = block_up(bytes.max(frame)).min(most);
+        self.segment_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Size of the segments that are made now.
+    #[must_use]
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes.load(Ordering::Relaxed)
     }
 
     /// Does what `reason` asks for, so that [`reserve`](Self::reserve) can be tried again: moves bytes out of the ring, or prepares a segment (of the reserve, where
@@ -337,16 +355,22 @@ impl Log {
     /// I/O errors; `Corruption` of a segment's header.
     pub fn segments(&self) -> Result<Vec<SegmentInfo>> {
         let table = self.table.load_full();
+        let spilled = self.spilled.load(Ordering::Acquire);
         table
             .iter()
             .map(|segment| {
                 let (volume, db) = (&*self.setup.volume, self.setup.db);
                 let file = segment.file(volume, db)?;
                 let growing = |stream: &crate::segment::Stream| stream.end_offset().is_none();
+                let file_bytes = file.len()?;
+                let written = |stream: &crate::segment::Stream| spilled.saturating_sub(stream.base);
                 Ok(SegmentInfo {
                     id: segment.id,
                     kind: segment.kind(volume, db)?,
-                    file_bytes: file.len()?,
+                    file_bytes,
+                    written_bytes: (segment.stream.as_ref())
+                        .filter(|stream| growing(stream))
+                        .map_or(file_bytes, |stream| written(stream).min(file_bytes)),
                     active: segment.stream.as_ref().is_some_and(growing),
                 })
             })
@@ -421,6 +445,19 @@ impl Log {
             }
         }
         Ok(doomed.len())
+    }
+
+    /// Bytes of the files of deleted segments that somebody still uses.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn doomed_bytes(&self) -> Result<u64> {
+        let doomed = self.doomed.lock();
+        let (volume, db) = (&*self.setup.volume, self.setup.db);
+        doomed
+            .iter()
+            .map(|segment| segment.file(volume, db)?.len())
+            .sum()
     }
 
     /// Counters.

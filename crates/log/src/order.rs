@@ -39,6 +39,12 @@ impl Log {
         }
     }
 
+    /// Every frame that ends at or before this stream position is whole, in the ring or its segment.
+    #[must_use]
+    pub fn completed_position(&self) -> u64 {
+        self.completed.load(Ordering::Acquire)
+    }
+
     /// Everything of the stream before this position is in segments, if not durably.
     #[must_use]
     pub fn spilled_position(&self) -> u64 {

@@ -187,7 +187,7 @@ impl Log {
         self.check()?;
         self.prepare_wanted.store(false, Ordering::Release);
         if self.sequencer.lock().prepared.is_empty() {
-            let capacity = self.setup.options.segment_bytes;
+            let capacity = self.segment_bytes();
             let segment =
                 prepare.create_anyhow(&self.setup, SegmentKind::Stream, capacity, space)?;
             let segment = Arc::new(segment);

@@ -1,6 +1,6 @@
 //! Finds frames in a segment's file and in the ring, trusting nothing.
 //!
-//! Memory: a window of the file (1 MiB, or one frame's metadata where that is longer and the file really holds it), a window of the ring. Separated values are verified
+//! Memory: a window of the file, and the next one where it reads ahead (1 MiB, or one frame's metadata where that is longer and the file really holds it), a window of the ring. Separated values are verified
 //! in passing and never kept.
 
 use crate::format::entry::EntryReader;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use glintdb_core::checksum::{FileSeed, crc32c, crc32c_append};
 use glintdb_core::codec::Reader;
 use glintdb_core::{Error, Result, SegmentId, ValuePointer};
-use glintdb_flash::{Ring, VolumeFile};
+use glintdb_flash::{BegunBatch, ReadRequest, Ring, Volume, VolumeFile};
 use std::sync::Arc;
 
 /// Bytes of a file read at once.
@@ -95,6 +95,64 @@ struct FileSource {
     window_offset: u64,
     /// By all windows so far.
     read_bytes: u64,
+    /// Where the next window is read while this one is looked at: for whoever reads from end to end.
+    volume: Option<Arc<dyn Volume>>,
+    ahead: Option<Ahead>,
+}
+
+/// A window that is being read.
+struct Ahead {
+    offset: u64,
+    batch: BegunBatch,
+}
+
+impl FileSource {
+    /// Takes over the window that was read ahead, if it is the one behind this; answers `length` bytes from `offset` on, which begin in this one or there.
+    fn go_on(&mut self, offset: u64, length: usize) -> Result<Option<Bytes>> {
+        let window_end = self.window_offset + self.window.len() as u64;
+        let here = offset >= self.window_offset && offset <= window_end;
+        let Some(ahead) = self
+            .ahead
+            .take()
+            .filter(|next| here && next.offset == window_end)
+        else {
+            return Ok(None);
+        };
+        let Some(read) = ahead.batch.wait().pop().and_then(|request| request.result) else {
+            return Ok(None);
+        };
+        let next = read?;
+        self.read_bytes += next.len() as u64;
+        let before = usize::try_from(window_end - offset).unwrap_or(usize::MAX);
+        let behind = length.saturating_sub(before);
+        let bytes = (behind <= next.len()).then(|| match before {
+            0 => next.slice(..behind),
+            _ => {
+                let tail = self
+                    .window
+                    .slice(self.window.len().saturating_sub(before)..);
+                [&tail[..], &next[..behind]].concat().into()
+            }
+        });
+        (self.window, self.window_offset) = (next, window_end);
+        self.read_ahead();
+        Ok(bytes)
+    }
+
+    /// Begins to read what stands behind the window.
+    fn read_ahead(&mut self) {
+        let offset = self.window_offset + self.window.len() as u64;
+        let length = self
+            .file_bytes
+            .saturating_sub(offset)
+            .min(WINDOW_BYTES as u64);
+        let Some(volume) = self.volume.as_ref().filter(|_| length > 0) else {
+            return;
+        };
+        let request = ReadRequest::new(Arc::clone(&self.file), offset, length as usize);
+        let batch = volume.begin_batch(vec![request]);
+        self.ahead = Some(Ahead { offset, batch });
+    }
 }
 
 impl Source for FileSource {
@@ -107,6 +165,9 @@ impl Source for FileSource {
         if let Some(bytes) = within(self) {
             return Ok(bytes);
         }
+        if let Some(bytes) = self.go_on(offset, length)? {
+            return Ok(bytes);
+        }
         // From a whole block on: a direct read of just the window's size then, into memory that is recycled.
         let start = block_down(offset);
         let needed = (offset - start) + length as u64;
@@ -115,6 +176,7 @@ impl Source for FileSource {
         self.window = self.file.read_at(start, wanted as usize)?;
         self.window_offset = start;
         self.read_bytes += self.window.len() as u64;
+        self.read_ahead();
         let behind = ((offset - start) as usize).min(self.window.len());
         Ok(within(self).unwrap_or_else(|| self.window.slice(behind..)))
     }
@@ -178,6 +240,8 @@ impl<'a> SegmentScan<'a> {
                 window: Bytes::new(),
                 window_offset: 0,
                 read_bytes: 0,
+                volume: None,
+                ahead: None,
             },
             ring: ring.map(|ring| RingSource {
                 ring,
@@ -185,6 +249,11 @@ impl<'a> SegmentScan<'a> {
                 capacity: header.capacity,
             }),
         })
+    }
+
+    /// Reads ahead from now on.
+    pub(crate) fn read_ahead(&mut self, volume: Arc<dyn Volume>) {
+        self.file.volume = Some(volume);
     }
 
     /// What is wrong with a valid frame that stands in a segment where none of its kind belongs.

@@ -215,6 +215,8 @@ pub struct SegmentInfo {
     pub kind: SegmentKind,
     /// Bytes in its file now; more may still be in the ring.
     pub file_bytes: u64,
+    /// Of these, what has been written; the rest is preallocated.
+    pub written_bytes: u64,
     /// Whether it can still grow (the active one, and the one prepared after it).
     pub active: bool,
 }

@@ -90,6 +90,8 @@ pub struct NewValues {
     volume: Arc<dyn Volume>,
     segments: Vec<Arc<Segment>>,
     pointers: Vec<ValuePointer>,
+    /// What the files of ended segments take.
+    file_bytes: u64,
 }
 
 impl Log {
@@ -107,6 +109,7 @@ impl Log {
                 volume: Arc::clone(&self.setup.volume),
                 segments: Vec::new(),
                 pointers: Vec::new(),
+                file_bytes: 0,
             },
             failed: false,
         })
@@ -151,6 +154,13 @@ impl ValuesWriter {
         self.made.pointers.len() + self.frame.entry_count() as usize
     }
 
+    /// What its files take on the medium, preallocated space included.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        let open = self.open.as_ref().map_or(0, |open| open.header.capacity);
+        self.made.file_bytes + open
+    }
+
     /// Ends the last segment; everything is durable then, names included.
     ///
     /// # Errors
@@ -170,7 +180,7 @@ impl ValuesWriter {
     fn room(&self, log: &Log) -> u64 {
         let room = match &self.open {
             Some(open) => open.header.capacity - open.offset(),
-            None => log.setup.options.segment_bytes - u64::from(FIRST_FRAME_OFFSET),
+            None => log.segment_bytes() - u64::from(FIRST_FRAME_OFFSET),
         };
         (room - VALUES_END_BYTES as u64).min(FRAME_BYTES_MAX)
     }
@@ -187,7 +197,7 @@ impl ValuesWriter {
         }
         if self.open.is_none() {
             let needed = block_up(u64::from(FIRST_FRAME_OFFSET) + bytes);
-            self.begin_segment(log, needed.max(log.setup.options.segment_bytes))?;
+            self.begin_segment(log, needed.max(log.segment_bytes()))?;
         }
         if let Some(open) = &mut self.open {
             let lsn = Lsn::new(open.header.id, open.offset() as u32);
@@ -239,7 +249,9 @@ impl ValuesWriter {
         let end = FrameHeader::VALUES_END.encode(open.seed, open.offset() as u32);
         open.append(log, &end)?;
         open.finish(log)
-            .map_err(|error| error.context(format!("write values segment {}", open.header.id)))
+            .map_err(|error| error.context(format!("write values segment {}", open.header.id)))?;
+        self.made.file_bytes += open.chunk_offset;
+        Ok(())
     }
 }
 
@@ -319,6 +331,12 @@ impl NewValues {
     /// The segments, in the order in which they were filled.
     pub fn segments(&self) -> impl ExactSizeIterator<Item = SegmentId> + '_ {
         self.segments.iter().map(|segment| segment.id)
+    }
+
+    /// What their files take.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
     }
 
     /// Forgets the segments and lets their files be: where a manifest record names them that may or may not be durable. The next opening keeps or removes them.

@@ -21,6 +21,8 @@ use std::sync::Arc;
 
 /// Compaction debt, in base levels, at which writers begin to be slowed.
 const DEBT_SLOW_BASE_LEVELS: u64 = 8;
+/// For how much of a run the smallest one counts.
+const RUN_WEIGHT_MIN: f64 = 0.25;
 /// Share of tombstones that makes a table at the bottom worth rewriting for them alone.
 const TOMBSTONES_DENSE: u64 = 4;
 
@@ -84,10 +86,32 @@ impl Plan {
     }
 }
 
+/// For how many runs those of level 0 count. To compact them rewrites the base level, whatever they hold; so one that is much smaller than the largest, as value GC writes between flushes, counts for
+/// less: by its part of it, but for [`RUN_WEIGHT_MIN`], for lookups visit it all the same.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "no more than there are runs, and none is negative"
+)]
+fn weight_of(runs: &[Run], shape: &Shape) -> u32 {
+    if shape.batch_bytes.is_none() {
+        // Sizes were given, for runs as they come.
+        return u32::try_from(runs.len()).unwrap_or(u32::MAX);
+    }
+    let largest = runs.iter().map(|run| run.tables.bytes()).max().unwrap_or(0);
+    let weight = |run: &Run| {
+        let part = run.tables.bytes() as f64 / largest.max(1) as f64;
+        // Those of about the same size count alike.
+        let part = if part > 0.7 { 1.0 } else { part };
+        part.max(RUN_WEIGHT_MIN)
+    };
+    runs.iter().map(weight).sum::<f64>().round() as u32
+}
+
 /// What compactions still have to do.
 pub(crate) fn debt(levels: &Levels, options: &LsmOptions, shape: &Shape) -> Debt {
     let targets = targets(levels, shape);
-    let runs = u32::try_from(levels.runs.len()).unwrap_or(u32::MAX);
+    let runs = weight_of(&levels.runs, shape);
     let mut bytes = 0u64;
     // Bytes that the level above would push into this one.
     let mut pushed = 0u64;
@@ -141,11 +165,11 @@ impl Picker<'_> {
     pub(crate) fn pick(&self) -> Option<Plan> {
         let targets = targets(self.levels, &self.shape);
         let mut scored: Vec<(f64, u8)> = Vec::new();
-        let runs = self.runs().len();
-        if runs >= self.options.level0_runs_compact as usize {
+        let runs = weight_of(self.runs(), &self.shape);
+        if runs >= self.options.level0_runs_compact {
             // With the same measure as the levels: while jobs cannot keep up, level 0 and the levels above the deepest outgrow their sizes together, and each byte of a larger level 0 costs less to
             // take in. If level 0 always came first, the base level would grow without bound and with it what each compaction of level 0 rewrites.
-            let score = runs as f64 / f64::from(self.options.level0_runs_compact);
+            let score = f64::from(runs) / f64::from(self.options.level0_runs_compact);
             scored.push((score, 0));
         }
         for (level, tables) in self.levels.below0().filter(|(level, _)| *level < BOTTOM) {

@@ -132,6 +132,52 @@ pub fn alone(steps: &dyn Fn()) -> Result<Counts, String> {
     Ok(counts)
 }
 
+/// Overwrites as fast as it goes, with background threads that must keep up: the files never take more than `space_amp_max` allows. `steps` is called for every write.
+///
+/// # Errors
+/// What is wrong.
+pub fn bounded(steps: &dyn Fn()) -> Result<Counts, String> {
+    const KEYS: u64 = 4000;
+    const AMP: f64 = 1.5;
+    // A segment that is written and one that a round writes, and what threads write while others wait for the processor: less than half a memtable's log.
+    const SLACK_BYTES: f64 = 2.0 * SEGMENT_BYTES as f64 + (1 << 20) as f64;
+    const SEGMENT_BYTES: u64 = 128 << 10;
+    let options = glintdb::Options {
+        memory_budget_bytes: 8 << 20,
+        log_segment_bytes: SEGMENT_BYTES,
+        log_ring_bytes: 64 << 10,
+        replay_bytes_max: 1 << 20,
+        background_threads: 2,
+        space_amp_max: AMP,
+        ..glintdb::Options::default()
+    };
+    let db = Place::memory().open(options).map_err(told)?;
+    let space = db.default_keyspace();
+    let mut rng = Rng::of(&[9]);
+    let mut lengths = vec![0; KEYS as usize];
+    let mut counts = Counts::default();
+    for write in 0..8 * KEYS {
+        let key = if write < KEYS { write } else { rng.below(KEYS) };
+        steps();
+        counts.writes += 1;
+        let value = value(key, write);
+        lengths[key as usize] = name(key).len() + value.len();
+        space.put(name(key), value).map_err(told)?;
+        if write % 100 == 0 && write > KEYS {
+            let live = lengths.iter().sum::<usize>() as f64;
+            let bytes = db.stats().disk_bytes as f64;
+            if bytes > AMP * live + SLACK_BYTES {
+                return Err(format!(
+                    "write {write}: {bytes} bytes on disk for {live} that are live"
+                ));
+            }
+        }
+    }
+    counts.of(&db.stats());
+    whole(&db)?;
+    Ok(counts)
+}
+
 fn expect(
     latest: &[Option<u64>],
     get: impl Fn(&[u8]) -> glintdb::Result<Option<glintdb::Bytes>>,

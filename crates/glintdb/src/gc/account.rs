@@ -2,29 +2,31 @@
 //!
 //! **Garbage** is what log segments take beyond their live records: dead ones, shadowed and hidden ones, and everything behind the flush point (commits that may have overwritten
 //! each other; a flush tells). There may be as much as makes all files together `space_amp_max` times the live keys and values; where what else they hold (the index, headers) leaves too little of that, a third of
-//! `space_amp_max - 1` of the live log; and `garbage_bytes_min` in any case. Segments that only snapshots and iterators keep are not counted.
+//! `space_amp_max - 1` of the live log; and `garbage_bytes_min` in any case. Segments that snapshots and iterators keep are not counted, those that wait for anybody else are.
 
 use super::State;
 use crate::Result;
 use crate::engine::Engine;
-use crate::version::{Generation, Version};
+use crate::flush::Sample;
 use glintdb_core::sync::atomic::Ordering;
-use glintdb_core::{Direction, EntryValue, SegmentId, SeqNum};
+use glintdb_core::{EntryValue, SegmentId};
+use glintdb_log::Log;
 use glintdb_log::format::segment::SegmentKind;
-use std::ops::Bound;
 
 /// Part of the allowed garbage at which rounds begin.
-const BEGIN: f64 = 0.8;
+const BEGIN: f64 = 0.87;
 /// Part at which they go before compactions.
 const URGENT: f64 = 0.92;
+/// The log of a memtable is at least this part of it.
+const SEAL_PART: u64 = 8;
 /// A round takes victims of this part of the allowed garbage.
 const ROUND_PART: u64 = 8;
+/// Segments are made of this part of it, so that a round gives space back in small steps.
+const SEGMENT_PART: u64 = 16;
 /// A segment is a victim where at least this part of `space_amp_max - 1` of it is garbage.
 const WORTH: f64 = 0.4;
 /// What an entry without its value takes in the index, about: that much of tables is not live records.
 const INDEX_ENTRY_BYTES: u64 = 64;
-/// Keys of a flush that are looked up, at most, to know how much it overwrites.
-const SAMPLE_KEYS: usize = 256;
 /// Header of a segment.
 const HEADER_BYTES: u64 = 4096;
 
@@ -43,8 +45,11 @@ pub(crate) struct Account {
     pub(crate) unflushed_bytes: u64,
     /// Whether some segment is worth a round.
     pub(crate) some_victim: bool,
-    /// Where the log's files ended.
+    /// Of what indexes' files point to, the share that is shadowed or hidden.
+    pub(crate) hidden_share: f64,
+    /// How far the log's files went, and its commits.
     spilled: u64,
+    completed: u64,
 }
 
 impl Account {
@@ -60,18 +65,27 @@ impl Account {
         }
     }
 
-    /// [`fill`](Self::fill) when the log's files have grown to that position.
-    pub(crate) fn fill_at(&self, spilled: u64) -> f64 {
-        let grown = spilled.saturating_sub(self.spilled) as f64;
-        self.fill() + grown / self.allowed_bytes.max(1) as f64
+    /// [`fill`](Self::fill) when so many bytes have come since.
+    pub(crate) fn fill_with(&self, grown: u64) -> f64 {
+        self.fill() + grown as f64 / self.allowed_bytes.max(1) as f64
     }
 
-    /// The log of one memtable should hold no more: half of what may be, less the garbage that is known; but no less than an eighth.
+    /// What the log has grown by since, or is going to: commits are in the ring for a while.
+    pub(crate) fn grown(&self, log: &Log) -> u64 {
+        if glintdb_core::seeded::bug("glintdb: the space brake forgets what the log has grown") {
+            return 0;
+        }
+        let spilled = log.spilled_position().saturating_sub(self.spilled);
+        let completed = log.completed_position().saturating_sub(self.completed);
+        spilled.max(completed)
+    }
+
+    /// The log of one memtable should hold no more: half of what may be, less the garbage that is known; but no less than a part of it.
     fn seal_bytes(&self) -> u64 {
         let known = self.garbage_bytes().saturating_sub(self.unflushed_bytes);
         (self.allowed_bytes / 2)
             .saturating_sub(known)
-            .max(self.allowed_bytes / 8)
+            .max(self.allowed_bytes / SEAL_PART)
     }
 
     pub(crate) fn wants_round(&self) -> bool {
@@ -104,8 +118,8 @@ impl Candidate {
 }
 
 impl State {
-    /// Bytes of a segment that are live, about, where indexes' files point to `held` bytes of values in it.
-    fn live_estimate(&self, id: SegmentId, bytes: u64, held: u64) -> u64 {
+    /// Bytes of a segment that are live, about, where `live` bytes of values in it are.
+    fn live_estimate(&self, id: SegmentId, bytes: u64, live: f64) -> u64 {
         let record = match self.born.get(&id) {
             Some(&born) => bytes as f64 / born.max(1) as f64,
             None => self.overhead,
@@ -114,18 +128,8 @@ impl State {
             clippy::cast_possible_truncation,
             reason = "at most what the segment has"
         )]
-        let live = (held as f64 * (1.0 - self.hidden()) * record) as u64;
+        let live = (live * record) as u64;
         live.saturating_add(HEADER_BYTES).min(bytes)
-    }
-
-    /// Bytes of live keys and values, about, where indexes' files point to `held` bytes of values.
-    fn user_estimate(&self, held: u64) -> u64 {
-        #[allow(
-            clippy::cast_possible_truncation,
-            reason = "a part of what files hold, more or less"
-        )]
-        let live = (held as f64 * (1.0 - self.hidden()) * self.keyed) as u64;
-        live
     }
 }
 
@@ -133,26 +137,33 @@ impl Engine {
     /// Every segment with what is live in it, and the bytes of all.
     fn survey(&self) -> Result<(Vec<Candidate>, Account)> {
         let spilled = self.log.spilled_position();
+        let completed = self.log.completed_position();
         let segments = self.log.segments()?;
-        let mut held_bytes = 0;
+        let pinned = self.pins.versions();
+        let kept = self.version.kept_dead(|version| pinned.contains(&version));
+        let (mut held_bytes, mut live_values) = (0.0, 0.0);
         let (mut whole, mut account) = (Vec::new(), Account::default());
-        let mut live_records = 0;
         let manifest = self.manifest.lock();
         let state = manifest.state();
         let known = self.gc.state.lock();
-        account.spilled = spilled;
+        (account.spilled, account.completed) = (spilled, completed);
+        account.log_bytes = self.log.doomed_bytes()?;
         account.other_bytes = manifest.bytes();
         let flush_point = state.flush_point.lsn;
         let flushed = flush_point.segment;
         for segment in &segments {
-            let (id, bytes) = (segment.id, segment.file_bytes);
+            let (id, bytes) = (segment.id, segment.written_bytes);
             let moved = segment.kind == SegmentKind::Values;
             let ends = moved || id < flushed;
-            // Only its readers keep it.
-            if ends && !state.is_live(id) {
+            // Snapshots and iterators keep it.
+            if kept.contains(&id) {
                 continue;
             }
             account.log_bytes += bytes;
+            // It waits for somebody who reads just now, or for the ring.
+            if ends && !state.is_live(id) {
+                continue;
+            }
             if !ends {
                 let before = if id == flushed { flush_point.offset } else { 0 };
                 account.unflushed_bytes += bytes.saturating_sub(before.into());
@@ -161,10 +172,11 @@ impl Engine {
                 true => state.live_bytes(id),
                 false => 0,
             };
-            held_bytes += held;
-            let live_bytes = known.live_estimate(id, bytes, held);
+            let live = known.hidden.live(id, held);
+            held_bytes += held as f64;
+            live_values += live;
+            let live_bytes = known.live_estimate(id, bytes, live);
             account.live_bytes += live_bytes;
-            live_records += known.user_estimate(held);
             if ends {
                 whole.push(Candidate {
                     id,
@@ -174,6 +186,8 @@ impl Engine {
                 });
             }
         }
+        let live_records = live_values * known.keyed;
+        account.hidden_share = 1.0 - live_values / f64::max(held_bytes, 1.0);
         drop(known);
         drop(manifest);
         let version = self.version.load_full();
@@ -189,7 +203,7 @@ impl Engine {
         let amp = self.options.space_amp_max;
         // Where every byte of a small value costs more than that beside it, some garbage there may be all the same.
         let least = (amp - 1.0) * account.live_bytes as f64 / 3.0;
-        let most = amp * (live_records + inline_bytes) as f64;
+        let most = amp * (live_records + inline_bytes as f64);
         let garbage = most - (account.live_bytes + account.other_bytes) as f64;
         #[allow(
             clippy::cast_possible_truncation,
@@ -199,10 +213,9 @@ impl Engine {
         account.allowed_bytes = part.max(self.options.garbage_bytes_min);
         let worth = WORTH * (1.0 - 1.0 / self.options.space_amp_max);
         let mut known = self.gc.state.lock();
-        known.held_bytes = held_bytes as f64;
-        known
-            .born
-            .retain(|id, _| segments.iter().any(|segment| segment.id == *id));
+        let is_there = |id| segments.iter().any(|segment| segment.id == id);
+        known.born.retain(|id, _| is_there(*id));
+        known.hidden.retain(is_there);
         whole.retain(|one| one.garbage() >= worth && !known.left_alone.contains(&one.id));
         account.some_victim = !whole.is_empty();
         drop(known);
@@ -210,45 +223,23 @@ impl Engine {
     }
 
     /// A generation is being flushed: how much it overwrites and deletes of what the indexes point to, by a sample of its keys.
-    pub(crate) fn sample_overwritten(&self, generation: &Generation, version: &Version) {
+    pub(crate) fn sample_overwritten(&self, samples: &[Sample]) {
         if !self.options.value_gc {
             return;
         }
-        for keyspace in version.live_keyspaces() {
-            let Some(mem) = generation
-                .keyspace(keyspace.state.id)
-                .filter(|mem| !mem.map.is_empty())
-            else {
-                continue;
-            };
-            let step = mem.map.len().div_ceil(SAMPLE_KEYS);
-            let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
-            let mut cursor = mem
-                .map
-                .cursor(lower, upper, Direction::Forward, SeqNum::MAX);
-            let mut keys: Vec<Vec<u8>> = Vec::new();
-            let mut at = 0;
-            while cursor.advance() {
-                if at % step == 0 {
-                    keys.push(cursor.key().to_vec());
-                }
-                at += 1;
-            }
-            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let mut bytes = Vec::new();
+        for sample in samples {
+            let keys: Vec<&[u8]> = sample.keys.iter().map(Vec::as_slice).collect();
             // What cannot be read is nothing to go by; whoever needs it is told.
-            let found = keyspace
-                .view
-                .get_batch(&keys)
-                .into_iter()
-                .flatten()
-                .flatten();
-            let lengths = found.map(|entry| match entry.value {
-                EntryValue::Pointer(pointer) => u64::from(pointer.length),
-                EntryValue::Inline(_) | EntryValue::Tombstone => 0,
-            });
-            self.gc.overwritten(lengths.sum::<u64>() * step as u64);
+            let found = sample.keyspace.index.view().get_batch(&keys);
+            for entry in found.into_iter().flatten().flatten() {
+                if let EntryValue::Pointer(pointer) = entry.value {
+                    let stand_for = u64::from(pointer.length) * sample.step as u64;
+                    bytes.push((pointer.segment, stand_for));
+                }
+            }
         }
-        self.update_space();
+        self.gc.overwriting(bytes);
     }
 
     /// Takes the account.
@@ -256,12 +247,14 @@ impl Engine {
         match self.survey() {
             Ok((_, account)) => {
                 self.gc.state.lock().account = account;
-                let seal = if self.options.value_gc {
-                    account.seal_bytes()
-                } else {
-                    u64::MAX
-                };
-                self.gc.seal_bytes.store(seal, Ordering::Relaxed);
+                if !self.options.value_gc {
+                    return;
+                }
+                self.gc
+                    .seal_bytes
+                    .store(account.seal_bytes(), Ordering::Relaxed);
+                self.log
+                    .set_segment_bytes(account.allowed_bytes / SEGMENT_PART);
             }
             // Of a segment's header: whoever reads there is told.
             Err(error) => {

@@ -1,8 +1,8 @@
 //! The bound on space: writers are slowed down as garbage comes near what may be, and wait where it is reached.
 //!
-//! Between two accounts garbage grows by what the log writes, at most: so the fill is known at every moment, from a position of the log. While there is more than [`SLOW`] of what may be, writers go at
-//! the rate at which rounds have given space back, times 1.5 there and 0.5 at the end. They stop only for a round that is under way or due: where nothing can be collected, waiting would not help.
-//! Deletions never wait here.
+//! Between two accounts garbage grows by what the log and the round that runs write, at most: so the fill is known at every moment. While there is more than [`SLOW`] of what may be, writers go at
+//! the rate at which rounds have given space back, times [`FASTEST`] there and [`SLOWEST`] where all of it is used: somewhere between they are as fast as rounds, and there they settle. They stop where
+//! even so a step more than what may be is there ([`STOP`]); and only for a round that is under way or due: where nothing can be collected, waiting would not help. Deletions never wait here.
 //!
 //! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
 
@@ -17,7 +17,15 @@ use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Part of the allowed garbage at which writers begin to be slowed.
-const SLOW: f64 = 0.9;
+const SLOW: f64 = 0.87;
+/// Part from which on they look how full it is, each time the log has grown by so many bytes.
+const WATCHED: f64 = 0.5;
+const LOOK_BYTES: u64 = 128 << 10;
+/// Part at which they stop.
+const STOP: f64 = 1.05;
+/// Times the rate of rounds at which writers go at [`SLOW`], and from where all that may be is there.
+const FASTEST: f64 = 3.0;
+const SLOWEST: f64 = 0.03;
 /// A writer that waits looks again after this time.
 const LOOK: Duration = Duration::from_millis(5);
 /// What a round gave back counts this much against what is known.
@@ -30,6 +38,8 @@ const RECLAIMED: f64 = 200e6;
 pub(crate) struct Brake {
     engaged: AtomicBool,
     stopped: AtomicBool,
+    /// Where the log was when somebody looked last.
+    looked_at: AtomicU64,
     /// In bytes of log.
     pace: Pace,
     /// Bytes a second that rounds give back while they run; 0: not known yet.
@@ -70,9 +80,10 @@ impl Brake {
             .store((mixed as u64).max(1), Ordering::Relaxed);
     }
 
-    /// Takes over how full it is; `collecting` is whether a round is under way or due.
-    fn update(&self, fill: f64, collecting: bool) {
-        let stopped = collecting && fill >= 1.0;
+    /// Takes over how full it is, with what the round that runs has written and without; `collecting` is whether a round is under way or due.
+    fn update(&self, fill: f64, without_round: f64, collecting: bool) {
+        // What a round writes makes writers slow. It never stops them: it is a step's, and goes with the round.
+        let stopped = collecting && without_round >= STOP;
         let slow = ((fill - SLOW) / (1.0 - SLOW)).clamp(0.0, 1.0);
         let reclaimed = match self.reclaimed.load(Ordering::Relaxed) {
             0 => RECLAIMED,
@@ -80,13 +91,15 @@ impl Brake {
         };
         let slowed = collecting && slow > 0.0;
         let rate = if slowed {
-            reclaimed * (1.5 - slow)
+            reclaimed * (FASTEST * (1.0 - slow) + SLOWEST)
         } else {
             0.0
         };
         self.pace.set_rate(rate);
         self.stopped.store(stopped, Ordering::Relaxed);
-        self.engaged.store(stopped || slowed, Ordering::Relaxed);
+        // Not yet slowed, writers look now and then all the same: nobody else may get to it while they write.
+        let watched = collecting && fill >= WATCHED;
+        self.engaged.store(watched, Ordering::Relaxed);
     }
 }
 
@@ -97,13 +110,17 @@ impl Engine {
             return;
         }
         let account = self.gc.known_account();
+        let position = self.log.completed_position();
+        self.gc.brake.looked_at.store(position, Ordering::Relaxed);
         let due = || account.some_victim && self.gc.may_begin();
         // What a flush will show to be garbage can be collected then.
         let flushing = || self.flush_queued.load(Ordering::SeqCst);
         let collecting = (self.gc.is_queued() || due() || flushing())
             && !self.closing()
             && self.background_error.lock().is_none();
-        self.gc.brake.update(self.fill_now(&account), collecting);
+        let without_round = account.fill_with(account.grown(&self.log));
+        let fill = self.fill_now(&account);
+        self.gc.brake.update(fill, without_round, collecting);
     }
 
     /// Before a commit that puts something: pays for its space.
@@ -117,7 +134,13 @@ impl Engine {
         if batch.only_deletes() {
             return Ok(());
         }
-        self.update_brake();
+        let looked_at = self.gc.brake.looked_at.load(Ordering::Relaxed);
+        if self.log.completed_position().saturating_sub(looked_at) >= LOOK_BYTES {
+            self.update_brake();
+        }
+        if self.gc.brake.stopped() {
+            self.update_brake();
+        }
         if self.gc.brake.stopped() {
             self.settle(outstanding, durability)?;
             let _timed = self.waits.start(Wait::Space);

@@ -90,6 +90,8 @@ pub(crate) struct Outcome {
     pub(crate) live_records: u64,
     /// Bytes of values in the victims that indexes pointed to, and of those that were live.
     pub(crate) held_bytes: u64,
+    /// Of these, bytes that were known to be shadowed or hidden when the round began.
+    pub(crate) hidden_bytes: f64,
     pub(crate) live_bytes: u64,
     /// Bytes of their keys.
     pub(crate) live_key_bytes: u64,
@@ -156,6 +158,7 @@ impl Round {
         let held = victims.iter().flat_map(|victim| victim.held.values());
         let outcome = Outcome {
             held_bytes: held.sum(),
+            hidden_bytes: engine.gc.hidden_in(victims.iter().map(|victim| victim.id)),
             ..Outcome::default()
         };
         Ok(Some(Round {
@@ -181,6 +184,15 @@ impl Round {
             State::Runs { .. } => Place::Runs,
             State::Install { .. } => Place::Install,
             State::Over => Place::Over,
+        }
+    }
+
+    /// What its new files take, until they are in the manifest.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        match &self.state {
+            State::Values { writer, .. } => writer.file_bytes(),
+            State::Runs { values } | State::Install { values, .. } => values.file_bytes(),
+            State::Scan { .. } | State::Verify { .. } | State::Over => 0,
         }
     }
 
@@ -489,7 +501,8 @@ impl Round {
         self.outcome.victims = victims.len() as u64;
         // The places that no run was written to are free; those of the runs, when these are applied.
         self.parts.clear();
-        engine.gc.born(&values);
+        let hidden = self.outcome.hidden_bytes;
+        engine.gc.born(&values, &victims, hidden);
         engine.commit_changes(pending, None, Some(Relocated { values, victims }))
     }
 }

@@ -71,6 +71,7 @@ pub(super) fn run(dir: &Path) -> Result<(), String> {
         None => db.close().map_err(failed)?,
     }
     same_reads(&dir.join("same")).map_err(failed)??;
+    collecting::bounded(&Steps::count)?;
     for seed in 1..=RACES {
         let set = collecting::eager(Lane::Histories);
         let counts = collecting::race(&Place::memory(), set, RACE_WRITES, seed)?;

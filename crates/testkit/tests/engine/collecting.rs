@@ -1,6 +1,6 @@
 //! Value GC beside everything else, with every read checked.
 
-use glintdb_testkit::collecting::{alone, eager, power, race};
+use glintdb_testkit::collecting::{alone, bounded, eager, power, race};
 use glintdb_testkit::options::Lane;
 use glintdb_testkit::place::Place;
 
@@ -8,6 +8,12 @@ use glintdb_testkit::place::Place;
 fn what_is_collected_alone_is_as_it_was() {
     let counts = alone(&|| ()).unwrap();
     assert!(counts.rounds > 50 && counts.moved > 500, "{counts:?}");
+}
+
+#[test]
+fn files_stay_within_their_bound_however_fast_writers_are() {
+    let counts = bounded(&|| ()).unwrap();
+    assert!(counts.rounds > 20 && counts.moved > 500, "{counts:?}");
 }
 
 #[test]

@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub const ENTRY_OVERHEAD_BYTES: usize = 128;
 /// Guess of an entry's size, by which the cache sizes its tables; they grow where it is wrong.
 const ENTRY_BYTES_TYPICAL: usize = 2048;
+/// Entries that are fetched from memory at once: about as many lines as a core waits for together.
+const FETCHED_TOGETHER: usize = 32;
 /// Stripes of the counters; a power of two.
 pub const STRIPES: usize = 16;
 
@@ -35,6 +37,7 @@ pub struct Cache {
     entries: sync::Cache<CacheKey, Bytes, ByteWeight, Mixer>,
     counters: [Stripe; STRIPES],
     claims: Claims,
+    whereabouts: Whereabouts,
 }
 
 /// Counters since the cache was made.
@@ -68,9 +71,10 @@ impl Cache {
     /// A cache of at most `capacity_bytes` (entries' overhead included). 0: nothing is kept.
     #[must_use]
     pub fn new(capacity_bytes: usize) -> Self {
+        let whereabouts = Whereabouts::new(capacity_bytes);
         let options = OptionsBuilder::new()
             .estimated_items_capacity((capacity_bytes / ENTRY_BYTES_TYPICAL).max(16))
-            .weight_capacity(capacity_bytes as u64)
+            .weight_capacity(whereabouts.rest_of(capacity_bytes))
             .build()
             .expect("both capacities are set");
         Cache {
@@ -82,6 +86,7 @@ impl Cache {
             ),
             counters: Default::default(),
             claims: Claims::default(),
+            whereabouts,
         }
     }
 
@@ -96,14 +101,49 @@ impl Cache {
         {
             found = found.or_else(|| self.entries.get(&CacheKey::Value(*segment, offset ^ 8)));
         }
-        let stripe = &self.counters[stripe_of_thread()];
-        let counter = if found.is_some() {
-            &stripe.hits
-        } else {
-            &stripe.misses
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+        self.count(u64::from(found.is_some()), u64::from(found.is_none()));
         found
+    }
+
+    /// [`get`](Self::get) of many. An entry that was not looked at for a while is far away, and its references are counted by an operation that nothing goes past: one by one,
+    /// they would be waited for one after the other. So where each lies is asked of a small table first, and all are fetched together.
+    pub fn get_each(
+        &self,
+        mut keys: impl Iterator<Item = CacheKey> + Clone,
+        mut found: impl FnMut(Option<Bytes>),
+    ) {
+        loop {
+            let together = keys.clone().take(FETCHED_TOGETHER);
+            for key in together.clone() {
+                self.whereabouts.fetch_place(&key);
+            }
+            for key in together.clone() {
+                self.whereabouts.fetch_entry(&key);
+            }
+            let (mut hits, mut misses) = (0, 0);
+            for key in together {
+                let bytes = self.entries.get(&key);
+                hits += u64::from(bytes.is_some());
+                misses += u64::from(bytes.is_none());
+                found(bytes);
+            }
+            self.count(hits, misses);
+            if hits + misses < FETCHED_TOGETHER as u64 {
+                return;
+            }
+            keys.nth(FETCHED_TOGETHER - 1);
+        }
+    }
+
+    #[inline]
+    fn count(&self, hits: u64, misses: u64) {
+        let stripe = &self.counters[stripe_of_thread()];
+        if hits > 0 {
+            stripe.hits.fetch_add(hits, Ordering::Relaxed);
+        }
+        if misses > 0 {
+            stripe.misses.fetch_add(misses, Ordering::Relaxed);
+        }
     }
 
     /// What `read` finds for `key`, which was not cached: read by this thread, or by another one that is reading it now. `read` keeps what it finds, where that is to be
@@ -136,6 +176,7 @@ impl Cache {
     /// Something too large for the cache is just given back.
     pub fn insert(&self, key: CacheKey, bytes: &[u8]) -> Bytes {
         let owned = held::copy(bytes);
+        self.whereabouts.note(&key, &owned);
         self.entries.insert(key, owned.clone());
         owned
     }
@@ -164,7 +205,8 @@ impl Cache {
 
     /// Changes the capacity; when it shrinks, entries go now.
     pub fn set_capacity_bytes(&self, capacity_bytes: usize) {
-        self.entries.set_capacity(capacity_bytes as u64);
+        self.entries
+            .set_capacity(self.whereabouts.rest_of(capacity_bytes));
     }
 
     /// Counters and gauges.
@@ -202,6 +244,69 @@ pub fn stripe_of_thread() -> usize {
         }
         stripe.get()
     })
+}
+
+/// Addresses of values in the cache, by a hash of where they stand, only to have them fetched from memory ahead: an address may be that of another value, or of one that
+/// left long ago, and is never looked at.
+struct Whereabouts(Box<[AtomicUsize]>);
+
+impl Whereabouts {
+    /// A place for so many bytes of capacity.
+    const BYTES_A_PLACE: usize = 1024;
+    const PLACES_MAX: usize = 1 << 20;
+
+    fn new(capacity_bytes: usize) -> Whereabouts {
+        let places = (capacity_bytes / Self::BYTES_A_PLACE).min(Self::PLACES_MAX);
+        let places = places.next_power_of_two();
+        Whereabouts((0..places).map(|_| AtomicUsize::new(0)).collect())
+    }
+
+    /// What is left for entries of a capacity.
+    fn rest_of(&self, capacity_bytes: usize) -> u64 {
+        capacity_bytes.saturating_sub(size_of_val(&*self.0)) as u64
+    }
+
+    #[inline]
+    fn place(&self, key: &CacheKey) -> &AtomicUsize {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the places are a power of two: the low bits are what is wanted"
+        )]
+        let hash = Mixer.hash_one(key) as usize;
+        &self.0[hash & (self.0.len() - 1)]
+    }
+
+    fn note(&self, key: &CacheKey, bytes: &Bytes) {
+        if matches!(key, CacheKey::Value(..)) {
+            self.place(key)
+                .store(bytes.as_ptr() as usize, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn fetch_place(&self, key: &CacheKey) {
+        prefetch(std::ptr::from_ref(self.place(key)) as usize);
+    }
+
+    #[inline]
+    fn fetch_entry(&self, key: &CacheKey) {
+        let address = self.place(key).load(Ordering::Relaxed);
+        // The count of references stands before the bytes.
+        prefetch(address.wrapping_sub(held::COUNT_BEFORE_BYTES));
+    }
+}
+
+/// Has the processor fetch the cache line at `address`, whatever is there, and goes on.
+#[inline(always)]
+fn prefetch(address: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch of any address, mapped or not, does nothing but fill the processor's caches, and is part of every x86-64.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    std::hint::black_box(address);
 }
 
 #[derive(Clone)]
@@ -290,6 +395,28 @@ mod tests {
         let kept = cache.insert(block(1, 0), &read.slice(100..200));
         drop(read);
         assert_eq!((pool.used_bytes(), kept.len()), (0, 100));
+    }
+
+    #[test]
+    fn many_are_looked_up_as_one_is() {
+        let cache = Cache::new(1 << 20);
+        let value = |n: u32| CacheKey::Value(SegmentId(1), n * 8);
+        for n in (0..200).filter(|n| n % 3 > 0) {
+            cache.insert(value(n), &n.to_le_bytes());
+        }
+        for count in [0, 1, 31, 32, 33, 64, 200] {
+            let mut found = Vec::new();
+            cache.get_each((0..count).map(value), |bytes| found.push(bytes));
+            let one_by_one: Vec<_> = (0..count).map(|n| cache.get(&value(n))).collect();
+            assert_eq!(found, one_by_one);
+        }
+        let stats = cache.stats();
+        let looked_up = 2 * (1 + 31 + 32 + 33 + 64 + 200);
+        assert_eq!(stats.hits + stats.misses, looked_up);
+        assert_eq!(
+            stats.misses,
+            2 * [0, 1, 11, 11, 11, 22, 67].iter().sum::<u64>()
+        );
     }
 
     #[test]

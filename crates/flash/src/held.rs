@@ -5,6 +5,9 @@
 
 use bytes::Bytes;
 
+/// So far before the bytes stands the count of their references: behind it the function that drops them, and their length. Only a guess is lost where that is wrong.
+pub(crate) const COUNT_BEFORE_BYTES: usize = 24;
+
 struct Held<const N: usize> {
     length: usize,
     bytes: [u8; N],

@@ -198,14 +198,13 @@ impl Engine {
     fn cached(&self, pointers: &[ValuePointer]) -> (Vec<Result<Bytes>>, Vec<usize>) {
         let mut values = Vec::with_capacity(pointers.len());
         let mut missing = Vec::new();
-        for pointer in pointers {
-            let key = CacheKey::Value(pointer.segment, pointer.offset);
-            let value = self.cache.get(&key);
+        let key = |pointer: &ValuePointer| CacheKey::Value(pointer.segment, pointer.offset);
+        self.cache.get_each(pointers.iter().map(key), |value| {
             if value.is_none() {
                 missing.push(values.len());
             }
             values.push(Ok(value.unwrap_or_default()));
-        }
+        });
         (values, missing)
     }
 

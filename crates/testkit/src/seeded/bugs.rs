@@ -80,7 +80,6 @@ pub const BUGS: &[Bug] = &[
     bug("glintdb: the files of an edit in doubt are removed", "A manifest sync fails, the edit may be durable, and its tables are removed.", Lane::Faults),
     bug("glintdb: the flush point lies a commit too far", "Off by one: the first commit behind the flush is not replayed.", Lane::Model),
     bug("glintdb: the manifest runs ahead of the log", "A flush does not sync the log before its manifest edit.", Lane::Crash),
-    bug("glintdb: the space brake forgets what the log has grown", "Writers go by the last account of space, and are slowed when the next one is taken.", Lane::Threads),
     bug("glintdb: value GC believes commits that are not durable", "What a commit in a memtable has overwritten is not moved, and a power cut takes the commit.", Lane::Crash),
     bug("glintdb: value GC brings back what was deleted", "A record whose key has a tombstone in the index counts as live.", Lane::Model),
     bug("glintdb: values that die are not counted", "Liveness only grows: segments never go.", Lane::Model),

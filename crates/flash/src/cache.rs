@@ -93,15 +93,20 @@ impl Cache {
     /// What is cached for `key`; shares the entry's memory.
     #[must_use]
     pub fn get(&self, key: &CacheKey) -> Option<Bytes> {
-        let mut found = self.entries.get(key);
+        let found = self.look_up(key);
+        self.count(u64::from(found.is_some()), u64::from(found.is_none()));
+        found
+    }
+
+    fn look_up(&self, key: &CacheKey) -> Option<Bytes> {
+        let found = self.entries.get(key);
         if let CacheKey::Value(segment, offset) = key
             && glintdb_core::seeded::bug(
                 "flash: the cache takes its neighbour for what is asked for",
             )
         {
-            found = found.or_else(|| self.entries.get(&CacheKey::Value(*segment, offset ^ 8)));
+            return found.or_else(|| self.entries.get(&CacheKey::Value(*segment, offset ^ 8)));
         }
-        self.count(u64::from(found.is_some()), u64::from(found.is_none()));
         found
     }
 
@@ -122,7 +127,7 @@ impl Cache {
             }
             let (mut hits, mut misses) = (0, 0);
             for key in together {
-                let bytes = self.entries.get(&key);
+                let bytes = self.look_up(&key);
                 hits += u64::from(bytes.is_some());
                 misses += u64::from(bytes.is_none());
                 found(bytes);

@@ -225,10 +225,11 @@ pub(super) const SETS: &[Line] = &[
         },
     ),
     line(
-        "no pinned levels, each input of a compaction read ahead for itself",
+        "no pinned levels, LZ4, each input of a compaction read ahead for itself",
         &[Lane::Model, Lane::Sim, Lane::Histories],
         |set| {
             separated(set, 64);
+            lz4(set);
             set.keyspace.lsm.pinned_levels = PinnedLevels::Levels(0);
             set.options.read_batch_max = 0;
         },

@@ -42,6 +42,22 @@ pub(crate) fn make_cold(dir: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
+/// Removes a file, or a directory with all below it, if it is there.
+///
+/// # Errors
+/// If it is there and cannot be removed.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    let removed = if path.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
 #[allow(unsafe_code, reason = "std has no posix_fadvise")]
 fn drop_cached(file: &File) -> Result<()> {
     // SAFETY: the descriptor is open as long as `file` is borrowed, and the call touches no memory of ours.

@@ -5,7 +5,7 @@
 //! when a process dies.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::RecoveryArgs;
 use crate::engines::{self, Setup};
+use crate::host::remove;
 use crate::table::BASELINE;
 
 /// What one of the two processes is to do.
@@ -177,13 +178,6 @@ fn line_of(child: &mut Child) -> Result<String> {
     let mut line = String::new();
     BufReader::new(out).read_line(&mut line)?;
     Ok(line)
-}
-
-fn remove(dir: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
 }
 
 fn table(args: &RecoveryArgs, value_size: usize, opened: &mut [Vec<Opened>]) -> String {

@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. The sequence depends on the seed, the phase, the thread and the numbers of records and threads, never on
 //!    time or on the engine; inserted record numbers alone are shared out among threads as they come.
-//! 2. A fill, a warm-up and `deleterandom` visit each record once over all threads.
+//! 2. A fill, a warm-up and `deleterandom` visit each record once over all threads; the warm-up also those that were
+//!    inserted since.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -148,7 +149,11 @@ impl Thread<'_> {
             // Made of no operations.
             Workload::Compact => return None,
             Workload::Warmup => Op::Get {
-                index: plan.fill_order.at(place),
+                index: if place < plan.num {
+                    plan.fill_order.at(place)
+                } else {
+                    place
+                },
             },
             Workload::A => self.read_or(50, Self::update),
             Workload::B => self.read_or(95, Self::update),
@@ -299,6 +304,20 @@ mod tests {
                 assert!(seen.into_iter().eq(0..NUM), "{workload} {threads}");
             }
         }
+    }
+
+    #[test]
+    fn a_warm_up_visits_what_was_inserted_too() {
+        let all = ops(Workload::Warmup, 3, NUM + 200);
+        let mut seen: Vec<u64> = all
+            .into_iter()
+            .map(|op| match op {
+                Op::Get { index } => index,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..NUM + 200));
     }
 
     #[test]

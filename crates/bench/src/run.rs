@@ -200,6 +200,7 @@ impl<'a> Runner<'a> {
         if !timed {
             let limit = match workload {
                 Workload::DeleteRandom => self.config.ops.unwrap_or(num).min(num),
+                Workload::Warmup => num + self.contents().inserted,
                 _ => num,
             };
             return (limit, None);

@@ -106,18 +106,6 @@ impl Handle for MapHandle<'_> {
         Ok(value.is_some())
     }
 
-    fn multi_get(
-        &mut self,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
-        let map = self.0.map.read().unwrap();
-        for (i, key) in keys.iter().enumerate() {
-            visit(i, map.get(*key).map(Vec::as_slice));
-        }
-        Ok(())
-    }
-
     fn scan(
         &mut self,
         from: &[u8],

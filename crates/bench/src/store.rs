@@ -124,12 +124,20 @@ pub trait Handle {
     /// Shows the value to `visit`, or returns `false` if there is none.
     fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
-    /// Looks all keys up as one request and calls `visit` once for each index into `keys`, in any order.
+    /// Looks all keys up as one request and calls `visit` once for each index into `keys`, in any order; one by one
+    /// with [`get`](Self::get) where the engine knows no such request.
     fn multi_get(
         &mut self,
         keys: &[&[u8]],
         visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()>;
+    ) -> Result<()> {
+        for (i, key) in keys.iter().enumerate() {
+            if !self.get(key, &mut |value| visit(i, Some(value)))? {
+                visit(i, None);
+            }
+        }
+        Ok(())
+    }
 
     /// Shows up to `limit` records with keys at or after `from` in ascending order and returns how many.
     fn scan(

@@ -27,7 +27,7 @@ pub enum Workload {
     DeleteRandom,
     /// Compacts everything there is, once, on the calling thread and whatever threads the engine has; counted in records.
     Compact,
-    /// Gets every record once in random order, to fill caches before what is measured next.
+    /// Gets every record once, those of the load in random order, to fill caches before what is measured next.
     Warmup,
     /// YCSB load: every record once, in random order.
     Load,

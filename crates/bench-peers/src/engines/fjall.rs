@@ -136,17 +136,6 @@ impl Handle for FjallHandle<'_> {
     }
 
     /// fjall has no multi-get.
-    fn multi_get(
-        &mut self,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
-        for (i, key) in keys.iter().enumerate() {
-            visit(i, self.0.keyspace.get(key)?.as_deref());
-        }
-        Ok(())
-    }
-
     fn scan(
         &mut self,
         from: &[u8],

@@ -152,18 +152,6 @@ impl Handle for RedbHandle<'_> {
     }
 
     /// redb has no multi-get.
-    fn multi_get(
-        &mut self,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
-        let table = self.table()?;
-        for (i, key) in keys.iter().enumerate() {
-            visit(i, table.get(*key)?.as_ref().map(|value| value.value()));
-        }
-        Ok(())
-    }
-
     fn scan(
         &mut self,
         from: &[u8],

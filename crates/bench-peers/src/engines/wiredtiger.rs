@@ -296,19 +296,6 @@ impl Handle for WiredTigerHandle<'_> {
     }
 
     /// WiredTiger has no multi-get.
-    fn multi_get(
-        &mut self,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
-        for (i, key) in keys.iter().enumerate() {
-            if !self.look_up(key, &mut |value| visit(i, Some(value)))? {
-                visit(i, None);
-            }
-        }
-        Ok(())
-    }
-
     fn scan(
         &mut self,
         from: &[u8],

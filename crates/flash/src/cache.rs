@@ -191,6 +191,20 @@ impl Cache {
         self.entries.insert(key, bytes);
     }
 
+    /// What is cached at `from` is from now on cached at `to`, where the same bytes stand as well: nothing is copied, and the bytes in use stay what they are. It counts as looked at
+    /// once, for what is new is the first to leave. Whether there was anything.
+    pub fn rekey(&self, from: &CacheKey, to: CacheKey) -> bool {
+        let Some((_, bytes)) = self.entries.remove(from) else {
+            return false;
+        };
+        if !self.entries.contains_key(&to) {
+            self.whereabouts.note(&to, &bytes);
+            self.entries.insert(to, bytes);
+        }
+        let _seen = self.entries.get(&to);
+        true
+    }
+
     /// Forgets `key`.
     pub fn remove(&self, key: &CacheKey) {
         self.entries.remove(key);
@@ -390,6 +404,46 @@ mod tests {
         assert_eq!(cache.used_bytes(), 32 + ENTRY_OVERHEAD_BYTES);
         cache.remove(&value);
         assert!(!cache.contains(&value) && cache.used_bytes() == 0);
+    }
+
+    #[test]
+    fn what_moves_is_cached_where_it_stands_now() {
+        let cache = Cache::new(1 << 20);
+        let (old, new) = (
+            CacheKey::Value(SegmentId(1), 64),
+            CacheKey::Value(SegmentId(2), 128),
+        );
+        let (kept, used) = (cache.insert(old, b"value"), cache.used_bytes());
+        assert!(cache.rekey(&old, new) && !cache.rekey(&old, new));
+        assert_eq!(cache.get(&new).unwrap().as_ptr(), kept.as_ptr());
+        assert!(!cache.contains(&old) && cache.used_bytes() == used);
+        // Somebody has read it at its new place before.
+        cache.insert(old, b"value");
+        assert!(cache.rekey(&old, new));
+        assert_eq!((cache.stats().entries, cache.used_bytes()), (1, used));
+        let stats = cache.stats();
+        assert_eq!((stats.hits, stats.misses), (1, 0), "moves are no lookups");
+    }
+
+    /// Of a full cache everything moves, as rounds of value GC do it: about as much stays as was there.
+    #[test]
+    fn what_moves_stays_in_a_full_cache() {
+        let cache = Cache::new(4 << 20);
+        let at = |segment, n: u32| CacheKey::Value(SegmentId(segment), n * 1024);
+        for n in 0..8192 {
+            cache.insert(at(1, n), &[0; 1000]);
+        }
+        let before = cache.stats();
+        (0..8192).for_each(|n| {
+            cache.rekey(&at(1, n), at(2, n));
+        });
+        assert!((0..8192).all(|n| !cache.contains(&at(1, n))));
+        let after = cache.stats();
+        assert!(after.used_bytes <= after.capacity_bytes);
+        assert!(
+            after.entries * 10 >= before.entries * 9,
+            "{before:?} {after:?}"
+        );
     }
 
     #[test]

@@ -92,6 +92,31 @@ fn values_that_moved_are_found_after_everything() {
     db.close().unwrap();
 }
 
+/// What is cached is cached where it has moved to; what is not is not brought in.
+#[test]
+fn a_value_that_is_cached_stays_so_when_it_moves() {
+    let home = tempfile::tempdir().unwrap();
+    let db = options().open(home.path()).unwrap();
+    let expected = filled(&db, |_| {});
+    let get = |n: &u32| db.get(key(*n)).unwrap();
+    let there = |n: &u32| expected.contains_key(&key(*n));
+    let (hot, cold): (Vec<u32>, Vec<u32>) = (0..200).filter(there).partition(|n| n % 3 > 0);
+    assert!(hot.iter().all(|n| get(n).is_some()));
+    for moves in 1..=2 {
+        assert!(round(&db, |_| {}).len() > 1);
+        let reads = || db.stats().volume.reads;
+        // Opens the segments, and brings in the blocks of the index.
+        let before = reads();
+        let (first, _) = (get(&cold[moves]), get(&cold[cold.len() - moves]));
+        assert!(first.is_some() && reads() > before, "nobody had read it");
+        let before = reads();
+        for n in &hot {
+            assert_eq!(get(n).as_deref(), expected.get(&key(*n)).map(Vec::as_slice));
+        }
+        assert_eq!(reads(), before, "move {moves}");
+    }
+}
+
 #[test]
 fn what_a_round_reads_stays_until_it_is_read() {
     let home = tempfile::tempdir().unwrap();

@@ -46,6 +46,7 @@ pub const BUGS: &[Bug] = &[
     bug("flash: what is behind the last whole block is not written", "A direct write of an odd length loses its end.", Lane::Kill),
     bug("flash: who waits for a value is given another one", "Reads of one page of the log are taken for reads of one value.", Lane::Threads),
     hang("flash: who waits for another's read is not woken", "The reader leaves, and does not look whether somebody waits for what it has read.", Lane::Threads),
+    bug("glintdb: a cached value moves to its neighbour's new place", "After a round of value GC a key's cached value is found by the key after it.", Lane::Model),
     bug("glintdb: a change that found no space takes effect", "An index change whose manifest edit found no space is applied all the same.", Lane::Faults),
     bug("glintdb: a checkpoint leaves out segments of values", "Segments below the flush point are not linked, though values in them are live.", Lane::Directory),
     bug("glintdb: a commit is acknowledged before it is visible", "An `Os` commit does not wait for an earlier `Sync` one.", Lane::Threads),

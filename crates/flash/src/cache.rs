@@ -7,7 +7,7 @@
 use crate::claims::Claims;
 use crate::held;
 use bytes::Bytes;
-use glintdb_core::{FileId, Result, SegmentId};
+use glintdb_core::{FileId, Result, SegmentId, ValuePointer};
 use quick_cache::{OptionsBuilder, Weighter, sync};
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher};
@@ -30,6 +30,14 @@ pub enum CacheKey {
     Block(FileId, u64),
     /// A separated value, by its offset in its log segment.
     Value(SegmentId, u32),
+}
+
+impl CacheKey {
+    /// The key of the value that `pointer` points to.
+    #[must_use]
+    pub fn of(pointer: &ValuePointer) -> CacheKey {
+        CacheKey::Value(pointer.segment, pointer.offset)
+    }
 }
 
 /// The cache. See the module's page.

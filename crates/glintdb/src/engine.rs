@@ -423,7 +423,7 @@ impl Engine {
             compactions_called: Arc::default(),
             flush_starves: AtomicBool::new(false),
             throttle: Throttle::new(Arc::clone(&parts.clock)),
-            helping: Helping::new(parts.options.background_threads),
+            helping: Helping::new(parts.options.help, parts.options.background_threads),
             gc: Gc::default(),
             hot: HotKeys::new(parts.options.cache_hot_writes),
             pins: Pins::default(),

@@ -18,6 +18,8 @@ const STEP_ENTRIES_OF_SYNC: u32 = 256;
 
 /// Who helps now, and what came of it.
 pub(crate) struct Helping {
+    /// Whether anybody helps: asked for, and there are background threads to be helped.
+    wanted: bool,
     /// Threads that may work at once, background threads among them.
     threads: usize,
     /// Whether there are more of them than background threads: else a merge that waits has a thread of its own that comes for it, and to race with it gains nothing.
@@ -28,11 +30,12 @@ pub(crate) struct Helping {
 }
 
 impl Helping {
-    pub(crate) fn new(background_threads: usize) -> Self {
+    pub(crate) fn new(wanted: bool, background_threads: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // With one core there are still waits for the medium to be filled.
         let threads = cores.max(2);
         Helping {
+            wanted: wanted && background_threads > 0,
             threads,
             merges: background_threads < threads,
             helpers: AtomicUsize::new(0),
@@ -50,7 +53,7 @@ impl Helping {
 impl Engine {
     /// Helps until `over` says that the wait is, or there is nothing to do.
     pub(crate) fn help_while(&self, over: impl Fn() -> bool) {
-        if !self.options.help || self.options.background_threads == 0 || over() {
+        if !self.helping.wanted || over() {
             return;
         }
         if !self.helping.merges {
@@ -76,15 +79,13 @@ impl Engine {
 
     /// As [`help_while`](Self::help_while), of a thread whose commit is being synced by another: one thing, and nothing new is given out. `false`: there is nothing to do.
     pub(crate) fn help_while_synced(&self) -> bool {
-        let helps = self.options.help && self.options.background_threads > 0;
-        helps && self.help_once(STEP_ENTRIES_OF_SYNC)
+        self.helping.wanted && self.help_once(STEP_ENTRIES_OF_SYNC)
     }
 
     /// Begins to read what compactions will want, and takes no step: for who waits for a flush, which a merge would keep from the processor and the medium. `false`: there is nothing to begin.
     pub(crate) fn help_reading(&self) -> bool {
         let begins = |reads: &ReadQueue| reads.begin(Reader::Helper) > 0;
-        let helps = self.options.help && self.options.background_threads > 0;
-        helps && self.reads.as_deref().is_some_and(begins)
+        self.helping.wanted && self.reads.as_deref().is_some_and(begins)
     }
 
     fn help_once(&self, budget: u32) -> bool {

@@ -91,7 +91,7 @@ impl Engine {
 
     /// A separated value: from the cache, else from the log, and then into the cache.
     pub(crate) fn fetch(&self, pointer: ValuePointer) -> Result<Bytes> {
-        let key = CacheKey::Value(pointer.segment, pointer.offset);
+        let key = CacheKey::of(&pointer);
         if let Some(value) = self.cache.get(&key) {
             return Ok(value);
         }
@@ -129,7 +129,7 @@ impl Engine {
                 return;
             };
             if self.may_keep(pointer.length as usize) && self.hot.contains(entry.keyspace, key) {
-                let key = CacheKey::Value(pointer.segment, pointer.offset);
+                let key = CacheKey::of(&pointer);
                 let mut value = batch.frame.value_of(encoded);
                 if glintdb_core::seeded::bug(
                     "glintdb: of a hot value all but its end is cached as it is written",
@@ -152,8 +152,9 @@ impl Engine {
         if missing.is_empty() {
             return (values, 0);
         }
-        let key = |&at: &usize| CacheKey::Value(pointers[at].segment, pointers[at].offset);
-        let keys: Vec<CacheKey> = missing.iter().map(key).collect();
+        let keys: Vec<CacheKey> = (missing.iter())
+            .map(|&at| CacheKey::of(&pointers[at]))
+            .collect();
         let read = self.cache.read_each_once(&keys, |mine| {
             let wanted: Vec<_> = mine.iter().map(|&at| pointers[missing[at]]).collect();
             let read = self.log.read_batch(&wanted).into_iter().zip(mine);
@@ -173,10 +174,7 @@ impl Engine {
         let (values, missing) = self.cached(pointers);
         let wanted: Vec<ValuePointer> = missing.iter().map(|&at| pointers[at]).collect();
         BegunFetch {
-            keys: wanted
-                .iter()
-                .map(|pointer| CacheKey::Value(pointer.segment, pointer.offset))
-                .collect(),
+            keys: wanted.iter().map(CacheKey::of).collect(),
             begun: (!wanted.is_empty()).then(|| self.log.begin_read_batch(wanted)),
             values,
             missing,
@@ -198,8 +196,8 @@ impl Engine {
     fn cached(&self, pointers: &[ValuePointer]) -> (Vec<Result<Bytes>>, Vec<usize>) {
         let mut values = Vec::with_capacity(pointers.len());
         let mut missing = Vec::new();
-        let key = |pointer: &ValuePointer| CacheKey::Value(pointer.segment, pointer.offset);
-        self.cache.get_each(pointers.iter().map(key), |value| {
+        let keys = pointers.iter().map(CacheKey::of);
+        self.cache.get_each(keys, |value| {
             if value.is_none() {
                 missing.push(values.len());
             }

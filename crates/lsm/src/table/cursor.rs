@@ -1,53 +1,16 @@
-//! Walks one table in one direction, block by block, reading ahead.
+//! Walks one table in one direction, block by block, as its [source](super::source) gives them.
 //!
 //! Not thread-safe: one owner. Invariants: 1. `blocks` are the blocks in its direction that were not visited yet; 2. only the last of them can hold keys beyond the
 //! far bound, so only there keys are compared with it; 3. after an error the cursor is over.
 
-use super::ahead::Ahead;
-use super::block::{Block, BlockHandle, Malformed, StoredBlock};
+use super::block::{Block, Malformed, StoredBlock};
 use super::block_iter::BlockIter;
-use super::reader::{Opened, Table};
+use super::reader::Table;
+use super::source::{BlockSource, Purpose};
 use bytes::Bytes;
-use glintdb_core::memory::MemoryPart;
 use glintdb_core::{Direction, Entry, EntryRef, EntryValue, Error, Result, SeqNum, key};
-use glintdb_flash::{BegunBatch, ReadRequest};
-use std::collections::VecDeque;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
-
-/// What a cursor is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
-    /// Through the cache, with read-ahead that grows from 16 KiB to 256 KiB.
-    Read,
-    /// Round the cache, through the queue of reads ahead where there is one; else 1 MiB at a time, of which the next one is read while this one is walked. Blocks can be
-    /// moved whole.
-    Compaction,
-}
-
-impl Purpose {
-    fn window_bytes(self) -> u64 {
-        match self {
-            Purpose::Read => 16 << 10,
-            Purpose::Compaction => 1 << 20,
-        }
-    }
-
-    fn window_bytes_max(self) -> u64 {
-        match self {
-            Purpose::Read => 256 << 10,
-            Purpose::Compaction => 1 << 20,
-        }
-    }
-
-    /// Blocks one behind the other are read together up to this many bytes; more becomes several reads in flight.
-    fn request_bytes_max(self) -> u64 {
-        match self {
-            Purpose::Read => 64 << 10,
-            Purpose::Compaction => 256 << 10,
-        }
-    }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -58,22 +21,12 @@ enum State {
     Over,
 }
 
-/// Blocks that are read together.
-struct Window {
-    handles: Vec<BlockHandle>,
-    /// Which of them each read covers.
-    parts: Vec<Range<usize>>,
-    batch: BegunBatch,
-    bytes: usize,
-}
-
 /// Walks one table. `advance`, `seek`, `key`, `seqno` and `value` mean what they mean in [`Cursor`](glintdb_core::index::Cursor).
 pub struct TableCursor {
     table: Arc<Table>,
     lower: Bound<Bytes>,
     upper: Bound<Bytes>,
     direction: Direction,
-    purpose: Purpose,
     state: State,
     iter: BlockIter,
     /// The block it is in, as stored (for compactions).
@@ -82,14 +35,7 @@ pub struct TableCursor {
     blocks: Range<usize>,
     /// Whether the block it is in may hold keys beyond the far bound.
     check_end: bool,
-    /// Blocks read ahead, in its direction.
-    ready: VecDeque<StoredBlock>,
-    /// What is read meanwhile, for compactions: from the queue, or without one.
-    ahead: Option<Ahead>,
-    begun: Option<Window>,
-    window_bytes: u64,
-    /// Bytes accounted for what was read ahead.
-    accounted_bytes: usize,
+    source: BlockSource,
     last_key: Vec<u8>,
 }
 
@@ -116,35 +62,25 @@ impl TableCursor {
         direction: Direction,
         purpose: Purpose,
     ) -> Self {
-        let through_queue = purpose == Purpose::Compaction && direction == Direction::Forward;
-        let queue = table.env().reads.as_ref().filter(|_| through_queue);
         TableCursor {
-            ahead: queue.map(Ahead::new),
+            source: BlockSource::new(Arc::clone(&table), direction, purpose),
             table,
             lower: owned(lower),
             upper: owned(upper),
             direction,
-            purpose,
             state: State::New,
             iter: BlockIter::new(direction),
             stored: None,
             blocks: 0..0,
             check_end: false,
-            ready: VecDeque::new(),
-            window_bytes: purpose.window_bytes(),
-            begun: None,
-            accounted_bytes: 0,
             last_key: Vec::new(),
         }
     }
 
     /// Offers what it will read first, before its first `advance`. What is wrong with the table is told then.
     pub(crate) fn look_ahead(&mut self) {
-        if self.ahead.is_some()
-            && self.start().is_ok_and(|any| any)
-            && let (Ok(opened), Some(ahead)) = (self.table.opened(), &mut self.ahead)
-        {
-            ahead.offer(&self.table, opened, &self.blocks, 1);
+        if self.source.looks_ahead() && self.start().is_ok_and(|any| any) {
+            self.source.offer(&self.blocks);
         }
     }
 
@@ -276,7 +212,7 @@ impl TableCursor {
     pub fn find_whole_block(&mut self) -> Result<bool> {
         let on_first = self.state == State::On
             && self.direction == Direction::Forward
-            && self.purpose == Purpose::Compaction
+            && self.source.gives_stored()
             && self.iter.on_first();
         if !on_first {
             return Ok(false);
@@ -370,7 +306,7 @@ impl TableCursor {
                     Direction::Reverse => self.blocks.end = (target + 1).max(start),
                 }
                 if skipped > 0 {
-                    self.window_bytes = self.purpose.window_bytes();
+                    self.source.jumped();
                 }
                 if !self.next_block()? {
                     return Ok(false);
@@ -441,16 +377,22 @@ impl TableCursor {
 
     /// Goes to the edge of the next block; `false`: there is none.
     fn next_block(&mut self) -> Result<bool> {
-        let index = match self.direction {
-            _ if self.blocks.is_empty() => return Ok(false),
-            Direction::Forward => self.blocks.start,
-            Direction::Reverse => self.blocks.end - 1,
-        };
-        let block = self.fetch(index)?;
-        match self.direction {
-            Direction::Forward => self.blocks.start += 1,
-            Direction::Reverse => self.blocks.end -= 1,
+        if self.blocks.is_empty() {
+            return Ok(false);
         }
+        let stored = self.source.fetch(&self.blocks)?;
+        let index = match self.direction {
+            Direction::Forward => {
+                self.blocks.start += 1;
+                self.blocks.start - 1
+            }
+            Direction::Reverse => {
+                self.blocks.end -= 1;
+                self.blocks.end
+            }
+        };
+        let block = stored.block.clone();
+        self.stored = Some(stored);
         self.check_end = self.blocks.is_empty();
         let in_order = self.is_in_order(index, &block)?;
         let handle = block.handle();
@@ -472,201 +414,5 @@ impl TableCursor {
             || self.iter.is_fresh()
             || !fences.is_at_or_below(index, self.iter.key());
         Ok(ascends && first_key.is_ok_and(|first| fences.is_at_or_below(index, first)))
-    }
-
-    /// The block `index`, the next one of `blocks`: read ahead already, cached, or read now together with those behind it.
-    fn fetch(&mut self, index: usize) -> Result<Block> {
-        while let Some(ready) = self.ready.pop_front() {
-            if ready.block.handle.index as usize == index {
-                return Ok(self.enter(ready));
-            }
-        }
-        let table = Arc::clone(&self.table);
-        let opened = table.opened()?;
-        let handle = opened.fences.handle(index);
-        match self.purpose {
-            Purpose::Read => {
-                if let Some(block) = table.block_here(handle) {
-                    return Ok(block);
-                }
-            }
-            // A pinned level needs no reads to be merged. Stands for what is stored: whoever writes a block anew compresses what is not compressed.
-            Purpose::Compaction => {
-                if let Some(block) = table.pinned_block(handle) {
-                    return Ok(self.enter(StoredBlock {
-                        file: table.meta().id,
-                        stored: block.image.clone(),
-                        block,
-                    }));
-                }
-            }
-        }
-        self.read_ahead(opened, index)?;
-        let first = self.ready.pop_front();
-        let first = first.ok_or_else(|| table.malformed(handle))?;
-        Ok(self.enter(first))
-    }
-
-    fn enter(&mut self, stored: StoredBlock) -> Block {
-        let block = stored.block.clone();
-        self.stored = Some(stored);
-        block
-    }
-
-    /// Has the block `index` and those behind it up to the window read, in one batch.
-    fn read_ahead(&mut self, opened: &Opened, index: usize) -> Result<()> {
-        if let Some(ahead) = &mut self.ahead {
-            let (handles, chunk) = ahead.take(&self.table, opened, &(index..self.blocks.end))?;
-            self.account(chunk.len());
-            let offset = handles[0].offset;
-            return self.accept(&handles, offset, &chunk);
-        }
-        if self.purpose == Purpose::Compaction && self.direction == Direction::Forward {
-            return self.read_behind(opened, index);
-        }
-        let mut handles = self.window(opened, index);
-        if self.direction == Direction::Reverse {
-            handles.reverse();
-        }
-        let (mut requests, parts) = self.requests(opened, &handles);
-        match requests.as_mut_slice() {
-            [one] => one.result = Some(opened.file.read_at(one.offset, one.length)),
-            many => self.table.env().volume.read_batch(many),
-        }
-        self.account(requests.iter().map(|request| request.length).sum());
-        self.accept_all(&handles, requests, parts)?;
-        if self.direction == Direction::Reverse {
-            self.ready.make_contiguous().reverse();
-        }
-        self.window_bytes = (self.window_bytes * 2).min(self.purpose.window_bytes_max());
-        Ok(())
-    }
-
-    /// Waits for the window that begins with the block `index`, and begins the one behind it.
-    fn read_behind(&mut self, opened: &Opened, index: usize) -> Result<()> {
-        let begins_here = |window: &Window| window.handles[0].index as usize == index;
-        let window = match self.begun.take().filter(begins_here) {
-            Some(window) => window,
-            None => self.begin(opened, index),
-        };
-        let next = index + window.handles.len();
-        let requests = window.batch.wait();
-        self.begun = (next < self.blocks.end).then(|| self.begin(opened, next));
-        let behind = self.begun.as_ref().map_or(0, |begun| begun.bytes);
-        self.account(window.bytes + behind);
-        self.accept_all(&window.handles, requests, window.parts)
-    }
-
-    fn begin(&self, opened: &Opened, index: usize) -> Window {
-        let handles = self.window(opened, index);
-        let (requests, parts) = self.requests(opened, &handles);
-        Window {
-            handles,
-            parts,
-            bytes: requests.iter().map(|request| request.length).sum(),
-            batch: self.table.env().volume.begin_batch(requests),
-        }
-    }
-
-    /// Verifies the blocks that reads have given.
-    fn accept_all(
-        &mut self,
-        handles: &[BlockHandle],
-        requests: Vec<ReadRequest>,
-        parts: Vec<Range<usize>>,
-    ) -> Result<()> {
-        for (request, range) in requests.into_iter().zip(parts) {
-            let Some(part) = handles.get(range) else {
-                continue;
-            };
-            let chunk = request.result;
-            let chunk = chunk.unwrap_or_else(|| Err(Error::invalid("a read without an answer")));
-            self.accept(part, request.offset, &chunk?)?;
-        }
-        Ok(())
-    }
-
-    /// The blocks to be read now, in its direction: up to the window, the bounds, and what the cache has.
-    fn window(&self, opened: &Opened, index: usize) -> Vec<BlockHandle> {
-        let mut handles = vec![opened.fences.handle(index)];
-        let mut bytes = u64::from(handles[0].length);
-        let behind: &mut dyn Iterator<Item = usize> = match self.direction {
-            Direction::Forward => &mut (index + 1..self.blocks.end),
-            Direction::Reverse => &mut (self.blocks.start..index).rev(),
-        };
-        for index in behind {
-            let handle = opened.fences.handle(index);
-            bytes += u64::from(handle.length);
-            if bytes > self.window_bytes
-                || self.purpose == Purpose::Read && self.table.is_cached(handle)
-            {
-                break;
-            }
-            handles.push(handle);
-        }
-        handles
-    }
-
-    /// Reads that cover `handles` (ascending), and which of them each covers.
-    fn requests(
-        &self,
-        opened: &Opened,
-        handles: &[BlockHandle],
-    ) -> (Vec<ReadRequest>, Vec<Range<usize>>) {
-        let mut requests: Vec<ReadRequest> = Vec::new();
-        let mut parts: Vec<Range<usize>> = Vec::new();
-        let bytes_max = self.purpose.request_bytes_max();
-        for (position, handle) in handles.iter().enumerate() {
-            let end = handle.offset + u64::from(handle.length);
-            if let (Some(request), Some(part)) = (requests.last_mut(), parts.last_mut())
-                && end - request.offset <= bytes_max
-                && let Ok(length) = usize::try_from(end - request.offset)
-            {
-                request.length = length;
-                part.end = position + 1;
-                continue;
-            }
-            requests.push(ReadRequest::new(
-                Arc::clone(&opened.file),
-                handle.offset,
-                handle.length as usize,
-            ));
-            parts.push(position..position + 1);
-        }
-        (requests, parts)
-    }
-
-    /// Verifies the blocks that a read starting at `offset` gave.
-    fn accept(&mut self, handles: &[BlockHandle], offset: u64, chunk: &Bytes) -> Result<()> {
-        for &handle in handles {
-            let start = usize::try_from(handle.offset - offset).unwrap_or(usize::MAX);
-            let end = start.saturating_add(handle.length as usize);
-            let stored = chunk.get(start..end).unwrap_or(&[]);
-            let stored = chunk.slice_ref(stored);
-            let accepted = match self.purpose {
-                Purpose::Read => StoredBlock {
-                    file: self.table.meta().id,
-                    block: self.table.accept_block(handle, stored)?,
-                    stored: Bytes::new(),
-                },
-                Purpose::Compaction => self.table.accept_stored(handle, stored)?,
-            };
-            self.ready.push_back(accepted);
-        }
-        Ok(())
-    }
-
-    /// Accounts for what is read ahead, in place of what was before.
-    fn account(&mut self, bytes: usize) {
-        let memory = &self.table.env().memory;
-        memory.add(MemoryPart::Buffers, bytes);
-        memory.sub(MemoryPart::Buffers, self.accounted_bytes);
-        self.accounted_bytes = bytes;
-    }
-}
-
-impl Drop for TableCursor {
-    fn drop(&mut self) {
-        self.account(0);
     }
 }

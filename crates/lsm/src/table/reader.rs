@@ -6,12 +6,13 @@
 use super::block::{Block, BlockHandle, Malformed, StoredBlock};
 use super::compress;
 use super::config::TableEnv;
-use super::cursor::{Purpose, TableCursor};
+use super::cursor::TableCursor;
 use super::fences::{Fence, Fences};
 use super::filter::Filter;
 use super::format::{FOOTER_BYTES, Footer, PAGE_BYTES, Span, VERSION};
 use super::meta::TableMeta;
 use super::pinned::PinnedBlocks;
+use super::source::Purpose;
 use super::tombstones;
 use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;

@@ -8,8 +8,9 @@
 //! 3. A thread that holds numbered commits which are not visible yet never waits for anything but them (`settle` comes before every other wait).
 
 use crate::batch::Batch;
+use crate::drain::Fill;
 use crate::engine::Engine;
-use crate::options::Durability;
+use crate::options::{Durability, Options};
 use crate::pipeline::{Reached, SLOTS};
 use crate::transaction::Checks;
 use crate::version::{Generation, KeyspaceState, Version};
@@ -81,6 +82,16 @@ impl Sequencer {
     /// A generation is in the indexes now.
     pub(crate) fn flushed(&mut self, generation: &Generation) {
         self.unflushed_bytes -= generation.index_bytes();
+    }
+
+    /// How full the active generation is.
+    pub(crate) fn fill(&self, options: &Options) -> Fill {
+        let memory = self.active.filled_bytes() as f64 / options.memtable_seal_bytes() as f64;
+        let log = self.log_bytes as f64 / (options.replay_bytes_max / 2) as f64;
+        Fill {
+            part: memory.max(log),
+            bytes: self.index_bytes,
+        }
     }
 
     /// The newest number given out.
@@ -205,6 +216,9 @@ impl Engine {
         if self.throttle.engaged() {
             self.slow_down(batch, durability, outstanding)?;
         }
+        if self.drain.engaged() {
+            self.keep_to_drain(batch, durability, outstanding)?;
+        }
         if self.gc.brake.engaged() {
             self.brake(batch, durability, outstanding)?;
         }
@@ -311,6 +325,7 @@ impl Engine {
         }
         // Holds a lock of the log that flushes need too, so it is given up before any wait but the log's own.
         let mut large = None;
+        let mut waiting = self.waits.waiting();
         loop {
             if self.log.is_large(frame_bytes) && large.is_none() {
                 self.settle(outstanding, durability)?;
@@ -352,6 +367,7 @@ impl Engine {
                 drop(sequencer);
                 drop(large.take());
                 self.settle(outstanding, durability)?;
+                waiting.on(Wait::MemtableFull);
                 self.wait_for_memtable()?;
                 continue;
             }
@@ -374,6 +390,7 @@ impl Engine {
                 Err(reason) => {
                     drop(sequencer);
                     self.settle(outstanding, durability)?;
+                    waiting.on(Wait::LogSpace);
                     self.wait_for_log(reason, space)?;
                     continue;
                 }
@@ -419,7 +436,6 @@ impl Engine {
     }
 
     fn wait_for_log(&self, reason: WaitReason, space: Space) -> Result<()> {
-        let _timed = self.waits.start(Wait::LogSpace);
         self.update_brake();
         let wait = || {
             self.log.wait(reason, space).inspect_err(|error| {
@@ -492,7 +508,6 @@ impl Engine {
 
     /// Waits for a sealed memtable to be flushed.
     fn wait_for_memtable(&self) -> Result<()> {
-        let _timed = self.waits.start(Wait::MemtableFull);
         self.schedule();
         // Nothing to run here: background threads do it, or another caller.
         if !self.run_inline() {

@@ -6,6 +6,7 @@
 //! commit comes to `numbers`, or to `sequencer`, with the log's `prepare` held. No lock is held while a job's step runs, but `flush_lock` during a flush. The sequencer's lock is never held across I/O.
 
 use crate::commit::Sequencer;
+use crate::drain::Drain;
 use crate::flush::{CompactionJob, FlushJob, SpillJob};
 use crate::gc::Gc;
 use crate::help::Helping;
@@ -89,6 +90,7 @@ pub(crate) struct Engine {
     /// A flush waits for the space that compactions have.
     pub(crate) flush_starves: AtomicBool,
     pub(crate) throttle: Throttle,
+    pub(crate) drain: Drain,
     pub(crate) helping: Helping,
     pub(crate) gc: Gc,
     pub(crate) hot: HotKeys,
@@ -423,6 +425,10 @@ impl Engine {
             compactions_called: Arc::default(),
             flush_starves: AtomicBool::new(false),
             throttle: Throttle::new(Arc::clone(&parts.clock)),
+            drain: Drain::new(
+                Arc::clone(&parts.clock),
+                parts.options.memtable_seal_bytes(),
+            ),
             helping: Helping::new(parts.options.help, parts.options.background_threads),
             gc: Gc::default(),
             hot: HotKeys::new(parts.options.cache_hot_writes),

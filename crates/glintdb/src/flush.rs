@@ -7,6 +7,7 @@
 //! 2. An index edit, the liveness it changes and, for a flush, the flush point are one manifest edit.
 //! 3. A segment's file goes only when, in the synced manifest, it holds no live value and lies below the flush point or is no part of the stream, and no version names it any more.
 
+use crate::drain::LOOK_ENTRIES;
 use crate::engine::Engine;
 use crate::jobs::{Job, Progress};
 use crate::manifest::{FlushPoint, Item};
@@ -22,13 +23,16 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// One memtable as a sorted run: what its own range tombstones hide is left out.
-struct MemtableRun {
+struct MemtableRun<'a> {
     cursor: MemCursor,
     ranges: Vec<RangeTombstone>,
     entries: usize,
     sample: Sample,
     /// Entries until the next one that is part of the sample.
     until_sample: usize,
+    /// Told of each so many entries that were taken.
+    progress: &'a mut dyn FnMut(usize),
+    taken: usize,
 }
 
 /// Keys of a flush that are looked up, at most, to know how much it overwrites.
@@ -42,7 +46,7 @@ pub(crate) struct Sample {
     pub(crate) step: usize,
 }
 
-impl MemtableRun {
+impl MemtableRun<'_> {
     fn hidden(&self) -> bool {
         let (key, seqno) = (self.cursor.key(), self.cursor.seqno());
         self.ranges
@@ -51,7 +55,7 @@ impl MemtableRun {
     }
 }
 
-impl SortedRun for MemtableRun {
+impl SortedRun for MemtableRun<'_> {
     fn next(&mut self) -> Result<Option<(&[u8], SeqNum, EntryRef<'_>)>> {
         loop {
             if !self.cursor.advance() {
@@ -66,6 +70,11 @@ impl SortedRun for MemtableRun {
             self.sample.keys.push(self.cursor.key().to_vec());
         }
         self.until_sample -= 1;
+        self.taken += 1;
+        if self.taken == LOOK_ENTRIES {
+            (self.progress)(self.taken);
+            self.taken = 0;
+        }
         Ok(Some((
             self.cursor.key(),
             self.cursor.seqno(),
@@ -98,10 +107,11 @@ pub(crate) struct Relocated {
     pub(crate) victims: Vec<SegmentId>,
 }
 
-/// Writes what a generation holds of each keyspace to its index; nothing is visible yet. With a sample of its keys.
+/// Writes what a generation holds of each keyspace to its index; nothing is visible yet. With a sample of its keys. `progress` is told of every so many entries.
 pub(crate) fn write_generation(
     generation: &Generation,
     keyspaces: impl Iterator<Item = Arc<KeyspaceState>>,
+    progress: &mut dyn FnMut(usize),
 ) -> Result<(Vec<Pending>, Vec<Sample>)> {
     let (mut pending, mut samples) = (Vec::new(), Vec::new());
     for keyspace in keyspaces {
@@ -133,6 +143,8 @@ pub(crate) fn write_generation(
                 step: mem.map.len().div_ceil(SAMPLE_KEYS).max(1),
             },
             until_sample: 0,
+            progress: &mut *progress,
+            taken: 0,
         };
         match keyspace.index.write_run(&mut run) {
             Ok(change) => {
@@ -360,13 +372,18 @@ impl Engine {
         // It would keep segments that die meanwhile.
         drop(version);
         self.collect_garbage_if_waiting();
-        let (pending, samples) = write_generation(&oldest, keyspaces.into_iter())?;
+        let pace = self.begin_drain(&oldest);
+        let (pending, samples) =
+            write_generation(&oldest, keyspaces.into_iter(), &mut |entries| {
+                pace.progress(entries);
+            })?;
         self.sample_overwritten(&samples);
         let mut point = point;
         if glintdb_core::seeded::bug("glintdb: the flush point lies a commit too far") {
             point.seqno = point.seqno.next();
         }
         self.commit_changes(pending, Some((&oldest, point)), None)?;
+        pace.through();
         Ok(true)
     }
 

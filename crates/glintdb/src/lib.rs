@@ -34,6 +34,7 @@ mod check;
 mod checkpoint;
 mod commit;
 mod db;
+mod drain;
 mod engine;
 mod flush;
 #[doc(hidden)]

@@ -493,7 +493,7 @@ impl Replay<'_> {
         let full = std::mem::replace(&mut self.generation, empty);
         let reserve = &self.opening.reserve;
         let pending = reserve
-            .lending(|| write_generation(&full, self.keyspaces.values().cloned()))?
+            .lending(|| write_generation(&full, self.keyspaces.values().cloned(), &mut |_| {}))?
             .0;
         self.written.push((pending, self.newest, next));
         Ok(())

@@ -61,6 +61,10 @@ pub struct Stats {
     pub snapshots_given_up: u64,
     /// Rate at which writers are slowed now, in bytes a second of what indexes take in; 0: not slowed.
     pub write_rate_max: u64,
+    /// Rate at which writers are slowed because memtables fill faster than they are flushed, in bytes a second for indexes; 0: not slowed.
+    pub memtable_rate_max: u64,
+    /// Bytes a second that the last flushes wrote, about; a guess before the first.
+    pub flush_bytes_per_s: u64,
     /// Whether writers are stopped until a compaction is through.
     pub writes_stopped: bool,
     /// Bytes written to log segments, tables and the manifest; without the ring, and without space that is only preallocated.
@@ -420,6 +424,8 @@ impl Engine {
             pinned_bytes: self.pinned_bytes() as u64,
             snapshots_given_up: load(&self.counters.snapshots_given_up),
             write_rate_max: self.throttle.rate(),
+            memtable_rate_max: self.drain.rate(),
+            flush_bytes_per_s: self.drain.flushed_rate(),
             writes_stopped: self.throttle.stopped(),
             replayed_bytes: self.replayed_bytes,
             background_error: self

@@ -83,6 +83,12 @@ impl Generation {
         self.arena.filled_bytes()
     }
 
+    /// Keys in its memtables.
+    pub(crate) fn entries(&self) -> usize {
+        let memtables = self.keyspaces.iter().flatten();
+        memtables.map(|mem| mem.map.len()).sum()
+    }
+
     /// Bytes that indexes will have to hold for it; only once it is sealed.
     pub(crate) fn index_bytes(&self) -> u64 {
         self.index_bytes.load(Ordering::Relaxed)

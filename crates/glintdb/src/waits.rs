@@ -18,6 +18,8 @@ pub(crate) enum Wait {
     LogSpace,
     /// A commit waits for a sealed memtable to be flushed.
     MemtableFull,
+    /// A commit is slowed down so that memtables do not fill faster than they are flushed.
+    MemtableDebt,
     /// A commit is slowed down because the indexes owe compactions.
     CompactionDebt,
     /// A commit is stopped until a compaction has relieved level 0.
@@ -28,11 +30,12 @@ pub(crate) enum Wait {
     Jobs,
 }
 
-const ALL: [(Wait, &str); 8] = [
+const ALL: [(Wait, &str); 9] = [
     (Wait::CommitOrder, "commit_order"),
     (Wait::LogSync, "log_sync"),
     (Wait::LogSpace, "log_space"),
     (Wait::MemtableFull, "memtable_full"),
+    (Wait::MemtableDebt, "memtable_debt"),
     (Wait::CompactionDebt, "compaction_debt"),
     (Wait::Level0Stop, "level0_stop"),
     (Wait::Space, "space"),
@@ -60,6 +63,23 @@ pub(crate) struct Timed<'a> {
     waits: &'a Waits,
     wait: Wait,
     start: Duration,
+}
+
+/// A thread that waits, looks and waits on: one wait for each cause, however often it looked.
+pub(crate) struct Waiting<'a> {
+    waits: &'a Waits,
+    timed: Option<Timed<'a>>,
+}
+
+impl Waiting<'_> {
+    /// Waits for this from here on, until something else or the end.
+    pub(crate) fn on(&mut self, wait: Wait) {
+        if self.timed.as_ref().is_none_or(|timed| timed.wait != wait) {
+            // The one before ends first.
+            self.timed = None;
+            self.timed = Some(self.waits.start(wait));
+        }
+    }
 }
 
 /// Waits of one kind since open.
@@ -101,6 +121,14 @@ impl Waits {
             waits: self,
             wait,
             start,
+        }
+    }
+
+    /// For waits of several looks; nothing is waited for yet.
+    pub(crate) fn waiting(&self) -> Waiting<'_> {
+        Waiting {
+            waits: self,
+            timed: None,
         }
     }
 
@@ -164,6 +192,17 @@ mod tests {
             );
         }
         drop(running);
+        // A full memtable was looked at every 2 ms, and each look was a wait of its own: the longest of half a second was told as 2 ms.
+        let mut waiting = waits.waiting();
+        for wait in [Wait::LogSpace, Wait::LogSpace, Wait::MemtableDebt] {
+            waiting.on(wait);
+        }
+        drop(waiting);
+        let counted = |wait: Wait| waits.stats()[wait as usize].count;
+        assert_eq!(
+            (counted(Wait::LogSpace), counted(Wait::MemtableDebt)),
+            (1, 1)
+        );
         for (position, (wait, _)) in ALL.iter().enumerate() {
             assert_eq!(
                 *wait as usize, position,

@@ -43,6 +43,59 @@ fn sequential_load_is_moved_and_never_rewritten() {
     harness.check(&mut Random(1));
 }
 
+/// A step of 8,192 entries was 128 MiB of 16 KiB values, and a flush that came meanwhile waited for all of it.
+#[test]
+fn a_step_of_a_merge_is_bounded_by_bytes_as_by_entries() {
+    const BUDGET: u32 = 1024;
+    // 256 bytes count as an entry; tables are written in pieces of 512 KiB, and with the last step comes the end of a table.
+    const STEP_BYTES: u64 = BUDGET as u64 * 256;
+    const SLACK_BYTES: u64 = 1 << 20;
+    // With one value in a block blocks are moved whole; with several, in runs that take turns, entries are merged.
+    for block_bytes in [4 << 10, 64 << 10] {
+        let mut harness = Harness::new(LsmOptions {
+            block_bytes,
+            table_bytes_target: 1 << 20,
+            ..small_options()
+        });
+        let all = run_of(&mut harness, 0, 500, 16 << 10).entries;
+        for parity in [0, 1] {
+            let taken = all.iter().enumerate().filter(|(n, _)| n % 2 == parity);
+            let mut run = VecRun {
+                entries: taken.map(|(_, entry)| entry.clone()).collect(),
+                ..VecRun::default()
+            };
+            let change = harness.lsm.write_run(&mut run).unwrap();
+            harness.apply(&change);
+        }
+        let mut job = harness.lsm.pick_job().unwrap();
+        let written = || harness.volume.stats().written_bytes;
+        let (begin, mut steps) = (written(), 0);
+        let change = loop {
+            let before = written();
+            let step = job.step_within(BUDGET).unwrap();
+            let bytes = written() - before;
+            assert!(bytes <= STEP_BYTES + SLACK_BYTES, "{block_bytes}: {bytes}");
+            steps += 1;
+            match step {
+                JobStep::More => {}
+                JobStep::Done(change) if change.edit.is_empty() => {
+                    job = harness.lsm.pick_job().unwrap();
+                }
+                JobStep::Done(change) => break change,
+            }
+        };
+        let bytes = written() - begin;
+        assert!(bytes > 500 * (16 << 10), "all of it was merged: {bytes}");
+        // Not all: a block costs what it is longer than the budget left.
+        assert!(
+            steps >= bytes / STEP_BYTES - bytes / STEP_BYTES / 8,
+            "{block_bytes}: {steps} steps"
+        );
+        drop(job);
+        harness.apply(&change);
+    }
+}
+
 #[test]
 fn small_tables_are_joined_rather_than_moved() {
     let mut harness = Harness::new(LsmOptions {

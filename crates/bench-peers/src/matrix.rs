@@ -196,8 +196,9 @@ impl Matrix<'_> {
     fn order(&self, engine: &str, dir: &Path, cell: &Cell, contents: Contents) -> Order {
         let reads = !matches!(
             cell.workload,
-            Workload::Overwrite | Workload::DeleteRandom | Workload::Compact | Workload::Warmup
-        ) && !cell.workload.is_fill();
+            Workload::Overwrite | Workload::DeleteRandom | Workload::Warmup
+        ) && !cell.workload.is_fill()
+            && !cell.workload.is_compaction();
         Order {
             engine: engine.to_owned(),
             dir: dir.join("db"),

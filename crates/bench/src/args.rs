@@ -15,7 +15,7 @@ use crate::workload::Workload;
 #[derive(Debug, Clone, Args)]
 pub struct BenchArgs {
     /// Workloads, comma-separated, run in this order on one database: fillseq fillrandom overwrite readrandom
-    /// readmissing multireadrandom seekrandom readwhilewriting readrandomwriterandom deleterandom compact warmup, and
+    /// readmissing multireadrandom seekrandom readwhilewriting readrandomwriterandom deleterandom compact compactvalues warmup, and
     /// of YCSB load a b c d e f
     #[arg(
         long,

@@ -88,6 +88,10 @@ impl Store for GlintStore {
         Ok(self.db.compact()?)
     }
 
+    fn compact_values(&self) -> Result<()> {
+        Ok(self.db.compact_values()?)
+    }
+
     fn settle(&self) -> Result<()> {
         self.db.flush()?;
         // A finished job may put the next one into the queue a moment later: quiet is quiet several times.

@@ -147,7 +147,7 @@ impl Thread<'_> {
                 index: plan.delete_order.at(place),
             },
             // Made of no operations.
-            Workload::Compact => return None,
+            Workload::Compact | Workload::CompactValues => return None,
             Workload::Warmup => Op::Get {
                 index: if place < plan.num {
                     plan.fill_order.at(place)
@@ -325,11 +325,7 @@ mod tests {
         for workload in Workload::ALL {
             let a = ops(workload, 2, 1000);
             // A compaction is made of no operations.
-            let share = if workload == Workload::Compact {
-                0
-            } else {
-                1000
-            };
+            let share = if workload.is_compaction() { 0 } else { 1000 };
             assert_eq!(a.len(), share, "{workload}");
             assert_eq!(a, ops(workload, 2, 1000), "{workload}");
         }

@@ -140,10 +140,8 @@ impl<'a> Runner<'a> {
     /// # Errors
     /// If the engine or reading the directory's disk use fails. Wrong answers are no error: the report has them.
     pub fn run(&mut self, workload: Workload) -> Result<Report> {
-        let once = matches!(
-            workload,
-            Workload::DeleteRandom | Workload::Compact | Workload::Warmup
-        );
+        let once = workload.is_compaction()
+            || matches!(workload, Workload::DeleteRandom | Workload::Warmup);
         let timed = !workload.is_fill() && !once;
         if let (true, Some(warmup)) = (timed, self.config.warmup) {
             self.drive(workload, u64::MAX, Some(warmup))?;
@@ -155,7 +153,8 @@ impl<'a> Runner<'a> {
         let written_before = self.store.written_bytes();
         let before = Sample::now();
         let (main, writer) = match workload {
-            Workload::Compact => (self.compact()?, None),
+            Workload::Compact => (self.compact(|store| store.compact())?, None),
+            Workload::CompactValues => (self.compact(|store| store.compact_values())?, None),
             _ => self.drive(workload, limit, duration)?,
         };
         let running = before.until(&Sample::now());
@@ -184,9 +183,9 @@ impl<'a> Runner<'a> {
         clippy::disallowed_methods,
         reason = "a benchmark measures wall-clock time"
     )]
-    fn compact(&self) -> Result<Outcome> {
+    fn compact(&self, compact: impl Fn(&dyn Store) -> Result<()>) -> Result<Outcome> {
         let start = Instant::now();
-        self.store.compact()?;
+        compact(self.store)?;
         let contents = self.contents();
         Ok(Outcome {
             ops: self.config.num + contents.inserted - contents.deleted,

@@ -95,6 +95,14 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
+    /// [`compact`](Self::compact), and puts values that lie apart from keys in the order of these, where the engine can.
+    ///
+    /// # Errors
+    /// Whatever the engine reports.
+    fn compact_values(&self) -> Result<()> {
+        self.compact()
+    }
+
     /// Bytes that the engine has handed to the operating system since it was opened, if it counts them.
     fn written_bytes(&self) -> Option<u64> {
         None

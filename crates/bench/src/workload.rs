@@ -27,6 +27,8 @@ pub enum Workload {
     DeleteRandom,
     /// Compacts everything there is, once, on the calling thread and whatever threads the engine has; counted in records.
     Compact,
+    /// The same, and values that lie apart from keys are put in the order of these.
+    CompactValues,
     /// Gets every record once, those of the load in random order, to fill caches before what is measured next.
     Warmup,
     /// YCSB load: every record once, in random order.
@@ -47,7 +49,7 @@ pub enum Workload {
 
 impl Workload {
     /// All of them, in the order in which help lists them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::FillSeq,
         Self::FillRandom,
         Self::Overwrite,
@@ -59,6 +61,7 @@ impl Workload {
         Self::ReadRandomWriteRandom,
         Self::DeleteRandom,
         Self::Compact,
+        Self::CompactValues,
         Self::Warmup,
         Self::Load,
         Self::A,
@@ -84,6 +87,7 @@ impl Workload {
             Self::ReadRandomWriteRandom => "readrandomwriterandom",
             Self::DeleteRandom => "deleterandom",
             Self::Compact => "compact",
+            Self::CompactValues => "compactvalues",
             Self::Warmup => "warmup",
             Self::Load => "load",
             Self::A => "a",
@@ -99,6 +103,12 @@ impl Workload {
     #[must_use]
     pub fn is_fill(self) -> bool {
         matches!(self, Self::FillSeq | Self::FillRandom | Self::Load)
+    }
+
+    /// Whether it is one call of the engine, and made of no operations.
+    #[must_use]
+    pub fn is_compaction(self) -> bool {
+        matches!(self, Self::Compact | Self::CompactValues)
     }
 
     /// Whether it changes the database, so that its bytes are counted after [`settle`](crate::Store::settle).

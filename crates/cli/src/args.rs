@@ -409,6 +409,9 @@ pub(crate) struct Compact {
     /// Only this keyspace.
     #[arg(long, short, value_name = "NAME")]
     pub(crate) keyspace: Option<String>,
+    /// Also write values that lie apart from the index anew in the order of their keys, where they do not lie so: scans then read whole stretches of a file.
+    #[arg(long)]
+    pub(crate) values: bool,
 }
 
 #[derive(Debug, Args)]

@@ -260,8 +260,20 @@ impl Db {
     /// `NoSpace`, `Corruption`, I/O errors.
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
+        self.each_keyspace(Keyspace::compact)
+    }
+
+    /// [Puts the values](Keyspace::compact_values) of all keyspaces in key order, and compacts them.
+    ///
+    /// # Errors
+    /// As [`compact`](Self::compact).
+    pub fn compact_values(&self) -> Result<()> {
+        self.each_keyspace(Keyspace::compact_values)
+    }
+
+    fn each_keyspace(&self, work: impl Fn(&Keyspace) -> Result<()>) -> Result<()> {
         for name in self.keyspaces() {
-            match self.keyspace(&name).and_then(|keyspace| keyspace.compact()) {
+            match self.keyspace(&name).and_then(|keyspace| work(&keyspace)) {
                 // Dropped meanwhile.
                 Err(error) if error.kind() == crate::ErrorKind::NotFound => {}
                 result => result?,

@@ -12,6 +12,7 @@
 mod account;
 mod brake;
 mod hidden;
+mod ordering;
 mod records;
 mod round;
 #[cfg(test)]
@@ -28,10 +29,11 @@ use crate::engine::Engine;
 use crate::jobs::{Job, Progress};
 use crate::space::Running;
 use crate::{Error, ErrorKind, Result};
-use glintdb_core::SegmentId;
 use glintdb_core::index::JobPriority;
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use glintdb_core::{SegmentId, ValuePointer};
+use glintdb_flash::CacheKey;
 use glintdb_log::NewValues;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -200,6 +202,14 @@ impl Gc {
         bytes.for_each(|(segment, bytes)| state.hidden.dropped(segment, bytes));
     }
 
+    /// These values are at other places now, and hidden where they were.
+    fn left_behind(&self, pointers: &[ValuePointer]) {
+        let mut state = self.state.lock();
+        for pointer in pointers {
+            (state.hidden).add(pointer.segment, u64::from(pointer.length));
+        }
+    }
+
     fn hidden_in(&self, segments: impl Iterator<Item = SegmentId>) -> f64 {
         let state = self.state.lock();
         segments.map(|segment| state.hidden.of(segment)).sum()
@@ -267,6 +277,20 @@ impl Engine {
     fn is_gc_urgent(&self) -> bool {
         let account = self.gc.known_account();
         account.is_urgent_at(self.fill_now(&account))
+    }
+
+    /// Of values that move, those that are cached: where they stand, and where they will.
+    fn cached_moves<'a>(
+        &self,
+        from: impl Iterator<Item = &'a ValuePointer>,
+        mut to: &[ValuePointer],
+    ) -> Vec<(CacheKey, CacheKey)> {
+        if glintdb_core::seeded::bug("glintdb: a cached value moves to its neighbour's new place") {
+            to = to.get(1..).unwrap_or_default();
+        }
+        let moves = from.zip(to);
+        let keys = moves.map(|(from, to)| (CacheKey::of(from), CacheKey::of(to)));
+        keys.filter(|(from, _)| self.cache.contains(from)).collect()
     }
 
     /// Bytes of victims whose values a round may hold.

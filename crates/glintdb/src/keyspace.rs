@@ -267,6 +267,46 @@ impl Keyspace {
         self.handle.engine.compact(&self.state, lower, upper)
     }
 
+    /// Writes the values that lie apart from the index anew in the order of their keys, where they do not lie so, and [compacts](Self::compact): long scans then read whole stretches of a
+    /// file, where after writes in random order each value is a read of its own. Readers and writers go on meanwhile. What has been in order already is not written again, and what is
+    /// written later lies where it was written.
+    ///
+    /// Takes about the time of reading each value once from a random place, and writes the keyspace once more; `space_amp_max` holds all the while.
+    ///
+    /// ```
+    /// # fn main() -> glintdb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = glintdb::Db::open(dir.path().join("db"))?;
+    /// let pages = db.default_keyspace();
+    /// for n in [3, 1, 2] {
+    ///     pages.put(format!("page{n}"), vec![n; 4000])?;
+    /// }
+    /// pages.compact_values()?;
+    /// assert_eq!(pages.get("page2")?.as_deref(), Some(&[2; 4000][..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`compact`](Self::compact). What was moved so far stays.
+    pub fn compact_values(&self) -> Result<()> {
+        self.check_alive()?;
+        let engine = &self.handle.engine;
+        engine.compact_values(&self.state, Bound::Unbounded, Bound::Unbounded)
+    }
+
+    /// [`compact_values`](Self::compact_values) of the keys within bounds.
+    ///
+    /// # Errors
+    /// As [`compact_values`](Self::compact_values).
+    pub fn compact_values_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        self.check_alive()?;
+        let (lower, upper) = owned_bounds(&range);
+        let (lower, upper) = crate::snapshot::bound_slices(&lower, &upper);
+        let engine = &self.handle.engine;
+        engine.compact_values(&self.state, lower, upper)
+    }
+
     /// About how many keys there are: entries of memtables and index, less twice the index's tombstones; keys deleted or overwritten since the last compaction count more than once.
     #[must_use]
     pub fn approximate_len(&self) -> u64 {

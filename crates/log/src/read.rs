@@ -68,7 +68,21 @@ impl Log {
     /// Begins [`read_batch`](Self::read_batch): values are read while the caller does something else.
     #[must_use]
     pub fn begin_read_batch(&self, pointers: Vec<ValuePointer>) -> BegunValues {
-        let (results, requests) = self.plan_batch(&[&self.table.load()], &pointers);
+        self.begin_read_batch_from(&[&self.table.load()], pointers)
+    }
+
+    /// [`begin_read_batch`](Self::begin_read_batch) of values that may lie in segments deleted since `view` was taken.
+    #[must_use]
+    pub fn begin_read_batch_in(&self, view: &LogView, pointers: Vec<ValuePointer>) -> BegunValues {
+        self.begin_read_batch_from(&[&view.0, &self.table.load()], pointers)
+    }
+
+    fn begin_read_batch_from(
+        &self,
+        tables: &[&SegmentTable],
+        pointers: Vec<ValuePointer>,
+    ) -> BegunValues {
+        let (results, requests) = self.plan_batch(tables, &pointers);
         BegunValues {
             pointers,
             results,

@@ -464,8 +464,9 @@ impl Race<'_> {
     fn tidy(&self) -> Result<(), String> {
         let mut rng = Rng::of(&[4]);
         while !self.over() {
-            match rng.below(3) {
+            match rng.below(4) {
                 0 => self.db.compact().map_err(told)?,
+                1 => (self.db.default_keyspace().compact_values()).map_err(told)?,
                 _ => self.db.flush().map_err(told)?,
             }
             std::thread::sleep(std::time::Duration::from_millis(2));

@@ -241,6 +241,8 @@ pub enum Operation {
     FlushLog(Durability),
     /// Compact a keyspace, or all.
     Compact(Option<Space>),
+    /// Put the values of a keyspace in key order.
+    CompactValues(Space),
     /// Copy to a new directory, open the copy and compare.
     Checkpoint,
     /// Close and open.
@@ -432,6 +434,7 @@ pub fn operation(mix: Mix) -> impl Strategy<Value = Operation> {
                 .prop_map(Operation::Compact)
                 .boxed(),
         ),
+        (1, space().prop_map(Operation::CompactValues).boxed()),
         (1, Just(Operation::Checkpoint).boxed()),
         (2, Just(Operation::Reopen).boxed()),
         (3, space().prop_map(Operation::Create).boxed()),

@@ -41,9 +41,11 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
 
 fn compact(arguments: &Compact) -> Result<(), Failure> {
     let db = open::database(&arguments.place, Durability::Os, Missing::Refuse)?;
-    match &arguments.keyspace {
-        Some(name) => db.keyspace(name)?.compact()?,
-        None => db.compact()?,
+    match (&arguments.keyspace, arguments.values) {
+        (Some(name), true) => db.keyspace(name)?.compact_values()?,
+        (Some(name), false) => db.keyspace(name)?.compact()?,
+        (None, true) => db.compact_values()?,
+        (None, false) => db.compact()?,
     }
     Ok(db.close()?)
 }

@@ -71,6 +71,29 @@ impl Records {
         });
     }
 
+    /// An entry of an index, whose value is read when it is needed. To be added in key order.
+    pub(super) fn add_live(
+        &mut self,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        pointer: ValuePointer,
+        seqno: SeqNum,
+    ) {
+        let start = self.keys.len();
+        self.keys.extend_from_slice(key);
+        self.all.push(Record {
+            keyspace,
+            key: start..self.keys.len(),
+            pointer,
+            seqno,
+            value: None,
+        });
+    }
+
+    pub(super) fn pointer(&self, index: u32) -> &ValuePointer {
+        &self.all[index as usize].pointer
+    }
+
     pub(super) fn key(&self, index: u32) -> &[u8] {
         let key = self
             .all

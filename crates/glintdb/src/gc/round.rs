@@ -19,7 +19,6 @@ use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::index::{IndexView, Relocation};
 use glintdb_core::{EntryValue, KeyspaceId, SegmentId, SeqNum, ValuePointer};
-use glintdb_flash::CacheKey;
 use glintdb_log::{LiveScan, Log, LogView, NewValues, Space, ValuesWriter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -504,25 +503,12 @@ impl Round {
         self.parts.clear();
         let hidden = self.outcome.hidden_bytes;
         engine.gc.born(&values, &victims, hidden);
-        let cached = self.cached(engine, &values);
+        let from = (self.written.iter()).map(|&index| self.records.pointer(index));
+        let cached = engine.cached_moves(from, values.pointers());
         engine.commit_changes(pending, None, Some(Relocated { values, victims }))?;
         for (from, to) in cached {
             engine.cache.rekey(&from, to);
         }
         Ok(())
-    }
-
-    /// Where the values stood that are cached, and where they stand from now on.
-    fn cached(&self, engine: &Engine, values: &NewValues) -> Vec<(CacheKey, CacheKey)> {
-        let place = |pointer: &ValuePointer| CacheKey::Value(pointer.segment, pointer.offset);
-        let mut new = values.pointers();
-        if glintdb_core::seeded::bug("glintdb: a cached value moves to its neighbour's new place") {
-            new = new.get(1..).unwrap_or_default();
-        }
-        let from = (self.written.iter()).map(|&index| &self.records.all[index as usize].pointer);
-        let moves = from.zip(new).map(|(from, to)| (place(from), place(to)));
-        moves
-            .filter(|(from, _)| engine.cache.contains(from))
-            .collect()
     }
 }

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-const KEYS: u64 = 8000;
+pub(super) const KEYS: u64 = 8000;
 
-fn options() -> Options {
+pub(super) fn options() -> Options {
     Options::default()
         .memory_budget_bytes(8 << 20)
         .log_segment_bytes(256 << 10)
@@ -18,20 +18,20 @@ fn options() -> Options {
         .background_threads(0)
 }
 
-fn key(n: u64) -> Vec<u8> {
+pub(super) fn key(n: u64) -> Vec<u8> {
     format!("key{n:08}").into_bytes()
 }
 
-fn value(n: u64, round: u64) -> Vec<u8> {
+pub(super) fn value(n: u64, round: u64) -> Vec<u8> {
     let byte = (n * 7 + round).to_le_bytes()[0];
     vec![byte; 900 + (n % 200) as usize]
 }
 
 /// A generator of pseudo-random numbers (Knuth's constants).
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
+    pub(super) fn below(&mut self, n: u64) -> u64 {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -40,7 +40,7 @@ impl Random {
     }
 }
 
-fn filled(db: &Db) -> BTreeMap<Vec<u8>, Vec<u8>> {
+pub(super) fn filled(db: &Db) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let keys = 0..KEYS;
     keys.map(|n| {
         db.put(key(n), value(n, 0)).unwrap();
@@ -49,7 +49,7 @@ fn filled(db: &Db) -> BTreeMap<Vec<u8>, Vec<u8>> {
     .collect()
 }
 
-fn check_all(db: &Db, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
+pub(super) fn check_all(db: &Db, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
     let found: BTreeMap<Vec<u8>, Vec<u8>> = (db.default_keyspace().iter())
         .map(|entry| {
             entry

@@ -118,10 +118,11 @@ fn operation(input: &mut Input<'_>) -> Operation {
         20 => Operation::DropSnapshot(input.u8() % SNAPSHOTS),
         21 | 22 => Operation::Flush,
         23 => Operation::FlushLog(durability(input)),
-        24 => {
-            let all = input.u8() & 1 == 0;
-            Operation::Compact((!all).then(|| space(input)))
-        }
+        24 => match input.u8() % 4 {
+            0 | 2 => Operation::Compact(None),
+            1 => Operation::Compact(Some(space(input))),
+            _ => Operation::CompactValues(space(input)),
+        },
         25 => Operation::Reopen,
         26 => Operation::Create(space(input)),
         27 => Operation::Drop(space(input)),

@@ -300,12 +300,13 @@ impl<'a> Stage<'a> {
         let mut rng = Rng::of(&[self.plan.seed, 77]);
         while self.going_on() {
             std::thread::sleep(Duration::from_micros(200 + rng.below(8_000)));
-            let kind = rng.below(8);
+            let kind = rng.below(9);
             let (call, done, ret) = self.stamps.around(|| match kind {
                 0 => self.db.compact(),
                 1 => self.spaces[1].compact_range("0010".."0030"),
                 2..=3 => self.db.flush_log(Durability::Sync),
                 4 => self.come_and_go(),
+                5 => self.spaces[0].compact_values(),
                 _ => self.db.flush(),
             });
             match done {

@@ -210,8 +210,9 @@ fn disturb(db: &Db, dir: &Path, seed: u64) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     while going_on() {
         std::thread::sleep(Duration::from_millis(5 + rng.below(80)));
-        match rng.below(8) {
+        match rng.below(9) {
             0 => db.compact().map_err(sentence),
+            8 => (db.default_keyspace().compact_values()).map_err(sentence),
             1 => db.flush_log(Durability::Sync).map_err(sentence),
             2 => checkpoint(db, dir),
             _ => db.flush().map_err(sentence),

@@ -209,6 +209,7 @@ impl Runner {
                 Ok(())
             }
             Operation::Compact(space) => self.compact(*space),
+            Operation::CompactValues(space) => self.compact_values(*space),
             Operation::Checkpoint => self.checkpoint(),
             Operation::Reopen => self.reopen(),
             Operation::Create(space) => self.create(*space),
@@ -310,6 +311,13 @@ impl Runner {
                     keyspace.compact()?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    fn compact_values(&self, space: Space) -> Done {
+        if let Some(keyspace) = self.keyspace(space)? {
+            keyspace.compact_values()?;
         }
         Ok(())
     }

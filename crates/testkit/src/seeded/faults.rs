@@ -137,6 +137,7 @@ impl<'a> Life<'a> {
                 return settled(done);
             }
             Operation::Compact(_) => return settled(db.compact()),
+            Operation::CompactValues(_) => return settled(db.default_keyspace().compact_values()),
             Operation::Create(space) if self.history.now().records(*space).is_none() => {
                 return self.create(db, *space);
             }

@@ -87,7 +87,8 @@ impl Generator {
             72..75 => Operation::DropSnapshot(self.slot()),
             75..82 => Operation::Flush,
             82..85 => Operation::FlushLog(self.durability()),
-            85..88 => {
+            85 => Operation::CompactValues(self.space()),
+            86..88 => {
                 let one = self.rng.one_in(2);
                 Operation::Compact(one.then(|| self.space()))
             }

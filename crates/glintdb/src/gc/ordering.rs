@@ -1,0 +1,266 @@
+//! Values in key order: the values of a keyspace are written anew in the order of its keys, so that a scan finds those it wants beside one another.
+//!
+//! Piece by piece, each as a round of value GC ends: values into segments of their own, a run of level 0 with the new pointers, one record of the manifest. Nothing is retired: what a
+//! piece leaves behind is known to be hidden, and goes with the compaction at the end, or with rounds before it where there would be too much of it.
+//!
+//! Thread safety: any thread that holds no lock; several may do it at once.
+//!
+//! Invariants: 1. place in the index, its view and the view of the log belong together: they are taken while no flush is under way; 2. what lies in order already stays where it is.
+
+use super::records::{MovedRun, Records};
+use crate::engine::Engine;
+use crate::flush::{Pending, Relocated};
+use crate::version::KeyspaceState;
+use crate::{Error, ErrorKind, Result};
+use glintdb_core::index::IndexView;
+use glintdb_core::sync::atomic::Ordering;
+use glintdb_core::{Direction, EntryRef, ValuePointer};
+use glintdb_log::{LogView, NewValues, Space};
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+/// Records and bytes of values of a piece, at most.
+const PIECE_RECORDS: usize = 1 << 15;
+const PIECE_BYTES_MAX: u64 = 64 << 20;
+const PIECE_BYTES_MIN: u64 = 256 << 10;
+/// Of the garbage that may be, a piece makes this part at most.
+const PIECE_PART: u64 = 8;
+/// Neighbours of which it is asked together whether they lie in order.
+const GROUP_RECORDS: usize = 64;
+/// Values lie in order where so many bytes of them are at one place, in the mean: what a scan reads at once.
+const PLACE_BYTES: u64 = 64 << 10;
+/// Two values are at one place where no more lies between them: the keys of a frame, perhaps.
+const GAP_BYTES: u32 = 16 << 10;
+/// Values of which the reads are in flight together, in number and in bytes.
+const READ_RECORDS: usize = 256;
+const READ_BYTES: u64 = 1 << 20;
+
+impl Engine {
+    /// Puts the values of the keys within bounds in the order of keys where they do not lie so, and compacts the index.
+    pub(crate) fn compact_values(
+        &self,
+        keyspace: &Arc<KeyspaceState>,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Result<()> {
+        self.flush()?;
+        self.gc.held_off.fetch_add(1, Ordering::AcqRel);
+        let ordered = self.order_values(keyspace, lower, upper);
+        self.gc.held_off.fetch_sub(1, Ordering::AcqRel);
+        ordered?;
+        // What was left behind goes with it.
+        self.compact(keyspace, lower, upper)
+    }
+
+    fn order_values(
+        &self,
+        keyspace: &Arc<KeyspaceState>,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Result<()> {
+        let mut from = lower.map(<[u8]>::to_vec);
+        while !keyspace.dropped.load(Ordering::Acquire) {
+            self.make_way_for_values(keyspace)?;
+            let next = self.order_piece(keyspace, from.as_ref().map(Vec::as_slice), upper)?;
+            let Some(next) = next else { break };
+            from = Bound::Excluded(next);
+        }
+        Ok(())
+    }
+
+    /// Waits until compactions and value GC have caught up with what pieces have left behind.
+    fn make_way_for_values(&self, keyspace: &KeyspaceState) -> Result<()> {
+        loop {
+            let debt = keyspace.index.debt();
+            let crowded = debt.level0_runs >= debt.level0_runs_slow;
+            if !crowded && !self.is_gc_urgent() {
+                return Ok(());
+            }
+            self.schedule();
+            // Nothing is to be done about it.
+            if self.jobs.counts() == (0, 0) {
+                return Ok(());
+            }
+            self.wait_for_jobs()?;
+        }
+    }
+
+    /// Orders what comes first. The last key that was looked at, or `None`: there is no more.
+    fn order_piece(
+        &self,
+        keyspace: &Arc<KeyspaceState>,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Result<Option<Vec<u8>>> {
+        let late = glintdb_core::seeded::bug(
+            "glintdb: values in key order take their place above what came meanwhile",
+        );
+        let begin = || -> Result<_> {
+            let _no_flush = self.flush_lock.lock();
+            self.manifest.lock().check()?;
+            Ok((keyspace.index.begin_relocation(), self.log.view()))
+        };
+        let (mut relocation, log) = begin()?;
+        let view = relocation.view();
+        let (records, next) = self.gather_piece(keyspace, &*view, lower, upper)?;
+        drop(view);
+        let moved = out_of_order(&records);
+        if moved.is_empty() {
+            return Ok(next);
+        }
+        let bytes: u64 = moved
+            .iter()
+            .map(|&index| u64::from(records.pointer(index).length))
+            .sum();
+        let _running = self.begin_writing(
+            "pass that puts values in key order",
+            bytes + bytes / 8,
+            &self.compactions_called,
+        )?;
+        let values = self.write_values(&records, &moved, &log)?;
+        drop(log);
+        if late {
+            drop(relocation);
+            relocation = begin()?.0;
+        }
+        let change = relocation.write(&mut MovedRun {
+            records: &records,
+            moved: &moved,
+            pointers: values.pointers(),
+            at: 0,
+        })?;
+        let left: Vec<ValuePointer> = (moved.iter())
+            .map(|&index| *records.pointer(index))
+            .collect();
+        drop(records);
+        self.gc.born(&values, &[], 0.0);
+        let cached = self.cached_moves(left.iter(), values.pointers());
+        let pending = vec![Pending {
+            keyspace: Arc::clone(keyspace),
+            change,
+        }];
+        let relocated = Relocated {
+            values,
+            victims: Vec::new(),
+        };
+        self.commit_changes(pending, None, Some(relocated))?;
+        for (from, to) in cached {
+            self.cache.rekey(&from, to);
+        }
+        self.gc.left_behind(&left);
+        self.update_space();
+        Ok(next)
+    }
+
+    /// The entries of the next piece whose values are separated, and the key that ended it.
+    fn gather_piece(
+        &self,
+        keyspace: &KeyspaceState,
+        view: &dyn IndexView,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Result<(Records, Option<Vec<u8>>)> {
+        let allowed = match self.gc.known_account().allowed_bytes {
+            // Nobody counts.
+            0 => u64::MAX,
+            allowed => allowed / PIECE_PART,
+        };
+        let bytes_max =
+            (self.gc_memory_bytes().min(allowed)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
+        let mut records = Records::new(&self.memory);
+        let (mut bytes, mut count) = (0, 0);
+        let mut cursor = view.cursor(lower, upper, Direction::Forward)?;
+        let more = cursor.walk(&mut |key, seqno, value| {
+            if let EntryRef::Pointer(pointer) = value {
+                records.add_live(keyspace.id, key, pointer, seqno);
+                bytes += u64::from(pointer.length);
+            }
+            count += 1;
+            count < PIECE_RECORDS && bytes < bytes_max
+        })?;
+        records.charge();
+        Ok((records, more.then(|| cursor.key().to_vec())))
+    }
+
+    /// Copies values to segments of their own, each batch of them read while the one before it is written.
+    fn write_values(&self, records: &Records, moved: &[u32], log: &LogView) -> Result<NewValues> {
+        let mut writer = self.log.values_writer(Space::Normal)?;
+        let batches = batches(records, moved);
+        let mut batches = batches.into_iter().map(|batch| &moved[batch]);
+        let read = |batch: &[u32]| {
+            let pointers = batch.iter().map(|&index| *records.pointer(index));
+            self.log.begin_read_batch_in(log, pointers.collect())
+        };
+        let mut begun = batches.next().map(|batch| (batch, read(batch)));
+        while let Some((batch, values)) = begun {
+            self.may_compact()?;
+            if self.closing() {
+                return Err(Error::new(ErrorKind::Closed, "the database is closing"));
+            }
+            let values = values.wait();
+            begun = batches.next().map(|batch| (batch, read(batch)));
+            for (&index, value) in batch.iter().zip(values) {
+                let record = &records.all[index as usize];
+                let checksum = record.pointer.checksum;
+                let key = records.key(index);
+                writer.put(&self.log, record.keyspace, key, &value?, checksum)?;
+            }
+        }
+        Ok(writer.finish(&self.log)?)
+    }
+}
+
+/// The stretches of `moved` that are read together.
+fn batches(records: &Records, moved: &[u32]) -> Vec<Range<usize>> {
+    let mut batches: Vec<Range<usize>> = Vec::new();
+    let mut bytes = 0;
+    for (at, &index) in moved.iter().enumerate() {
+        match batches.last_mut() {
+            Some(batch) if batch.len() < READ_RECORDS && bytes < READ_BYTES => batch.end = at + 1,
+            _ => {
+                batches.push(at..at + 1);
+                bytes = 0;
+            }
+        }
+        bytes += u64::from(records.pointer(index).length);
+    }
+    batches
+}
+
+/// The records that do not lie in the order of their keys, group by group.
+fn out_of_order(records: &Records) -> Vec<u32> {
+    let mut moved = Vec::new();
+    let indexes: Vec<u32> = (0u32..).take(records.all.len()).collect();
+    for group in indexes.chunks(GROUP_RECORDS) {
+        let pointers = group.iter().map(|&index| records.pointer(index));
+        let places = places(pointers.clone());
+        let bytes: u64 = pointers.map(|pointer| u64::from(pointer.length)).sum();
+        // One at each end belongs to the neighbours.
+        if places.saturating_sub(1) * PLACE_BYTES > bytes {
+            moved.extend_from_slice(group);
+        }
+    }
+    moved
+}
+
+/// Places at which values lie.
+fn places<'a>(pointers: impl Iterator<Item = &'a ValuePointer>) -> u64 {
+    let mut places = 0;
+    let mut last: Option<&ValuePointer> = None;
+    for pointer in pointers {
+        let follows = last.is_some_and(|last| {
+            let end = last.offset.saturating_add(last.length);
+            last.segment == pointer.segment
+                && pointer
+                    .offset
+                    .checked_sub(end)
+                    .is_some_and(|gap| gap <= GAP_BYTES)
+        });
+        places += u64::from(!follows);
+        last = Some(pointer);
+    }
+    places
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

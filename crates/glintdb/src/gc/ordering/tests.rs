@@ -1,0 +1,153 @@
+//! Values put in key order, alone and while others write.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use super::places;
+use crate::gc::tests::{KEYS, Random, check_all, filled, key, options, value};
+use crate::{Db, Env, Options, check_volume};
+use glintdb_core::{DbId, Direction, EntryRef, ValuePointer};
+use glintdb_flash::{ManualClock, MemVolume, SystemClock, Volume};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+fn open(volume: &Arc<MemVolume>, options: &Options) -> Db {
+    let env = Env::new(Arc::new(SystemClock::new()), DbId([5; 16]));
+    let env = match options.background_threads {
+        0 => Env::new(Arc::new(ManualClock::new(Duration::ZERO)), DbId([5; 16])),
+        _ => env,
+    };
+    options
+        .clone()
+        .open_volume(Arc::clone(volume) as _, env)
+        .unwrap()
+}
+
+/// Where the values of the default keyspace lie, in the order of keys.
+fn pointers(db: &Db) -> Vec<ValuePointer> {
+    db.flush().unwrap();
+    let view = db.default_keyspace().state.index.view();
+    let mut cursor = (view.cursor(Bound::Unbounded, Bound::Unbounded, Direction::Forward)).unwrap();
+    let mut pointers = Vec::new();
+    cursor
+        .walk(&mut |_, _, value| {
+            if let EntryRef::Pointer(pointer) = value {
+                pointers.push(pointer);
+            }
+            true
+        })
+        .unwrap();
+    pointers
+}
+
+fn is_clean(volume: &Arc<MemVolume>) -> bool {
+    let report = check_volume(&(Arc::clone(volume) as Arc<dyn Volume>));
+    report.unwrap().is_clean()
+}
+
+#[test]
+fn values_lie_in_key_order_afterwards_and_are_moved_once() {
+    for threads in [0, 2] {
+        let (volume, options) = (MemVolume::new(), options().background_threads(threads));
+        let db = open(&volume, &options);
+        let mut expected = filled(&db);
+        let mut random = Random(7);
+        for round in 1..2 * KEYS {
+            let n = random.below(KEYS);
+            db.put(key(n), value(n, round)).unwrap();
+            expected.insert(key(n), value(n, round));
+        }
+        for n in (0..KEYS).step_by(7) {
+            db.delete(key(n)).unwrap();
+            expected.remove(&key(n));
+        }
+        db.default_keyspace()
+            .delete_range(key(1000)..key(1100))
+            .unwrap();
+        expected.retain(|one, _| !(key(1000)..key(1100)).contains(one));
+        let before = pointers(&db);
+        assert!(places(before.iter()) > KEYS / 3, "random at first");
+        let snapshot = db.snapshot();
+        let keyspace = db.default_keyspace();
+        keyspace.compact_values().unwrap();
+        check_all(&db, &expected);
+        let scanned = snapshot.iter(&keyspace).count();
+        assert_eq!(scanned, expected.len());
+        drop(snapshot);
+        let after = pointers(&db);
+        assert_eq!(after.len(), expected.len());
+        // Segments are of 256 KiB here, pieces of no more.
+        assert!(places(after.iter()) < 200, "{}", places(after.iter()));
+        let moved = db.stats().log.relocated_bytes;
+        keyspace.compact_values().unwrap();
+        let again = db.stats().log.relocated_bytes - moved;
+        assert!(again < moved / 10, "{again} of {moved}");
+        let space = db.stats();
+        assert!(space.value_gc.error.is_none());
+        db.close().unwrap();
+        assert!(is_clean(&volume));
+        let db = open(&volume, &options);
+        check_all(&db, &expected);
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn of_a_range_nothing_else_is_moved() {
+    let (volume, options) = (MemVolume::new(), options());
+    let db = open(&volume, &options);
+    let mut random = Random(9);
+    for _ in 0..KEYS {
+        let n = random.below(KEYS);
+        db.put(key(n), value(n, 0)).unwrap();
+    }
+    let keyspace = db.default_keyspace();
+    keyspace.compact().unwrap();
+    let moved = || db.stats().log.relocated_bytes;
+    let before = moved();
+    keyspace.compact_values_range(key(100)..key(200)).unwrap();
+    let bytes = moved() - before;
+    assert!((20_000..150_000).contains(&bytes), "{bytes}");
+    keyspace.compact_values_range(key(100)..key(100)).unwrap();
+    assert_eq!(moved() - before, bytes, "nothing is in it");
+    assert!(db.verify().unwrap().is_clean());
+}
+
+/// Writers own keys, so each knows what it must find; values are ordered again and again meanwhile.
+#[test]
+fn whoever_writes_meanwhile_is_not_undone() {
+    let (volume, options) = (MemVolume::new(), options().background_threads(2));
+    let db = open(&volume, &options);
+    let mut expected = filled(&db);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let pass = || {
+            while !over.load(Ordering::Relaxed) {
+                db.default_keyspace().compact_values().unwrap();
+            }
+        };
+        scope.spawn(pass);
+        let mut random = Random(3);
+        for round in 1..3 * KEYS {
+            let n = random.below(KEYS);
+            match random.below(8) {
+                0 => {
+                    db.delete(key(n)).unwrap();
+                    expected.remove(&key(n));
+                }
+                _ => {
+                    db.put(key(n), value(n, round)).unwrap();
+                    expected.insert(key(n), value(n, round));
+                }
+            }
+            let n = random.below(KEYS);
+            let found = db.get(key(n)).unwrap();
+            assert_eq!(found.as_deref(), expected.get(&key(n)).map(Vec::as_slice));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    check_all(&db, &expected);
+    db.close().unwrap();
+    assert!(is_clean(&volume));
+    check_all(&open(&volume, &options), &expected);
+}

@@ -206,7 +206,7 @@ impl Engine {
                 writer.put(&self.log, record.keyspace, key, &value?, checksum)?;
             }
         }
-        Ok(writer.finish(&self.log)?)
+        writer.finish(&self.log)
     }
 }
 

@@ -3,6 +3,8 @@
 //! While a generation is flushed, the share of it that is written, and the time that took, tell how long the rest will take. A writer that would have filled the active generation before that is slowed to the
 //! rate at which it fills just then; one that would not is let go. Looked at as the flush goes on, and by each writer that has slept. Only where background threads flush: else writers do it themselves.
 //!
+//! A flush is one long step; where it looks, it also lets the log go first, if writers will wait for that soon.
+//!
 //! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
 
 use crate::Result;
@@ -194,6 +196,7 @@ impl Draining<'_> {
             self.entries.set(self.entries.get() + entries);
             self.engine.drain.progress(self.entries.get(), self.of);
             self.engine.update_drain();
+            self.engine.spill_if_urgent();
         }
     }
 

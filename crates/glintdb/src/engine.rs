@@ -281,6 +281,14 @@ impl Engine {
         }
     }
 
+    /// Between the parts of something long on a background thread: what commits will wait for next. The other threads may be in something long too.
+    pub(crate) fn spill_if_urgent(&self) {
+        if self.may_prepare() || self.log.spill_urgent() {
+            self.schedule_spill();
+            self.jobs.help(self, JobPriority::Spill);
+        }
+    }
+
     /// With no background threads, callers run what is queued, in order.
     /// `false`: there was nothing to run here.
     pub(crate) fn run_inline(&self) -> bool {

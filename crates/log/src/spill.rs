@@ -91,11 +91,18 @@ impl Log {
     /// Whether [`spill_step`](Self::spill_step) is worthwhile: for the job queue, first of all jobs.
     #[must_use]
     pub fn spill_due(&self) -> bool {
-        let waiting = self
-            .completed
-            .load(Ordering::Acquire)
-            .saturating_sub(self.spilled.load(Ordering::Acquire));
-        waiting >= STEP_BYTES_MIN.min(self.ring_bytes / 4) && !self.poisoned()
+        self.unspilled_bytes() >= STEP_BYTES_MIN.min(self.ring_bytes / 4) && !self.poisoned()
+    }
+
+    /// Whether commits will wait for room soon: half of the ring waits to be written.
+    #[must_use]
+    pub fn spill_urgent(&self) -> bool {
+        self.unspilled_bytes() >= self.ring_bytes / 2 && !self.poisoned()
+    }
+
+    fn unspilled_bytes(&self) -> u64 {
+        let completed = self.completed.load(Ordering::Acquire);
+        completed.saturating_sub(self.spilled.load(Ordering::Acquire))
     }
 
     /// Moves up to 1 MiB of whole blocks from the ring to their segment, and gives back the ring space of frames that are wholly there. Answers whether it moved something.

@@ -76,6 +76,23 @@ fn fill(db: &Db, keyspace: &crate::Keyspace) {
     assert!(db.stats().writes_stopped);
 }
 
+/// A flush is one long step. The log's ring filled up beside it where the other threads were in long steps too, and writers stood for 30 ms.
+#[test]
+fn a_flush_lets_the_log_go_first_where_writers_will_wait_for_it() {
+    let (db, keyspace, _hold) = held_up(Options::default());
+    let engine = &db.handle.engine;
+    for n in 0..KEYS {
+        if engine.log.spill_urgent() {
+            break;
+        }
+        keyspace.put(key(n), [7; 100]).unwrap();
+    }
+    assert!(engine.log.spill_urgent());
+    let flush = engine.begin_drain(&engine.version.load_full().active);
+    flush.progress(1);
+    assert!(!engine.log.spill_urgent());
+}
+
 /// Without help it would wait until the background thread is let go, which is after the test.
 #[test]
 fn a_stopped_writer_helps_and_returns_when_its_wait_is_over() {

@@ -32,6 +32,9 @@ const GROWN_MAX: u64 = 10;
 struct DataSet {
     contents: Contents,
     random_order: bool,
+    /// Nothing was written since it was compacted.
+    #[serde(default)]
+    compacted: bool,
 }
 
 /// One cell of the matrix: everything but engine and repetition.
@@ -59,7 +62,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool> {
             // All before the first run, so that the memory limit is put up once.
             for engine in &args.engines {
                 let dir = matrix.dir(engine, cell.config.value_size);
-                matrix.prepare(engine, &dir, &cell.config)?;
+                matrix.prepare(engine, &dir, &cell)?;
             }
         }
         for repetition in 0..args.repeat {
@@ -115,7 +118,7 @@ impl Matrix<'_> {
             remove(&dir)?;
             DataSet::default()
         } else {
-            self.prepare(engine, &dir, &cell.config)?
+            self.prepare(engine, &dir, cell)?
         };
         fs::create_dir_all(&dir)?;
         // A run that is broken off leaves no data set that looks whole.
@@ -128,6 +131,9 @@ impl Matrix<'_> {
             return Ok(answer.report);
         }
         set.contents = answer.contents;
+        if cell.workload.writes() {
+            set.compacted = cell.workload.is_compaction();
+        }
         if cell.workload.is_fill() {
             set.random_order = cell.workload != Workload::FillSeq;
         }
@@ -135,11 +141,14 @@ impl Matrix<'_> {
         Ok(answer.report)
     }
 
-    /// Makes sure that there is a data set filled in random order, of about the size that was asked for.
-    fn prepare(&mut self, engine: &str, dir: &Path, config: &Config) -> Result<DataSet> {
+    /// Makes sure that there is a data set filled in random order, of about the size that was asked for, and with something to compact where that is to be measured.
+    fn prepare(&mut self, engine: &str, dir: &Path, cell: &Cell) -> Result<DataSet> {
+        let config = &cell.config;
         if let Ok(text) = fs::read(state_file(dir)) {
             let set: DataSet = serde_json::from_slice(&text)?;
-            if set.random_order && set.contents.inserted <= config.num / GROWN_MAX {
+            let grown = set.contents.inserted > config.num / GROWN_MAX;
+            let idle = set.compacted && cell.workload.is_compaction();
+            if set.random_order && !grown && !idle {
                 return Ok(set);
             }
         }
@@ -169,6 +178,7 @@ impl Matrix<'_> {
         let set = DataSet {
             contents: answer.contents,
             random_order: true,
+            compacted: false,
         };
         fs::write(state_file(dir), serde_json::to_vec(&set)?)?;
         Ok(set)

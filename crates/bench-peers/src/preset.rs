@@ -8,7 +8,7 @@ use crate::engines;
 type Preset = (&'static str, &'static str, &'static str);
 
 /// The presets, in the order in which help lists them.
-const PRESETS: [Preset; 6] = [
+const PRESETS: [Preset; 11] = [
     (
         "quick",
         "a look in a minute or two: does a change do anything?",
@@ -42,6 +42,41 @@ const PRESETS: [Preset; 6] = [
         "--engines glintdb,glintdb:separate_min_bytes=1M,glintdb:direct_io=off,glintdb:background_threads=1,\
          glintdb:size_ratio=4,glintdb:compression=lz4 \
          --workloads fillrandom,overwrite --num 1m --value-size 100,1024 --threads 1,8 --memory-mb 128",
+    ),
+    (
+        "ablation-help",
+        "what it brings that writers which wait help: 16 KiB values in the index, as in the paper, and 1 KiB",
+        "--engines glintdb:separate_min_bytes=1G,glintdb:separate_min_bytes=1G:help=false,\
+         glintdb:separate_min_bytes=1G:background_threads=1,glintdb:separate_min_bytes=1G:background_threads=1:help=false \
+         --workloads fillrandom --num 40k --value-size 1024,16384 --threads 1,2,4,8,16 --memory-mb 64",
+    ),
+    (
+        "ablation-compaction-reads",
+        "how compactions get their input: engine and batch",
+        "--engines glintdb:read_engine=sync:read_batch_max=0,glintdb:read_engine=sync,glintdb:read_engine=libaio,\
+         glintdb:read_engine=threads,glintdb:read_batch_max=1,glintdb,glintdb:read_batch_max=16,glintdb:read_batch_max=64,\
+         glintdb:read_batch_max=256 \
+         --workloads compact --num 2m --value-size 100 --threads 1 --memory-mb 64 --cold",
+    ),
+    (
+        "ablation-pins",
+        "levels pinned in memory, uniform and newest keys, cold",
+        "--engines glintdb:pinned_levels=0,glintdb:pinned_levels=1,glintdb:pinned_levels=2,glintdb:pinned_levels=3,\
+         glintdb:pinned_levels=auto \
+         --workloads readrandom,d --num 1m --threads 1 --memory-mb 128 --cold --duration 5",
+    ),
+    (
+        "ablation-gc",
+        "writes against space: bounds of value GC, and none, beside peers that separate values",
+        "--engines glintdb:space_amp_max=1.4,glintdb,glintdb:space_amp_max=1.6,glintdb:space_amp_max=2,glintdb:value_gc=false,\
+         rocksdb,rocksdb-blob,fjall-blob \
+         --workloads overwrite --num 500k --value-size 1024,16384 --ops 2m --threads 1 --memory-mb 256 --repeat 1",
+    ),
+    (
+        "key-order",
+        "scans of cold data before and after its values were put in key order",
+        "--engines glintdb,rocksdb --workloads seekrandom,compactvalues,seekrandom --num 2m --limit-mb 1200 --memory-mb 384 \
+         --threads 1 --duration 4",
     ),
     (
         "long-fill",
@@ -80,7 +115,7 @@ pub(crate) fn expand(arguments: Vec<String>) -> Result<Vec<String>, String> {
             .any(|word| word == option || word.starts_with(&equals));
         if !given {
             rest.push(option.to_owned());
-            rest.push(in_this_build(option, value));
+            rest.extend(value.map(|value| in_this_build(option, value)));
         }
     }
     Ok(rest)
@@ -93,9 +128,13 @@ pub(crate) fn help() -> String {
     lines.join("\n")
 }
 
-fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    let mut words = text.split_whitespace();
-    std::iter::from_fn(move || Some((words.next()?, words.next()?)))
+/// Options, each with its value if it takes one.
+fn pairs(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
+    let mut words = text.split_whitespace().peekable();
+    std::iter::from_fn(move || {
+        let option = words.next()?;
+        Some((option, words.next_if(|word| !word.starts_with("--"))))
+    })
 }
 
 fn in_this_build(option: &str, value: &str) -> String {
@@ -136,6 +175,7 @@ mod tests {
             // No name of an engine or an option is misspelt: what is left out is a peer that this build lacks.
             for (_, engines) in pairs(text).filter(|(option, _)| *option == "--engines") {
                 let ours = engines
+                    .unwrap()
                     .split(',')
                     .filter(|name| name.starts_with("glintdb"));
                 let there = args

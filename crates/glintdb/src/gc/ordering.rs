@@ -73,12 +73,13 @@ impl Engine {
         loop {
             let debt = keyspace.index.debt();
             let crowded = debt.level0_runs >= debt.level0_runs_slow;
-            if !crowded && !self.is_gc_urgent() {
-                return Ok(());
+            let full = self.is_gc_urgent();
+            if crowded || full {
+                self.schedule();
             }
-            self.schedule();
-            // Nothing is to be done about it.
-            if self.jobs.counts() == (0, 0) {
+            // Where nobody does anything about it, waiting would not help.
+            let compacting = crowded && self.jobs.counts() != (0, 0);
+            if !compacting && !(full && self.gc.is_queued()) {
                 return Ok(());
             }
             self.wait_for_jobs()?;

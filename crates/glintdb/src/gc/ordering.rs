@@ -79,7 +79,8 @@ impl Engine {
             }
             // Where nobody does anything about it, waiting would not help.
             let compacting = crowded && self.jobs.counts() != (0, 0);
-            if !compacting && !(full && self.gc.is_queued()) {
+            let collecting = full && self.gc.is_queued();
+            if !compacting && !collecting {
                 return Ok(());
             }
             self.wait_for_jobs()?;

@@ -2,7 +2,7 @@
 //!
 //! The paper has three numbers for a tree of height *n* whose top *k* levels are pinned: a lookup reads at most n − k − 1 blocks, a byte is written about (n − k − 1) · R^(1/(n − 1)) times (*R* blocks in
 //! all), and the pinned levels take the sum of their sizes. Corrected for what this engine does: level 0 holds runs that wait for a compaction and counts as a level; pinned levels are written all the same;
-//! tables have filters, so a lookup seldom reads more than one block; memory that is left caches; separated values are written once to the log, and again only by value GC.
+//! tables have filters, so a lookup seldom reads more than one block; memory that is left caches; separated values are written once to the log, and again by value GC.
 //!
 //! Pure: plain values in, plain values out.
 
@@ -63,6 +63,8 @@ pub struct Prediction {
     pub reads_mean: f64,
     /// Bytes written for a byte of keys and values, by the log.
     pub write_amplification_log: f64,
+    /// The same, by value GC, where every write is an overwrite of any record: what is live in the segments that it empties.
+    pub write_amplification_gc: f64,
     /// The same, by flushes and compactions.
     pub write_amplification_index: f64,
     /// Bytes that flushes and compactions write for a byte that is flushed.
@@ -113,8 +115,8 @@ const READ_US: f64 = 13.0;
 /// Time of the device for 4 KiB written or read in sequence.
 const SEQUENTIAL_US: f64 = 4.0;
 const PAGE_BYTES: f64 = 4096.0;
-/// Space that separated values take, dead ones included, for a byte that is live.
-const SPACE_AMPLIFICATION: f64 = 1.5;
+/// Rounds of value GC begin before all the garbage is there that may be, and frames, the index and what was not flushed yet are part of it: of what `space_amp_max` lets be, so much is left for dead values.
+const GARBAGE_USED: f64 = 0.85;
 
 impl Workload {
     /// Of `records` records with keys and values of so many bytes: half lookups, half writes; see [`mix`](Self::mix).
@@ -143,7 +145,7 @@ impl Workload {
         // The index with a tenth of it in upper levels; values with what is dead among them.
         let mut record = workload.entry(options) * 1.1;
         if workload.separates(options) {
-            record += workload.log_bytes(options) * SPACE_AMPLIFICATION;
+            record += workload.log_bytes(options) * options.space_amp_max;
         }
         workload.records = (capacity_bytes / record).max(1.0);
         workload
@@ -213,6 +215,18 @@ impl Workload {
             true => FRAME_BYTES + pad8(self.key_bytes + 9.0) + pad8(self.value_bytes),
             false => FRAME_BYTES + pad8(self.key_bytes + self.value_bytes + 4.0),
         }
+    }
+
+    /// Bytes that value GC moves for one put, where every put overwrites any record. Segments are emptied about in the order in which they were written. Until it is a segment's turn, as much
+    /// is written as all segments hold: s times the live values, of which the share 1 - v are puts, where v is the share of a segment that is moved. A record outlives so many puts with the
+    /// probability exp(-s (1 - v)), which is v.
+    fn moved(&self, options: &Options) -> f64 {
+        if !self.separates(options) || !options.value_gc {
+            return 0.0;
+        }
+        let space = 1.0 + (options.space_amp_max - 1.0) * GARBAGE_USED;
+        let live = (0..200).fold(0.5, |live: f64, _| (-space * (1.0 - live)).exp());
+        live / (1.0 - live) * self.log_bytes(options)
     }
 
     /// Bytes that a flush brings: a memtable is sealed when it is full, or when half of the log that may have to be replayed has gone by.
@@ -419,13 +433,14 @@ impl<'a> Model<'a> {
 
         let record = workload.key_bytes + workload.value_bytes;
         let (log_bytes, writes) = (workload.log_bytes(self.options), self.writes());
+        let moved = workload.moved(self.options);
         let index_bytes = writes * self.entry;
         // A value's pages behind the first come in one read with it.
         let value_pages = (workload.value_bytes / PAGE_BYTES).ceil().max(1.0);
         let value_us = value_reads * (READ_US + (value_pages - 1.0) * SEQUENTIAL_US);
         let scan_blocks = sources + workload.scan_records * self.entry / PAGE_BYTES;
-        // What compactions read is what they write, but for the flush.
-        let sequential = log_bytes + index_bytes + (writes - 1.0) * self.entry;
+        // What compactions and value GC read is what they write, but for the flush, and victims' dead values.
+        let sequential = log_bytes + 2.0 * moved + index_bytes + (writes - 1.0) * self.entry;
         let device_us = workload.read_percent * (index_reads * READ_US + value_us)
             + workload.scan_percent
                 * (scan_blocks * misses * READ_US + workload.scan_records * value_us)
@@ -440,6 +455,7 @@ impl<'a> Model<'a> {
             reads_max,
             reads_mean: index_reads + value_reads,
             write_amplification_log: log_bytes / record.max(1.0),
+            write_amplification_gc: moved / record.max(1.0),
             write_amplification_index: index_bytes / record.max(1.0),
             writes_of_a_flushed_byte: writes,
             memtable_bytes: memory.memtables,

@@ -107,18 +107,19 @@ fn table(
     ))?;
     output::line("")?;
     output::line(
-        "  levels  ratio  pinned   index reads, most   reads, mean   written a byte: log + index   pinned memory         cache   device a operation",
+        "  levels  ratio  pinned   index reads, most   reads, mean   written a byte: log + gc + index   pinned memory         cache   device a operation",
     )?;
     for shape in rows(advice) {
         let mark = if *shape == advice.best { '*' } else { ' ' };
         let line = format!(
-            "{mark} {:>6}  {:>5.1}  {:>6}  {:>18}  {:>12.2}  {:>14.2} + {:>10.2}  {:>14}  {:>12}  {:>16.1} µs",
+            "{mark} {:>6}  {:>5.1}  {:>6}  {:>18}  {:>12.2}  {:>15.2} + {:>4.2} + {:>5.2}  {:>14}  {:>12}  {:>16.1} µs",
             shape.levels,
             shape.ratio,
             shape.pinned_levels,
             shape.reads_max,
             shape.reads_mean,
             shape.write_amplification_log,
+            shape.write_amplification_gc,
             shape.write_amplification_index,
             size(shape.pinned_bytes),
             size(shape.cache_bytes),

@@ -132,3 +132,31 @@ fn writes_and_reads_are_as_foretold() {
         hold_to_it(&shape(ratio, levels, pinned), 50, 2);
     }
 }
+
+/// What value GC moves under random overwrites, at several bounds of space.
+#[test]
+fn what_value_gc_writes_is_foretold() {
+    const RECORDS: u64 = 24_000;
+    const OVERWRITES: u64 = 4 * RECORDS;
+    for bound in [1.6, 2.0] {
+        let options = options().garbage_bytes_min(1 << 20).space_amp_max(bound);
+        let workload = Workload::new(RECORDS as f64, 16.0, 1000.0).mix(0.0, 0.0);
+        let foretold = predict(&workload, &options, &KeyspaceOptions::default().lsm).unwrap();
+        let db = open(options);
+        let (value, mut state) = (vec![b'v'; 1000], 11);
+        let mut overwrite = |times: u64| {
+            for _ in 0..times {
+                let number = random(&mut state) % RECORDS;
+                db.put(key(number), &value).unwrap();
+            }
+            db.stats().log.relocated_bytes
+        };
+        let before = overwrite(4 * RECORDS);
+        let moved = overwrite(OVERWRITES) - before;
+        assert_near(
+            &format!("values moved at {bound}"),
+            foretold.write_amplification_gc,
+            moved as f64 / (OVERWRITES * 1016) as f64,
+        );
+    }
+}

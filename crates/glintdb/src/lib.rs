@@ -27,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod advise;
 mod batch;
 mod budget;

@@ -1,6 +1,6 @@
 //! Finds frames in a segment's file and in the ring, trusting nothing.
 //!
-//! Memory: a window of the file, and the next one where it reads ahead (1 MiB, or one frame's metadata where that is longer and the file really holds it), a window of the ring. Separated values are verified
+//! Memory: a window of the file, and the next two where it reads ahead (1 MiB each, or one frame's metadata where that is longer and the file really holds it), a window of the ring. Separated values are verified
 //! in passing and never kept.
 
 use crate::format::entry::EntryReader;
@@ -12,10 +12,13 @@ use glintdb_core::checksum::{FileSeed, crc32c, crc32c_append};
 use glintdb_core::codec::Reader;
 use glintdb_core::{Error, Result, SegmentId, ValuePointer};
 use glintdb_flash::{BegunBatch, ReadRequest, Ring, Volume, VolumeFile};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Bytes of a file read at once.
 pub(crate) const WINDOW_BYTES: usize = 1 << 20;
+/// Windows that are read while one is looked at: one alone leaves the device idle between two.
+const WINDOWS_AHEAD: usize = 2;
 
 /// A frame whose every byte was verified.
 #[derive(Clone, Debug)]
@@ -95,14 +98,15 @@ struct FileSource {
     window_offset: u64,
     /// By all windows so far.
     read_bytes: u64,
-    /// Where the next window is read while this one is looked at: for whoever reads from end to end.
+    /// Where the next windows are read while this one is looked at: for whoever reads from end to end.
     volume: Option<Arc<dyn Volume>>,
-    ahead: Option<Ahead>,
+    ahead: VecDeque<Ahead>,
 }
 
 /// A window that is being read.
 struct Ahead {
     offset: u64,
+    length: u64,
     batch: BegunBatch,
 }
 
@@ -111,11 +115,9 @@ impl FileSource {
     fn go_on(&mut self, offset: u64, length: usize) -> Result<Option<Bytes>> {
         let window_end = self.window_offset + self.window.len() as u64;
         let here = offset >= self.window_offset && offset <= window_end;
-        let Some(ahead) = self
-            .ahead
-            .take()
-            .filter(|next| here && next.offset == window_end)
-        else {
+        let next = self.ahead.pop_front();
+        let Some(ahead) = next.filter(|next| here && next.offset == window_end) else {
+            self.ahead.clear();
             return Ok(None);
         };
         let Some(read) = ahead.batch.wait().pop().and_then(|request| request.result) else {
@@ -141,17 +143,27 @@ impl FileSource {
 
     /// Begins to read what stands behind the window.
     fn read_ahead(&mut self) {
-        let offset = self.window_offset + self.window.len() as u64;
-        let length = self
-            .file_bytes
-            .saturating_sub(offset)
-            .min(WINDOW_BYTES as u64);
-        let Some(volume) = self.volume.as_ref().filter(|_| length > 0) else {
+        let Some(volume) = self.volume.as_ref() else {
             return;
         };
-        let request = ReadRequest::new(Arc::clone(&self.file), offset, length as usize);
-        let batch = volume.begin_batch(vec![request]);
-        self.ahead = Some(Ahead { offset, batch });
+        while self.ahead.len() < WINDOWS_AHEAD {
+            let offset = match self.ahead.back() {
+                Some(last) => last.offset + last.length,
+                None => self.window_offset + self.window.len() as u64,
+            };
+            let rest = self.file_bytes.saturating_sub(offset);
+            let length = rest.min(WINDOW_BYTES as u64);
+            if length == 0 {
+                return;
+            }
+            let request = ReadRequest::new(Arc::clone(&self.file), offset, length as usize);
+            let batch = volume.begin_batch(vec![request]);
+            self.ahead.push_back(Ahead {
+                offset,
+                length,
+                batch,
+            });
+        }
     }
 }
 
@@ -241,7 +253,7 @@ impl<'a> SegmentScan<'a> {
                 window_offset: 0,
                 read_bytes: 0,
                 volume: None,
-                ahead: None,
+                ahead: VecDeque::new(),
             },
             ring: ring.map(|ring| RingSource {
                 ring,

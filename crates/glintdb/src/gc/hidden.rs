@@ -6,7 +6,7 @@
 use glintdb_core::SegmentId;
 use std::collections::BTreeMap;
 
-/// What a round teaches counts this much against what was known, at least: the first ones count for more. Samples err by more than there is to learn, mostly.
+/// What a round teaches counts this much against what was known, at least: the first ones count for more where they find more that is hidden. Samples err by more than there is to learn, mostly.
 const LEARNT: f64 = 0.05;
 /// The share that is not accounted for, at most; less than nothing where flushes were thought to hide more than they did.
 const REST: std::ops::RangeInclusive<f64> = -0.5..=0.95;
@@ -69,7 +69,11 @@ impl Hidden {
         }
         let found = 1.0 - live as f64 / believed;
         self.rounds = self.rounds.saturating_add(1);
-        let weight = LEARNT.max(1.0 / f64::from(self.rounds));
+        let weight = match found > self.rest {
+            true => LEARNT.max(1.0 / f64::from(self.rounds)),
+            // Victims are those of which samples say that most is hidden: that more of them is live than was believed says little about the others.
+            false => LEARNT,
+        };
         self.rest += (found - self.rest) * weight;
         self.rest = self.rest.clamp(*REST.start(), *REST.end());
     }
@@ -106,6 +110,20 @@ mod tests {
         hidden.moved([A].into_iter(), before, &BTreeMap::from([(B, 700)]));
         assert!((hidden.live(B, 700) - 650.0).abs() < 1e-9);
         assert!(hidden.of(A).abs() < 1e-9);
+    }
+
+    /// The first victims are those of which samples said too much. Believed of all others, their surplus made room for a quarter more data than was to be, and then writers stood.
+    #[test]
+    fn that_a_round_finds_more_than_was_believed_says_little_about_other_segments() {
+        let mut hidden = Hidden::default();
+        hidden.add(A, 300);
+        hidden.learn(1000, 500.0, 600);
+        assert!((hidden.live(A, 1000) - 700.0).abs() < 10.0);
+        // Where it goes on it is learnt.
+        for _ in 0..100 {
+            hidden.learn(1000, 500.0, 600);
+        }
+        assert!(hidden.live(A, 1000) > 830.0);
     }
 
     #[test]

@@ -7,11 +7,13 @@
 use crate::options::{self, Lane, OptionSet};
 use crate::place::Place;
 use crate::rng::Rng;
-use glintdb::{Db, Durability, Keyspace, Stats};
-use glintdb_flash::{CrashMode, MemVolume};
+use glintdb::{Db, Durability, Env, Keyspace, Stats};
+use glintdb_core::DbId;
+use glintdb_flash::{CrashMode, HookedVolume, Hooks, MemVolume, SystemClock};
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Name of the set in which segments are collected as soon as a little of them is dead.
 pub const EAGER: &str = "GC eager";
@@ -132,7 +134,16 @@ pub fn alone(steps: &dyn Fn()) -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// Overwrites as fast as it goes, with background threads that must keep up: the files never take more than `space_amp_max` allows. `steps` is called for every write.
+/// A medium on which what must be durable takes a while.
+struct SlowSyncs;
+
+impl Hooks for SlowSyncs {
+    fn before_sync(&self) {
+        std::thread::sleep(Duration::from_millis(4));
+    }
+}
+
+/// Overwrites as fast as it goes, on a medium on which background threads cannot keep up: the files never take more than `space_amp_max` allows. `steps` is called for every write.
 ///
 /// # Errors
 /// What is wrong.
@@ -151,7 +162,10 @@ pub fn bounded(steps: &dyn Fn()) -> Result<Counts, String> {
         space_amp_max: AMP,
         ..glintdb::Options::default()
     };
-    let db = Place::memory().open(options).map_err(told)?;
+    // Rounds sync several files, and here each takes its time: without the brake writers are far ahead of them. The clock is a real one, for it is by sleeping that writers are slowed.
+    let volume = HookedVolume::new(MemVolume::new(), Arc::new(SlowSyncs));
+    let env = Env::new(Arc::new(SystemClock::new()), DbId([9; 16]));
+    let db = options.open_volume(volume, env).map_err(told)?;
     let space = db.default_keyspace();
     let mut rng = Rng::of(&[9]);
     let mut lengths = vec![0; KEYS as usize];

@@ -86,6 +86,7 @@ pub const BUGS: &[Bug] = &[
     bug("glintdb: values in key order take their place above what came meanwhile", "The place in the index is given out when the values are copied, above flushes that came in between: old values come back.", Lane::Threads),
     bug("glintdb: values that die are not counted", "Liveness only grows: segments never go.", Lane::Model),
     bug("glintdb: values that move are not counted", "The manifest is not told of the segments that a round writes: they count as dead.", Lane::Model),
+    bug("glintdb: writers are not slowed for space", "Writers go on while there is more garbage than may be, however far rounds are behind.", Lane::Threads),
     bug("log: a block that is not full counts as written", "Off by one at a block's edge: the rest of the block never gets into the segment.", Lane::Model),
     bug("log: a failed sync is tried again and believed", "The page cache has dropped the pages; the second sync says all is well.", Lane::Faults),
     bug("log: a frame claims more durability than there is", "After a power cut a torn tail looks like corruption.", Lane::Crash),

@@ -89,9 +89,8 @@ impl Engine {
             self.settle(outstanding, durability)?;
             let _timed = self.waits.start(Wait::Level0Stop);
             while self.throttle.stopped() {
-                if self.options.background_threads == 0 {
-                    self.schedule();
-                }
+                // Whoever kept level 0 from being compacted may have given up, and told nobody.
+                self.schedule();
                 match self.check_background() {
                     // Nobody will compact before there is more space: to wait for it would refuse deletions, the way to it, and puts that there is space for.
                     Err(error) if error.kind() == ErrorKind::NoSpace => break,

@@ -223,6 +223,7 @@ impl Engine {
             .unzip();
         // A victim may have died by itself meanwhile, or with a keyspace.
         let moved = values.is_some();
+        let of_round = victims.as_ref().is_some_and(|victims| !victims.is_empty());
         let victims = victims.into_iter().flatten();
         items.extend(
             victims
@@ -274,7 +275,7 @@ impl Engine {
         values
             .into_iter()
             .for_each(|values| self.log.publish_values(values));
-        if moved {
+        if of_round {
             self.gc.published();
         }
         for Pending { keyspace, change } in pending.iter().filter(|_| !early) {
@@ -414,7 +415,7 @@ impl Engine {
         self.gc.held_off.fetch_add(1, Ordering::AcqRel);
         let compacted = self.compact_all(keyspace, lower, upper);
         self.gc.held_off.fetch_sub(1, Ordering::AcqRel);
-        self.schedule_gc();
+        self.schedule();
         self.run_inline();
         compacted
     }

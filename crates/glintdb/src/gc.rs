@@ -34,7 +34,6 @@ use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use glintdb_core::{SegmentId, ValuePointer};
 use glintdb_flash::CacheKey;
-use glintdb_log::NewValues;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -166,10 +165,10 @@ impl Gc {
         state.error.get_or_insert_with(|| error.to_string());
     }
 
-    /// Takes note of segments that a round has written, before they are in the manifest.
-    fn born(&self, values: &NewValues, victims: &[SegmentId], hidden_before: f64) {
+    /// Takes note of segments that a round has written, before they are in the manifest, or a pass.
+    fn born(&self, values: &[ValuePointer], victims: &[SegmentId], hidden_before: f64) {
         let mut born = BTreeMap::<SegmentId, u64>::new();
-        for pointer in values.pointers() {
+        for pointer in values {
             *born.entry(pointer.segment).or_default() += u64::from(pointer.length);
         }
         let mut state = self.state.lock();

@@ -5,7 +5,8 @@
 //!
 //! Thread safety: any thread that holds no lock; several may do it at once.
 //!
-//! Invariants: 1. place in the index, its view and the view of the log belong together: they are taken while no flush is under way; 2. what lies in order already stays where it is.
+//! Invariants: 1. place in the index, its view and the view of the log belong together: they are taken while no flush is under way and the manifest does not change; 2. what lies in order already stays
+//! where it is; 3. a place is held no longer than until level 0, which cannot be compacted meanwhile, slows writers.
 
 use super::records::{MovedRun, Records};
 use crate::engine::Engine;
@@ -47,6 +48,13 @@ impl Engine {
         self.gc.held_off.fetch_add(1, Ordering::AcqRel);
         let ordered = self.order_values(keyspace, lower, upper);
         self.gc.held_off.fetch_sub(1, Ordering::AcqRel);
+        // Segments that the last view of the log has kept.
+        self.remove_doomed();
+        if ordered.is_err() {
+            // Compactions may have waited for the place that was given up.
+            self.schedule();
+            self.run_inline();
+        }
         ordered?;
         // What was left behind goes with it.
         self.compact(keyspace, lower, upper)
@@ -99,31 +107,42 @@ impl Engine {
         );
         let begin = || -> Result<_> {
             let _no_flush = self.flush_lock.lock();
-            self.manifest.lock().check()?;
-            Ok((keyspace.index.begin_relocation(), self.log.view()))
+            let manifest = self.manifest.lock();
+            manifest.check()?;
+            let is_there = !keyspace.dropped.load(Ordering::Acquire);
+            Ok(is_there.then(|| (keyspace.index.begin_relocation(), self.log.view())))
         };
-        let (mut relocation, log) = begin()?;
+        let Some((mut relocation, log)) = begin()? else {
+            return Ok(None);
+        };
         let view = relocation.view();
-        let (records, next) = self.gather_piece(keyspace, &*view, lower, upper)?;
+        let (records, mut next) = self.gather_piece(keyspace, &*view, lower, upper)?;
         drop(view);
-        let moved = out_of_order(&records);
+        let mut moved = out_of_order(&records);
         if moved.is_empty() {
             return Ok(next);
         }
-        let bytes: u64 = moved
-            .iter()
-            .map(|&index| u64::from(records.pointer(index).length))
-            .sum();
+        let bytes: u64 = moved.iter().map(|&index| records.bytes(index)).sum();
         let _running = self.begin_writing(
             "pass that puts values in key order",
             bytes + bytes / 8,
             &self.compactions_called,
         )?;
-        let values = self.write_values(&records, &moved, &log)?;
+        let values = self.write_values(keyspace, &records, &moved, &log)?;
         drop(log);
+        let written = values.pointers().len();
+        if let Some(&last) = moved.get(..written).and_then(<[u32]>::last)
+            && written < moved.len()
+        {
+            next = Some(records.key(last).to_vec());
+            moved.truncate(written);
+        }
         if late {
             drop(relocation);
-            relocation = begin()?.0;
+            let Some((again, _)) = begin()? else {
+                return Ok(None);
+            };
+            relocation = again;
         }
         let change = relocation.write(&mut MovedRun {
             records: &records,
@@ -135,7 +154,7 @@ impl Engine {
             .map(|&index| *records.pointer(index))
             .collect();
         drop(records);
-        self.gc.born(&values, &[], 0.0);
+        let born = values.pointers().to_vec();
         let cached = self.cached_moves(left.iter(), values.pointers());
         let pending = vec![Pending {
             keyspace: Arc::clone(keyspace),
@@ -149,6 +168,7 @@ impl Engine {
         for (from, to) in cached {
             self.cache.rekey(&from, to);
         }
+        self.gc.born(&born, &[], 0.0);
         self.gc.left_behind(&left);
         self.update_space();
         Ok(next)
@@ -175,7 +195,7 @@ impl Engine {
         let more = cursor.walk(&mut |key, seqno, value| {
             if let EntryRef::Pointer(pointer) = value {
                 records.add_live(keyspace.id, key, pointer, seqno);
-                bytes += u64::from(pointer.length);
+                bytes += u64::from(pointer.length) + key.len() as u64;
             }
             count += 1;
             count < PIECE_RECORDS && bytes < bytes_max
@@ -184,8 +204,14 @@ impl Engine {
         Ok((records, more.then(|| cursor.key().to_vec())))
     }
 
-    /// Copies values to segments of their own, each batch of them read while the one before it is written.
-    fn write_values(&self, records: &Records, moved: &[u32], log: &LogView) -> Result<NewValues> {
+    /// Copies values to segments of their own, each batch of them read while the one before it is written: as many as it gets to before writers are slowed because level 0 waits for the place.
+    fn write_values(
+        &self,
+        keyspace: &KeyspaceState,
+        records: &Records,
+        moved: &[u32],
+        log: &LogView,
+    ) -> Result<NewValues> {
         let mut writer = self.log.values_writer(Space::Normal)?;
         let batches = batches(records, moved);
         let mut batches = batches.into_iter().map(|batch| &moved[batch]);
@@ -200,7 +226,9 @@ impl Engine {
                 return Err(Error::new(ErrorKind::Closed, "the database is closing"));
             }
             let values = values.wait();
-            begun = batches.next().map(|batch| (batch, read(batch)));
+            let debt = keyspace.index.debt();
+            let goes_on = debt.level0_runs < debt.level0_runs_slow;
+            begun = (batches.next().filter(|_| goes_on)).map(|batch| (batch, read(batch)));
             for (&index, value) in batch.iter().zip(values) {
                 let record = &records.all[index as usize];
                 let checksum = record.pointer.checksum;
@@ -224,7 +252,7 @@ fn batches(records: &Records, moved: &[u32]) -> Vec<Range<usize>> {
                 bytes = 0;
             }
         }
-        bytes += u64::from(records.pointer(index).length);
+        bytes += records.bytes(index);
     }
     batches
 }
@@ -237,8 +265,8 @@ fn out_of_order(records: &Records) -> Vec<u32> {
         let pointers = group.iter().map(|&index| records.pointer(index));
         let places = places(pointers.clone());
         let bytes: u64 = pointers.map(|pointer| u64::from(pointer.length)).sum();
-        // One at each end belongs to the neighbours.
-        if places.saturating_sub(1) * PLACE_BYTES > bytes {
+        // The first and the last one go on in the neighbours.
+        if places.saturating_sub(2) * PLACE_BYTES > bytes {
             moved.extend_from_slice(group);
         }
     }

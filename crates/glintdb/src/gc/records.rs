@@ -94,6 +94,11 @@ impl Records {
         &self.all[index as usize].pointer
     }
 
+    /// Bytes of key and value.
+    pub(super) fn bytes(&self, index: u32) -> u64 {
+        self.key(index).len() as u64 + u64::from(self.pointer(index).length)
+    }
+
     pub(super) fn key(&self, index: u32) -> &[u8] {
         let key = self
             .all

@@ -502,7 +502,7 @@ impl Round {
         // The places that no run was written to are free; those of the runs, when these are applied.
         self.parts.clear();
         let hidden = self.outcome.hidden_bytes;
-        engine.gc.born(&values, &victims, hidden);
+        engine.gc.born(values.pointers(), &victims, hidden);
         let from = (self.written.iter()).map(|&index| self.records.pointer(index));
         let cached = engine.cached_moves(from, values.pointers());
         engine.commit_changes(pending, None, Some(Relocated { values, victims }))?;

@@ -151,3 +151,61 @@ fn whoever_writes_meanwhile_is_not_undone() {
     assert!(is_clean(&volume));
     check_all(&open(&volume, &options), &expected);
 }
+
+/// A pass that failed had kept level 0 from being compacted until writers were stopped; with no flush and no job under way nobody looked again, and they waited for ever.
+#[test]
+fn writers_that_a_place_has_stopped_go_on_when_it_is_given_up() {
+    let options = options().background_threads(2).value_gc(false).help(false);
+    let volume = MemVolume::new();
+    let db = open(&volume, &options);
+    let engine = &db.handle.engine;
+    let place = db.default_keyspace().state.index.begin_relocation();
+    let mut n = 0;
+    while !engine.throttle.stopped() {
+        db.put(key(n), value(n, 0)).unwrap();
+        db.flush().unwrap();
+        n += 1;
+    }
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            db.put("last", "one").unwrap();
+            done.send(()).unwrap();
+        });
+        let stopped = is_done.recv_timeout(Duration::from_millis(50));
+        assert!(stopped.is_err(), "nothing to be tested");
+        drop(place);
+        let gone_on = is_done.recv_timeout(Duration::from_secs(20));
+        // Else the test would wait as well.
+        engine.schedule();
+        gone_on.unwrap();
+    });
+}
+
+/// Keys count as well as values: of long keys with short values a piece would have taken hundreds of megabytes.
+#[test]
+fn a_piece_is_as_large_as_its_keys_and_values() {
+    let options = options().separate_min_bytes(1);
+    let volume = MemVolume::new();
+    let db = open(&volume, &options);
+    for n in 0..600u64 {
+        let mut long = key(n * 7919 % 600);
+        long.resize(8000, b'k');
+        db.put(long, "v").unwrap();
+    }
+    db.flush().unwrap();
+    let keyspace = db.default_keyspace();
+    let view = keyspace.state.index.view();
+    let bounds = (Bound::Unbounded, Bound::Unbounded);
+    let (records, next) = (db.handle.engine)
+        .gather_piece(&keyspace.state, &*view, bounds.0, bounds.1)
+        .unwrap();
+    assert!(
+        next.is_some() && records.all.len() < 200,
+        "{}",
+        records.all.len()
+    );
+    keyspace.compact_values().unwrap();
+    assert!(db.verify().unwrap().is_clean());
+    assert_eq!(keyspace.iter().count(), 600);
+}

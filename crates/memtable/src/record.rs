@@ -200,11 +200,12 @@ impl Record {
     /// The newest record of this chain with a seqno of at most `at`.
     #[inline]
     pub(crate) fn newest_at(self, at: SeqNum) -> Option<Self> {
-        if self.seqno() <= at {
-            Some(self)
-        } else {
-            self.last_newer_than(at).older()
+        let mut record = self;
+        // Not once: between the last record that is newer and the one behind it another newer one may have been put meanwhile.
+        while record.seqno() > at {
+            record = record.last_newer_than(at).older()?;
         }
+        Some(record)
     }
 
     /// The last record of this chain with a seqno greater than `seqno`, as this one has.

@@ -112,19 +112,23 @@ fn versions_of_a_key_keep_their_order() {
 /// What comes between two records of a key while a reader goes from one to the other is newer than what the reader may see.
 #[test]
 fn a_reader_beside_a_record_put_between_two_does_not_see_it() {
-    explore("memtable: read beside a record put between", Some(3), || {
-        let memtable = memtable(&[b"a"]);
-        memtable.insert(b"a", SeqNum(5), VALUE);
-        let reader = {
-            let memtable = Arc::clone(&memtable);
-            thread::spawn(move || {
-                let found = memtable.get(b"a", SeqNum(2)).map(|(seqno, _)| seqno);
-                assert_eq!(found, Some(SeqNum(1)));
-            })
-        };
-        memtable.insert(b"a", SeqNum(3), VALUE);
-        reader.join().unwrap();
-    });
+    explore(
+        "memtable: read beside a record put between",
+        Some(3),
+        || {
+            let memtable = memtable(&[b"a"]);
+            memtable.insert(b"a", SeqNum(5), VALUE);
+            let reader = {
+                let memtable = Arc::clone(&memtable);
+                thread::spawn(move || {
+                    let found = memtable.get(b"a", SeqNum(2)).map(|(seqno, _)| seqno);
+                    assert_eq!(found, Some(SeqNum(1)));
+                })
+            };
+            memtable.insert(b"a", SeqNum(3), VALUE);
+            reader.join().unwrap();
+        },
+    );
 }
 
 #[test]

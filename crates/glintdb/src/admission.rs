@@ -104,25 +104,37 @@ impl Engine {
                 }
             }
         }
-        if let Some(time) = self.throttle.admit(batch.index_bytes()) {
-            self.settle(outstanding, durability)?;
-            self.sleep_off(time, Wait::CompactionDebt);
-        }
+        let owed = self.throttle.admit(batch.index_bytes());
+        self.pay(owed, Wait::CompactionDebt, durability, outstanding)?;
         Ok(())
     }
 
-    /// A writer that is slowed pays for what it wrote: by time, or by work where nobody else does any.
-    pub(crate) fn sleep_off(&self, time: Duration, wait: Wait) {
+    /// A writer that is slowed pays for what it wrote, if it owes anything: by time, or by work where nobody else does any. Whether it did.
+    pub(crate) fn pay(
+        &self,
+        owed: Option<Duration>,
+        wait: Wait,
+        durability: Durability,
+        outstanding: &mut Option<Outstanding>,
+    ) -> Result<bool> {
+        let Some(time) = owed else {
+            return Ok(false);
+        };
+        self.settle(outstanding, durability)?;
         let _timed = self.waits.start(wait);
         if self.options.background_threads == 0 {
             self.run_inline();
-            return;
+            return Ok(true);
         }
         let until = self.clock.monotonic() + time;
         let left = || until.saturating_sub(self.clock.monotonic());
-        self.help_while(|| left().is_zero());
+        // Merges would keep the flush, for which this one waits, from the processor and the medium.
+        if wait != Wait::MemtableDebt {
+            self.help_while(|| left().is_zero());
+        }
         if !left().is_zero() {
             self.clock.sleep(left());
         }
+        Ok(true)
     }
 }

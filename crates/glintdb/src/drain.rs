@@ -241,10 +241,8 @@ impl Engine {
         durability: Durability,
         outstanding: &mut Option<Outstanding>,
     ) -> Result<()> {
-        if let Some(time) = self.drain.admit(batch.index_bytes()) {
-            self.settle(outstanding, durability)?;
-            let _timed = self.waits.start(Wait::MemtableDebt);
-            self.clock.sleep(time);
+        let owed = self.drain.admit(batch.index_bytes());
+        if self.pay(owed, Wait::MemtableDebt, durability, outstanding)? {
             self.update_drain();
         }
         Ok(())

@@ -6,8 +6,9 @@
 //! commit comes to `numbers`, or to `sequencer`, with the log's `prepare` held. No lock is held while a job's step runs, but `flush_lock` during a flush. The sequencer's lock is never held across I/O.
 
 use crate::commit::Sequencer;
+use crate::compaction::CompactionJob;
 use crate::drain::Drain;
-use crate::flush::{CompactionJob, FlushJob, SpillJob};
+use crate::flush::{FlushJob, SpillJob};
 use crate::gc::Gc;
 use crate::help::Helping;
 use crate::hot::HotKeys;

@@ -1,4 +1,4 @@
-//! Flush and compaction as jobs: how a change of an index becomes durable, then visible.
+//! Flush as a job, and how every change of an index, a compaction's and a round's too, becomes durable, then visible.
 //!
 //! Thread safety: one flush at a time (its lock); changes are committed under the manifest lock.
 //!
@@ -11,10 +11,9 @@ use crate::drain::LOOK_ENTRIES;
 use crate::engine::Engine;
 use crate::jobs::{Job, Progress};
 use crate::manifest::{FlushPoint, Item};
-use crate::space::Running;
 use crate::version::{Generation, KeyspaceState, KeyspaceVersion, Version};
 use crate::{Error, ErrorKind, Result};
-use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep, STEP_BUDGET, SortedRun};
+use glintdb_core::index::{IndexChange, JobPriority, SortedRun};
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{EntryRef, RangeTombstone, SegmentId, SeqNum};
 use glintdb_log::{Lsn, NewValues};
@@ -388,83 +387,6 @@ impl Engine {
         Ok(true)
     }
 
-    /// Commits the change of a finished compaction.
-    fn finish_compaction(&self, keyspace: &Arc<KeyspaceState>, change: IndexChange) -> Result<()> {
-        if change == IndexChange::default() {
-            // A part of a compaction that another part will finish.
-            return Ok(());
-        }
-        // What it holds was flushed, so the log up to there is synced already; the rule is kept by whoever flushed it.
-        self.commit_changes(
-            vec![Pending {
-                keyspace: Arc::clone(keyspace),
-                change,
-            }],
-            None,
-            None,
-        )
-    }
-
-    /// Compacts the keys within bounds to the bottom of a keyspace's index.
-    pub(crate) fn compact(
-        &self,
-        keyspace: &Arc<KeyspaceState>,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
-    ) -> Result<()> {
-        self.gc.held_off.fetch_add(1, Ordering::AcqRel);
-        let compacted = self.compact_all(keyspace, lower, upper);
-        self.gc.held_off.fetch_sub(1, Ordering::AcqRel);
-        self.schedule();
-        self.run_inline();
-        compacted
-    }
-
-    fn compact_all(
-        &self,
-        keyspace: &Arc<KeyspaceState>,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
-    ) -> Result<()> {
-        loop {
-            self.transactions.raise_floor(self);
-            if let Some(mut job) = keyspace.index.pick_full_compaction(lower, upper) {
-                let _running = self.begin_compaction(&*job, &self.compactions_called)?;
-                loop {
-                    self.watch_pins();
-                    let step = match self.may_compact().and_then(|()| job.step()) {
-                        // Its outputs are gone; with the reserve's space it may be picked again.
-                        Err(error)
-                            if error.kind() == ErrorKind::NoSpace && self.reserve.lend()? =>
-                        {
-                            break;
-                        }
-                        step => step?,
-                    };
-                    match step {
-                        JobStep::More if self.closing() => {
-                            return Err(Error::new(ErrorKind::Closed, "the database is closing"));
-                        }
-                        JobStep::More => {}
-                        JobStep::Done(change) => {
-                            match self.finish_compaction(keyspace, change) {
-                                Err(error)
-                                    if error.kind() == ErrorKind::NoSpace
-                                        && self.reserve.lend()? => {}
-                                finished => finished?,
-                            }
-                            break;
-                        }
-                    }
-                }
-            } else if keyspace.index.busy() {
-                self.wait_for_jobs()?;
-            } else {
-                return Ok(());
-            }
-        }
-    }
-
     /// The end of the log that must be durable before `lsn` may be a flush point.
     fn sync_log_to(&self, lsn: Lsn) -> Result<()> {
         self.log
@@ -503,61 +425,6 @@ impl Job for FlushJob {
     fn abandon(self: Box<Self>, engine: &Engine, error: Option<&Error>) {
         engine.flush_queued.store(false, Ordering::SeqCst);
         if let Some(error) = error {
-            engine.note_background_error(error);
-        }
-    }
-}
-
-/// A compaction of one keyspace.
-pub(crate) struct CompactionJob {
-    pub(crate) keyspace: Arc<KeyspaceState>,
-    pub(crate) job: Box<dyn IndexJob>,
-    pub(crate) running: Running,
-}
-
-impl Job for CompactionJob {
-    fn step(&mut self, engine: &Engine) -> Result<Progress> {
-        self.step_within(engine, STEP_BUDGET)
-    }
-
-    fn is_divisible(&self) -> bool {
-        self.job.is_divisible()
-    }
-
-    fn step_within(&mut self, engine: &Engine, budget: u32) -> Result<Progress> {
-        if self.keyspace.dropped.load(Ordering::Acquire) {
-            return Ok(Progress::Done);
-        }
-        engine.watch_pins();
-        engine.may_compact()?;
-        match self.job.step_within(budget)? {
-            JobStep::More => Ok(Progress::More),
-            JobStep::Done(change) => {
-                engine.finish_compaction(&self.keyspace, change)?;
-                Ok(Progress::Done)
-            }
-        }
-    }
-
-    fn name(&self) -> String {
-        format!("{}: {}", self.keyspace.name, self.job.name())
-    }
-
-    fn priority(&self) -> JobPriority {
-        self.job.priority()
-    }
-
-    fn abandon(self: Box<Self>, engine: &Engine, error: Option<&Error>) {
-        // Its outputs go before it counts as ended.
-        let CompactionJob { job, running, .. } = *self;
-        drop(job);
-        drop(running);
-        let Some(error) = error else { return };
-        let lent = error.kind() == ErrorKind::NoSpace && matches!(engine.reserve.lend(), Ok(true));
-        if lent {
-            // Its inputs are free: with the reserve's space it may go through.
-            engine.schedule();
-        } else {
             engine.note_background_error(error);
         }
     }

@@ -26,6 +26,7 @@ pub(crate) use round::Place;
 pub(crate) use round::{Outcome, Round};
 
 use crate::engine::Engine;
+use crate::flush::{Pending, Relocated};
 use crate::jobs::{Job, Progress};
 use crate::space::Running;
 use crate::{Error, ErrorKind, Result};
@@ -46,7 +47,7 @@ const LEARNT: f64 = 0.3;
 pub(crate) struct Gc {
     queued: AtomicBool,
     /// Full compactions that run: a round gives them another run to compact, so none is begun that is not urgent.
-    pub(crate) held_off: AtomicUsize,
+    held_off: AtomicUsize,
     state: Mutex<State>,
     /// Changes that may have made a round worth while; and how many there were when one came to nothing.
     occasions: AtomicU64,
@@ -133,6 +134,14 @@ impl Gc {
 
     fn writing(&self) -> u64 {
         self.writing.load(Ordering::Relaxed)
+    }
+
+    /// A full compaction, or a pass over values.
+    pub(crate) fn while_held_off<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.held_off.fetch_add(1, Ordering::AcqRel);
+        let done = work();
+        self.held_off.fetch_sub(1, Ordering::AcqRel);
+        done
     }
 
     /// See the field.
@@ -278,18 +287,27 @@ impl Engine {
         account.is_urgent_at(self.fill_now(&account))
     }
 
-    /// Of values that move, those that are cached: where they stand, and where they will.
-    fn cached_moves<'a>(
+    /// Commits changes with which values move, `from` in the order of their new places. Those that are cached are found there.
+    fn commit_moved<'a>(
         &self,
+        pending: Vec<Pending>,
+        relocated: Relocated,
         from: impl Iterator<Item = &'a ValuePointer>,
-        mut to: &[ValuePointer],
-    ) -> Vec<(CacheKey, CacheKey)> {
+    ) -> Result<()> {
+        let mut to = relocated.values.pointers();
         if glintdb_core::seeded::bug("glintdb: a cached value moves to its neighbour's new place") {
             to = to.get(1..).unwrap_or_default();
         }
         let moves = from.zip(to);
-        let keys = moves.map(|(from, to)| (CacheKey::of(from), CacheKey::of(to)));
-        keys.filter(|(from, _)| self.cache.contains(from)).collect()
+        let cached: Vec<_> = moves
+            .map(|(from, to)| (CacheKey::of(from), CacheKey::of(to)))
+            .filter(|(from, _)| self.cache.contains(from))
+            .collect();
+        self.commit_changes(pending, None, Some(relocated))?;
+        for (from, to) in cached {
+            self.cache.rekey(&from, to);
+        }
+        Ok(())
     }
 
     /// Bytes of victims whose values a round may hold.

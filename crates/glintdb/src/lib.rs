@@ -34,6 +34,7 @@ mod budget;
 mod check;
 mod checkpoint;
 mod commit;
+mod compaction;
 mod db;
 mod drain;
 mod engine;

@@ -135,7 +135,6 @@ impl Handle for FjallHandle<'_> {
         Ok(value.is_some())
     }
 
-    /// fjall has no multi-get.
     fn scan(
         &mut self,
         from: &[u8],

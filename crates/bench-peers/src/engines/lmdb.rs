@@ -290,7 +290,7 @@ impl Handle for LmdbHandle<'_> {
         Ok(value.is_some())
     }
 
-    /// LMDB has no multi-get.
+    /// LMDB has no multi-get; one renewed snapshot serves all keys.
     fn multi_get(
         &mut self,
         keys: &[&[u8]],

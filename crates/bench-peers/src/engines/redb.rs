@@ -151,7 +151,6 @@ impl Handle for RedbHandle<'_> {
         Ok(value.is_some())
     }
 
-    /// redb has no multi-get.
     fn scan(
         &mut self,
         from: &[u8],

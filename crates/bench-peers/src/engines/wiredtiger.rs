@@ -295,7 +295,6 @@ impl Handle for WiredTigerHandle<'_> {
         self.look_up(key, visit)
     }
 
-    /// WiredTiger has no multi-get.
     fn scan(
         &mut self,
         from: &[u8],

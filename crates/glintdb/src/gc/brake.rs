@@ -158,10 +158,8 @@ impl Engine {
             }
         }
         let bytes = batch.size_bytes() as u64;
-        if let Some(time) = self.gc.brake.pace.admit(bytes, &*self.clock) {
-            self.settle(outstanding, durability)?;
-            self.sleep_off(time, Wait::Space);
-        }
+        let owed = self.gc.brake.pace.admit(bytes, &*self.clock);
+        self.pay(owed, Wait::Space, durability, outstanding)?;
         Ok(())
     }
 }

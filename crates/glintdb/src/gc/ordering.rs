@@ -45,9 +45,7 @@ impl Engine {
         upper: Bound<&[u8]>,
     ) -> Result<()> {
         self.flush()?;
-        self.gc.held_off.fetch_add(1, Ordering::AcqRel);
-        let ordered = self.order_values(keyspace, lower, upper);
-        self.gc.held_off.fetch_sub(1, Ordering::AcqRel);
+        let ordered = (self.gc).while_held_off(|| self.order_values(keyspace, lower, upper));
         // Segments that the last view of the log has kept.
         self.remove_doomed();
         if ordered.is_err() {
@@ -155,7 +153,6 @@ impl Engine {
             .collect();
         drop(records);
         let born = values.pointers().to_vec();
-        let cached = self.cached_moves(left.iter(), values.pointers());
         let pending = vec![Pending {
             keyspace: Arc::clone(keyspace),
             change,
@@ -164,10 +161,7 @@ impl Engine {
             values,
             victims: Vec::new(),
         };
-        self.commit_changes(pending, None, Some(relocated))?;
-        for (from, to) in cached {
-            self.cache.rekey(&from, to);
-        }
+        self.commit_moved(pending, relocated, left.iter())?;
         self.gc.born(&born, &[], 0.0);
         self.gc.left_behind(&left);
         self.update_space();

@@ -504,11 +504,6 @@ impl Round {
         let hidden = self.outcome.hidden_bytes;
         engine.gc.born(values.pointers(), &victims, hidden);
         let from = (self.written.iter()).map(|&index| self.records.pointer(index));
-        let cached = engine.cached_moves(from, values.pointers());
-        engine.commit_changes(pending, None, Some(Relocated { values, victims }))?;
-        for (from, to) in cached {
-            engine.cache.rekey(&from, to);
-        }
-        Ok(())
+        engine.commit_moved(pending, Relocated { values, victims }, from)
     }
 }

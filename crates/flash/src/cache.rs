@@ -213,6 +213,16 @@ impl Cache {
         true
     }
 
+    /// Keeps `bytes` at `key` instead of what is cached at `hidden`, if anything is: nobody will ask for that any more, and who asked for it will ask for this. So what is new counts as looked at where
+    /// the other was there.
+    pub fn replace(&self, hidden: &CacheKey, key: CacheKey, bytes: &[u8]) {
+        let wanted = self.entries.remove(hidden).is_some();
+        self.insert(key, bytes);
+        if wanted {
+            let _seen = self.entries.get(&key);
+        }
+    }
+
     /// Forgets `key`.
     pub fn remove(&self, key: &CacheKey) {
         self.entries.remove(key);
@@ -431,6 +441,26 @@ mod tests {
         assert_eq!((cache.stats().entries, cache.used_bytes()), (1, used));
         let stats = cache.stats();
         assert_eq!((stats.hits, stats.misses), (1, 0), "moves are no lookups");
+    }
+
+    #[test]
+    fn what_is_new_takes_the_place_of_what_it_hides() {
+        let cache = Cache::new(4 << 20);
+        let at = |segment, n: u32| CacheKey::Value(SegmentId(segment), n * 1024);
+        for n in 0..2048 {
+            cache.insert(at(0, n), &[0; 1000]);
+        }
+        let before = cache.stats();
+        for segment in 1..20 {
+            for n in 0..2048 {
+                cache.replace(&at(segment - 1, n), at(segment, n), &[1; 1000]);
+            }
+        }
+        // Nothing hidden is left, and so nothing else had to go.
+        assert_eq!(cache.stats().used_bytes, before.used_bytes);
+        assert!((0..2048).all(|n| cache.get(&at(19, n)).is_some_and(|value| value[0] == 1)));
+        cache.replace(&at(0, 0), at(20, 0), b"new");
+        assert_eq!(cache.get(&at(20, 0)).as_deref(), Some(&b"new"[..]));
     }
 
     /// Of a full cache everything moves, as rounds of value GC do it: about as much stays as was there.

@@ -33,7 +33,8 @@ impl Engine {
         drop(version);
         let memtables = in_version + self.pinned_bytes() + self.chunks.pooled_bytes();
         self.memory.set(MemoryPart::Memtables, memtables);
-        self.memory.set(MemoryPart::Cache, self.cache.used_bytes());
+        let hot_keys = self.hot.bytes();
+        (self.memory).set(MemoryPart::Cache, self.cache.used_bytes() + hot_keys);
         let total = self.memory.total_bytes();
         let share = memtables_set_aside(total, self.options.memtable_share_bytes(), in_version)
             .max(memtables);
@@ -45,7 +46,8 @@ impl Engine {
             MemoryPart::Prefetch,
         ]
         .map(|part| self.memory.used_bytes(part));
-        let rest = total.saturating_sub(share + fixed.iter().sum::<usize>());
+        let fixed = fixed.iter().sum::<usize>() + hot_keys;
+        let rest = total.saturating_sub(share + fixed);
         let rest = rest.saturating_sub(self.share_pins(rest, total / CACHE_SHARE_MIN));
         // A cache of nothing would make every lookup read; a sixteenth of the budget is kept for it whatever else there is.
         self.cache

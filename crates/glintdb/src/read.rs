@@ -83,7 +83,7 @@ impl Engine {
             None | Some((_, EntryValue::Tombstone)) => Ok(None),
             Some((_, EntryValue::Inline(value))) => Ok(Some(value)),
             Some((_, EntryValue::Pointer(pointer))) => {
-                self.hot.mark(keyspace.id, key);
+                self.hot.mark(keyspace.id, key, &pointer);
                 self.fetch(pointer).map(Some)
             }
         }
@@ -113,7 +113,7 @@ impl Engine {
         bytes <= self.cache.capacity_bytes() / 32
     }
 
-    /// Caches what a commit at `place` has written for keys whose values are being read.
+    /// Caches what a commit at `place` has written for keys whose values are being read, instead of what it hides.
     #[cold]
     pub(crate) fn keep_hot(&self, batch: &Batch, place: &Reservation) {
         let mut pointers = batch.frame.pointers(place);
@@ -128,15 +128,16 @@ impl Engine {
             let Some(pointer) = pointers.next() else {
                 return;
             };
-            if self.may_keep(pointer.length as usize) && self.hot.contains(entry.keyspace, key) {
-                let key = CacheKey::of(&pointer);
+            if self.may_keep(pointer.length as usize)
+                && let Some(hidden) = self.hot.replace(entry.keyspace, key, &pointer)
+            {
                 let mut value = batch.frame.value_of(encoded);
                 if glintdb_core::seeded::bug(
                     "glintdb: of a hot value all but its end is cached as it is written",
                 ) {
                     value = &value[..value.len().saturating_sub(8)];
                 }
-                self.cache.insert(key, value);
+                self.cache.replace(&hidden, CacheKey::of(&pointer), value);
             }
         }
     }
@@ -261,7 +262,7 @@ impl Engine {
         let pointers: Vec<ValuePointer> = (found.iter().zip(keys))
             .filter_map(|(found, key)| match found {
                 Some(Ok(Some((_, EntryValue::Pointer(pointer))))) => {
-                    self.hot.mark(keyspace.id, key.as_ref());
+                    self.hot.mark(keyspace.id, key.as_ref(), pointer);
                     Some(*pointer)
                 }
                 _ => None,

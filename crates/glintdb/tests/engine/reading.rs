@@ -207,3 +207,46 @@ fn a_value_that_is_read_is_cached_when_it_is_written_again() {
         assert_eq!(gate.reads() == before, cached);
     }
 }
+
+/// What is overwritten leaves the cache with that. It stayed, and of data that the budget holds twice over some were read from the device, one read in twenty beside as many writes.
+#[test]
+fn what_is_read_and_overwritten_all_the_time_takes_its_room_in_the_cache_once() {
+    const KEYS: u32 = 2000;
+    let gate = Arc::new(Gate::default());
+    let gated = HookedVolume::new(MemVolume::new(), gate.clone());
+    let options = options().memory_budget_bytes(8 << 20).value_gc(false);
+    let db = options.open_volume(gated, env()).unwrap();
+    let keyspace = db.default_keyspace();
+    for n in 0..KEYS {
+        keyspace.put(key(n), value(n, 900)).unwrap();
+    }
+    let read_all = |round: u32| {
+        for n in 0..KEYS {
+            let found = keyspace.get(key(n)).unwrap();
+            assert_eq!(found, Some(value(n + round, 900)));
+        }
+    };
+    read_all(0);
+    let cached = || {
+        let parts = db.stats().memory.parts;
+        parts
+            .into_iter()
+            .find(|(name, _)| *name == "cache")
+            .unwrap()
+            .1
+    };
+    let used = cached();
+    for round in 1..12 {
+        for n in 0..KEYS {
+            keyspace.put(key(n), value(n + round, 900)).unwrap();
+        }
+        db.flush().unwrap();
+        let before = gate.reads();
+        read_all(round);
+        let reads = gate.reads() - before;
+        // Blocks of the index that flushes have just written.
+        assert!(reads < KEYS as usize / 20, "{reads} reads in round {round}");
+    }
+    let now = cached();
+    assert!(now < used + used / 2, "{used} and {now}");
+}

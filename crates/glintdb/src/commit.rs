@@ -52,7 +52,8 @@ impl Counts {
 }
 
 impl Sequencer {
-    pub(crate) fn new(newest: SeqNum, active: Arc<Generation>) -> Self {
+    /// `log_bytes`: of the log that was replayed, all of which `active` may hold.
+    pub(crate) fn new(newest: SeqNum, active: Arc<Generation>, log_bytes: u64) -> Self {
         // What was replayed takes less in tables than in memory.
         let replayed = match active.first_seqno == newest.next() {
             true => 0,
@@ -61,7 +62,7 @@ impl Sequencer {
         Sequencer {
             next: newest.next(),
             active,
-            log_bytes: 0,
+            log_bytes: if replayed > 0 { log_bytes } else { 0 },
             index_bytes: replayed,
             unflushed_bytes: replayed,
             counts: Counts::default(),

@@ -421,6 +421,7 @@ impl Engine {
             sequencer: Padded(Mutex::new(Sequencer::new(
                 parts.newest,
                 Arc::clone(&parts.version.active),
+                parts.replayed_bytes,
             ))),
             pipeline: Pipeline::new(parts.newest, Arc::clone(&waits)),
             version: Versions::new(parts.version),

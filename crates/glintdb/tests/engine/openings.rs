@@ -112,3 +112,22 @@ fn the_edit_behind_a_replay_has_the_reserve_and_gives_its_tables_back_where_that
         assert_eq!(db.default_keyspace().iter().count(), 3000, "{context}");
     }
 }
+
+/// What an opening had replayed was not counted as log of the memtables: each life added to it until it had itself written half of `replay_bytes_max`.
+#[test]
+fn lives_that_end_before_a_flush_do_not_make_the_replay_longer_than_it_may_be() {
+    let most = 1 << 20;
+    let options = || options().replay_bytes_max(most).value_gc(false);
+    let (mut volume, mut longest) = (MemVolume::new(), 0);
+    for life in 0..8u64 {
+        let db = open_with(&volume, options()).unwrap();
+        let replayed = db.stats().replayed_bytes;
+        assert!(replayed <= most, "life {life}: {replayed}");
+        longest = longest.max(replayed);
+        for n in 0..500 + life * 40 {
+            db.put(n.to_be_bytes(), pattern(n, 600)).unwrap();
+        }
+        volume = volume.kill();
+    }
+    assert!(longest > most / 3, "{longest}");
+}

@@ -23,11 +23,13 @@ pub enum MemoryPart {
     Pinned,
     /// Input of compactions read ahead.
     Prefetch,
+    /// Runs that are only in memory: the log holds what is in them.
+    Resident,
 }
 
 impl MemoryPart {
     /// Every part, in the order of reports.
-    pub const ALL: [MemoryPart; 8] = [
+    pub const ALL: [MemoryPart; 9] = [
         MemoryPart::Memtables,
         MemoryPart::Fences,
         MemoryPart::Filters,
@@ -36,6 +38,7 @@ impl MemoryPart {
         MemoryPart::LogRing,
         MemoryPart::Pinned,
         MemoryPart::Prefetch,
+        MemoryPart::Resident,
     ];
 
     /// Name in reports.
@@ -50,6 +53,7 @@ impl MemoryPart {
             MemoryPart::LogRing => "log_ring",
             MemoryPart::Pinned => "pinned",
             MemoryPart::Prefetch => "prefetch",
+            MemoryPart::Resident => "resident",
         }
     }
 }

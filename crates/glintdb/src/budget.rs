@@ -3,6 +3,8 @@
 //! Thread safety: everything from any thread; no lock is held but for a look.
 
 use crate::engine::Engine;
+use crate::resident::Image;
+use crate::version::Version;
 use glintdb_core::index::PinShare;
 use glintdb_core::memory::MemoryPart;
 use glintdb_core::sync::atomic::Ordering;
@@ -22,6 +24,34 @@ fn memtables_set_aside(total: usize, share: usize, used: usize) -> usize {
     (used * 2).clamp(total / 16, share)
 }
 
+/// Memory that went out of the current version while somebody reads an older one.
+pub(crate) enum Kept {
+    /// Of memtables that were flushed.
+    Memtables(Arc<Arena>),
+    /// Of resident runs that were persisted.
+    Resident(Arc<Image>),
+}
+
+impl Kept {
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Kept::Memtables(arena) => arena.allocated_bytes(),
+            Kept::Resident(image) => image.bytes(),
+        }
+    }
+
+    /// Whether `version` keeps it.
+    pub(crate) fn is_in(&self, version: &Version) -> bool {
+        match self {
+            Kept::Memtables(arena) => {
+                let mut generations = version.generations();
+                generations.any(|generation| Arc::ptr_eq(generation.arena(), arena))
+            }
+            Kept::Resident(image) => version.images().any(|held| Arc::ptr_eq(held, image)),
+        }
+    }
+}
+
 impl Engine {
     /// Takes note of what memory is used for, and gives the cache what is left.
     pub(crate) fn update_memory(&self) {
@@ -30,8 +60,16 @@ impl Engine {
             .generations()
             .map(|generation| generation.bytes())
             .sum();
+        let held = version.resident_bytes();
         drop(version);
-        let memtables = in_version + self.pinned_bytes() + self.chunks.pooled_bytes();
+        let (mut memtables, mut resident) = (in_version + self.chunks.pooled_bytes(), held);
+        for kept in self.kept() {
+            match kept {
+                Kept::Memtables(_) => memtables += kept.bytes(),
+                Kept::Resident(_) => resident += kept.bytes(),
+            }
+        }
+        self.memory.set(MemoryPart::Resident, resident);
         self.memory.set(MemoryPart::Memtables, memtables);
         let hot_keys = self.hot.bytes();
         (self.memory).set(MemoryPart::Cache, self.cache.used_bytes() + hot_keys);
@@ -44,6 +82,7 @@ impl Engine {
             MemoryPart::Buffers,
             MemoryPart::LogRing,
             MemoryPart::Prefetch,
+            MemoryPart::Resident,
         ]
         .map(|part| self.memory.used_bytes(part));
         let fixed = fixed.iter().sum::<usize>() + hot_keys;
@@ -100,24 +139,29 @@ impl Engine {
         }
     }
 
-    /// Memory of memtables that were flushed and that somebody still keeps.
-    fn kept_arenas(&self) -> Vec<Arc<Arena>> {
-        let arenas = self.flushed_arenas.lock();
-        arenas.iter().filter_map(Weak::upgrade).collect()
+    /// Memory that only snapshots, transactions and iterators keep.
+    fn kept(&self) -> Vec<Kept> {
+        let arenas: Vec<_> = {
+            let arenas = self.flushed_arenas.lock();
+            arenas.iter().filter_map(Weak::upgrade).collect()
+        };
+        let images = self.persisted_images.lock();
+        let images = images.iter().filter_map(Weak::upgrade);
+        let arenas = arenas.into_iter().map(Kept::Memtables);
+        arenas.chain(images.map(Kept::Resident)).collect()
     }
 
-    /// Memory of memtables that only snapshots, transactions and iterators keep, in bytes.
+    /// Memory of memtables and resident runs that only snapshots, transactions and iterators keep, in bytes.
     pub(crate) fn pinned_bytes(&self) -> usize {
-        let arenas = self.kept_arenas();
-        arenas.iter().map(|arena| arena.allocated_bytes()).sum()
+        self.kept().iter().map(Kept::bytes).sum()
     }
 
     /// Gives up the oldest snapshots while more is pinned than may be.
     pub(crate) fn enforce_pin_limit(&self) {
-        let arenas = self.kept_arenas();
+        let kept = self.kept();
         let given_up = self
             .pins
-            .give_up_beyond(self.options.snapshot_pin_bytes_max, &arenas);
+            .give_up_beyond(self.options.snapshot_pin_bytes_max, &kept);
         self.counters
             .snapshots_given_up
             .fetch_add(given_up, Ordering::Relaxed);

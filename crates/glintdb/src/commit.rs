@@ -79,15 +79,15 @@ impl Sequencer {
         self.unflushed_bytes
     }
 
-    /// A generation is in the indexes now.
-    pub(crate) fn flushed(&mut self, generation: &Generation) {
-        self.unflushed_bytes -= generation.index_bytes();
+    /// Generations of so many bytes are in the indexes now.
+    pub(crate) fn flushed(&mut self, index_bytes: u64) {
+        self.unflushed_bytes -= index_bytes;
     }
 
     /// How full the active generation is.
     pub(crate) fn fill(&self, options: &Options) -> Fill {
         let memory = self.active.filled_bytes() as f64 / options.memtable_seal_bytes() as f64;
-        let log = self.log_bytes as f64 / (options.replay_bytes_max / 2) as f64;
+        let log = self.log_bytes as f64 / options.log_seal_bytes() as f64;
         Fill {
             part: memory.max(log),
             bytes: self.index_bytes,
@@ -359,10 +359,10 @@ impl Engine {
                 continue;
             }
             let seal = sequencer.active.filled_bytes() >= self.options.memtable_seal_bytes()
-                || (sequencer.log_bytes + frame_bytes > self.options.replay_bytes_max / 2
+                || (sequencer.log_bytes + frame_bytes > self.options.log_seal_bytes()
                     && sequencer.log_bytes > 0)
                 // Nobody waits for this one: it is to show what of the log is garbage.
-                || (sequencer.log_bytes > self.gc.seal_bytes() && self.may_seal());
+                || (sequencer.log_bytes > self.gc_seal_bytes() && self.may_seal());
             if seal && !self.may_seal() {
                 drop(sequencer);
                 drop(large.take());
@@ -456,7 +456,7 @@ impl Engine {
                 .collect::<Vec<_>>();
             let active = self.new_generation(sequencer.next, start, ids.into_iter());
             let old = std::mem::replace(&mut next.active, Arc::clone(&active));
-            old.set_index_bytes(sequencer.index_bytes);
+            old.set_bytes(sequencer.index_bytes, sequencer.log_bytes);
             if old.first_seqno != sequencer.next {
                 next.sealed.insert(0, old);
             }
@@ -494,7 +494,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes all memtables to their indexes.
+    /// Writes all memtables and resident runs to their indexes.
     pub(crate) fn flush(&self) -> Result<()> {
         self.flush_all()?;
         self.background_recovered();
@@ -511,7 +511,7 @@ impl Engine {
                 self.rotate_locked(&mut sequencer, start, Version::clone);
             }
         }
-        while self.flush_oldest()? {}
+        while self.flush_oldest(true)? {}
         Ok(())
     }
 }

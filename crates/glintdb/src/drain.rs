@@ -13,7 +13,6 @@ use crate::commit::Outstanding;
 use crate::engine::Engine;
 use crate::options::Durability;
 use crate::pace::Pace;
-use crate::version::Generation;
 use crate::waits::Wait;
 use glintdb_core::clock::Clock;
 use glintdb_core::sync::Mutex;
@@ -213,12 +212,12 @@ impl Drop for Draining<'_> {
 }
 
 impl Engine {
-    /// A flush of `generation` begins. Without background threads nobody keeps to it: writers flush.
-    pub(crate) fn begin_drain(&self, generation: &Generation) -> Draining<'_> {
+    /// A flush of so many entries and bytes begins. Without background threads nobody keeps to it: writers flush.
+    pub(crate) fn begin_drain(&self, entries: usize, bytes: u64) -> Draining<'_> {
         let mut of = 0;
         if self.options.background_threads > 0 {
-            of = generation.entries();
-            self.drain.begin(generation.index_bytes());
+            of = entries;
+            self.drain.begin(bytes);
         }
         Draining {
             engine: self,

@@ -2,7 +2,7 @@
 //!
 //! Thread safety: everything from any thread.
 //!
-//! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`sequencer` → the lock of `version` → `flushed_arenas`, the reserve's lock, an index's own locks). `transactions` → `pins` → nothing but `version` reads. A large
+//! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`sequencer` → the lock of `version` → `flushed_arenas`, `persisted_images`, the reserve's lock, an index's own locks). `transactions` → `pins` → nothing but `version` reads. A large
 //! commit comes to `numbers`, or to `sequencer`, with the log's `prepare` held. No lock is held while a job's step runs, but `flush_lock` during a flush. The sequencer's lock is never held across I/O.
 
 use crate::commit::Sequencer;
@@ -17,6 +17,7 @@ use crate::manifest::{Item, Manifest};
 use crate::options::{KeyspaceOptions, Options};
 use crate::pipeline::Pipeline;
 use crate::reserve::Reserve;
+use crate::resident::Image;
 use crate::snapshot::Pins;
 use crate::throttle::Throttle;
 use crate::transaction::Transactions;
@@ -80,6 +81,8 @@ pub(crate) struct Engine {
     pub(crate) version: Versions<Version>,
     /// Memory of memtables that were flushed: an iterator may hold it without its generation.
     pub(crate) flushed_arenas: Mutex<Vec<Weak<Arena>>>,
+    /// Memory of resident runs that were persisted.
+    pub(crate) persisted_images: Mutex<Vec<Weak<Image>>>,
     pub(crate) default_keyspace: Arc<KeyspaceState>,
     pub(crate) jobs: JobQueue,
     pub(crate) flush_lock: Mutex<()>,
@@ -176,6 +179,14 @@ impl Engine {
                     flushed.push(Arc::downgrade(generation.arena()));
                 }
             }
+            drop(flushed);
+            let mut persisted = self.persisted_images.lock();
+            persisted.retain(|image| image.strong_count() > 0);
+            for image in old.images() {
+                if !new.images().any(|kept| Arc::ptr_eq(kept, image)) {
+                    persisted.push(Arc::downgrade(image));
+                }
+            }
             new
         })
     }
@@ -201,6 +212,9 @@ impl Engine {
             return;
         }
         self.schedule_flush();
+        if self.wants_persist() {
+            self.queue_flush();
+        }
         let limit = self.options.background_threads.max(1) + self.helping.more_jobs();
         if self.background_error.lock().is_some() {
             return;
@@ -236,7 +250,14 @@ impl Engine {
 
     /// Queues a flush if a memtable is sealed.
     pub(crate) fn schedule_flush(&self) {
-        if self.version.load().has_sealed() && !self.flush_queued.swap(true, Ordering::SeqCst) {
+        if self.version.load().has_sealed() {
+            self.queue_flush();
+        }
+    }
+
+    /// Queues a flush.
+    fn queue_flush(&self) {
+        if !self.flush_queued.swap(true, Ordering::SeqCst) {
             self.jobs.push(self, Box::new(FlushJob));
         }
     }
@@ -426,6 +447,7 @@ impl Engine {
             pipeline: Pipeline::new(parts.newest, Arc::clone(&waits)),
             version: Versions::new(parts.version),
             flushed_arenas: Mutex::default(),
+            persisted_images: Mutex::default(),
             default_keyspace: parts.default_keyspace,
             jobs: JobQueue::new(parts.job_order),
             flush_lock: Mutex::new(()),

@@ -11,7 +11,9 @@ use crate::drain::LOOK_ENTRIES;
 use crate::engine::Engine;
 use crate::jobs::{Job, Progress};
 use crate::manifest::{FlushPoint, Item};
-use crate::version::{Generation, KeyspaceState, KeyspaceVersion, Version};
+use crate::merge::{Merge, Source};
+use crate::resident::{Resident, Residents};
+use crate::version::{Generation, KeyspaceMem, KeyspaceState, KeyspaceVersion, Version};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{IndexChange, JobPriority, SortedRun};
 use glintdb_core::sync::atomic::Ordering;
@@ -21,10 +23,13 @@ use glintdb_memtable::MemCursor;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// One memtable as a sorted run: what its own range tombstones hide is left out.
-struct MemtableRun<'a> {
-    cursor: MemCursor,
+/// What a flush writes of one keyspace, as a sorted run: a memtable, and the resident runs beneath it. What range tombstones hide is left out.
+pub(crate) struct MemtableRun<'a> {
+    source: FlushSource,
+    /// All of them.
     ranges: Vec<RangeTombstone>,
+    /// Those of the memtable, newer than what lies beneath it.
+    hiding: Vec<RangeTombstone>,
     entries: usize,
     sample: Sample,
     /// Entries until the next one that is part of the sample.
@@ -32,6 +37,42 @@ struct MemtableRun<'a> {
     /// Told of each so many entries that were taken.
     progress: &'a mut dyn FnMut(usize),
     taken: usize,
+}
+
+/// Where entries come from, newest first where keys are equal.
+enum FlushSource {
+    Memtable(MemCursor),
+    Merged(Merge),
+}
+
+impl FlushSource {
+    fn advance(&mut self) -> Result<bool> {
+        match self {
+            FlushSource::Memtable(cursor) => Ok(cursor.advance()),
+            FlushSource::Merged(merge) => merge.advance(),
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        match self {
+            FlushSource::Memtable(cursor) => cursor.key(),
+            FlushSource::Merged(merge) => merge.key(),
+        }
+    }
+
+    fn seqno(&self) -> SeqNum {
+        match self {
+            FlushSource::Memtable(cursor) => cursor.seqno(),
+            FlushSource::Merged(merge) => merge.seqno(),
+        }
+    }
+
+    fn value(&self) -> EntryRef<'_> {
+        match self {
+            FlushSource::Memtable(cursor) => cursor.value(),
+            FlushSource::Merged(merge) => merge.value(),
+        }
+    }
 }
 
 /// Keys of a flush that are looked up, at most, to know how much it overwrites.
@@ -45,10 +86,55 @@ pub(crate) struct Sample {
     pub(crate) step: usize,
 }
 
-impl MemtableRun<'_> {
+impl<'a> MemtableRun<'a> {
+    /// Of `keyspace`: `mem` and what is `resident`, at least one of them.
+    pub(crate) fn new(
+        keyspace: &Arc<KeyspaceState>,
+        mem: Option<&KeyspaceMem>,
+        resident: Option<&Resident>,
+        progress: &'a mut dyn FnMut(usize),
+    ) -> Result<MemtableRun<'a>> {
+        let (all, forward) = (Bound::Unbounded, glintdb_core::Direction::Forward);
+        let cursor = mem.map(|mem| mem.map.cursor(all, all, forward, SeqNum::MAX));
+        let hiding = mem.map_or_else(Vec::new, |mem| mem.ranges.at(SeqNum::MAX));
+        let mut ranges = hiding.clone();
+        let mut entries = mem.map_or(0, |mem| mem.map.len());
+        let source = match (cursor, resident) {
+            (Some(cursor), None) => FlushSource::Memtable(cursor),
+            (cursor, resident) => {
+                let mut sources: Vec<Source> = cursor.map(Source::Memtable).into_iter().collect();
+                if let Some(resident) = resident {
+                    let beneath = resident.view.cursor(all, all, forward)?;
+                    sources.push(Source::Index(beneath));
+                    entries += usize::try_from(resident.entries()).unwrap_or(usize::MAX / 2);
+                    if !glintdb_core::seeded::bug(
+                        "glintdb: range deletions of resident runs are not persisted",
+                    ) {
+                        ranges.extend_from_slice(&resident.ranges);
+                    }
+                }
+                FlushSource::Merged(Merge::new(sources, Vec::new(), forward).keep_deleted())
+            }
+        };
+        Ok(MemtableRun {
+            source,
+            ranges,
+            hiding,
+            entries,
+            sample: Sample {
+                keyspace: Arc::clone(keyspace),
+                keys: Vec::new(),
+                step: entries.div_ceil(SAMPLE_KEYS).max(1),
+            },
+            until_sample: 0,
+            progress,
+            taken: 0,
+        })
+    }
+
     fn hidden(&self) -> bool {
-        let (key, seqno) = (self.cursor.key(), self.cursor.seqno());
-        self.ranges
+        let (key, seqno) = (self.source.key(), self.source.seqno());
+        self.hiding
             .iter()
             .any(|range| range.seqno > seqno && range.covers(key))
     }
@@ -57,16 +143,16 @@ impl MemtableRun<'_> {
 impl SortedRun for MemtableRun<'_> {
     fn next(&mut self) -> Result<Option<(&[u8], SeqNum, EntryRef<'_>)>> {
         loop {
-            if !self.cursor.advance() {
+            if !self.source.advance()? {
                 return Ok(None);
             }
-            if self.ranges.is_empty() || !self.hidden() {
+            if self.hiding.is_empty() || !self.hidden() {
                 break;
             }
         }
         if self.until_sample == 0 {
             self.until_sample = self.sample.step;
-            self.sample.keys.push(self.cursor.key().to_vec());
+            self.sample.keys.push(self.source.key().to_vec());
         }
         self.until_sample -= 1;
         self.taken += 1;
@@ -75,9 +161,9 @@ impl SortedRun for MemtableRun<'_> {
             self.taken = 0;
         }
         Ok(Some((
-            self.cursor.key(),
-            self.cursor.seqno(),
-            self.cursor.value(),
+            self.source.key(),
+            self.source.seqno(),
+            self.source.value(),
         )))
     }
 
@@ -99,6 +185,12 @@ pub(crate) struct Pending {
     pub(crate) change: IndexChange,
 }
 
+/// What a flush takes away from memory when its change is durable, the resident runs beside it.
+pub(crate) struct Flushed<'a> {
+    pub(crate) generation: Option<&'a Arc<Generation>>,
+    pub(crate) point: FlushPoint,
+}
+
 /// Values in their new segments, with the segments that they were in.
 pub(crate) struct Relocated {
     pub(crate) values: NewValues,
@@ -106,19 +198,27 @@ pub(crate) struct Relocated {
     pub(crate) victims: Vec<SegmentId>,
 }
 
-/// Writes what a generation holds of each keyspace to its index; nothing is visible yet. With a sample of its keys. `progress` is told of every so many entries.
+/// Writes what a generation, and the resident runs of a version, hold of each keyspace to its index; nothing is visible yet. With a sample of its keys. `progress` is told of every so many entries.
 pub(crate) fn write_generation(
-    generation: &Generation,
+    generation: Option<&Generation>,
+    residents: &Residents,
     keyspaces: impl Iterator<Item = Arc<KeyspaceState>>,
     progress: &mut dyn FnMut(usize),
 ) -> Result<(Vec<Pending>, Vec<Sample>)> {
     let (mut pending, mut samples) = (Vec::new(), Vec::new());
     for keyspace in keyspaces {
-        let Some(mem) = generation.keyspace(keyspace.id) else {
-            continue;
-        };
+        let mem = generation.and_then(|generation| generation.keyspace(keyspace.id));
+        let mem = mem.filter(|mem| !mem.is_empty());
+        let mut resident = residents.get(&keyspace.id);
+        if mem.is_none()
+            && glintdb_core::seeded::bug(
+                "glintdb: resident runs of a keyspace that has nothing newer are not persisted",
+            )
+        {
+            resident = None;
+        }
         // Not left out where it is being dropped: the drop may fail yet. What nobody wants is given up under the manifest's lock.
-        if mem.map.is_empty() && mem.ranges.is_empty() {
+        if mem.is_none() && resident.is_none() {
             continue;
         }
         if !pending.is_empty()
@@ -126,27 +226,10 @@ pub(crate) fn write_generation(
         {
             break;
         }
-        let cursor = mem.map.cursor(
-            Bound::Unbounded,
-            Bound::Unbounded,
-            glintdb_core::Direction::Forward,
-            SeqNum::MAX,
-        );
-        let mut run = MemtableRun {
-            cursor,
-            ranges: mem.ranges.at(SeqNum::MAX),
-            entries: mem.map.len(),
-            sample: Sample {
-                keyspace: Arc::clone(&keyspace),
-                keys: Vec::new(),
-                step: mem.map.len().div_ceil(SAMPLE_KEYS).max(1),
-            },
-            until_sample: 0,
-            progress: &mut *progress,
-            taken: 0,
-        };
-        match keyspace.index.write_run(&mut run) {
-            Ok(change) => {
+        let written = MemtableRun::new(&keyspace, mem, resident, progress)
+            .and_then(|mut run| Ok((keyspace.index.write_run(&mut run)?, run)));
+        match written {
+            Ok((change, run)) => {
                 keyspace.counters.flushes.fetch_add(1, Ordering::Relaxed);
                 keyspace
                     .counters
@@ -204,7 +287,7 @@ impl Engine {
     pub(crate) fn commit_changes(
         &self,
         pending: Vec<Pending>,
-        flushed: Option<(&Arc<Generation>, FlushPoint)>,
+        flushed: Option<Flushed<'_>>,
         relocated: Option<Relocated>,
     ) -> Result<()> {
         let mut manifest = self.manifest.lock();
@@ -216,7 +299,7 @@ impl Engine {
                 .contains_key(&pending.keyspace.id)
         });
         abandon(dropped);
-        let mut items = items_of(&pending, flushed.map(|(_, point)| point));
+        let mut items = items_of(&pending, flushed.as_ref().map(|flushed| flushed.point));
         let (values, victims) = relocated
             .map(|relocated| (relocated.values, relocated.victims))
             .unzip();
@@ -280,8 +363,10 @@ impl Engine {
         for Pending { keyspace, change } in pending.iter().filter(|_| !early) {
             keyspace.index.apply(change)?;
         }
-        if let Some((generation, _)) = flushed {
-            self.sequencer.lock().flushed(generation);
+        if let Some(flushed) = &flushed {
+            let held = self.version.load().held.index_bytes;
+            let generation = flushed.generation.map_or(0, |one| one.index_bytes());
+            self.sequencer.lock().flushed(held + generation);
             self.gc.flushed();
         } else if !moved {
             let state = manifest.state();
@@ -294,14 +379,23 @@ impl Engine {
         let replaced = self.install(|version| {
             let mut next = version.clone();
             for Pending { keyspace, .. } in &pending {
+                let resident = next.resident(keyspace.id).cloned();
                 next = next.with_keyspace(KeyspaceVersion {
                     state: Arc::clone(keyspace),
                     view: keyspace.index.view(),
+                    resident,
                 });
             }
-            if let Some((generation, _)) = flushed {
-                next.sealed
-                    .retain(|sealed| !Arc::ptr_eq(sealed, generation));
+            if let Some(flushed) = &flushed {
+                next.sealed.retain(|sealed| {
+                    !flushed
+                        .generation
+                        .is_some_and(|one| Arc::ptr_eq(sealed, one))
+                });
+                next.held = Default::default();
+                for keyspace in next.keyspaces.iter_mut().flatten() {
+                    keyspace.resident = None;
+                }
             }
             next
         });
@@ -326,13 +420,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the oldest sealed generation to the indexes, with the reserve's space where there is no other. `Ok(false)`: there is none.
-    pub(crate) fn flush_oldest(&self) -> Result<bool> {
+    /// Takes the oldest sealed generation out of the memtables: it is written to the indexes, with the reserve's space where there is no other, and with it what is resident; or, where runs may be and nobody
+    /// asks to have it `written`, it becomes a resident run. `Ok(false)`: there is nothing to do.
+    pub(crate) fn flush_oldest(&self, written: bool) -> Result<bool> {
         let _one_at_a_time = self.flush_lock.lock();
-        let flushed = match self.with_reserve(|| self.flush_oldest_once()) {
+        let flushed = match self.with_reserve(|| self.flush_oldest_once(written)) {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 let _borrowed = self.reserve.borrow()?;
-                self.give_way(error, || self.flush_oldest_once())
+                self.give_way(error, || self.flush_oldest_once(true))
             }
             flushed => flushed,
         }?;
@@ -348,13 +443,14 @@ impl Engine {
         Ok(flushed)
     }
 
-    fn flush_oldest_once(&self) -> Result<bool> {
+    fn flush_oldest_once(&self, written: bool) -> Result<bool> {
         let version = self.version.load_full();
-        let Some(oldest) = version.sealed.last() else {
+        let oldest = version.sealed.last().cloned();
+        if oldest.is_none() && (version.held.runs == 0 || !(written || self.wants_persist())) {
             return Ok(false);
-        };
+        }
         let after = match version.sealed.len() {
-            1 => &version.active,
+            0 | 1 => &version.active,
             count => &version.sealed[count - 2],
         };
         let point = FlushPoint {
@@ -362,27 +458,58 @@ impl Engine {
             seqno: SeqNum(after.first_seqno.0 - 1),
         };
         self.pipeline.wait_visible(point.seqno)?;
-        if !glintdb_core::seeded::bug("glintdb: the manifest runs ahead of the log") {
-            self.sync_log_to(point.lsn)?;
-        }
-        let oldest = Arc::clone(oldest);
         let keyspaces: Vec<_> = (version.live_keyspaces())
             .map(|keyspace| Arc::clone(&keyspace.state))
             .collect();
-        // It would keep segments that die meanwhile.
-        drop(version);
-        self.collect_garbage_if_waiting();
-        let pace = self.begin_drain(&oldest);
-        let (pending, samples) =
-            write_generation(&oldest, keyspaces.into_iter(), &mut |entries| {
+        if let Some(oldest) = oldest.as_ref().filter(|_| !written)
+            && self.may_hold(&version, oldest)
+        {
+            drop(version);
+            let pace = self.begin_drain(oldest.entries(), oldest.index_bytes());
+            self.hold(oldest, keyspaces.into_iter(), &mut |entries| {
                 pace.progress(entries);
             })?;
+            if glintdb_core::seeded::bug("glintdb: the flush point passes a run that is only held")
+            {
+                let items = [
+                    Item::FlushPoint(point),
+                    Item::LogDurable(self.log.durable()),
+                ];
+                self.manifest.lock().commit(&items)?;
+            }
+            pace.through();
+            return Ok(true);
+        }
+        if !glintdb_core::seeded::bug("glintdb: the manifest runs ahead of the log") {
+            self.sync_log_to(point.lsn)?;
+        }
+        let (entries, bytes) = oldest
+            .as_ref()
+            .map_or((0, 0), |one| (one.entries(), one.index_bytes()));
+        // No more of the version than that: it would keep segments that die meanwhile.
+        let residents = version.residents();
+        let of_residents: u64 = residents.values().map(Resident::entries).sum();
+        let entries = entries + usize::try_from(of_residents).unwrap_or(usize::MAX / 2);
+        let bytes = bytes + version.held.index_bytes;
+        drop(version);
+        self.collect_garbage_if_waiting();
+        let pace = self.begin_drain(entries, bytes);
+        let (pending, samples) = write_generation(
+            oldest.as_deref(),
+            &residents,
+            keyspaces.into_iter(),
+            &mut |entries| pace.progress(entries),
+        )?;
         self.sample_overwritten(&samples);
         let mut point = point;
         if glintdb_core::seeded::bug("glintdb: the flush point lies a commit too far") {
             point.seqno = point.seqno.next();
         }
-        self.commit_changes(pending, Some((&oldest, point)), None)?;
+        let flushed = Flushed {
+            generation: oldest.as_ref(),
+            point,
+        };
+        self.commit_changes(pending, Some(flushed), None)?;
         pace.through();
         Ok(true)
     }
@@ -400,9 +527,9 @@ pub(crate) struct FlushJob;
 
 impl Job for FlushJob {
     fn step(&mut self, engine: &Engine) -> Result<Progress> {
-        engine.flush_oldest()?;
+        engine.flush_oldest(false)?;
         engine.background_recovered();
-        let more = || engine.version.load().has_sealed();
+        let more = || engine.version.load().has_sealed() || engine.wants_persist();
         if more() {
             return Ok(Progress::More);
         }

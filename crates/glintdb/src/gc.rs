@@ -282,7 +282,7 @@ impl Engine {
         account.fill_with(account.grown(&self.log) + self.gc.writing())
     }
 
-    fn is_gc_urgent(&self) -> bool {
+    pub(crate) fn is_gc_urgent(&self) -> bool {
         let account = self.gc.known_account();
         account.is_urgent_at(self.fill_now(&account))
     }

@@ -5,6 +5,7 @@ use crate::db::{Db, Handle};
 use crate::iter::Iter;
 use crate::options::{Durability, KeyspaceOptions};
 use crate::read::Found;
+use crate::resident::Resident;
 use crate::snapshot::Pin;
 use crate::version::KeyspaceState;
 use crate::{Error, Result};
@@ -316,6 +317,8 @@ impl Keyspace {
             .filter_map(|generation| generation.keyspace(self.state.id))
             .map(|mem| mem.map.len() as u64)
             .sum();
+        let resident = version.resident(self.state.id);
+        let in_memory = in_memory + resident.map_or(0, Resident::entries);
         let stats = version
             .keyspace(self.state.id)
             .map(|keyspace| keyspace.view.stats())

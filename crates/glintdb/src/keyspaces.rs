@@ -75,6 +75,7 @@ impl Engine {
             version.with_keyspace(KeyspaceVersion {
                 state: Arc::clone(&state),
                 view,
+                resident: None,
             })
         });
         drop(manifest);

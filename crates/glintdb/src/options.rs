@@ -60,6 +60,16 @@ pub enum Isolation {
     Serializable,
 }
 
+/// How the newest runs of an index stay safe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PinMode {
+    /// Each flush writes a run, which is kept in memory beside, as far as levels are pinned.
+    #[default]
+    WrittenThrough,
+    /// A flush makes a run that is only in memory. Several are written together, as one; until then the log holds what is in them, and opening replays it.
+    LogBacked,
+}
+
 /// Options of one transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransactionOptions {
@@ -132,6 +142,8 @@ pub struct Options {
     pub space_amp_max: f64,
     /// Garbage that there may be in any case, in bytes: what is small needs no collecting. 0, the default: four segments of the log.
     pub garbage_bytes_min: u64,
+    /// Whether flushes are written at once, or held in memory until several are written together. Default: [`PinMode::WrittenThrough`].
+    pub pin_mode: PinMode,
     /// Told how far a replay has come. Default: nobody.
     pub progress: Option<ProgressFn>,
 }
@@ -177,6 +189,7 @@ impl Default for Options {
             value_gc: true,
             space_amp_max: SPACE_AMP_MAX,
             garbage_bytes_min: 0,
+            pin_mode: PinMode::WrittenThrough,
             progress: None,
         }
     }
@@ -212,7 +225,7 @@ impl Options {
     setters! {
         create_if_missing: bool, error_if_exists: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
         log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
-        read_batch_max: usize, help: bool, cache_hot_writes: bool, value_gc: bool, space_amp_max: f64, garbage_bytes_min: u64, progress: Option<ProgressFn>,
+        read_batch_max: usize, help: bool, cache_hot_writes: bool, value_gc: bool, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, progress: Option<ProgressFn>,
     }
 
     /// Opens the database in the directory `path`.

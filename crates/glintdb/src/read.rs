@@ -1,4 +1,4 @@
-//! Point reads: memtables newest first, then the index, then, for a separated value, the cache or the log.
+//! Point reads: memtables newest first, then resident runs, then the index, then, for a separated value, the cache or the log.
 //!
 //! Thread safety: reads take no lock and write no shared counter but the cache's own.
 
@@ -57,10 +57,14 @@ impl Engine {
         let Some(of_version) = version.keyspace(keyspace.id) else {
             return Ok(None);
         };
-        Ok(of_version
-            .view
-            .get(key)?
-            .map(|entry| (entry.seqno, entry.value)))
+        let mut entry = match &of_version.resident {
+            Some(resident) => resident.view.get(key)?,
+            None => None,
+        };
+        if entry.is_none() {
+            entry = of_version.view.get(key)?;
+        }
+        Ok(entry.map(|entry| (entry.seqno, entry.value)))
     }
 
     /// The newest visible value of `key`.
@@ -235,9 +239,23 @@ impl Engine {
                 .find_map(|generation| generation.keyspace(keyspace.id)?.get(key.as_ref(), at));
             found.push(in_memory.map(|(seqno, value)| Ok(Some((seqno, value.to_owned())))));
         }
-        let asked: Vec<usize> = (0..keys.len())
-            .filter(|&index| found[index].is_none())
-            .collect();
+        let not_found = |found: &[Option<Result<Found>>]| -> Vec<usize> {
+            (0..found.len())
+                .filter(|&index| found[index].is_none())
+                .collect()
+        };
+        let mut asked = not_found(&found);
+        if let Some(resident) = version.resident(keyspace.id).filter(|_| !asked.is_empty()) {
+            let wanted: Vec<&[u8]> = asked.iter().map(|&index| keys[index].as_ref()).collect();
+            for (&index, entry) in asked.iter().zip(resident.view.get_batch(&wanted)) {
+                let entry = entry.map(|entry| entry.map(|entry| (entry.seqno, entry.value)));
+                found[index] = match entry {
+                    Ok(None) => None,
+                    known => Some(known),
+                };
+            }
+            asked = not_found(&found);
+        }
         if let Some(of_version) = version.keyspace(keyspace.id).filter(|_| !asked.is_empty()) {
             let mut wanted: Vec<&[u8]> = asked.iter().map(|&index| keys[index].as_ref()).collect();
             if glintdb_core::seeded::bug("glintdb: multi_get mixes up its answers") {

@@ -375,10 +375,15 @@ impl Opening {
             active: Arc::new(replayed.generation),
             sealed: Vec::new(),
             keyspaces: Vec::new(),
+            held: Default::default(),
         };
         for state in keyspaces.into_values() {
             let view = state.index.view();
-            version = version.with_keyspace(KeyspaceVersion { state, view });
+            version = version.with_keyspace(KeyspaceVersion {
+                state,
+                view,
+                resident: None,
+            });
         }
         Ok(Engine::assemble(Parts {
             options: self.options,
@@ -492,8 +497,16 @@ impl Replay<'_> {
                 .generation(self.newest.next(), next, self.keyspaces.keys().copied());
         let full = std::mem::replace(&mut self.generation, empty);
         let reserve = &self.opening.reserve;
+        let none = BTreeMap::new();
         let pending = reserve
-            .lending(|| write_generation(&full, self.keyspaces.values().cloned(), &mut |_| {}))?
+            .lending(|| {
+                write_generation(
+                    Some(&full),
+                    &none,
+                    self.keyspaces.values().cloned(),
+                    &mut |_| {},
+                )
+            })?
             .0;
         self.written.push((pending, self.newest, next));
         Ok(())

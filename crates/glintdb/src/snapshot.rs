@@ -7,6 +7,7 @@
 //! 2. Every live read point that outlasts one call is registered, so the stats can say what is pinned, and the oldest can be given up.
 //! 3. Who gives up a read point that is not its own holds what the point holds, and never the database: only the caller's own threads close it.
 
+use crate::budget::Kept;
 use crate::db::Handle;
 use crate::engine::Engine;
 use crate::iter::Iter;
@@ -17,7 +18,6 @@ use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::sync::{ArcSwapOption, Mutex};
 use glintdb_core::{Direction, SeqNum};
-use glintdb_memtable::Arena;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Weak};
@@ -68,11 +68,10 @@ impl Pins {
         versions.map(|version| Arc::as_ptr(&version)).collect()
     }
 
-    /// Gives up the oldest pins until those that are left hold no more than `bytes_max` of `arenas`; tells how many. What holds none of them is left alone, and what a
+    /// Gives up the oldest pins until those that are left hold no more than `bytes_max` of what is `kept`; tells how many. What holds none of them is left alone, and what a
     /// reader still uses of one that was given up counts as freed: it goes with that read.
-    pub(crate) fn give_up_beyond(&self, bytes_max: usize, arenas: &[Arc<Arena>]) -> u64 {
-        let bytes_of = |arena: &Arc<Arena>| arena.allocated_bytes();
-        if arenas.iter().map(bytes_of).sum::<usize>() <= bytes_max {
+    pub(crate) fn give_up_beyond(&self, bytes_max: usize, kept: &[Kept]) -> u64 {
+        if kept.iter().map(Kept::bytes).sum::<usize>() <= bytes_max {
             return 0;
         }
         // Given up outside the lock: a version's drop may remove files.
@@ -80,19 +79,15 @@ impl Pins {
         // Memory goes with the last pin that holds it.
         let mut goes = vec![0; pins.len()];
         let mut holds = vec![false; pins.len()];
-        let mut rest: Vec<&Arc<Arena>> = arenas.iter().collect();
+        let mut rest: Vec<&Kept> = kept.iter().collect();
         for (number, pin) in pins.iter().enumerate().rev() {
             let Some(version) = pin.version.load_full() else {
                 continue;
             };
-            let holds_arena = |arena: &Arc<Arena>| {
-                let mut generations = version.generations();
-                generations.any(|generation| Arc::ptr_eq(generation.arena(), arena))
-            };
-            holds[number] = arenas.iter().any(holds_arena);
-            rest.retain(|arena| {
-                let here = holds_arena(arena);
-                goes[number] += if here { bytes_of(arena) } else { 0 };
+            holds[number] = kept.iter().any(|one| one.is_in(&version));
+            rest.retain(|one| {
+                let here = one.is_in(&version);
+                goes[number] += if here { one.bytes() } else { 0 };
                 !here
             });
         }
@@ -331,7 +326,7 @@ pub(crate) fn merge_of(
     own: Option<crate::transaction::OwnView>,
 ) -> Result<crate::merge::Merge> {
     use crate::merge::{Merge, OwnWrites, Source};
-    let mut sources = Vec::with_capacity(version.sealed.len() + 3);
+    let mut sources = Vec::with_capacity(version.sealed.len() + 4);
     let mut hiding = Vec::new();
     if let Some(own) = own {
         hiding.extend(own.ranges);
@@ -349,6 +344,12 @@ pub(crate) fn merge_of(
         }
     }
     if let Some(of_version) = version.keyspace(keyspace.id) {
+        if let Some(resident) = &of_version.resident {
+            hiding.extend_from_slice(&resident.ranges);
+            sources.push(Source::Index(
+                resident.view.cursor(lower, upper, direction)?,
+            ));
+        }
         sources.push(Source::Index(
             of_version.view.cursor(lower, upper, direction)?,
         ));

@@ -1,6 +1,7 @@
 //! Figures of everything, gathered when asked.
 
 use crate::engine::Engine;
+use crate::resident::Resident;
 use crate::waits::WaitStats;
 use glintdb_core::SegmentId;
 use glintdb_core::index::IndexStats;
@@ -73,6 +74,10 @@ pub struct Stats {
     pub reserve_bytes: u64,
     /// Whether the medium is so full that the reserve is in use; puts are refused until there is space again.
     pub reserve_lent: bool,
+    /// Flushes that are only in memory now (`pin_mode`).
+    pub resident_runs: u64,
+    /// Log that they keep: opening would replay it, beside that of memtables.
+    pub resident_log_bytes: u64,
     /// Bytes of log that opening replayed.
     pub replayed_bytes: u64,
     /// What keeps background jobs from going on, if anything does.
@@ -153,6 +158,10 @@ pub struct KeyspaceStats {
     pub name: String,
     /// Keys in memtables.
     pub memtable_keys: u64,
+    /// Memory of runs that are only in memory (`pin_mode`), and entries in them. A lookup visits them without a read.
+    pub resident_bytes: u64,
+    /// See `resident_bytes`.
+    pub resident_entries: u64,
     /// Flushes since open, and entries they wrote.
     pub flushes: u64,
     /// See `flushes`.
@@ -313,11 +322,14 @@ impl Engine {
             .live_keyspaces()
             .map(|keyspace| {
                 let state = &keyspace.state;
+                let resident = keyspace.resident.as_ref();
                 let in_memory = version
                     .generations()
                     .filter_map(|generation| generation.keyspace(state.id));
                 KeyspaceStats {
                     memtable_keys: in_memory.map(|mem| mem.map.len() as u64).sum(),
+                    resident_bytes: resident.map_or(0, |held| held.image.bytes() as u64),
+                    resident_entries: resident.map_or(0, Resident::entries),
                     flushes: state.counters.flushes.load(Ordering::Relaxed),
                     flushed_entries: state.counters.flushed_entries.load(Ordering::Relaxed),
                     ..KeyspaceStats::new(&state.name, &keyspace.view.stats())
@@ -427,6 +439,8 @@ impl Engine {
             memtable_rate_max: self.drain.rate(),
             flush_bytes_per_s: self.drain.flushed_rate(),
             writes_stopped: self.throttle.stopped(),
+            resident_runs: version.held.runs.into(),
+            resident_log_bytes: version.held.log_bytes,
             replayed_bytes: self.replayed_bytes,
             background_error: self
                 .background_error

@@ -431,7 +431,13 @@ impl Checks {
         for (keyspace, lower, upper) in &self.ranges {
             let (lower, upper) = crate::snapshot::bound_slices(lower, upper);
             let tombstone = match version.keyspace(keyspace.id) {
-                Some(of_version) => of_version.view.range_tombstone_seqno(lower, upper)?,
+                Some(of_version) => {
+                    let resident = match &of_version.resident {
+                        Some(resident) => resident.view.range_tombstone_seqno(lower, upper)?,
+                        None => None,
+                    };
+                    resident.max(of_version.view.range_tombstone_seqno(lower, upper)?)
+                }
                 None => None,
             };
             if let Some(seqno) = tombstone.filter(|seqno| *seqno > self.since) {

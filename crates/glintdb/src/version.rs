@@ -3,12 +3,13 @@
 //! Thread safety: a [`Version`] never changes; the memtables of its active generation grow by inserts of commits that are not visible yet.
 //!
 //! Invariants:
-//! 1. Sealed generations are newest first; every commit lies in exactly one generation or in the indexes, in commit order: indexes, oldest sealed, …, active.
+//! 1. Sealed generations are newest first; every commit lies in exactly one generation, in the resident runs or in the indexes, in commit order: indexes, resident runs, oldest sealed, …, active.
 //! 2. A generation's sequence numbers are contiguous: `[first_seqno, first_seqno of the next)`.
 //! 3. Indexes hold only visible commits.
 
 use crate::options::KeyspaceOptions;
 use crate::range_set::RangeSet;
+use crate::resident::{Held, Resident};
 use crate::{Error, ErrorKind};
 use glintdb_core::index::{Index, IndexView};
 use glintdb_core::sync::Mutex;
@@ -33,6 +34,8 @@ pub(crate) struct Generation {
     keyspaces: Vec<Option<KeyspaceMem>>,
     /// Bytes that indexes will have to hold for it, told when it is sealed.
     index_bytes: AtomicU64,
+    /// Bytes of its commits in the log, told when it is sealed.
+    log_bytes: AtomicU64,
 }
 
 impl Generation {
@@ -60,6 +63,7 @@ impl Generation {
             arena,
             keyspaces,
             index_bytes: AtomicU64::new(0),
+            log_bytes: AtomicU64::new(0),
         }
     }
 
@@ -94,12 +98,24 @@ impl Generation {
         self.index_bytes.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_index_bytes(&self, bytes: u64) {
-        self.index_bytes.store(bytes, Ordering::Relaxed);
+    /// Bytes of its commits in the log; only once it is sealed.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.log_bytes.load(Ordering::Relaxed)
+    }
+
+    /// It is sealed: what indexes will have to hold for it, and what it takes of the log.
+    pub(crate) fn set_bytes(&self, index_bytes: u64, log_bytes: u64) {
+        self.index_bytes.store(index_bytes, Ordering::Relaxed);
+        self.log_bytes.store(log_bytes, Ordering::Relaxed);
     }
 }
 
 impl KeyspaceMem {
+    /// Whether nothing was written.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.map.is_empty() && self.ranges.is_empty()
+    }
+
     /// The newest thing it knows about `key` at or below `at`: what was written, or a tombstone where a range tombstone hides that.
     pub(crate) fn get(&self, key: &[u8], at: SeqNum) -> Option<(SeqNum, EntryRef<'_>)> {
         let found = self.map.get(key, at);
@@ -153,6 +169,8 @@ pub(crate) struct KeyspaceCounters {
 pub(crate) struct KeyspaceVersion {
     pub(crate) state: Arc<KeyspaceState>,
     pub(crate) view: Arc<dyn IndexView>,
+    /// What is above it: older than every generation, and not in the index yet.
+    pub(crate) resident: Option<Resident>,
 }
 
 /// An immutable picture of the database.
@@ -163,6 +181,8 @@ pub(crate) struct Version {
     pub(crate) sealed: Vec<Arc<Generation>>,
     /// By id.
     pub(crate) keyspaces: Vec<Option<KeyspaceVersion>>,
+    /// What the resident runs stand for.
+    pub(crate) held: Held,
 }
 
 impl Version {

@@ -88,7 +88,7 @@ fn a_flush_lets_the_log_go_first_where_writers_will_wait_for_it() {
         keyspace.put(key(n), [7; 100]).unwrap();
     }
     assert!(engine.log.spill_urgent());
-    let flush = engine.begin_drain(&engine.version.load_full().active);
+    let flush = engine.begin_drain(engine.version.load_full().active.entries(), 0);
     flush.progress(1);
     assert!(!engine.log.spill_urgent());
 }

@@ -1,6 +1,6 @@
 //! Options by name, as `docs/options.md` spells them: for command lines, configuration files and other languages.
 
-use super::{KeyspaceOptions, Options};
+use super::{KeyspaceOptions, Options, PinMode};
 use crate::{Error, Result};
 use glintdb_flash::{DirectIo, ReadEngine};
 use glintdb_lsm::Compression;
@@ -15,7 +15,7 @@ const SWITCH: [(&str, bool); 4] = [
 
 impl Options {
     /// Every name that [`set`](Self::set) knows.
-    pub const NAMES: [&'static str; 19] = [
+    pub const NAMES: [&'static str; 20] = [
         "create_if_missing",
         "error_if_exists",
         "durability",
@@ -35,6 +35,7 @@ impl Options {
         "value_gc",
         "space_amp_max",
         "garbage_bytes_min",
+        "pin_mode",
     ];
 
     /// Sets the option of a name (`-` and `_` are the same in it) to what `value` says. Sizes take `K`, `M` and `G`: powers of 1,024 bytes. Limits are checked when the database is opened.
@@ -89,6 +90,13 @@ impl Options {
             "value_gc" => put(&mut self.value_gc, word(value, &SWITCH)),
             "space_amp_max" => put(&mut self.space_amp_max, parsed(value)),
             "garbage_bytes_min" => put(&mut self.garbage_bytes_min, size(value)),
+            "pin_mode" => {
+                let words = [
+                    ("written_through", PinMode::WrittenThrough),
+                    ("log_backed", PinMode::LogBacked),
+                ];
+                put(&mut self.pin_mode, word(value, &words))
+            }
             _ => Err(unknown(&Self::NAMES)),
         };
         named(name, set)
@@ -262,6 +270,7 @@ mod tests {
             (o.direct_io, o.read_engine, o.read_depth),
             (o.read_batch_max, o.help, o.cache_hot_writes),
             (o.value_gc, o.space_amp_max, o.garbage_bytes_min),
+            o.pin_mode,
         )
     }
 
@@ -278,6 +287,7 @@ mod tests {
                 "error_if_exists" => "true",
                 "durability" | "read_engine" => "sync",
                 "direct_io" => "off",
+                "pin_mode" => "log_backed",
                 _ => "63",
             };
             let mut options = Options::default();

@@ -3,8 +3,8 @@
 use glintdb::{
     BATCH_BYTES_MAX, Compression, DirectIo, Durability, ErrorKind, IndexKind, Isolation,
     KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, KeyspaceOptions, LOG_RING_BYTES, LOG_SEGMENT_BYTES,
-    LsmOptions, MEMORY_BUDGET_BYTES_MIN, Options, REPLAY_BYTES_MAX, ReadEngine, SEPARATE_MIN_BYTES,
-    TransactionOptions, VALUE_BYTES_MAX,
+    LsmOptions, MEMORY_BUDGET_BYTES_MIN, Options, PinMode, REPLAY_BYTES_MAX, ReadEngine,
+    SEPARATE_MIN_BYTES, TransactionOptions, VALUE_BYTES_MAX,
 };
 use std::collections::BTreeMap;
 
@@ -80,9 +80,11 @@ fn the_page_has_the_options_of_a_database() {
         value_gc,
         space_amp_max,
         garbage_bytes_min,
+        pin_mode,
         progress,
     } = Options::default();
     assert!(progress.is_none());
+    assert_eq!(pin_mode, PinMode::WrittenThrough);
     assert_eq!(
         (log_ring_bytes, snapshot_pin_bytes_max, garbage_bytes_min),
         (0, 0, 0),
@@ -139,6 +141,7 @@ fn the_page_has_the_options_of_a_database() {
             row("value_gc", &word(value_gc), "true, false"),
             row("space_amp_max", &space_amp_max.to_string(), "1.1 to 100"),
             row("garbage_bytes_min", "0: four segments of the log", ""),
+            row("pin_mode", "written_through", "written_through, log_backed"),
             row("progress", "nobody", ""),
         ],
     );

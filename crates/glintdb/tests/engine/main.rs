@@ -15,6 +15,7 @@ mod faults;
 mod full_disk;
 mod gate;
 mod keyspace_options;
+mod log_backed;
 mod openings;
 mod order;
 mod power;

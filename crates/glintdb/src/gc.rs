@@ -13,10 +13,12 @@ mod account;
 mod brake;
 mod hidden;
 mod ordering;
+mod pieces;
 mod records;
 mod round;
 #[cfg(test)]
 mod tests;
+mod units;
 
 pub(crate) use account::Account;
 use brake::Brake;

@@ -16,6 +16,9 @@ const STEP_ENTRIES: u32 = 2048;
 /// Entries of a step on a thread that waits for a sync, which takes some 100 µs.
 const STEP_ENTRIES_OF_SYNC: u32 = 256;
 
+/// Threads that come to divided work, at most.
+const GUESTS_MAX: usize = 3;
+
 /// Who helps now, and what came of it.
 pub(crate) struct Helping {
     /// Whether anybody helps: asked for, and there are background threads to be helped.
@@ -41,6 +44,14 @@ impl Helping {
             helpers: AtomicUsize::new(0),
             steps: AtomicU64::new(0),
             time_us: AtomicU64::new(0),
+        }
+    }
+
+    /// Threads that may come to work that is divided, beside the one that has it.
+    pub(crate) fn guests(&self) -> usize {
+        match self.wanted {
+            true => (self.threads - 1).min(GUESTS_MAX),
+            false => 0,
         }
     }
 

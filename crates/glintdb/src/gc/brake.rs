@@ -152,6 +152,7 @@ impl Engine {
                 self.schedule();
                 self.collect_garbage_if_waiting();
                 if !self.run_inline() {
+                    self.help_while(|| !self.gc.brake.stopped());
                     self.jobs.wait_finished(LOOK);
                 }
                 self.update_brake();

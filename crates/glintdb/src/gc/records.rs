@@ -1,6 +1,6 @@
 //! What a round has found in its victims: keys in one piece of memory, and values as long as they are needed; in the order of keyspace and key where it is asked for.
 //!
-//! Thread safety: as the round's that it belongs to.
+//! Thread safety: changed by the thread that has them; once they are shared, only whether a record is live is, by whoever verifies it. What takes the work back makes that seen (the lock of its list).
 
 use bytes::Bytes;
 use glintdb_core::index::SortedRun;
@@ -8,6 +8,7 @@ use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::{EntryRef, KeyspaceId, RangeTombstone, SeqNum, ValuePointer};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A record of a victim.
 pub(super) struct Record {
@@ -15,8 +16,8 @@ pub(super) struct Record {
     /// In [`Records::keys`].
     pub(super) key: Range<usize>,
     pub(super) pointer: ValuePointer,
-    /// Of the view's entry, if that is this one.
-    pub(super) seqno: SeqNum,
+    /// Of the view's entry, if that is this one: told by whoever has verified it.
+    seqno: AtomicU64,
     /// Not yet verified. `None`: it is read when it is needed.
     pub(super) value: Option<Bytes>,
 }
@@ -66,7 +67,7 @@ impl Records {
             keyspace: record.keyspace,
             key,
             pointer: record.pointer,
-            seqno: SeqNum::MAX,
+            seqno: AtomicU64::new(SeqNum::MAX.0),
             value,
         });
     }
@@ -85,9 +86,54 @@ impl Records {
             keyspace,
             key: start..self.keys.len(),
             pointer,
-            seqno,
+            seqno: AtomicU64::new(seqno.0),
             value: None,
         });
+    }
+
+    /// Takes what another scan has found, behind its own.
+    pub(super) fn append(&mut self, mut other: Records) {
+        let base = self.keys.len();
+        self.keys.extend_from_slice(&other.keys);
+        self.shared = match (self.all.first(), other.all.first()) {
+            (Some(a), Some(b)) => {
+                let key = |record: &Record| self.keys.get(record.key.clone()).unwrap_or_default();
+                let theirs = other.keys.get(b.key.clone()).unwrap_or_default();
+                let pairs = key(a).iter().zip(theirs);
+                let common = pairs.take_while(|(a, b)| a == b).count();
+                self.shared.min(other.shared).min(common)
+            }
+            (None, _) => other.shared,
+            (_, None) => self.shared,
+        };
+        self.value_bytes += other.value_bytes;
+        self.all.extend(other.all.drain(..).map(|mut record| {
+            record.key = record.key.start + base..record.key.end + base;
+            record
+        }));
+    }
+
+    /// The record's entry in the view is this one, with that number.
+    pub(super) fn set_live(&self, index: u32, seqno: SeqNum) {
+        let record = self.all.get(index as usize);
+        record
+            .into_iter()
+            .for_each(|record| record.seqno.store(seqno.0, Ordering::Relaxed));
+    }
+
+    /// [`SeqNum::MAX`]: it is not live, as far as is known.
+    pub(super) fn seqno(&self, index: u32) -> SeqNum {
+        let record = self.all.get(index as usize);
+        record.map_or(SeqNum::MAX, |record| {
+            SeqNum(record.seqno.load(Ordering::Relaxed))
+        })
+    }
+
+    /// They are written.
+    pub(super) fn forget_values(&mut self) {
+        self.all.iter_mut().for_each(|record| record.value = None);
+        self.value_bytes = 0;
+        self.charge();
     }
 
     pub(super) fn pointer(&self, index: u32) -> &ValuePointer {
@@ -159,7 +205,7 @@ impl SortedRun for MovedRun<'_> {
             return Ok(None);
         };
         self.at += 1;
-        let seqno = self.records.all[index as usize].seqno;
+        let seqno = self.records.seqno(index);
         Ok(Some((
             self.records.key(index),
             seqno,

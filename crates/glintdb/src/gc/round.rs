@@ -3,7 +3,7 @@
 //! In steps of a millisecond or two: *scan* the victims; *verify* each record, in key order, against the view of the index; write the *values* that are live into segments of
 //! their own, in that order; write a *run* of level 0 for each keyspace; *install* everything by one record of the manifest (`docs/decisions/010-relocation.md`).
 //!
-//! Thread safety: a round belongs to the job that runs it; between steps it holds no lock.
+//! Thread safety: a round belongs to the job that runs it; between steps it holds no lock. Scanning and verifying are divided ([`super::pieces`]): others may be in them.
 //!
 //! Invariants:
 //! 1. A record is live if, and only if, the view's entry of its key has its pointer. Memtables are not asked: what an unsynced commit has overwritten is the newest again after a power cut.
@@ -11,15 +11,17 @@
 //! 3. A victim is retired only if everything was found in it that indexes point to, and every live value of it was read and verified.
 //! 4. Given up at any place, a round leaves nothing but what it has learnt.
 
+use super::pieces::{Invitation, Pieces, Unit};
 use super::records::{MovedRun, Records};
+use super::units::{Scan, Scanned, Verify};
 use crate::engine::Engine;
 use crate::flush::{Pending, Relocated, abandon};
 use crate::version::KeyspaceState;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::index::{IndexView, Relocation};
-use glintdb_core::{EntryValue, KeyspaceId, SegmentId, SeqNum, ValuePointer};
-use glintdb_log::{LiveScan, Log, LogView, NewValues, Space, ValuesWriter};
+use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer};
+use glintdb_log::{Log, LogView, NewValues, Space, ValuesWriter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -31,14 +33,6 @@ const WRITE_BYTES: usize = 1 << 20;
 /// What a record takes in a segment beside key and value, about.
 const RECORD_BYTES: u64 = 18;
 
-/// A segment that is to be emptied.
-struct Victim {
-    id: SegmentId,
-    /// Bytes of values in it that indexes' files point to, and how many the scan has found.
-    held: BTreeMap<KeyspaceId, u64>,
-    seen: BTreeMap<KeyspaceId, u64>,
-}
-
 /// A keyspace's part in the round.
 struct Part {
     state: Arc<KeyspaceState>,
@@ -48,16 +42,11 @@ struct Part {
 }
 
 enum State {
-    Scan {
-        at: usize,
-        scan: Option<LiveScan>,
-    },
-    Verify {
-        at: usize,
-    },
+    Scan(Arc<Pieces<Scan>>),
+    Verify(Arc<Pieces<Verify>>),
     Values {
         at: usize,
-        writer: ValuesWriter,
+        writer: Box<ValuesWriter>,
     },
     Runs {
         values: NewValues,
@@ -101,20 +90,38 @@ pub(crate) struct Outcome {
 
 /// See the module's page.
 pub(crate) struct Round {
-    victims: Vec<Victim>,
+    /// Segments that are to be emptied.
+    victims: Vec<SegmentId>,
     /// Victims that are not to be retired: what was found wrong with them has been told.
     left_alone: BTreeSet<SegmentId>,
     parts: BTreeMap<KeyspaceId, Part>,
     /// Until the values are read.
     log: Option<LogView>,
-    /// Whether the values fit into the round's share of memory.
-    keeps_values: bool,
-    records: Records,
-    /// Records to be looked at, in the order of keyspace and key; then those that are live; then those that were written.
-    order: Vec<u32>,
+    records: Arc<Records>,
+    /// Records to be looked at, in the order of keyspace and key; then those that are live.
+    order: Arc<Vec<u32>>,
     written: Vec<u32>,
     state: State,
     outcome: Outcome,
+}
+
+/// Work that others are invited to.
+fn divided<U: Unit + 'static>(engine: &Engine, units: impl Iterator<Item = U>) -> Arc<Pieces<U>> {
+    let pieces = Pieces::new(units);
+    for _ in 0..(engine.helping.guests()).min(pieces.waiting().saturating_sub(1)) {
+        engine
+            .jobs
+            .push(engine, Box::new(Invitation(Arc::clone(&pieces))));
+    }
+    pieces
+}
+
+/// A step of what is left to be taken; all units, where nothing is.
+fn step<U: Unit>(pieces: &Pieces<U>, engine: &Engine) -> Option<Vec<U>> {
+    match pieces.take(engine) {
+        true => None,
+        false => pieces.end(),
+    }
 }
 
 impl Round {
@@ -130,18 +137,14 @@ impl Round {
         let manifest = engine.manifest.lock();
         manifest.check()?;
         let state = manifest.state();
-        let victims: Vec<Victim> = (choose(state).into_iter())
-            .map(|id| Victim {
-                id,
-                held: state.liveness.get(&id).cloned().unwrap_or_default(),
-                seen: BTreeMap::new(),
-            })
+        let victims: Vec<(SegmentId, BTreeMap<KeyspaceId, u64>)> = (choose(state).into_iter())
+            .map(|id| (id, state.liveness.get(&id).cloned().unwrap_or_default()))
             .collect();
         let version = engine.version.load_full();
         let concerned: BTreeSet<KeyspaceId> = (victims.iter())
-            .flat_map(|victim| victim.held.keys().copied())
+            .flat_map(|(_, held)| held.keys().copied())
             .collect();
-        let parts = (version.live_keyspaces())
+        let parts: BTreeMap<KeyspaceId, Part> = (version.live_keyspaces())
             .filter(|keyspace| concerned.contains(&keyspace.state.id))
             .map(|keyspace| {
                 let relocation = keyspace.state.index.begin_relocation();
@@ -155,22 +158,25 @@ impl Round {
             .collect();
         let log = Some(engine.log.view());
         drop(manifest);
-        let held = victims.iter().flat_map(|victim| victim.held.values());
+        let held = victims.iter().flat_map(|(_, held)| held.values());
         let outcome = Outcome {
             held_bytes: held.sum(),
-            hidden_bytes: engine.gc.hidden_in(victims.iter().map(|victim| victim.id)),
+            hidden_bytes: engine.gc.hidden_in(victims.iter().map(|(id, _)| *id)),
             ..Outcome::default()
         };
+        let keyspaces = Arc::new(parts.keys().copied().collect());
+        let ids = victims.iter().map(|(id, _)| *id).collect();
+        let scan = |(id, held)| Scan::new(engine, id, held, &keyspaces, keeps_values);
+        let scans = divided(engine, victims.into_iter().map(scan));
         Ok(Some(Round {
-            victims,
+            victims: ids,
             left_alone: BTreeSet::new(),
             parts,
             log,
-            keeps_values,
-            records: Records::new(&engine.memory),
-            order: Vec::new(),
+            records: Arc::new(Records::new(&engine.memory)),
+            order: Arc::default(),
             written: Vec::new(),
-            state: State::Scan { at: 0, scan: None },
+            state: State::Scan(scans),
             outcome,
         }))
     }
@@ -178,8 +184,8 @@ impl Round {
     /// What comes next.
     pub(crate) fn place(&self) -> Place {
         match &self.state {
-            State::Scan { .. } => Place::Scan,
-            State::Verify { .. } => Place::Verify,
+            State::Scan(_) => Place::Scan,
+            State::Verify(_) => Place::Verify,
             State::Values { .. } => Place::Values,
             State::Runs { .. } => Place::Runs,
             State::Install { .. } => Place::Install,
@@ -192,20 +198,26 @@ impl Round {
         match &self.state {
             State::Values { writer, .. } => writer.file_bytes(),
             State::Runs { values } | State::Install { values, .. } => values.file_bytes(),
-            State::Scan { .. } | State::Verify { .. } | State::Over => 0,
+            State::Scan(_) | State::Verify(_) | State::Over => 0,
         }
     }
 
     /// The segments that are being emptied.
     pub(crate) fn victims(&self) -> impl ExactSizeIterator<Item = SegmentId> + '_ {
-        self.victims.iter().map(|victim| victim.id)
+        self.victims.iter().copied()
     }
 
     /// A bounded piece of work. `Some`: the round is over. After an error nothing but [`give_up`](Self::give_up) is left.
     pub(crate) fn step(&mut self, engine: &Engine) -> Result<Option<Outcome>> {
         self.state = match std::mem::replace(&mut self.state, State::Over) {
-            State::Scan { at, scan } => self.scan(engine, at, scan)?,
-            State::Verify { at } => self.verify(engine, at)?,
+            State::Scan(scans) => match step(&*scans, engine) {
+                Some(scans) => self.scanned(engine, scans)?,
+                None => State::Scan(scans),
+            },
+            State::Verify(chunks) => match step(&*chunks, engine) {
+                Some(chunks) => self.verified(engine, chunks)?,
+                None => State::Verify(chunks),
+            },
             State::Values { at, writer } => self.values(engine, at, writer)?,
             State::Runs { values } => self.runs(values)?,
             State::Install { values, pending } => {
@@ -219,8 +231,11 @@ impl Round {
 
     /// Takes back what is not in the manifest.
     pub(crate) fn give_up(self) {
-        if let State::Install { pending, .. } = self.state {
-            abandon(pending);
+        match self.state {
+            State::Scan(scans) => scans.give_up(),
+            State::Verify(chunks) => chunks.give_up(),
+            State::Install { pending, .. } => abandon(pending),
+            State::Values { .. } | State::Runs { .. } | State::Over => {}
         }
     }
 
@@ -228,164 +243,78 @@ impl Round {
     fn leave_alone(&mut self, engine: &Engine, id: SegmentId, error: &Error) {
         engine.gc.leave_alone(id, error);
         self.left_alone.insert(id);
-        self.victims.retain(|victim| victim.id != id);
-    }
-
-    fn scan(&mut self, engine: &Engine, at: usize, scan: Option<LiveScan>) -> Result<State> {
-        let Some(id) = self.victims.get(at).map(|victim| victim.id) else {
-            return Ok(self.sorted());
-        };
-        let begun = match scan {
-            Some(scan) => Ok(scan),
-            None => engine.log.live_scan(id),
-        };
-        let mut scan = match begun {
-            Ok(scan) => scan,
-            // Dead by now, or its end is still in the ring: not this time.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::NotFound | ErrorKind::InvalidArgument
-                ) =>
-            {
-                self.victims.remove(at);
-                return Ok(State::Scan { at, scan: None });
-            }
-            Err(error) if error.kind() == ErrorKind::Corruption => {
-                self.leave_alone(engine, id, &error);
-                return Ok(State::Scan { at, scan: None });
-            }
-            Err(error) => return Err(error),
-        };
-        match scan.next_batch() {
-            Ok(Some(batch)) => {
-                for record in batch.records() {
-                    if !self.parts.contains_key(&record.keyspace) {
-                        continue;
-                    }
-                    if let Some(victim) = self.victims.get_mut(at) {
-                        *victim.seen.entry(record.keyspace).or_default() +=
-                            u64::from(record.pointer.length);
-                    }
-                    self.records.add(&record, self.keeps_values);
-                }
-                self.records.charge();
-                Ok(State::Scan {
-                    at,
-                    scan: Some(scan),
-                })
-            }
-            Ok(None) => {
-                let parts = &self.parts;
-                let missing = self.victims.get(at).and_then(|victim| {
-                    let of_parts = victim.held.iter().filter(|(id, _)| parts.contains_key(*id));
-                    let seen = |id| victim.seen.get(id).copied().unwrap_or(0);
-                    of_parts
-                        .map(|(id, held)| held.saturating_sub(seen(id)))
-                        .find(|missing| *missing > 0)
-                });
-                if let Some(missing) = missing {
-                    let message = format!(
-                        "expected values that indexes point to, of {missing} bytes found no record"
-                    );
-                    let error = Error::corruption(id.file(), 0, message);
-                    self.leave_alone(engine, id, &error);
-                    return Ok(State::Scan { at, scan: None });
-                }
-                Ok(State::Scan {
-                    at: at + 1,
-                    scan: None,
-                })
-            }
-            Err(error) if error.kind() == ErrorKind::Corruption => {
-                self.leave_alone(engine, id, &error);
-                Ok(State::Scan { at, scan: None })
-            }
-            Err(error) => Err(error),
-        }
+        self.victims.retain(|victim| *victim != id);
     }
 
     /// Everything is read: what comes next, in key order.
-    fn sorted(&mut self) -> State {
-        if self.victims.is_empty() {
-            return State::Over;
-        }
-        self.outcome.records = self.records.all.len() as u64;
-        self.order = self.records.in_order();
-        State::Verify { at: 0 }
-    }
-
-    fn verify(&mut self, engine: &Engine, at: usize) -> Result<State> {
-        let chunk = self.order.get(at..).unwrap_or_default();
-        let Some(&first) = chunk.first() else {
-            return self.verified(engine);
-        };
-        let keyspace = self.records.all[first as usize].keyspace;
-        let of_keyspace = |index: &&u32| self.records.all[**index as usize].keyspace == keyspace;
-        let chunk: Vec<u32> = (chunk.iter().take(VERIFY_KEYS).take_while(of_keyspace))
-            .copied()
-            .collect();
-        let Some(part) = self.parts.get(&keyspace) else {
-            return Ok(State::Verify {
-                at: at + chunk.len(),
-            });
-        };
-        let keys: Vec<&[u8]> = chunk.iter().map(|&index| self.records.key(index)).collect();
-        let entries = part.view.get_batch(&keys);
-        let overwritten = |key: &[u8]| {
-            // Where somebody believes commits that are not durable yet.
-            glintdb_core::seeded::bug("glintdb: value GC believes commits that are not durable")
-                && (engine.version.load_full().generations()).any(|one| {
-                    one.keyspace(keyspace)
-                        .is_some_and(|mem| mem.get(key, SeqNum::MAX).is_some())
-                })
-        };
-        let skipped: Vec<bool> = keys.iter().map(|key| overwritten(key)).collect();
-        for ((&index, entry), skipped) in chunk.iter().zip(entries).zip(skipped) {
-            let record = &mut self.records.all[index as usize];
-            let found = entry?;
-            let live = match &found {
-                Some(entry) => match &entry.value {
-                    EntryValue::Pointer(pointer) => *pointer == record.pointer && !skipped,
-                    EntryValue::Tombstone => {
-                        glintdb_core::seeded::bug("glintdb: value GC brings back what was deleted")
-                    }
-                    EntryValue::Inline(_) => false,
-                },
-                None => false,
-            };
-            if let Some(entry) = found.filter(|_| live) {
-                record.seqno = entry.seqno;
-            } else {
-                record.value = None;
-                record.seqno = SeqNum::MAX;
+    fn scanned(&mut self, engine: &Engine, scans: Vec<Scan>) -> Result<State> {
+        let mut records = Records::new(&engine.memory);
+        for scan in scans {
+            match scan.scanned {
+                Some(Scanned::Whole) => records.append(scan.records),
+                Some(Scanned::Damaged(error)) => self.leave_alone(engine, scan.id, &error),
+                Some(Scanned::Failed(error)) => return Err(error),
+                Some(Scanned::NotNow) | None => self.victims.retain(|victim| *victim != scan.id),
             }
         }
-        Ok(State::Verify {
-            at: at + chunk.len(),
-        })
+        records.charge();
+        if self.victims.is_empty() {
+            return Ok(State::Over);
+        }
+        self.outcome.records = records.all.len() as u64;
+        let order = Arc::new(records.in_order());
+        let records = Arc::new(records);
+        let mut chunks = Vec::new();
+        let mut at = 0;
+        while let Some(&first) = order.get(at) {
+            let keyspace = records.all[first as usize].keyspace;
+            let of_keyspace = |index: &&u32| records.all[**index as usize].keyspace == keyspace;
+            let rest = order.get(at..).unwrap_or_default().iter();
+            let range = at..at + rest.take(VERIFY_KEYS).take_while(of_keyspace).count();
+            at = range.end;
+            if let Some(part) = self.parts.get(&keyspace) {
+                chunks.push(Verify {
+                    records: Arc::clone(&records),
+                    order: Arc::clone(&order),
+                    range,
+                    keyspace,
+                    view: Arc::clone(&part.view),
+                    result: Ok(()),
+                });
+            }
+        }
+        (self.records, self.order) = (records, order);
+        Ok(State::Verify(divided(engine, chunks.into_iter())))
     }
 
     /// All of them are verified: what is live stays in `order`.
-    fn verified(&mut self, engine: &Engine) -> Result<State> {
-        let all = &self.records.all;
-        self.order
-            .retain(|&index| all[index as usize].seqno != SeqNum::MAX);
-        for &index in &self.order {
-            let record = &all[index as usize];
-            let value = u64::from(record.pointer.length);
+    fn verified(&mut self, engine: &Engine, chunks: Vec<Verify>) -> Result<State> {
+        for chunk in chunks {
+            chunk.result?;
+        }
+        let records = &*self.records;
+        let live = |index: &u32| records.seqno(*index) != SeqNum::MAX;
+        self.order = Arc::new(self.order.iter().copied().filter(live).collect());
+        for &index in &*self.order {
+            let value = u64::from(records.pointer(index).length);
+            let key = records.key(index).len() as u64;
             self.outcome.live_bytes += value;
-            self.outcome.live_key_bytes += record.key.len() as u64;
-            self.outcome.live_record_bytes += value + record.key.len() as u64 + RECORD_BYTES;
+            self.outcome.live_key_bytes += key;
+            self.outcome.live_record_bytes += value + key + RECORD_BYTES;
         }
         self.outcome.live_records = self.order.len() as u64;
         Ok(State::Values {
             at: 0,
-            writer: engine.log.values_writer(Space::Reserve)?,
+            writer: Box::new(engine.log.values_writer(Space::Reserve)?),
         })
     }
 
-    fn values(&mut self, engine: &Engine, at: usize, mut writer: ValuesWriter) -> Result<State> {
+    fn values(
+        &mut self,
+        engine: &Engine,
+        at: usize,
+        mut writer: Box<ValuesWriter>,
+    ) -> Result<State> {
         let mut bytes = 0;
         let chunk: Vec<u32> = (self.order.get(at..).unwrap_or_default().iter().copied())
             .take(WRITE_RECORDS)
@@ -397,6 +326,9 @@ impl Round {
             .collect();
         if chunk.is_empty() {
             self.log = None;
+            if let Some(records) = Arc::get_mut(&mut self.records) {
+                records.forget_values();
+            }
             return Ok(State::Runs {
                 values: writer.finish(&engine.log)?,
             });
@@ -409,9 +341,9 @@ impl Round {
             None => engine.log.read_batch(pointers),
         };
         for &index in &chunk {
-            let record = &mut self.records.all[index as usize];
-            let value = match record.value.take() {
-                Some(value) => Log::verified(&record.pointer, value),
+            let record = &self.records.all[index as usize];
+            let value = match &record.value {
+                Some(value) => Log::verified(&record.pointer, value.clone()),
                 None => {
                     missing.push(values.len());
                     pointers.push(record.pointer);
@@ -423,8 +355,9 @@ impl Round {
         for (at, value) in missing.into_iter().zip(read(&pointers)) {
             values[at].1 = value;
         }
+        let records = Arc::clone(&self.records);
         for (index, value) in values {
-            let record = &self.records.all[index as usize];
+            let record = &records.all[index as usize];
             let segment = record.pointer.segment;
             if self.left_alone.contains(&segment) {
                 continue;
@@ -438,13 +371,7 @@ impl Round {
                 Err(error) => return Err(error),
             };
             let (keyspace, checksum) = (record.keyspace, record.pointer.checksum);
-            writer.put(
-                &engine.log,
-                keyspace,
-                self.records.key(index),
-                &value,
-                checksum,
-            )?;
+            writer.put(&engine.log, keyspace, records.key(index), &value, checksum)?;
             self.written.push(index);
         }
         Ok(State::Values {

@@ -57,6 +57,7 @@ pub const BUGS: &[Bug] = &[
     bug("glintdb: a manifest's name is not made durable", "The directory is not synced before older manifests are removed.", Lane::Crash),
     bug("glintdb: a memtable is sealed after the commit that finds it full", "The flush point covers one commit that went to the next memtable's place in the log.", Lane::Model),
     bug("glintdb: a new manifest forgets dropped keyspaces", "Replay meets frames of a keyspace that nobody knows.", Lane::Crash),
+    bug("glintdb: a piece of a round that a helper took is not waited for", "A round goes on without what another thread is still scanning or looking up.", Lane::Threads),
     bug("glintdb: a range deletion hides nothing in its memtable", "A get looks at the memtable's keys and not at its range tombstones.", Lane::Model),
     bug("glintdb: a retired segment goes while a snapshot reads it", "What value GC has emptied is removed at once, whatever older versions need.", Lane::Model),
     bug("glintdb: a segment goes while a snapshot reads it", "Segments without live values are removed at once, whatever older versions need.", Lane::Model),

@@ -382,6 +382,7 @@ impl Engine {
     pub(crate) fn begin_close(&self) {
         self.closing.store(true, Ordering::Release);
         self.jobs.stop(self);
+        self.gc.forget_ahead();
         self.throttle.wake();
     }
 

@@ -2,7 +2,7 @@
 
 mod relocated;
 
-use crate::gc::{Place, Round};
+use crate::gc::{Place, Round, Scans};
 use crate::manifest::Item;
 use crate::{Db, Durability, Options, SalvageOptions, check, salvage};
 use glintdb_core::SegmentId;
@@ -29,7 +29,9 @@ pub(super) fn round(db: &Db, mut visit: impl FnMut(Place)) -> Vec<SegmentId> {
         live.retain(|id| *id < state.flush_point.lsn.segment || engine.holds_moved(*id));
         live
     };
-    let mut round = Round::begin(engine, all, true).unwrap().unwrap();
+    let mut round = Round::begin(engine, all, Scans::New { keeps_values: true })
+        .unwrap()
+        .unwrap();
     let victims = round.victims().collect();
     let mut place = None;
     loop {

@@ -264,9 +264,13 @@ impl Engine {
         }
     }
 
-    /// The victims of the next round: those with the most garbage.
-    pub(super) fn choose_victims(&self) -> Result<Vec<Candidate>> {
+    /// The victims of the next round: those with the most garbage, among those that may be.
+    pub(super) fn choose_victims(
+        &self,
+        among: impl Fn(SegmentId) -> bool,
+    ) -> Result<Vec<Candidate>> {
         let (mut candidates, account) = self.survey()?;
+        candidates.retain(|candidate| among(candidate.id));
         if !account.wants_round() {
             return Ok(Vec::new());
         }

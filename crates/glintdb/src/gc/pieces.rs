@@ -21,7 +21,7 @@ pub(super) trait Unit<H = Engine>: Send {
 }
 
 /// See the module's page.
-pub(super) struct Pieces<U> {
+pub(crate) struct Pieces<U> {
     state: Mutex<State<U>>,
     /// Signalled when somebody leaves.
     left: Condvar,
@@ -68,12 +68,19 @@ impl<U> Pieces<U> {
         let over = unit.step(host);
         let mut state = self.state.lock();
         state.taken -= 1;
-        if over {
-            state.over.push((at, unit));
-        } else if !state.given_up {
-            state.waiting.push_front((at, unit));
-        }
+        let unwanted = match (state.given_up, over) {
+            (true, _) => Some(unit),
+            (false, true) => {
+                state.over.push((at, unit));
+                None
+            }
+            (false, false) => {
+                state.waiting.push_front((at, unit));
+                None
+            }
+        };
         drop(state);
+        drop(unwanted);
         self.left.notify_all();
         true
     }
@@ -96,17 +103,23 @@ impl<U> Pieces<U> {
         Some(over.into_iter().map(|(_, unit)| unit).collect())
     }
 
-    /// Lets nobody begin anything, and waits for whoever is in a unit: then nothing is left of them.
-    pub(super) fn give_up(&self) {
+    /// Lets nobody begin anything; who is in a unit leaves nothing.
+    pub(super) fn discard(&self) {
         let mut state = self.state.lock();
         state.given_up = true;
         let waiting = std::mem::take(&mut state.waiting);
-        while state.taken > 0 {
-            self.left.wait(&mut state);
-        }
         let over = std::mem::take(&mut state.over);
         drop(state);
         drop((waiting, over));
+    }
+
+    /// Lets nobody begin anything, and waits for whoever is in a unit: then nothing is left of them.
+    pub(super) fn give_up(&self) {
+        self.discard();
+        let mut state = self.state.lock();
+        while state.taken > 0 {
+            self.left.wait(&mut state);
+        }
     }
 }
 

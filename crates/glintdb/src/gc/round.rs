@@ -13,7 +13,7 @@
 
 use super::pieces::{Invitation, Pieces, Unit};
 use super::records::{MovedRun, Records};
-use super::units::{Scan, Scanned, Verify};
+use super::units::{Ahead, Scan, Scanned, Verify};
 use crate::engine::Engine;
 use crate::flush::{Pending, Relocated, abandon};
 use crate::version::KeyspaceState;
@@ -25,8 +25,9 @@ use glintdb_log::{Log, LogView, NewValues, Space, ValuesWriter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Keys looked up together.
-const VERIFY_KEYS: usize = 512;
+/// Keys looked up together, and stretches of them that a round has where they are enough for it.
+const VERIFY_KEYS: std::ops::RangeInclusive<usize> = 32..=512;
+const VERIFY_STRETCHES: usize = 8;
 /// Values read and written in a step, in records and in bytes.
 const WRITE_RECORDS: usize = 512;
 const WRITE_BYTES: usize = 1 << 20;
@@ -92,6 +93,8 @@ pub(crate) struct Outcome {
 pub(crate) struct Round {
     /// Segments that are to be emptied.
     victims: Vec<SegmentId>,
+    /// Bytes of values in them that indexes' files point to.
+    held: BTreeMap<SegmentId, BTreeMap<KeyspaceId, u64>>,
     /// Victims that are not to be retired: what was found wrong with them has been told.
     left_alone: BTreeSet<SegmentId>,
     parts: BTreeMap<KeyspaceId, Part>,
@@ -105,10 +108,14 @@ pub(crate) struct Round {
     outcome: Outcome,
 }
 
-/// Work that others are invited to.
-fn divided<U: Unit + 'static>(engine: &Engine, units: impl Iterator<Item = U>) -> Arc<Pieces<U>> {
+/// Work that others are invited to, to all but so many units of it.
+fn divided<U: Unit + 'static>(
+    engine: &Engine,
+    units: impl Iterator<Item = U>,
+    but: usize,
+) -> Arc<Pieces<U>> {
     let pieces = Pieces::new(units);
-    for _ in 0..(engine.helping.guests()).min(pieces.waiting().saturating_sub(1)) {
+    for _ in 0..(engine.helping.guests()).min(pieces.waiting().saturating_sub(but)) {
         engine
             .jobs
             .push(engine, Box::new(Invitation(Arc::clone(&pieces))));
@@ -124,12 +131,27 @@ fn step<U: Unit>(pieces: &Pieces<U>, engine: &Engine) -> Option<Vec<U>> {
     }
 }
 
+/// Where a round's scans come from.
+pub(crate) enum Scans {
+    /// Everything is read by the round, and values are kept or read again.
+    New { keeps_values: bool },
+    /// Others have begun.
+    Begun(Arc<Pieces<Scan>>),
+}
+
+/// Begins to scan what the next round will want, while nobody reads for this one.
+pub(super) fn scan_ahead(engine: &Engine, ids: Vec<SegmentId>) -> Ahead {
+    let scan = |id: &SegmentId| Scan::new(engine, *id, true);
+    let scans = Some(divided(engine, ids.iter().map(scan), 0));
+    Ahead { ids, scans }
+}
+
 impl Round {
     /// Begins a round over segments that `choose` names. `None`: a flush is under way.
     pub(crate) fn begin(
         engine: &Engine,
         choose: impl FnOnce(&crate::manifest::State) -> Vec<SegmentId>,
-        keeps_values: bool,
+        scans: Scans,
     ) -> Result<Option<Round>> {
         let Some(_no_flush) = engine.flush_lock.try_lock() else {
             return Ok(None);
@@ -164,12 +186,17 @@ impl Round {
             hidden_bytes: engine.gc.hidden_in(victims.iter().map(|(id, _)| *id)),
             ..Outcome::default()
         };
-        let keyspaces = Arc::new(parts.keys().copied().collect());
-        let ids = victims.iter().map(|(id, _)| *id).collect();
-        let scan = |(id, held)| Scan::new(engine, id, held, &keyspaces, keeps_values);
-        let scans = divided(engine, victims.into_iter().map(scan));
+        let ids: Vec<SegmentId> = victims.iter().map(|(id, _)| *id).collect();
+        let scans = match scans {
+            Scans::Begun(scans) => scans,
+            Scans::New { keeps_values } => {
+                let scan = |id: &SegmentId| Scan::new(engine, *id, keeps_values);
+                divided(engine, ids.iter().map(scan), 1)
+            }
+        };
         Ok(Some(Round {
             victims: ids,
+            held: victims.into_iter().collect(),
             left_alone: BTreeSet::new(),
             parts,
             log,
@@ -246,17 +273,46 @@ impl Round {
         self.victims.retain(|victim| *victim != id);
     }
 
+    /// Whether everything was found that indexes point to.
+    fn check_found(&self, id: SegmentId, seen: &BTreeMap<KeyspaceId, u64>) -> Result<()> {
+        let held = self.held.get(&id).into_iter().flatten();
+        let of_parts = held.filter(|(id, _)| self.parts.contains_key(*id));
+        let seen = |id| seen.get(id).copied().unwrap_or(0);
+        let mut missing = of_parts.map(|(id, held)| held.saturating_sub(seen(id)));
+        let Some(missing) = missing.find(|missing| *missing > 0) else {
+            return Ok(());
+        };
+        let message =
+            format!("expected values that indexes point to, of {missing} bytes found no record");
+        Err(Error::corruption(id.file(), 0, message))
+    }
+
     /// Everything is read: what comes next, in key order.
     fn scanned(&mut self, engine: &Engine, scans: Vec<Scan>) -> Result<State> {
         let mut records = Records::new(&engine.memory);
+        let mut whole = BTreeSet::new();
         for scan in scans {
-            match scan.scanned {
-                Some(Scanned::Whole) => records.append(scan.records),
-                Some(Scanned::Damaged(error)) => self.leave_alone(engine, scan.id, &error),
-                Some(Scanned::Failed(error)) => return Err(error),
-                Some(Scanned::NotNow) | None => self.victims.retain(|victim| *victim != scan.id),
+            if !self.victims.contains(&scan.id) {
+                continue;
+            }
+            let scanned = match scan.scanned {
+                Some(Scanned::Whole) => self.check_found(scan.id, &scan.seen),
+                Some(Scanned::Failed(error)) => Err(error),
+                Some(Scanned::NotNow) | None => continue,
+            };
+            match scanned {
+                Ok(()) => {
+                    whole.insert(scan.id);
+                    records.append(scan.records);
+                }
+                Err(error) if error.kind() == ErrorKind::Corruption => {
+                    self.leave_alone(engine, scan.id, &error);
+                }
+                Err(error) => return Err(error),
             }
         }
+        // Nothing is retired that was not read.
+        self.victims.retain(|victim| whole.contains(victim));
         records.charge();
         if self.victims.is_empty() {
             return Ok(State::Over);
@@ -264,13 +320,14 @@ impl Round {
         self.outcome.records = records.all.len() as u64;
         let order = Arc::new(records.in_order());
         let records = Arc::new(records);
+        let keys = (order.len() / VERIFY_STRETCHES).clamp(*VERIFY_KEYS.start(), *VERIFY_KEYS.end());
         let mut chunks = Vec::new();
         let mut at = 0;
         while let Some(&first) = order.get(at) {
             let keyspace = records.all[first as usize].keyspace;
             let of_keyspace = |index: &&u32| records.all[**index as usize].keyspace == keyspace;
             let rest = order.get(at..).unwrap_or_default().iter();
-            let range = at..at + rest.take(VERIFY_KEYS).take_while(of_keyspace).count();
+            let range = at..at + rest.take(keys).take_while(of_keyspace).count();
             at = range.end;
             if let Some(part) = self.parts.get(&keyspace) {
                 chunks.push(Verify {
@@ -284,7 +341,7 @@ impl Round {
             }
         }
         (self.records, self.order) = (records, order);
-        Ok(State::Verify(divided(engine, chunks.into_iter())))
+        Ok(State::Verify(divided(engine, chunks.into_iter(), 1)))
     }
 
     /// All of them are verified: what is live stays in `order`.

@@ -2,36 +2,31 @@
 //!
 //! Thread safety: a unit belongs to whoever is in it ([`super::pieces`]); what it reads of others is immutable, but for the sequence numbers of its own records.
 
-use super::pieces::Unit;
+use super::pieces::{Pieces, Unit};
 use super::records::Records;
 use crate::engine::Engine;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::IndexView;
 use glintdb_core::{EntryValue, KeyspaceId, SegmentId, SeqNum};
 use glintdb_log::LiveScan;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// What a victim has come to.
 pub(super) enum Scanned {
-    /// Everything that indexes point to was found.
+    /// To its end.
     Whole,
     /// Dead by now, or its end is still in the ring: not this time.
     NotNow,
-    /// It stays as it is.
-    Damaged(Error),
     Failed(Error),
 }
 
-/// A victim that is read from end to end.
-pub(super) struct Scan {
+/// A victim that is read from end to end. It does not change any more, so that may be done before there is a round for it.
+pub(crate) struct Scan {
     pub(super) id: SegmentId,
-    /// Bytes of values in it that indexes' files point to, and how many were found.
-    held: BTreeMap<KeyspaceId, u64>,
-    seen: BTreeMap<KeyspaceId, u64>,
-    /// Keyspaces that are there.
-    keyspaces: Arc<BTreeSet<KeyspaceId>>,
+    /// Bytes of values that were found.
+    pub(super) seen: BTreeMap<KeyspaceId, u64>,
     keeps_values: bool,
     scan: Option<LiveScan>,
     pub(super) records: Records,
@@ -39,18 +34,10 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    pub(super) fn new(
-        engine: &Engine,
-        id: SegmentId,
-        held: BTreeMap<KeyspaceId, u64>,
-        keyspaces: &Arc<BTreeSet<KeyspaceId>>,
-        keeps_values: bool,
-    ) -> Scan {
+    pub(super) fn new(engine: &Engine, id: SegmentId, keeps_values: bool) -> Scan {
         Scan {
             id,
-            held,
             seen: BTreeMap::new(),
-            keyspaces: Arc::clone(keyspaces),
             keeps_values,
             scan: None,
             records: Records::new(&engine.memory),
@@ -65,30 +52,14 @@ impl Scan {
             none => none.insert(engine.log.live_scan(self.id)?),
         };
         let Some(batch) = scan.next_batch()? else {
-            return self.check().map(|()| true);
+            return Ok(true);
         };
         for record in batch.records() {
-            if !self.keyspaces.contains(&record.keyspace) {
-                continue;
-            }
             *self.seen.entry(record.keyspace).or_default() += u64::from(record.pointer.length);
             self.records.add(&record, self.keeps_values);
         }
         self.records.charge();
         Ok(false)
-    }
-
-    /// Whether everything is there that indexes point to.
-    fn check(&self) -> Result<()> {
-        let of_those = (self.held.iter()).filter(|(id, _)| self.keyspaces.contains(*id));
-        let seen = |id| self.seen.get(id).copied().unwrap_or(0);
-        let mut missing = of_those.map(|(id, held)| held.saturating_sub(seen(id)));
-        let Some(missing) = missing.find(|missing| *missing > 0) else {
-            return Ok(());
-        };
-        let message =
-            format!("expected values that indexes point to, of {missing} bytes found no record");
-        Err(Error::corruption(self.id.file(), 0, message))
     }
 }
 
@@ -100,13 +71,25 @@ impl Unit for Scan {
             Ok(true) => Scanned::Whole,
             Err(error) => match error.kind() {
                 ErrorKind::NotFound | ErrorKind::InvalidArgument if !begun => Scanned::NotNow,
-                ErrorKind::Corruption => Scanned::Damaged(error),
                 _ => Scanned::Failed(error),
             },
         };
         self.scan = None;
         self.scanned = Some(scanned);
         true
+    }
+}
+
+/// Scans for the round after this one, begun while nobody reads for this one.
+pub(super) struct Ahead {
+    pub(super) ids: Vec<SegmentId>,
+    /// Until a round takes them over.
+    pub(super) scans: Option<Arc<Pieces<Scan>>>,
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.scans.iter().for_each(|scans| scans.discard());
     }
 }
 

@@ -102,7 +102,7 @@ impl Job for CompactionJob {
         self.step_within(engine, STEP_BUDGET)
     }
 
-    fn is_divisible(&self) -> bool {
+    fn is_divisible(&self, _budget: u32) -> bool {
         self.job.is_divisible()
     }
 

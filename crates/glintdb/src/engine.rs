@@ -17,7 +17,7 @@ use crate::manifest::{Item, Manifest};
 use crate::options::{KeyspaceOptions, Options};
 use crate::pipeline::Pipeline;
 use crate::reserve::Reserve;
-use crate::resident::Image;
+use crate::resident::{Image, Resident};
 use crate::snapshot::Pins;
 use crate::throttle::Throttle;
 use crate::transaction::Transactions;
@@ -182,9 +182,10 @@ impl Engine {
             drop(flushed);
             let mut persisted = self.persisted_images.lock();
             persisted.retain(|image| image.strong_count() > 0);
-            for image in old.images() {
-                if !new.images().any(|kept| Arc::ptr_eq(kept, image)) {
-                    persisted.push(Arc::downgrade(image));
+            for (id, resident) in old.residents() {
+                let kept = |kept: &Resident| Arc::ptr_eq(&kept.image, &resident.image);
+                if !new.resident(id).is_some_and(kept) {
+                    persisted.push(Arc::downgrade(&resident.image));
                 }
             }
             new

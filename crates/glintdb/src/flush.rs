@@ -528,7 +528,10 @@ pub(crate) struct FlushJob;
 impl Job for FlushJob {
     fn step(&mut self, engine: &Engine) -> Result<Progress> {
         engine.flush_oldest(false)?;
-        engine.background_recovered();
+        // To hold a run in memory shows nothing of the medium.
+        if engine.version.load().held.runs == 0 {
+            engine.background_recovered();
+        }
         let more = || engine.version.load().has_sealed() || engine.wants_persist();
         if more() {
             return Ok(Progress::More);

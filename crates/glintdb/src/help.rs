@@ -12,7 +12,7 @@ use glintdb_flash::{ReadQueue, Reader};
 use std::sync::atomic::AtomicU64;
 
 /// Entries of a step on a thread that waits for something else.
-const STEP_ENTRIES: u32 = 2048;
+pub(crate) const STEP_ENTRIES: u32 = 2048;
 /// Entries of a step on a thread that waits for a sync, which takes some 100 µs.
 const STEP_ENTRIES_OF_SYNC: u32 = 256;
 

@@ -41,8 +41,8 @@ pub(crate) trait Job<H: Host = Engine>: Send {
     fn step_within(&mut self, engine: &H, _budget: u32) -> Result<Progress> {
         self.step(engine)
     }
-    /// Whether its steps are as short as they are asked to be: threads that wait for something else may take them.
-    fn is_divisible(&self) -> bool {
+    /// Whether its steps are as short as `budget` asks them to be: threads that wait for something else may take them.
+    fn is_divisible(&self, _budget: u32) -> bool {
         false
     }
     fn name(&self) -> String;
@@ -145,7 +145,10 @@ impl<H: Host> JobQueue<H> {
         if state.running >= threads {
             return false;
         }
-        let divisible = state.waiting.iter().find(|(_, job)| job.is_divisible());
+        let divisible = state
+            .waiting
+            .iter()
+            .find(|(_, job)| job.is_divisible(budget));
         let Some(key) = divisible.map(|(key, _)| *key) else {
             return false;
         };

@@ -209,7 +209,8 @@ impl Options {
 
 impl Engine {
     /// Whether the oldest sealed generation becomes a resident run: what there is then stays within the runs that a lookup may visit, within their share of memory, and within the log that may have
-    /// to be replayed; and nobody waits for the space that the log takes.
+    /// to be replayed; nobody waits for the space that the log takes; and the reserve holds what writing all of it will take. That is asked for: deletions are numbered without it, as what they bring is
+    /// written before the next memtable is full.
     pub(crate) fn may_hold(&self, version: &Version, oldest: &Generation) -> bool {
         if self.options.pin_mode != PinMode::LogBacked {
             return false;
@@ -221,6 +222,7 @@ impl Engine {
             && bytes <= self.options.resident_share_bytes() as u64
             && then.log_bytes <= log_bytes_max
             && !self.must_persist()
+            && self.refill_reserve(0).unwrap_or(false)
     }
 
     /// Log at which the active memtables are sealed so that garbage in it gets known. What overwrites is not known to have done so before it is in the index: so runs that are held have half of what

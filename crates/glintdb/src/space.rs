@@ -45,10 +45,17 @@ impl Engine {
     /// Makes the reserve as large as a commit that puts something needs it.
     pub(crate) fn cover(&self, index_bytes: u64) -> Result<()> {
         let covered = self.is_covered(&self.sequencer.lock(), index_bytes);
-        match covered || self.refill_reserve(index_bytes)? {
-            true => Ok(()),
-            false => Err(crate::reserve::refused()),
+        if covered || self.refill_reserve(index_bytes)? {
+            return Ok(());
         }
+        // Written into the space that is kept for them, runs that are only in memory want none.
+        if self.version.load().held.runs > 0 {
+            self.flush_all()?;
+            if self.refill_reserve(index_bytes)? {
+                return Ok(());
+            }
+        }
+        Err(crate::reserve::refused())
     }
 
     /// For deletions on a full disk: what they have written to the log is dead once it is flushed, and the segments that hold nothing else make room for more.

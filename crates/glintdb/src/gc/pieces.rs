@@ -8,6 +8,7 @@
 
 use crate::Result;
 use crate::engine::Engine;
+use crate::help::STEP_ENTRIES;
 use crate::jobs::{Host, Job, Progress};
 use glintdb_core::index::JobPriority;
 use glintdb_core::sync::{Condvar, Mutex};
@@ -34,6 +35,21 @@ struct State<U> {
     /// Units that somebody is in.
     taken: usize,
     given_up: bool,
+    /// Somebody panicked in a unit.
+    lost: bool,
+}
+
+/// In a unit; dropped by a panic alone.
+struct Inside<'a, U>(&'a Pieces<U>);
+
+impl<U> Drop for Inside<'_, U> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.taken -= 1;
+        state.lost = true;
+        drop(state);
+        self.0.left.notify_all();
+    }
 }
 
 impl<U> Pieces<U> {
@@ -44,6 +60,7 @@ impl<U> Pieces<U> {
                 over: Vec::new(),
                 taken: 0,
                 given_up: false,
+                lost: false,
             }),
             left: Condvar::new(),
         })
@@ -65,7 +82,9 @@ impl<U> Pieces<U> {
         };
         state.taken += 1;
         drop(state);
+        let inside = Inside(self);
         let over = unit.step(host);
+        std::mem::forget(inside);
         let mut state = self.state.lock();
         state.taken -= 1;
         let unwanted = match (state.given_up, over) {
@@ -94,6 +113,7 @@ impl<U> Pieces<U> {
         while waited_for && state.waiting.is_empty() && state.taken > 0 {
             self.left.wait(&mut state);
         }
+        assert!(!state.lost, "whoever was in a piece of a round panicked");
         if !state.waiting.is_empty() {
             return None;
         }
@@ -134,8 +154,9 @@ impl<H: Host, U: Unit<H>> Job<H> for Invitation<U> {
         })
     }
 
-    fn is_divisible(&self) -> bool {
-        true
+    fn is_divisible(&self, budget: u32) -> bool {
+        // Who waits for a sync asks for less.
+        budget >= STEP_ENTRIES
     }
 
     fn name(&self) -> String {

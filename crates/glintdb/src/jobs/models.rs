@@ -44,7 +44,7 @@ impl Job<Ends> for Steps {
         Ok(Progress::Done)
     }
 
-    fn is_divisible(&self) -> bool {
+    fn is_divisible(&self, _budget: u32) -> bool {
         true
     }
 

@@ -252,12 +252,21 @@ impl Shared {
         }
     }
 
+    /// Whether a snapshot was given up where that is what was asked for.
+    fn too_old(&self, error: &glintdb::Error) -> bool {
+        self.plan.small_pins && error.kind() == ErrorKind::SnapshotTooOld
+    }
+
     fn whole(&self, db: &Db, what: &str) -> Vec<u64> {
-        let snapshot = db.snapshot();
         let keyspaces = [db.default_keyspace(), db.keyspace("second").unwrap()];
-        match picture(&snapshot, &keyspaces, false) {
-            Ok(picture) => self.check(&picture, snapshot.seqno(), what),
-            Err(error) => panic!("{what}: {error}"),
+        loop {
+            let snapshot = db.snapshot();
+            match picture(&snapshot, &keyspaces, false) {
+                Ok(picture) => return self.check(&picture, snapshot.seqno(), what),
+                // A flush that was still under way has ended meanwhile. There are only so many.
+                Err(error) if self.too_old(&error) => {}
+                Err(error) => panic!("{what}: {error}"),
+            }
         }
     }
 }
@@ -401,7 +410,7 @@ impl<'a> Worker<'a> {
     }
 
     fn too_old(&self, error: &glintdb::Error) -> bool {
-        self.shared.plan.small_pins && error.kind() == ErrorKind::SnapshotTooOld
+        self.shared.too_old(error)
     }
 
     /// Others' counts lie between what was acknowledged before and what was begun after.

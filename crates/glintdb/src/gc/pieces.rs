@@ -173,3 +173,27 @@ impl<H: Host, U: Unit<H>> Job<H> for Invitation<U> {
 
 #[cfg(all(test, loom))]
 mod models;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    struct Panics;
+
+    impl Unit<()> for Panics {
+        fn step(&mut self, (): &()) -> bool {
+            panic!("in a unit");
+        }
+    }
+
+    /// The round waited for ever for a helper that would not come back.
+    #[test]
+    fn a_unit_in_which_somebody_panicked_is_not_waited_for() {
+        let pieces = Pieces::new([Panics]);
+        let caught = |work: &dyn Fn()| catch_unwind(AssertUnwindSafe(work)).is_err();
+        assert!(caught(&|| _ = pieces.take(&())));
+        assert!(caught(&|| drop(pieces.end())), "it does not count as done");
+        pieces.give_up();
+    }
+}

@@ -2,10 +2,11 @@
 
 use super::files::Files;
 use super::*;
+use crate::Env;
 use crate::merge::{Merge, Source};
 use bytes::Bytes;
 use glintdb_core::{Direction, EntryRef, EntryValue, FileId, FileKind, SeqNum};
-use glintdb_flash::{CreateOptions, Stream, Volume};
+use glintdb_flash::{CreateOptions, MemOptions, MemVolume, Stream, Volume};
 use std::ops::Bound;
 
 /// Entries in order, and range tombstones.
@@ -140,4 +141,43 @@ fn a_file_that_was_cut_says_what_it_has_lost() {
     assert!(error.to_string().contains("pinned"), "{error}");
     files.delete(id).unwrap();
     assert!(files.open(id).is_err() && files.list().unwrap().is_empty());
+}
+
+/// Deletions are numbered where the reserve has no room for what they will take: held, they would come together, and then nothing could write them.
+#[test]
+fn nothing_is_held_that_the_reserve_does_not_cover() {
+    let volume = MemVolume::with_options(MemOptions {
+        capacity_bytes: Some(64 << 20),
+        ..MemOptions::default()
+    });
+    let options = Options::default()
+        .memory_budget_bytes(16 << 20)
+        .log_segment_bytes(4 << 20)
+        .log_ring_bytes(1 << 20)
+        .background_threads(0)
+        .value_gc(false)
+        .pin_mode(PinMode::LogBacked);
+    let env = Env::new(crate::test_clock(), DbId([9; 16]));
+    let db = options.open_volume(volume.clone(), env).unwrap();
+    let engine = &db.handle.engine;
+    let held = || {
+        let version = engine.version.load_full();
+        engine.may_hold(&version, &version.active)
+    };
+    db.put("first", "1").unwrap();
+    assert!(held());
+    let rest = CreateOptions {
+        stream: Stream::Log,
+        reserve_bytes: volume.free_bytes().unwrap(),
+        direct: false,
+    };
+    drop(volume.create(FileId::new(FileKind::Reserve, u64::MAX), rest));
+    for n in 0..2000 {
+        db.delete(format!("{n:0300}")).unwrap();
+    }
+    assert!(!held());
+    volume
+        .delete(FileId::new(FileKind::Reserve, u64::MAX))
+        .unwrap();
+    assert!(held());
 }

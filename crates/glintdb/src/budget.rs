@@ -25,30 +25,44 @@ fn memtables_set_aside(total: usize, share: usize, used: usize) -> usize {
 }
 
 /// Memory that went out of the current version while somebody reads an older one.
-pub(crate) enum Kept {
-    /// Of memtables that were flushed.
-    Memtables(Arc<Arena>),
-    /// Of resident runs that were persisted.
-    Resident(Arc<Image>),
-}
+pub(crate) trait Kept: Send + Sync {
+    /// What it is used for.
+    fn part(&self) -> MemoryPart;
 
-impl Kept {
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Kept::Memtables(arena) => arena.allocated_bytes(),
-            Kept::Resident(image) => image.bytes(),
-        }
-    }
+    /// How much it is.
+    fn bytes(&self) -> usize;
 
     /// Whether `version` keeps it.
-    pub(crate) fn is_in(&self, version: &Version) -> bool {
-        match self {
-            Kept::Memtables(arena) => {
-                let mut generations = version.generations();
-                generations.any(|generation| Arc::ptr_eq(generation.arena(), arena))
-            }
-            Kept::Resident(image) => version.images().any(|held| Arc::ptr_eq(held, image)),
-        }
+    fn is_in(&self, version: &Version) -> bool;
+}
+
+impl Kept for Arena {
+    fn part(&self) -> MemoryPart {
+        MemoryPart::Memtables
+    }
+
+    fn bytes(&self) -> usize {
+        self.allocated_bytes()
+    }
+
+    fn is_in(&self, version: &Version) -> bool {
+        let mut arenas = version.generations().map(|generation| generation.arena());
+        arenas.any(|arena| std::ptr::eq(&raw const **arena, self))
+    }
+}
+
+impl Kept for Image {
+    fn part(&self) -> MemoryPart {
+        MemoryPart::Resident
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes()
+    }
+
+    fn is_in(&self, version: &Version) -> bool {
+        let resident = version.resident(self.keyspace());
+        resident.is_some_and(|resident| std::ptr::eq(&raw const *resident.image, self))
     }
 }
 
@@ -64,9 +78,9 @@ impl Engine {
         drop(version);
         let (mut memtables, mut resident) = (in_version + self.chunks.pooled_bytes(), held);
         for kept in self.kept() {
-            match kept {
-                Kept::Memtables(_) => memtables += kept.bytes(),
-                Kept::Resident(_) => resident += kept.bytes(),
+            match kept.part() {
+                MemoryPart::Resident => resident += kept.bytes(),
+                _ => memtables += kept.bytes(),
             }
         }
         self.memory.set(MemoryPart::Resident, resident);
@@ -140,20 +154,14 @@ impl Engine {
     }
 
     /// Memory that only snapshots, transactions and iterators keep.
-    fn kept(&self) -> Vec<Kept> {
-        let arenas: Vec<_> = {
-            let arenas = self.flushed_arenas.lock();
-            arenas.iter().filter_map(Weak::upgrade).collect()
-        };
-        let images = self.persisted_images.lock();
-        let images = images.iter().filter_map(Weak::upgrade);
-        let arenas = arenas.into_iter().map(Kept::Memtables);
-        arenas.chain(images.map(Kept::Resident)).collect()
+    fn kept(&self) -> Vec<Arc<dyn Kept>> {
+        let kept = self.kept.lock();
+        kept.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Memory of memtables and resident runs that only snapshots, transactions and iterators keep, in bytes.
     pub(crate) fn pinned_bytes(&self) -> usize {
-        self.kept().iter().map(Kept::bytes).sum()
+        self.kept().iter().map(|one| one.bytes()).sum()
     }
 
     /// Gives up the oldest snapshots while more is pinned than may be.

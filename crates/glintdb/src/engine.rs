@@ -2,9 +2,10 @@
 //!
 //! Thread safety: everything from any thread.
 //!
-//! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`sequencer` → the lock of `version` → `flushed_arenas`, `persisted_images`, the reserve's lock, an index's own locks). `transactions` → `pins` → nothing but `version` reads. A large
+//! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`sequencer` → the lock of `version` → `kept`, the reserve's lock, an index's own locks). `transactions` → `pins` → nothing but `version` reads. A large
 //! commit comes to `numbers`, or to `sequencer`, with the log's `prepare` held. No lock is held while a job's step runs, but `flush_lock` during a flush. The sequencer's lock is never held across I/O.
 
+use crate::budget::Kept;
 use crate::commit::Sequencer;
 use crate::compaction::CompactionJob;
 use crate::drain::Drain;
@@ -17,7 +18,6 @@ use crate::manifest::{Item, Manifest};
 use crate::options::{KeyspaceOptions, Options};
 use crate::pipeline::Pipeline;
 use crate::reserve::Reserve;
-use crate::resident::{Image, Resident};
 use crate::snapshot::Pins;
 use crate::throttle::Throttle;
 use crate::transaction::Transactions;
@@ -79,10 +79,8 @@ pub(crate) struct Engine {
     pub(crate) sequencer: Padded<Mutex<Sequencer>>,
     pub(crate) pipeline: Pipeline,
     pub(crate) version: Versions<Version>,
-    /// Memory of memtables that were flushed: an iterator may hold it without its generation.
-    pub(crate) flushed_arenas: Mutex<Vec<Weak<Arena>>>,
-    /// Memory of resident runs that were persisted.
-    pub(crate) persisted_images: Mutex<Vec<Weak<Image>>>,
+    /// Memory of memtables that were flushed and of resident runs that were persisted: an iterator may hold it without its version.
+    pub(crate) kept: Mutex<Vec<Weak<dyn Kept>>>,
     pub(crate) default_keyspace: Arc<KeyspaceState>,
     pub(crate) jobs: JobQueue,
     pub(crate) flush_lock: Mutex<()>,
@@ -172,22 +170,10 @@ impl Engine {
     pub(crate) fn install(&self, change: impl FnOnce(&Version) -> Version) -> Arc<Version> {
         self.version.install(|old| {
             let new = change(old);
-            let mut flushed = self.flushed_arenas.lock();
-            flushed.retain(|arena| arena.strong_count() > 0);
-            for generation in old.generations() {
-                if !new.generations().any(|kept| Arc::ptr_eq(kept, generation)) {
-                    flushed.push(Arc::downgrade(generation.arena()));
-                }
-            }
-            drop(flushed);
-            let mut persisted = self.persisted_images.lock();
-            persisted.retain(|image| image.strong_count() > 0);
-            for (id, resident) in old.residents() {
-                let kept = |kept: &Resident| Arc::ptr_eq(&kept.image, &resident.image);
-                if !new.resident(id).is_some_and(kept) {
-                    persisted.push(Arc::downgrade(&resident.image));
-                }
-            }
+            let mut kept = self.kept.lock();
+            kept.retain(|one| one.strong_count() > 0);
+            let gone = old.memory().filter(|one| !one.is_in(&new));
+            kept.extend(gone.map(|one| Arc::downgrade(&one)));
             new
         })
     }
@@ -448,8 +434,7 @@ impl Engine {
             ))),
             pipeline: Pipeline::new(parts.newest, Arc::clone(&waits)),
             version: Versions::new(parts.version),
-            flushed_arenas: Mutex::default(),
-            persisted_images: Mutex::default(),
+            kept: Mutex::default(),
             default_keyspace: parts.default_keyspace,
             jobs: JobQueue::new(parts.job_order),
             flush_lock: Mutex::new(()),

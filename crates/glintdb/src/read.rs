@@ -54,17 +54,12 @@ impl Engine {
                 return Ok(Some((seqno, value.to_owned())));
             }
         }
-        let Some(of_version) = version.keyspace(keyspace.id) else {
-            return Ok(None);
-        };
-        let mut entry = match &of_version.resident {
-            Some(resident) => resident.view.get(key)?,
-            None => None,
-        };
-        if entry.is_none() {
-            entry = of_version.view.get(key)?;
+        for view in version.views(keyspace.id) {
+            if let Some(entry) = view.get(key)? {
+                return Ok(Some((entry.seqno, entry.value)));
+            }
         }
-        Ok(entry.map(|entry| (entry.seqno, entry.value)))
+        Ok(None)
     }
 
     /// The newest visible value of `key`.
@@ -239,31 +234,19 @@ impl Engine {
                 .find_map(|generation| generation.keyspace(keyspace.id)?.get(key.as_ref(), at));
             found.push(in_memory.map(|(seqno, value)| Ok(Some((seqno, value.to_owned())))));
         }
-        let not_found = |found: &[Option<Result<Found>>]| -> Vec<usize> {
-            (0..found.len())
-                .filter(|&index| found[index].is_none())
-                .collect()
-        };
-        let mut asked = not_found(&found);
-        if let Some(resident) = version.resident(keyspace.id).filter(|_| !asked.is_empty()) {
-            let wanted: Vec<&[u8]> = asked.iter().map(|&index| keys[index].as_ref()).collect();
-            for (&index, entry) in asked.iter().zip(resident.view.get_batch(&wanted)) {
-                let entry = entry.map(|entry| entry.map(|entry| (entry.seqno, entry.value)));
-                found[index] = match entry {
-                    Ok(None) => None,
-                    known => Some(known),
-                };
+        for view in version.views(keyspace.id) {
+            let mut asked: Vec<usize> = (0..found.len()).collect();
+            asked.retain(|&index| found[index].is_none());
+            if asked.is_empty() {
+                break;
             }
-            asked = not_found(&found);
-        }
-        if let Some(of_version) = version.keyspace(keyspace.id).filter(|_| !asked.is_empty()) {
             let mut wanted: Vec<&[u8]> = asked.iter().map(|&index| keys[index].as_ref()).collect();
             if glintdb_core::seeded::bug("glintdb: multi_get mixes up its answers") {
                 wanted.sort_unstable();
             }
-            for (index, entry) in asked.into_iter().zip(of_version.view.get_batch(&wanted)) {
-                found[index] =
-                    Some(entry.map(|entry| entry.map(|entry| (entry.seqno, entry.value))));
+            for (index, entry) in asked.into_iter().zip(view.get_batch(&wanted)) {
+                let known = entry.map(|entry| entry.map(|entry| (entry.seqno, entry.value)));
+                found[index] = known.transpose().map(|known| known.map(Some));
             }
         }
         let mut bytes = 0usize;

@@ -38,6 +38,7 @@ const CACHE_BYTES: usize = 16 << 10;
 
 /// The memory of a keyspace's resident runs, from the first one held to the last one read.
 pub(crate) struct Image {
+    keyspace: KeyspaceId,
     index: Arc<Lsm>,
     files: Arc<Files>,
     memory: Arc<MemoryBudget>,
@@ -76,7 +77,7 @@ impl FileNumbers for Numbers {
 }
 
 impl Image {
-    fn new(db: DbId) -> Result<Arc<Image>> {
+    fn new(db: DbId, keyspace: KeyspaceId) -> Result<Arc<Image>> {
         let memory = Arc::new(MemoryBudget::new(usize::MAX));
         let files = Arc::new(Files::default());
         let env = LsmEnv {
@@ -100,10 +101,16 @@ impl Image {
             bytes_max: u64::MAX / 8,
         });
         Ok(Arc::new(Image {
+            keyspace,
             index,
             files,
             memory,
         }))
+    }
+
+    /// Whose runs they are.
+    pub(crate) fn keyspace(&self) -> KeyspaceId {
+        self.keyspace
     }
 
     /// Memory it takes.
@@ -124,10 +131,15 @@ impl Image {
 
 impl Resident {
     /// `before`, if there is anything, with `run` above it.
-    fn with_run(before: Option<&Resident>, db: DbId, run: &mut dyn SortedRun) -> Result<Resident> {
+    fn with_run(
+        before: Option<&Resident>,
+        db: DbId,
+        keyspace: KeyspaceId,
+        run: &mut dyn SortedRun,
+    ) -> Result<Resident> {
         let image = match before {
             Some(before) => Arc::clone(&before.image),
-            None => Image::new(db)?,
+            None => Image::new(db, keyspace)?,
         };
         let before = before.map_or(&[][..], |before| &before.ranges);
         let ranges = before.iter().chain(run.range_tombstones()).cloned();
@@ -261,7 +273,7 @@ impl Engine {
             };
             let mut run = MemtableRun::new(&keyspace, Some(mem), None, progress)?;
             let before = version.resident(keyspace.id);
-            let resident = Resident::with_run(before, self.db, &mut run)?;
+            let resident = Resident::with_run(before, self.db, keyspace.id, &mut run)?;
             held.push((keyspace, resident));
         }
         drop(version);

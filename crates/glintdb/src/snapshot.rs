@@ -70,8 +70,8 @@ impl Pins {
 
     /// Gives up the oldest pins until those that are left hold no more than `bytes_max` of what is `kept`; tells how many. What holds none of them is left alone, and what a
     /// reader still uses of one that was given up counts as freed: it goes with that read.
-    pub(crate) fn give_up_beyond(&self, bytes_max: usize, kept: &[Kept]) -> u64 {
-        if kept.iter().map(Kept::bytes).sum::<usize>() <= bytes_max {
+    pub(crate) fn give_up_beyond(&self, bytes_max: usize, kept: &[Arc<dyn Kept>]) -> u64 {
+        if kept.iter().map(|one| one.bytes()).sum::<usize>() <= bytes_max {
             return 0;
         }
         // Given up outside the lock: a version's drop may remove files.
@@ -79,7 +79,7 @@ impl Pins {
         // Memory goes with the last pin that holds it.
         let mut goes = vec![0; pins.len()];
         let mut holds = vec![false; pins.len()];
-        let mut rest: Vec<&Kept> = kept.iter().collect();
+        let mut rest: Vec<_> = kept.iter().collect();
         for (number, pin) in pins.iter().enumerate().rev() {
             let Some(version) = pin.version.load_full() else {
                 continue;
@@ -343,16 +343,11 @@ pub(crate) fn merge_of(
             ));
         }
     }
-    if let Some(of_version) = version.keyspace(keyspace.id) {
-        if let Some(resident) = &of_version.resident {
-            hiding.extend_from_slice(&resident.ranges);
-            sources.push(Source::Index(
-                resident.view.cursor(lower, upper, direction)?,
-            ));
-        }
-        sources.push(Source::Index(
-            of_version.view.cursor(lower, upper, direction)?,
-        ));
+    if let Some(resident) = version.resident(keyspace.id) {
+        hiding.extend_from_slice(&resident.ranges);
+    }
+    for view in version.views(keyspace.id) {
+        sources.push(Source::Index(view.cursor(lower, upper, direction)?));
     }
     Ok(Merge::new(sources, hiding, direction))
 }

@@ -430,16 +430,10 @@ impl Checks {
         }
         for (keyspace, lower, upper) in &self.ranges {
             let (lower, upper) = crate::snapshot::bound_slices(lower, upper);
-            let tombstone = match version.keyspace(keyspace.id) {
-                Some(of_version) => {
-                    let resident = match &of_version.resident {
-                        Some(resident) => resident.view.range_tombstone_seqno(lower, upper)?,
-                        None => None,
-                    };
-                    resident.max(of_version.view.range_tombstone_seqno(lower, upper)?)
-                }
-                None => None,
-            };
+            let mut tombstone = None;
+            for view in version.views(keyspace.id) {
+                tombstone = tombstone.max(view.range_tombstone_seqno(lower, upper)?);
+            }
             if let Some(seqno) = tombstone.filter(|seqno| *seqno > self.since) {
                 return Err(conflict(keyspace, b"(a range)", seqno));
             }

@@ -7,6 +7,7 @@
 //! 2. A generation's sequence numbers are contiguous: `[first_seqno, first_seqno of the next)`.
 //! 3. Indexes hold only visible commits.
 
+use crate::budget::Kept;
 use crate::options::KeyspaceOptions;
 use crate::range_set::RangeSet;
 use crate::resident::{Held, Resident};
@@ -190,6 +191,14 @@ impl Version {
         self.keyspaces.get(id.0 as usize)?.as_ref()
     }
 
+    /// What is beneath the memtables of a keyspace, newest first.
+    pub(crate) fn views(&self, id: KeyspaceId) -> impl Iterator<Item = &Arc<dyn IndexView>> {
+        self.keyspace(id).into_iter().flat_map(|keyspace| {
+            let resident = keyspace.resident.as_ref().map(|resident| &resident.view);
+            resident.into_iter().chain([&keyspace.view])
+        })
+    }
+
     /// Generations, newest first.
     pub(crate) fn generations(&self) -> impl Iterator<Item = &Arc<Generation>> {
         std::iter::once(&self.active).chain(&self.sealed)
@@ -197,6 +206,14 @@ impl Version {
 
     pub(crate) fn live_keyspaces(&self) -> impl Iterator<Item = &KeyspaceVersion> {
         self.keyspaces.iter().flatten()
+    }
+
+    /// The memory of its memtables and resident runs.
+    pub(crate) fn memory(&self) -> impl Iterator<Item = Arc<dyn Kept>> {
+        let arenas = self
+            .generations()
+            .map(|generation| Arc::clone(generation.arena()) as _);
+        arenas.chain(self.images().map(|image| Arc::clone(image) as _))
     }
 
     pub(crate) fn with_keyspace(mut self, keyspace: KeyspaceVersion) -> Self {

@@ -7,7 +7,7 @@ use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::FileId;
 use glintdb_core::sync::Mutex;
-use glintdb_flash::{CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats};
+use glintdb_flash::{CreateOptions, Ring, Volume, VolumeFile, VolumeStats};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::Path;
@@ -90,12 +90,6 @@ impl Volume for Files {
 
     fn sync_directory(&self) -> Result<()> {
         Ok(())
-    }
-
-    fn read_batch(&self, requests: &mut [ReadRequest]) {
-        for request in requests {
-            request.result = Some(request.file.read_at(request.offset, request.length));
-        }
     }
 
     fn ring(&self, _bytes: usize) -> Result<Arc<dyn Ring>> {

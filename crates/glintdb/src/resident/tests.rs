@@ -57,8 +57,9 @@ fn newer_runs_hide_older_ones_and_all_is_in_memory() {
         end: Some(key(900).into()),
         seqno: SeqNum(2),
     };
-    let first = Resident::with_run(None, db, &mut run(1, 1, Vec::new())).unwrap();
-    let second = Resident::with_run(Some(&first), db, &mut run(7, 3, vec![range])).unwrap();
+    let first = Resident::with_run(None, db, KeyspaceId(0), &mut run(1, 1, Vec::new())).unwrap();
+    let second =
+        Resident::with_run(Some(&first), db, KeyspaceId(0), &mut run(7, 3, vec![range])).unwrap();
     assert_eq!((first.ranges.len(), second.ranges.len()), (0, 1));
     let all = (Bound::Unbounded, Bound::Unbounded);
     for (resident, runs) in [(&first, 1), (&second, 2)] {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use glintdb_core::{Error, ErrorKind, FileId, Result};
-use glintdb_flash::{CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats};
+use glintdb_flash::{CreateOptions, Ring, Volume, VolumeFile, VolumeStats};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -70,11 +70,6 @@ impl Volume for TestVolume {
     }
     fn sync_directory(&self) -> Result<()> {
         Ok(())
-    }
-    fn read_batch(&self, requests: &mut [ReadRequest]) {
-        for request in requests {
-            request.result = Some(request.file.read_at(request.offset, request.length));
-        }
     }
     fn ring(&self, _: usize) -> Result<Arc<dyn Ring>> {
         Err(Error::invalid("no ring here"))

@@ -17,7 +17,7 @@ fn main() {
         let cache = Cache::new(1 << 30);
         let before = resident_bytes();
         for index in 0..entries {
-            cache.insert(key(index), &[1; 100]);
+            cache.insert(key(index), &[&[1; 100]]);
         }
         let grown = resident_bytes().saturating_sub(before);
         println!(

@@ -106,6 +106,16 @@ impl Cache {
         found
     }
 
+    /// What is cached for `key` if it is what `wanted` says; nothing is counted if not.
+    #[inline]
+    #[must_use]
+    pub fn get_if(&self, key: &CacheKey, wanted: impl FnOnce(&[u8]) -> bool) -> Option<Bytes> {
+        self.whereabouts.fetch_entry(key);
+        let found = self.entries.get(key).filter(|bytes| wanted(bytes));
+        self.count(u64::from(found.is_some()), 0);
+        found
+    }
+
     fn look_up(&self, key: &CacheKey) -> Option<Bytes> {
         let found = self.entries.get(key);
         if let CacheKey::Value(segment, offset) = key
@@ -122,8 +132,38 @@ impl Cache {
     /// they would be waited for one after the other. So where each lies is asked of a small table first, and all are fetched together.
     pub fn get_each(
         &self,
-        mut keys: impl Iterator<Item = CacheKey> + Clone,
+        keys: impl Iterator<Item = CacheKey> + Clone,
         mut found: impl FnMut(Option<Bytes>),
+    ) {
+        let (mut hits, mut misses) = (0, 0);
+        self.fetch_each(keys, |key| {
+            let bytes = self.look_up(&key);
+            hits += u64::from(bytes.is_some());
+            misses += u64::from(bytes.is_none());
+            found(bytes);
+        });
+        self.count(hits, misses);
+    }
+
+    /// [`get_each`](Self::get_each) of what is there: `found` says whether it is what was wanted, and only that is counted.
+    pub fn get_each_if(
+        &self,
+        keys: impl Iterator<Item = CacheKey> + Clone,
+        mut found: impl FnMut(Option<Bytes>) -> bool,
+    ) {
+        let mut hits = 0;
+        self.fetch_each(keys, |key| {
+            hits += u64::from(found(self.entries.get(&key)));
+        });
+        self.count(hits, 0);
+    }
+
+    /// Calls `with` each of `keys`, what is cached for them being fetched from memory before.
+    #[inline]
+    fn fetch_each(
+        &self,
+        mut keys: impl Iterator<Item = CacheKey> + Clone,
+        mut with: impl FnMut(CacheKey),
     ) {
         loop {
             let together = keys.clone().take(FETCHED_TOGETHER);
@@ -133,18 +173,10 @@ impl Cache {
             for key in together.clone() {
                 self.whereabouts.fetch_entry(&key);
             }
-            let (mut hits, mut misses) = (0, 0);
-            for key in together {
-                let bytes = self.look_up(&key);
-                hits += u64::from(bytes.is_some());
-                misses += u64::from(bytes.is_none());
-                found(bytes);
-            }
-            self.count(hits, misses);
-            if hits + misses < FETCHED_TOGETHER as u64 {
+            together.for_each(&mut with);
+            if keys.nth(FETCHED_TOGETHER - 1).is_none() {
                 return;
             }
-            keys.nth(FETCHED_TOGETHER - 1);
         }
     }
 
@@ -185,10 +217,10 @@ impl Cache {
         self.entries.contains_key(key)
     }
 
-    /// Keeps `bytes`, copied where they may be part of something larger, and gives back what it keeps (so that the caller need not hold a read buffer either).
+    /// Keeps a copy of `parts`, one behind the other (they may be parts of something larger), and gives back what it keeps (so that the caller need not hold a read buffer either).
     /// Something too large for the cache is just given back.
-    pub fn insert(&self, key: CacheKey, bytes: &[u8]) -> Bytes {
-        let owned = held::copy(bytes);
+    pub fn insert(&self, key: CacheKey, parts: &[&[u8]]) -> Bytes {
+        let owned = held::copy(parts);
         self.whereabouts.note(&key, &owned);
         self.entries.insert(key, owned.clone());
         owned
@@ -213,11 +245,11 @@ impl Cache {
         true
     }
 
-    /// Keeps `bytes` at `key` instead of what is cached at `hidden`, if anything is: nobody will ask for that any more, and who asked for it will ask for this. So what is new counts as looked at where
+    /// Keeps `parts` at `key` instead of what is cached at `hidden`, if anything is: nobody will ask for that any more, and who asked for it will ask for this. So what is new counts as looked at where
     /// the other was there.
-    pub fn replace(&self, hidden: &CacheKey, key: CacheKey, bytes: &[u8]) {
+    pub fn replace(&self, hidden: &CacheKey, key: CacheKey, parts: &[&[u8]]) {
         let wanted = self.entries.remove(hidden).is_some();
-        self.insert(key, bytes);
+        self.insert(key, parts);
         if wanted {
             let _seen = self.entries.get(&key);
         }
@@ -414,7 +446,7 @@ mod tests {
         let cache = Cache::new(1 << 20);
         let value = CacheKey::Value(SegmentId(1), 4096);
         assert_eq!(cache.get(&value), None);
-        let kept = cache.insert(value, b"value");
+        let kept = cache.insert(value, &[b"value"]);
         assert_eq!(cache.get(&value).unwrap().as_ptr(), kept.as_ptr());
         assert_eq!(cache.get(&block(1, 4096)), None, "another kind of place");
         let stats = cache.stats();
@@ -431,12 +463,12 @@ mod tests {
             CacheKey::Value(SegmentId(1), 64),
             CacheKey::Value(SegmentId(2), 128),
         );
-        let (kept, used) = (cache.insert(old, b"value"), cache.used_bytes());
+        let (kept, used) = (cache.insert(old, &[b"value"]), cache.used_bytes());
         assert!(cache.rekey(&old, new) && !cache.rekey(&old, new));
         assert_eq!(cache.get(&new).unwrap().as_ptr(), kept.as_ptr());
         assert!(!cache.contains(&old) && cache.used_bytes() == used);
         // Somebody has read it at its new place before.
-        cache.insert(old, b"value");
+        cache.insert(old, &[b"value"]);
         assert!(cache.rekey(&old, new));
         assert_eq!((cache.stats().entries, cache.used_bytes()), (1, used));
         let stats = cache.stats();
@@ -448,18 +480,18 @@ mod tests {
         let cache = Cache::new(4 << 20);
         let at = |segment, n: u32| CacheKey::Value(SegmentId(segment), n * 1024);
         for n in 0..2048 {
-            cache.insert(at(0, n), &[0; 1000]);
+            cache.insert(at(0, n), &[&[0; 1000]]);
         }
         let before = cache.stats();
         for segment in 1..20 {
             for n in 0..2048 {
-                cache.replace(&at(segment - 1, n), at(segment, n), &[1; 1000]);
+                cache.replace(&at(segment - 1, n), at(segment, n), &[&[1; 1000]]);
             }
         }
         // Nothing hidden is left, and so nothing else had to go.
         assert_eq!(cache.stats().used_bytes, before.used_bytes);
         assert!((0..2048).all(|n| cache.get(&at(19, n)).is_some_and(|value| value[0] == 1)));
-        cache.replace(&at(0, 0), at(20, 0), b"new");
+        cache.replace(&at(0, 0), at(20, 0), &[b"n", b"ew"]);
         assert_eq!(cache.get(&at(20, 0)).as_deref(), Some(&b"new"[..]));
     }
 
@@ -469,7 +501,7 @@ mod tests {
         let cache = Cache::new(4 << 20);
         let at = |segment, n: u32| CacheKey::Value(SegmentId(segment), n * 1024);
         for n in 0..8192 {
-            cache.insert(at(1, n), &[0; 1000]);
+            cache.insert(at(1, n), &[&[0; 1000]]);
         }
         let before = cache.stats();
         (0..8192).for_each(|n| {
@@ -489,7 +521,7 @@ mod tests {
         let pool = crate::BufferPool::new(0);
         let read = pool.take(4096).unwrap().into_bytes();
         let cache = Cache::new(1 << 20);
-        let kept = cache.insert(block(1, 0), &read.slice(100..200));
+        let kept = cache.insert(block(1, 0), &[&read.slice(100..200)]);
         drop(read);
         assert_eq!((pool.used_bytes(), kept.len()), (0, 100));
     }
@@ -499,7 +531,7 @@ mod tests {
         let cache = Cache::new(1 << 20);
         let value = |n: u32| CacheKey::Value(SegmentId(1), n * 8);
         for n in (0..200).filter(|n| n % 3 > 0) {
-            cache.insert(value(n), &n.to_le_bytes());
+            cache.insert(value(n), &[&n.to_le_bytes()]);
         }
         for count in [0, 1, 31, 32, 33, 64, 200] {
             let mut found = Vec::new();
@@ -520,14 +552,14 @@ mod tests {
     fn capacity_holds_and_can_change() {
         let cache = Cache::new(4 << 20);
         for offset in 0..4096 {
-            cache.insert(block(1, offset * 4096), &[0; 4096]);
+            cache.insert(block(1, offset * 4096), &[&[0; 4096]]);
             assert!(cache.used_bytes() <= 4 << 20);
         }
         assert!(cache.used_bytes() > 3 << 20);
         cache.set_capacity_bytes(1 << 20);
         assert!(cache.used_bytes() <= 1 << 20 && cache.capacity_bytes() <= (1 << 20) + 64);
         cache.set_capacity_bytes(0);
-        cache.insert(block(2, 0), b"x");
+        cache.insert(block(2, 0), &[b"x"]);
         assert_eq!(cache.stats().entries, 0);
     }
 

@@ -239,12 +239,12 @@ impl Engine {
         }
         batch.insert_into(&generation, seqno, batch.frame.pointers(&place));
         drop(generation);
+        if self.hot.any() {
+            self.tell_hot(batch, &place, seqno);
+        }
         in_flight.done(place.end_position(), durability);
         self.pipeline
             .advance_completed(|end| self.log.complete_to(end));
-        if self.hot.any() {
-            self.keep_hot(batch, &place);
-        }
         *outstanding = Some(Outstanding { seqno, place });
         Ok(())
     }

@@ -450,10 +450,7 @@ impl Engine {
             ),
             helping: Helping::new(parts.options.help, parts.options.background_threads),
             gc: Gc::default(),
-            hot: HotKeys::new(
-                parts.options.cache_hot_writes,
-                parts.options.memory_budget_bytes,
-            ),
+            hot: HotKeys::new(parts.options.hot_keys, parts.options.memory_budget_bytes),
             pins: Pins::default(),
             pins_taken: Mutex::new(0),
             transactions: Transactions::new(Arc::clone(&parts.tombstone_floor)),

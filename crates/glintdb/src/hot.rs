@@ -1,58 +1,162 @@
-//! Which keys' separated values are being read, and where they stand: what is written for such a key goes into the cache at once, in the place of the value that it hides. It will be read
-//! again, and by then the ring may have handed it to the segment's file, from where every read is one of the device; and what is hidden would push out what is not, for nobody knows in the
-//! cache that it will not be asked for again.
+//! Which keys' separated values are being read, and where the newest value of each stands.
 //!
-//! A table of hashes and places without a list of keys: of each key a few bits, and of its value's place as many as fit beside them. Two keys may be taken for one another, so a value may be cached in
-//! vain, or one that is wanted may leave, never wrongly: what is cached is found by its place in the log. Where a bucket is full a key takes the place of another one, so what is known is of keys read lately.
+//! Two uses of one table. A *sure* place is that of the newest visible value of its key: whoever asks for it needs neither memtables nor index, only the cache, where the key stands beside the value
+//! ([`record`](crate::record)). Any place is a hint to commits: what is written for such a key goes into the cache at once, instead of the value that it hides. It will be read again, and by then the ring may have
+//! handed it to the segment's file, from where every read is one of the device; and what is hidden would push out what is not, for nobody knows in the cache that it will not be asked for again.
 //!
-//! Thread safety: any thread, without locks. A write pays one relaxed load while nobody reads separated values, a hash and a look at one cache line otherwise.
+//! A table of hashes and places without a list of keys: of each key a few bits, and of its value's place as many as fit beside them. Two keys may be taken for one another: what is found then is another key's
+//! record, or a value is cached in vain, or one that is wanted leaves. Where a bucket is full a key takes the place of another one, so what is known is of keys read lately.
+//!
+//! Thread safety: any thread. Reads take no lock and wait for nobody; a commit waits for a reader that is writing down a place in the same bucket (three instructions). A write pays one relaxed load while nobody reads
+//! separated values, a hash and a cache line otherwise.
+//!
+//! Invariants:
+//! 1. A commit tells the table of every key that it writes ([`touch`](HotKeys::touch), [`close`](HotKeys::close) for ranges) after it has its number and before it is completed: the bucket's `newest` is its number or
+//!    greater from then on, and no place of the key in it is sure.
+//! 2. A bucket is believed only by who reads at or after its `newest` and the table's `floor`: nothing was told that such a reader does not see. What such a reader has found is sure if `newest` is still the same when it is
+//!    written down; nobody can tell the bucket anything meanwhile (`LOCKED`).
+//! 3. Commits that were numbered before the table was in use did not tell it anything: they are at or below `floor`.
+//! 4. A value that moves (value GC) stays the newest one of its key, so a sure place stays right until its segment goes, and with it what the cache has there. Numbers of segments are never used again.
 
 use foldhash::fast::FixedState;
-use glintdb_core::{KeyspaceId, SegmentId, ValuePointer};
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use glintdb_core::sync::{Mutex, hint, thread};
+use glintdb_core::{KeyspaceId, Padded, SegmentId, SeqNum, ValuePointer};
 use glintdb_flash::CacheKey;
 use std::hash::BuildHasher;
-// Not those of the models: nothing depends on the order in which they are seen.
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Keys of a bucket: a cache line of them.
-const KEYS: usize = 8;
-/// The budget holds a key for each so many bytes.
-const BUDGET_BYTES_A_KEY: usize = 1024;
-const BUCKETS_MIN: usize = 1 << 11;
+/// Keys of a bucket: with its number a cache line of them; few in models.
+const KEYS: usize = if cfg!(loom) { 1 } else { 7 };
+/// The budget holds a bucket for each so many bytes.
+const BUDGET_BYTES_A_BUCKET: usize = 8 << 10;
+/// Few in models, so that keys meet.
+const BUCKETS_MIN: usize = if cfg!(any(loom, shuttle)) { 1 } else { 1 << 11 };
 /// 8 MiB of them.
-const BUCKETS_MAX: usize = 1 << 17;
-/// A word has a key's tag, then the low bits of the segment's number, then the offset.
-const TAG_SHIFT: u32 = 52;
-const SEGMENT_MASK: u64 = (1 << 20) - 1;
+const BUCKETS_MAX: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1 << 17 };
+/// A word has a key's tag, whether it is sure, then the low bits of the segment's number, then the offset.
+const TAG_SHIFT: u32 = 53;
+const SURE: u64 = 1 << 52;
+const SEGMENT_BITS: u32 = 20;
+const SEGMENT_MASK: u64 = (1 << SEGMENT_BITS) - 1;
+/// In a bucket's `newest`: greater than every number that is visible.
+const LOCKED: u64 = 1 << 63;
+/// A `floor` that is never visible.
+const CLOSED: u64 = u64::MAX;
+/// A table that was closed is opened when it was told of so many places for each bucket: opening it looks at all of them.
+const MARKS_A_BUCKET: u64 = 1;
 
 #[repr(align(64))]
 #[derive(Default)]
-struct Bucket([AtomicU64; KEYS]);
-
-impl Bucket {
-    fn words(&self) -> [u64; KEYS] {
-        std::array::from_fn(|place| self.0[place].load(Ordering::Relaxed))
-    }
+struct Bucket {
+    /// Of the commits that wrote keys of this bucket, the number of the newest one.
+    newest: AtomicU64,
+    words: [AtomicU64; KEYS],
 }
 
 /// See the module's page.
 pub(crate) struct HotKeys {
     /// Empty: switched off.
     buckets: Box<[Bucket]>,
+    state: Padded<State>,
+    /// Marks since it was closed; whoever opens or closes the table holds it.
+    marks: Mutex<u64>,
+}
+
+struct State {
+    /// Whether commits have to tell it anything.
     any: AtomicBool,
+    floor: AtomicU64,
+    /// The high bits of all segments' numbers that sure places have.
+    segments: AtomicU64,
+}
+
+/// A key's place in the table; see [`HotKeys::look`].
+pub(crate) struct Look<'a> {
+    state: &'a State,
+    bucket: &'a Bucket,
+    hash: u64,
+}
+
+impl Bucket {
+    /// A commit tells it something. Not lower than `seqno` from now on, and nobody writes down what was found before.
+    fn raise(&self, seqno: SeqNum) {
+        let mut turns = 0;
+        loop {
+            let newest = self.newest.load(Ordering::Acquire);
+            if newest & LOCKED != 0 {
+                // Whoever has it may have lost its core.
+                turns += 1;
+                match turns % 64 {
+                    0 => thread::yield_now(),
+                    _ => hint::spin_loop(),
+                }
+                continue;
+            }
+            // Where a newer commit came first, it is not visible before this one is completed, so nobody believes the bucket.
+            if newest >= seqno.0
+                || (self.newest)
+                    .compare_exchange(newest, seqno.0, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+            {
+                return;
+            }
+        }
+    }
+
+    fn words(&self) -> [u64; KEYS] {
+        std::array::from_fn(|place| self.words[place].load(Ordering::Acquire))
+    }
+
+    /// Where `word` is to stand, `there` being the bucket's words: in the place of what has its tag, else of nothing, else of some one, as reads come in no order.
+    fn place_for(word: u64, there: &[u64; KEYS], checksum: u32) -> usize {
+        let find = |tag: u64| there.iter().position(|there| there >> TAG_SHIFT == tag);
+        let place = find(word >> TAG_SHIFT).or_else(|| find(0));
+        place.unwrap_or(checksum as usize % KEYS)
+    }
+}
+
+impl Look<'_> {
+    /// Where the value stands that is the newest one of the key at `at`, which is visible, if that is known; or another key's.
+    #[inline]
+    pub(crate) fn place(&self, at: SeqNum) -> Option<CacheKey> {
+        let floor = self.state.floor.load(Ordering::Acquire);
+        if floor == CLOSED {
+            return None;
+        }
+        let segments = self.state.segments.load(Ordering::Acquire);
+        let sure = tag(self.hash) << TAG_SHIFT | SURE;
+        let words = self.bucket.words().into_iter();
+        // All are looked at, so that processors need not guess which one it is. A word that is found is never 0.
+        let found = words.fold(0, |found, word| {
+            let mine = word & !(SURE - 1) == sure;
+            if mine { word } else { found }
+        });
+        // Behind the words: so these are of before whatever was told that is newer than `at`, and of the same opening.
+        let newest = self.bucket.newest.load(Ordering::Acquire);
+        let believed = newest.max(floor) <= at.0
+            && self.state.floor.load(Ordering::Acquire) == floor
+            && found != 0;
+        believed.then(|| place(found, segments))
+    }
 }
 
 impl HotKeys {
     /// A table without keys, of a size that fits a budget; one that stays empty where it is not `wanted`.
     pub(crate) fn new(wanted: bool, budget_bytes: usize) -> Self {
-        let fitting = (budget_bytes / BUDGET_BYTES_A_KEY / KEYS).next_power_of_two();
+        let fitting = (budget_bytes / BUDGET_BYTES_A_BUCKET).next_power_of_two();
         let buckets = match wanted {
             true => fitting.clamp(BUCKETS_MIN, BUCKETS_MAX),
             false => 0,
         };
         HotKeys {
             buckets: (0..buckets).map(|_| Bucket::default()).collect(),
-            any: AtomicBool::new(false),
+            state: Padded(State {
+                any: AtomicBool::new(false),
+                floor: AtomicU64::new(CLOSED),
+                segments: AtomicU64::new(0),
+            }),
+            // The first mark opens it.
+            marks: Mutex::new(u64::MAX),
         }
     }
 
@@ -61,48 +165,148 @@ impl HotKeys {
         size_of_val(&*self.buckets)
     }
 
-    /// The separated value of `key` is being read, where `pointer` says.
-    pub(crate) fn mark(&self, keyspace: KeyspaceId, key: &[u8], pointer: &ValuePointer) {
-        let Some((bucket, hash)) = self.bucket(keyspace, key) else {
+    /// Whether commits have to tell it anything.
+    pub(crate) fn any(&self) -> bool {
+        self.state.any.load(Ordering::Relaxed)
+    }
+
+    /// Where `key` is in it, if it is switched on.
+    #[inline]
+    pub(crate) fn look(&self, keyspace: KeyspaceId, key: &[u8]) -> Option<Look<'_>> {
+        let (bucket, hash) = self.bucket(keyspace, key)?;
+        Some(Look {
+            state: &self.state,
+            bucket,
+            hash,
+        })
+    }
+
+    /// The newest value of a key at `at` is being read, where `pointer` says.
+    #[inline]
+    pub(crate) fn mark(&self, look: &Look<'_>, at: SeqNum, pointer: &ValuePointer) {
+        let word = word(look.hash, pointer);
+        let there = look.bucket.words();
+        if (there.iter()).fold(false, |known, &there| known | (there == word | SURE)) {
             return;
-        };
-        let word = word(hash, pointer);
-        let there = bucket.words();
-        // All are looked at, so that processors need not guess which one it is, and go on to the next key of a batch.
-        let known = (there.iter()).fold(false, |known, &there| known | (there == word));
-        if !known {
-            self.put(bucket, &there, word, pointer);
+        }
+        let floor = self.state.floor.load(Ordering::Acquire);
+        let segments = self.state.segments.load(Ordering::Acquire);
+        let newest = look.bucket.newest.load(Ordering::Acquire);
+        let careless = glintdb_core::seeded::bug(
+            "glintdb: a place is sure although its key was written while it was looked for",
+        );
+        let believed = newest.max(floor) <= at.0 || (careless && newest & LOCKED == 0);
+        let representable = pointer.segment.0 >> SEGMENT_BITS == segments;
+        if !believed || !representable {
+            // What is known already is no worse.
+            let known = |there: &u64| there >> TAG_SHIFT == word >> TAG_SHIFT;
+            if !there.iter().any(known) {
+                let place = Bucket::place_for(word, &there, pointer.checksum);
+                // Where another word came meanwhile, that stays: it may be sure.
+                let (was, order) = (there[place], Ordering::Relaxed);
+                let _seen = look.bucket.words[place].compare_exchange(was, word, order, order);
+            }
+            if believed && pointer.segment.0 >> SEGMENT_BITS > segments {
+                self.close();
+            }
+            return;
+        }
+        let locked = (look.bucket.newest).compare_exchange(
+            newest,
+            newest | LOCKED,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        if locked.is_ok() {
+            // Not opened again for other segments.
+            if self.state.floor.load(Ordering::Acquire) == floor {
+                let there = look.bucket.words();
+                let place = Bucket::place_for(word, &there, pointer.checksum);
+                // Release: who finds it finds the bucket's `newest` as it is now, or later.
+                look.bucket.words[place].store(word | SURE, Ordering::Release);
+            }
+            look.bucket.newest.store(newest, Ordering::Release);
         }
     }
 
-    #[cold]
-    fn put(&self, bucket: &Bucket, there: &[u64; KEYS], word: u64, pointer: &ValuePointer) {
-        let find = |tag: u64| there.iter().position(|there| there >> TAG_SHIFT == tag);
-        let place = find(word >> TAG_SHIFT).or_else(|| find(0));
-        // Else some one: reads come in no order.
-        let place = place.unwrap_or(pointer.checksum as usize % KEYS);
-        bucket.0[place].store(word, Ordering::Relaxed);
-        self.any.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether there is any key.
-    pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed)
-    }
-
-    /// If the value of `key` was read lately, as far as is known, where it stood: it stands where `pointer` says now.
-    pub(crate) fn replace(
+    /// Commit `seqno`, which is not completed yet, writes `key`: a separated value where `pointer` says, or something else. If its value was read lately, as far as is known, where that stood.
+    pub(crate) fn touch(
         &self,
         keyspace: KeyspaceId,
         key: &[u8],
-        pointer: &ValuePointer,
+        seqno: SeqNum,
+        pointer: Option<&ValuePointer>,
     ) -> Option<CacheKey> {
         let (bucket, hash) = self.bucket(keyspace, key)?;
-        let word = word(hash, pointer);
-        let mut there = bucket.words().into_iter().zip(&bucket.0);
-        let (there, slot) = there.find(|(there, _)| there >> TAG_SHIFT == word >> TAG_SHIFT)?;
-        slot.store(word, Ordering::Relaxed);
-        Some(place(there, pointer))
+        if glintdb_core::seeded::bug("glintdb: a place stays sure when its key is written") {
+            return None;
+        }
+        bucket.raise(seqno);
+        let mut was = None;
+        for slot in &bucket.words {
+            let there = slot.load(Ordering::Relaxed);
+            if there >> TAG_SHIFT == tag(hash) {
+                let next = match (was, pointer) {
+                    (None, Some(pointer)) => word(hash, pointer),
+                    // Each key once.
+                    _ => 0,
+                };
+                slot.store(next, Ordering::Relaxed);
+                was = was.or(Some(there));
+            }
+        }
+        let segments = match pointer {
+            // What lacks of the segment's number is taken to be as in a newer pointer of its key.
+            Some(pointer) => pointer.segment.0 >> SEGMENT_BITS,
+            None => self.state.segments.load(Ordering::Relaxed),
+        };
+        was.map(|was| place(was, segments))
+    }
+
+    /// A commit that is not completed yet deletes a range of keys: nothing is sure.
+    #[cold]
+    pub(crate) fn close(&self) {
+        let mut marks = self.marks.lock();
+        *marks = 0;
+        self.state.floor.store(CLOSED, Ordering::SeqCst);
+    }
+
+    /// Whether it is closed, and so to be told to [`open`](Self::open).
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.floor.load(Ordering::Relaxed) == CLOSED && !self.buckets.is_empty()
+    }
+
+    /// A separated value of `segment` was found while the table was closed. Opens it, if that is due: `newest` says up to which commit all are numbered, under the lock that numbers them; `None` where that
+    /// is not to be had at once. (Who holds it may wait for a commit that waits here.)
+    #[cold]
+    pub(crate) fn open(&self, segment: SegmentId, newest: impl FnOnce() -> Option<SeqNum>) {
+        let Some(mut marks) = self.marks.try_lock() else {
+            return;
+        };
+        *marks = marks.saturating_add(1);
+        if *marks < MARKS_A_BUCKET * self.buckets.len() as u64 || !self.is_closed() {
+            return;
+        }
+        // Who is numbered from now on tells the table, and who was before is at or below `newest`.
+        self.state.any.store(true, Ordering::SeqCst);
+        let Some(newest) = newest() else {
+            return;
+        };
+        let segments = segment.0 >> SEGMENT_BITS;
+        let before = self.state.segments.swap(segments, Ordering::AcqRel);
+        for bucket in &self.buckets {
+            bucket.raise(newest);
+            for slot in &bucket.words {
+                let word = slot.load(Ordering::Relaxed);
+                if word & SURE != 0 {
+                    slot.store(word & !SURE, Ordering::Relaxed);
+                }
+            }
+        }
+        // Never the same floor for others: whoever looks twice sees that. They come with commits, so the next one is not far.
+        let floor = newest.0 + u64::from(before != segments);
+        self.state.floor.store(floor, Ordering::Release);
     }
 
     fn bucket(&self, keyspace: KeyspaceId, key: &[u8]) -> Option<(&Bucket, u64)> {
@@ -119,15 +323,19 @@ impl HotKeys {
     }
 }
 
-/// Never 0, and its tag neither.
-fn word(hash: u64, pointer: &ValuePointer) -> u64 {
-    let tag = (hash >> TAG_SHIFT).max(1);
-    (tag << TAG_SHIFT) | (pointer.segment.0 & SEGMENT_MASK) << 32 | u64::from(pointer.offset)
+/// Never 0.
+fn tag(hash: u64) -> u64 {
+    (hash >> TAG_SHIFT).max(1)
 }
 
-/// Where the value of `word` stands, or seems to: what lacks of the segment's number is taken to be as in a newer pointer of its key.
-fn place(word: u64, newer: &ValuePointer) -> CacheKey {
-    let segment = (newer.segment.0 & !SEGMENT_MASK) | (word >> 32 & SEGMENT_MASK);
+/// Never 0, and its tag neither.
+fn word(hash: u64, pointer: &ValuePointer) -> u64 {
+    tag(hash) << TAG_SHIFT | (pointer.segment.0 & SEGMENT_MASK) << 32 | u64::from(pointer.offset)
+}
+
+/// Where the value of `word` stands, or seems to; `segments`: what lacks of the segment's number.
+fn place(word: u64, segments: u64) -> CacheKey {
+    let segment = segments << SEGMENT_BITS | (word >> 32 & SEGMENT_MASK);
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the low half is the offset"
@@ -136,9 +344,14 @@ fn place(word: u64, newer: &ValuePointer) -> CacheKey {
     CacheKey::Value(SegmentId(segment), offset)
 }
 
+#[cfg(all(test, loom))]
+mod models;
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    const ONE: KeyspaceId = KeyspaceId(1);
 
     fn at(segment: u64, offset: u32) -> ValuePointer {
         ValuePointer {
@@ -149,37 +362,54 @@ mod tests {
         }
     }
 
+    fn opened(budget_bytes: usize, newest: u64) -> HotKeys {
+        let hot = HotKeys::new(true, budget_bytes);
+        hot.open(SegmentId(1), || Some(SeqNum(newest)));
+        hot
+    }
+
+    /// Where `key` is known to stand for who reads at `at`.
+    fn place(hot: &HotKeys, key: &[u8], at: u64) -> Option<CacheKey> {
+        hot.look(ONE, key)?.place(SeqNum(at))
+    }
+
+    fn mark(hot: &HotKeys, key: &[u8], at: u64, pointer: &ValuePointer) {
+        let look = hot.look(ONE, key).expect("it was opened");
+        hot.mark(&look, SeqNum(at), pointer);
+    }
+
     #[test]
     fn of_a_key_that_is_read_it_is_known_where_its_value_stood() {
-        let hot = HotKeys::new(true, 1 << 20);
-        let (one, other) = (KeyspaceId(1), KeyspaceId(2));
-        assert!(!hot.any() && hot.replace(one, b"a", &at(5, 0)).is_none());
+        let hot = opened(1 << 20, 0);
+        let other = KeyspaceId(2);
+        let replace =
+            |keyspace, pointer: &ValuePointer| hot.touch(keyspace, b"a", SeqNum(1), Some(pointer));
+        assert!(replace(ONE, &at(5, 0)).is_none());
         let far = at((1 << 40) + 7, u32::MAX);
-        hot.mark(one, b"a", &at((1 << 40) + 3, 64));
-        hot.mark(one, b"a", &at((1 << 40) + 3, 64));
-        assert!(hot.any() && hot.replace(other, b"a", &far).is_none());
-        let was = hot.replace(one, b"a", &far);
+        mark(&hot, b"a", 0, &at((1 << 40) + 3, 64));
+        mark(&hot, b"a", 0, &at((1 << 40) + 3, 64));
+        assert!(replace(other, &far).is_none());
+        let was = replace(ONE, &far);
         assert_eq!(was, Some(CacheKey::of(&at((1 << 40) + 3, 64))));
-        let was = hot.replace(one, b"a", &at((1 << 40) + 8, 0));
+        let was = replace(ONE, &at((1 << 40) + 8, 0));
         assert_eq!(was, Some(CacheKey::of(&far)));
-        let slots = hot.buckets.iter().flat_map(|bucket| &bucket.0);
+        let slots = hot.buckets.iter().flat_map(|bucket| &bucket.words);
         let taken = slots.filter(|slot| slot.load(Ordering::Relaxed) != 0);
         assert_eq!(taken.count(), 1, "a key has one place");
     }
 
     #[test]
     fn as_many_keys_are_known_as_there_is_room_for_and_those_read_lately() {
-        let hot = HotKeys::new(true, 16 << 20);
-        let keyspace = KeyspaceId(1);
+        let hot = opened(16 << 20, 0);
         let room = u32::try_from(hot.buckets.len() * KEYS).unwrap();
         let knows = |n: u32| {
-            let found = hot.replace(keyspace, &n.to_le_bytes(), &at(1, n));
+            let found = hot.touch(ONE, &n.to_le_bytes(), SeqNum(1), Some(&at(1, n)));
             found == Some(CacheKey::of(&at(1, n)))
         };
-        (0..room / 2).for_each(|n| hot.mark(keyspace, &n.to_le_bytes(), &at(1, n)));
+        (0..room / 2).for_each(|n| mark(&hot, &n.to_le_bytes(), 0, &at(1, n)));
         let known = (0..room / 2).filter(|&n| knows(n)).count();
         assert!(known * 100 > room as usize / 2 * 95, "{known} of {room}");
-        (room..5 * room).for_each(|n| hot.mark(keyspace, &n.to_le_bytes(), &at(1, n)));
+        (room..5 * room).for_each(|n| mark(&hot, &n.to_le_bytes(), 0, &at(1, n)));
         assert!((room / 2..room).all(|n| !knows(n)));
         let late = (9 * room / 2..5 * room).filter(|&n| knows(n)).count();
         assert!(late * 2 > room as usize / 2, "{late} of {room}");
@@ -188,8 +418,127 @@ mod tests {
     #[test]
     fn switched_off_it_knows_nothing() {
         let hot = HotKeys::new(false, 1 << 30);
-        hot.mark(KeyspaceId(1), b"a", &at(1, 1));
-        assert!(!hot.any() && hot.replace(KeyspaceId(1), b"a", &at(1, 2)).is_none());
+        hot.open(SegmentId(1), || panic!("there is nothing to open"));
+        assert!(!hot.is_closed() && !hot.any() && hot.look(ONE, b"a").is_none());
+        assert!(hot.touch(ONE, b"a", SeqNum(1), Some(&at(1, 2))).is_none());
         assert_eq!(hot.bytes(), 0);
+    }
+
+    #[test]
+    fn a_place_is_sure_until_its_key_is_written_and_again_when_it_was_read_after_that() {
+        let hot = opened(1 << 20, 5);
+        assert!(hot.any() && !hot.is_closed());
+        // What came before the table was in use told it nothing, and is not all visible.
+        mark(&hot, b"a", 4, &at(1, 64));
+        assert_eq!(place(&hot, b"a", 5), None);
+        mark(&hot, b"a", 5, &at(1, 64));
+        assert_eq!(place(&hot, b"a", 5), Some(CacheKey::of(&at(1, 64))));
+        // Numbered and not visible; then visible; then read.
+        hot.touch(ONE, b"a", SeqNum(7), Some(&at(2, 0)));
+        assert_eq!((place(&hot, b"a", 6), place(&hot, b"a", 7)), (None, None));
+        mark(&hot, b"a", 6, &at(1, 64));
+        assert_eq!(place(&hot, b"a", 7), None, "found before");
+        mark(&hot, b"a", 7, &at(2, 0));
+        assert_eq!(place(&hot, b"a", 7), Some(CacheKey::of(&at(2, 0))));
+        assert_eq!(place(&hot, b"a", 6), None, "a snapshot of before");
+        hot.touch(ONE, b"a", SeqNum(8), None);
+        assert_eq!(place(&hot, b"a", 8), None);
+    }
+
+    #[test]
+    fn other_keys_of_a_bucket_stay_sure() {
+        let hot = opened(1, 0);
+        let keys: Vec<[u8; 4]> = (0..20_000u32).map(u32::to_le_bytes).collect();
+        let of = |key: &[u8]| hot.bucket(ONE, key).unwrap().0;
+        let first = &keys[0];
+        let neighbour = keys[1..]
+            .iter()
+            .find(|key| std::ptr::eq(of(*key), of(first)));
+        let neighbour = neighbour.unwrap();
+        mark(&hot, first, 0, &at(1, 8));
+        mark(&hot, neighbour, 0, &at(1, 16));
+        hot.touch(ONE, first, SeqNum(1), None);
+        assert_eq!(place(&hot, neighbour, 0), None, "the commit is not visible");
+        let there = place(&hot, neighbour, 1);
+        assert_eq!(there, Some(CacheKey::of(&at(1, 16))));
+    }
+
+    #[test]
+    fn closed_nothing_is_sure_and_it_opens_when_it_was_asked_often() {
+        let hot = opened(1, 0);
+        mark(&hot, b"a", 0, &at(1, 64));
+        hot.close();
+        assert!(hot.is_closed() && place(&hot, b"a", 9).is_none());
+        let ask = || hot.open(SegmentId(1), || Some(SeqNum(9)));
+        (1..hot.buckets.len()).for_each(|_| ask());
+        assert!(hot.is_closed());
+        hot.open(SegmentId(1), || None);
+        assert!(hot.is_closed(), "the number was not to be had");
+        ask();
+        assert!(!hot.is_closed() && place(&hot, b"a", 9).is_none());
+        mark(&hot, b"a", 8, &at(1, 64));
+        assert_eq!(place(&hot, b"a", 9), None, "found before");
+        mark(&hot, b"a", 9, &at(1, 64));
+        assert!(place(&hot, b"a", 9).is_some());
+        // A segment whose number has other high bits: then it is opened for those.
+        let far = at((1 << 20) + 1, 64);
+        mark(&hot, b"b", 9, &far);
+        assert!(hot.is_closed() && place(&hot, b"b", 9).is_none());
+        (0..hot.buckets.len()).for_each(|_| hot.open(far.segment, || Some(SeqNum(9))));
+        assert!(!hot.is_closed());
+        for key in [b"a", b"b"] {
+            assert_eq!(place(&hot, key, 10), None);
+        }
+        mark(&hot, b"b", 10, &far);
+        assert_eq!(place(&hot, b"b", 10), Some(CacheKey::of(&far)));
+        mark(&hot, b"a", 10, &at(1, 64));
+        assert_eq!(place(&hot, b"a", 10), None, "one of before");
+    }
+
+    /// Threads write keys of few buckets and read them; what is sure is never older than what the reader knew to be visible before it looked.
+    #[test]
+    fn what_is_sure_is_never_old() {
+        const WRITES: u64 = 20_000;
+        let hot = opened(1, 0);
+        let visible = AtomicU64::new(0);
+        let newest: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        let key = |n: u64| (n % 4).to_le_bytes();
+        let cell = |n: u64| &newest[usize::try_from(n % 4).unwrap()];
+        let pointer = |seqno: u64| at(1, u32::try_from(seqno).unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for seqno in 1..=WRITES {
+                    hot.touch(ONE, &key(seqno), SeqNum(seqno), Some(&pointer(seqno)));
+                    cell(seqno).store(seqno, Ordering::SeqCst);
+                    visible.store(seqno, Ordering::SeqCst);
+                }
+            });
+            for reader in 0..3 {
+                let (hot, visible) = (&hot, &visible);
+                scope.spawn(move || {
+                    let (mut n, mut sure) = (reader, 0);
+                    while visible.load(Ordering::SeqCst) < WRITES || sure == 0 {
+                        n += 1;
+                        let known = visible.load(Ordering::SeqCst);
+                        let known =
+                            (known.saturating_sub(3)..=known).find(|seqno| seqno % 4 == n % 4);
+                        let now = SeqNum(visible.load(Ordering::SeqCst));
+                        let look = hot.look(ONE, &key(n)).unwrap();
+                        match look.place(now) {
+                            Some(CacheKey::Value(_, offset)) => {
+                                assert!(u64::from(offset) >= known.unwrap_or(0));
+                                sure += 1;
+                            }
+                            _ => {
+                                let now = SeqNum(visible.load(Ordering::SeqCst));
+                                // Perhaps of a commit that is not visible at `now`: then the bucket was told.
+                                let found = cell(n).load(Ordering::SeqCst);
+                                hot.mark(&look, now, &pointer(found));
+                            }
+                        }
+                    }
+                });
+            }
+        });
     }
 }

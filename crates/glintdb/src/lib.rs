@@ -58,6 +58,7 @@ mod pace;
 mod pipeline;
 mod range_set;
 mod read;
+mod record;
 mod recovery;
 mod reserve;
 mod resident;

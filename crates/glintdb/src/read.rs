@@ -1,10 +1,12 @@
-//! Point reads: memtables newest first, then resident runs, then the index, then, for a separated value, the cache or the log.
+//! Point reads: memtables newest first, then resident runs, then the index, then, for a separated value, the cache or the log. Where a key is known to be read often, the cache alone.
 //!
-//! Thread safety: reads take no lock and write no shared counter but the cache's own.
+//! Thread safety: reads take no lock and write no shared counter but the cache's own, and what they find into the table of hot keys.
 
 use crate::Result;
 use crate::batch::Batch;
 use crate::engine::Engine;
+use crate::hot::Look;
+use crate::record::{self, Owner};
 use crate::version::{KeyspaceState, Version};
 use bytes::Bytes;
 use glintdb_core::{EntryValue, SeqNum, ValuePointer};
@@ -27,7 +29,7 @@ pub(crate) struct BegunFetch {
     values: Vec<Result<Bytes>>,
     /// Places of what is read.
     missing: Vec<usize>,
-    keys: Vec<CacheKey>,
+    wanted: Vec<ValuePointer>,
     begun: Option<BegunValues>,
 }
 
@@ -64,45 +66,94 @@ impl Engine {
 
     /// The newest visible value of `key`.
     pub(crate) fn get(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<Bytes>> {
+        let look = self.hot.look(keyspace.id, key);
+        let of = Owner::new(keyspace.id, key);
+        if let Some(value) = self.get_hot(look.as_ref(), self.pipeline.visible(), of) {
+            return Ok(Some(value));
+        }
         // The version first: what is visible after that is in it, or came after this read began.
         let version = self.version.load();
         let at = self.pipeline.visible();
         let found = self.find(&version, at, keyspace, key)?;
-        self.value_of(keyspace, key, found)
+        self.value_of(found, at, look.as_ref(), of)
     }
 
-    /// The value of what was found of `key`.
-    pub(crate) fn value_of(
+    /// What `version` knows of `key` at `at`, the value of it.
+    pub(crate) fn get_at(
         &self,
+        version: &Version,
+        at: SeqNum,
         keyspace: &KeyspaceState,
         key: &[u8],
+    ) -> Result<Option<Bytes>> {
+        let look = self.hot.look(keyspace.id, key);
+        let of = Owner::new(keyspace.id, key);
+        if let Some(value) = self.get_hot(look.as_ref(), at, of) {
+            return Ok(Some(value));
+        }
+        let found = self.find(version, at, keyspace, key)?;
+        self.value_of(found, at, look.as_ref(), of)
+    }
+
+    /// The newest value of a key at `at`, which is visible, if that is cached and known to be it.
+    #[inline]
+    fn get_hot(&self, look: Option<&Look<'_>>, at: SeqNum, of: Owner<'_>) -> Option<Bytes> {
+        let place = look?.place(at)?;
+        let record = self.cache.get_if(&place, |record| of.has(record))?;
+        Some(of.value_in(record))
+    }
+
+    /// The value of what was found at `at` of the key `of`, which was looked for among the hot ones.
+    fn value_of(
+        &self,
         found: Found,
+        at: SeqNum,
+        look: Option<&Look<'_>>,
+        of: Owner<'_>,
     ) -> Result<Option<Bytes>> {
         match found {
             None | Some((_, EntryValue::Tombstone)) => Ok(None),
             Some((_, EntryValue::Inline(value))) => Ok(Some(value)),
             Some((_, EntryValue::Pointer(pointer))) => {
-                self.hot.mark(keyspace.id, key, &pointer);
-                self.fetch(pointer).map(Some)
+                self.open_hot(&pointer);
+                if let Some(look) = look {
+                    self.hot.mark(look, at, &pointer);
+                }
+                self.fetch(of, &pointer).map(Some)
             }
         }
     }
 
-    /// A separated value: from the cache, else from the log, and then into the cache.
-    pub(crate) fn fetch(&self, pointer: ValuePointer) -> Result<Bytes> {
-        let key = CacheKey::of(&pointer);
-        if let Some(value) = self.cache.get(&key) {
-            return Ok(value);
+    /// Separated values are being read: that is when keys are hot.
+    #[inline]
+    fn open_hot(&self, pointer: &ValuePointer) {
+        if self.hot.is_closed() {
+            let newest = || Some(self.sequencer.try_lock()?.newest());
+            self.hot.open(pointer.segment, newest);
         }
-        self.cache.read_once(key, || {
-            self.log.read(&pointer).map(|value| self.keep(key, value))
-        })
     }
 
-    /// Puts a value into the cache, unless it would push out too much else.
-    fn keep(&self, key: CacheKey, value: Bytes) -> Bytes {
+    /// A separated value: from the cache, else from the log, and then into the cache.
+    fn fetch(&self, of: Owner<'_>, pointer: &ValuePointer) -> Result<Bytes> {
+        let place = CacheKey::of(pointer);
+        let record = match self.cache.get(&place) {
+            // Cached by somebody who had its pointer alone.
+            Some(record) if !of.has(&record) => {
+                self.keep(place, of, record::value_at(pointer, record))
+            }
+            Some(record) => record,
+            None => self.cache.read_once(place, || {
+                let value = self.log.read(pointer)?;
+                Ok(self.keep(place, of, value))
+            })?,
+        };
+        Ok(record::value_at(pointer, record))
+    }
+
+    /// Puts a value into the cache, unless it would push out too much else; answers its record, or the value itself.
+    fn keep(&self, place: CacheKey, of: Owner<'_>, value: Bytes) -> Bytes {
         match self.may_keep(value.len()) {
-            true => self.cache.insert(key, &value),
+            true => of.record(&value, |parts| self.cache.insert(place, parts)),
             false => value,
         }
     }
@@ -112,31 +163,44 @@ impl Engine {
         bytes <= self.cache.capacity_bytes() / 32
     }
 
-    /// Caches what a commit at `place` has written for keys whose values are being read, instead of what it hides.
+    /// What was known of the keys that commit `seqno`, which is not completed yet, writes at `place` is no more true. What it writes for keys whose values are being read is cached, instead of what it
+    /// hides.
     #[cold]
-    pub(crate) fn keep_hot(&self, batch: &Batch, place: &Reservation) {
+    pub(crate) fn tell_hot(&self, batch: &Batch, place: &Reservation, seqno: SeqNum) {
         let mut pointers = batch.frame.pointers(place);
         for entry in batch.frame.entries() {
-            let LogOp::Put {
-                key,
-                value: LogValue::Pointer(encoded),
-            } = entry.op
-            else {
+            let (key, written) = match entry.op {
+                LogOp::Put {
+                    key,
+                    value: LogValue::Pointer(encoded),
+                } => (key, pointers.next().map(|pointer| (pointer, encoded))),
+                LogOp::Put { key, .. } | LogOp::Delete { key } => (key, None),
+                LogOp::DeleteRange { .. } => {
+                    if !glintdb_core::seeded::bug(
+                        "glintdb: places stay sure when a range is deleted",
+                    ) {
+                        self.hot.close();
+                    }
+                    continue;
+                }
+            };
+            let pointer = written.as_ref().map(|(pointer, _)| pointer);
+            let Some(hidden) = self.hot.touch(entry.keyspace, key, seqno, pointer) else {
                 continue;
             };
-            let Some(pointer) = pointers.next() else {
-                return;
-            };
-            if self.may_keep(pointer.length as usize)
-                && let Some(hidden) = self.hot.replace(entry.keyspace, key, &pointer)
-            {
-                let mut value = batch.frame.value_of(encoded);
-                if glintdb_core::seeded::bug(
-                    "glintdb: of a hot value all but its end is cached as it is written",
-                ) {
-                    value = &value[..value.len().saturating_sub(8)];
+            match written.filter(|(pointer, _)| self.may_keep(pointer.length as usize)) {
+                Some((pointer, encoded)) => {
+                    let mut value = batch.frame.value_of(encoded);
+                    if glintdb_core::seeded::bug(
+                        "glintdb: of a hot value all but its end is cached as it is written",
+                    ) {
+                        value = &value[..value.len().saturating_sub(8)];
+                    }
+                    let to = CacheKey::of(&pointer);
+                    Owner::new(entry.keyspace, key)
+                        .record(value, |parts| self.cache.replace(&hidden, to, parts));
                 }
-                self.cache.replace(&hidden, CacheKey::of(&pointer), value);
+                None => self.cache.remove(&hidden),
             }
         }
     }
@@ -158,12 +222,12 @@ impl Engine {
         let read = self.cache.read_each_once(&keys, |mine| {
             let wanted: Vec<_> = mine.iter().map(|&at| pointers[missing[at]]).collect();
             let read = self.log.read_batch(&wanted).into_iter().zip(mine);
-            read.map(|(value, &at)| value.map(|value| self.keep(keys[at], value)))
+            read.map(|(value, &at)| value.map(|value| self.keep(keys[at], Owner::unknown(), value)))
                 .collect()
         });
         let misses = missing.len();
-        for (at, value) in missing.into_iter().zip(read) {
-            values[at] = value;
+        for (at, record) in missing.into_iter().zip(read) {
+            values[at] = record.map(|record| record::value_at(&pointers[at], record));
         }
         (values, misses)
     }
@@ -174,8 +238,8 @@ impl Engine {
         let (values, missing) = self.cached(pointers);
         let wanted: Vec<ValuePointer> = missing.iter().map(|&at| pointers[at]).collect();
         BegunFetch {
-            keys: wanted.iter().map(CacheKey::of).collect(),
-            begun: (!wanted.is_empty()).then(|| self.log.begin_read_batch(wanted)),
+            begun: (!wanted.is_empty()).then(|| self.log.begin_read_batch(wanted.clone())),
+            wanted,
             values,
             missing,
         }
@@ -186,8 +250,11 @@ impl Engine {
         let mut values = begun.values;
         let misses = begun.missing.len();
         let read = begun.begun.map_or_else(Vec::new, BegunValues::wait);
-        for ((at, key), value) in begun.missing.into_iter().zip(begun.keys).zip(read) {
-            values[at] = value.map(|value| self.keep(key, value));
+        for ((at, pointer), value) in begun.missing.into_iter().zip(begun.wanted).zip(read) {
+            values[at] = value.map(|value| {
+                let record = self.keep(CacheKey::of(&pointer), Owner::unknown(), value);
+                record::value_at(&pointer, record)
+            });
         }
         (values, misses)
     }
@@ -198,9 +265,11 @@ impl Engine {
         let mut missing = Vec::new();
         let keys = pointers.iter().map(CacheKey::of);
         self.cache.get_each(keys, |value| {
+            let at = values.len();
             if value.is_none() {
-                missing.push(values.len());
+                missing.push(at);
             }
+            let value = value.map(|record| record::value_at(&pointers[at], record));
             values.push(Ok(value.unwrap_or_default()));
         });
         (values, missing)
@@ -227,12 +296,19 @@ impl Engine {
         keys: &[K],
         bytes_max: usize,
     ) -> Vec<Result<Option<Bytes>>> {
-        let mut found: Vec<Option<Result<Found>>> = Vec::with_capacity(keys.len());
-        for key in keys {
-            let in_memory = version
-                .generations()
-                .find_map(|generation| generation.keyspace(keyspace.id)?.get(key.as_ref(), at));
-            found.push(in_memory.map(|(seqno, value)| Ok(Some((seqno, value.to_owned())))));
+        let looks: Vec<_> = (keys.iter())
+            .map(|key| self.hot.look(keyspace.id, key.as_ref()))
+            .collect();
+        // Of each key: `None` as long as nothing is known.
+        let mut found: Vec<Option<Result<Option<EntryValue>>>> =
+            self.get_each_hot(at, keyspace, keys, &looks);
+        for (found, key) in found.iter_mut().zip(keys) {
+            if found.is_none() {
+                let in_memory = version
+                    .generations()
+                    .find_map(|generation| generation.keyspace(keyspace.id)?.get(key.as_ref(), at));
+                *found = in_memory.map(|(_, value)| Ok(Some(value.to_owned())));
+            }
         }
         for view in version.views(keyspace.id) {
             let mut asked: Vec<usize> = (0..found.len()).collect();
@@ -245,25 +321,28 @@ impl Engine {
                 wanted.sort_unstable();
             }
             for (index, entry) in asked.into_iter().zip(view.get_batch(&wanted)) {
-                let known = entry.map(|entry| entry.map(|entry| (entry.seqno, entry.value)));
+                let known = entry.map(|entry| entry.map(|entry| entry.value));
                 found[index] = known.transpose().map(|known| known.map(Some));
             }
         }
         let mut bytes = 0usize;
         let fitting = found.iter().take_while(|found| {
             let length = match found {
-                Some(Ok(Some((_, EntryValue::Inline(value))))) => value.len(),
-                Some(Ok(Some((_, EntryValue::Pointer(pointer))))) => pointer.length as usize,
+                Some(Ok(Some(EntryValue::Inline(value)))) => value.len(),
+                Some(Ok(Some(EntryValue::Pointer(pointer)))) => pointer.length as usize,
                 _ => 0,
             };
             bytes = bytes.saturating_add(length);
             bytes <= bytes_max
         });
         found.truncate(fitting.count().max(1));
-        let pointers: Vec<ValuePointer> = (found.iter().zip(keys))
-            .filter_map(|(found, key)| match found {
-                Some(Ok(Some((_, EntryValue::Pointer(pointer))))) => {
-                    self.hot.mark(keyspace.id, key.as_ref(), pointer);
+        let pointers: Vec<ValuePointer> = (found.iter().zip(&looks))
+            .filter_map(|(found, look)| match found {
+                Some(Ok(Some(EntryValue::Pointer(pointer)))) => {
+                    self.open_hot(pointer);
+                    if let Some(look) = look {
+                        self.hot.mark(look, at, pointer);
+                    }
                     Some(*pointer)
                 }
                 _ => None,
@@ -273,14 +352,44 @@ impl Engine {
         found
             .into_iter()
             .map(|found| match found {
-                Some(Ok(Some((_, EntryValue::Pointer(_))))) => match values.next() {
+                Some(Ok(Some(EntryValue::Pointer(_)))) => match values.next() {
                     Some(value) => value.map(Some),
                     None => Ok(None),
                 },
-                Some(Ok(Some((_, EntryValue::Inline(value))))) => Ok(Some(value)),
+                Some(Ok(Some(EntryValue::Inline(value)))) => Ok(Some(value)),
                 Some(Err(error)) => Err(error),
-                None | Some(Ok(None | Some((_, EntryValue::Tombstone)))) => Ok(None),
+                None | Some(Ok(None | Some(EntryValue::Tombstone))) => Ok(None),
             })
             .collect()
+    }
+
+    /// Of each key the value that it has at `at`, as if it lay beside the key, if that is cached and known to be it.
+    fn get_each_hot<K: AsRef<[u8]>>(
+        &self,
+        at: SeqNum,
+        keyspace: &KeyspaceState,
+        keys: &[K],
+        looks: &[Option<Look<'_>>],
+    ) -> Vec<Option<Result<Option<EntryValue>>>> {
+        let mut found = Vec::new();
+        found.resize_with(keys.len(), || None);
+        let places = looks.iter().map(|look| look.as_ref()?.place(at));
+        let places: Vec<_> = (places.enumerate())
+            .filter_map(|(index, place)| Some((index, place?)))
+            .collect();
+        let mut indices = places.iter().map(|&(index, _)| index);
+        let wanted = places.iter().map(|&(_, place)| place);
+        self.cache.get_each_if(wanted, |record| {
+            let (Some(index), Some(record)) = (indices.next(), record) else {
+                return false;
+            };
+            let of = Owner::new(keyspace.id, keys[index].as_ref());
+            let its = of.has(&record);
+            if its {
+                found[index] = Some(Ok(Some(EntryValue::Inline(of.value_in(record)))));
+            }
+            its
+        });
+        found
     }
 }

@@ -170,8 +170,7 @@ impl Pin {
 
     pub(crate) fn get(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<Bytes>> {
         let version = self.version()?;
-        let found = self.engine().find(&version, self.at, keyspace, key)?;
-        self.engine().value_of(keyspace, key, found)
+        self.engine().get_at(&version, self.at, keyspace, key)
     }
 }
 

@@ -31,7 +31,7 @@ impl Options {
         "read_depth",
         "read_batch_max",
         "help",
-        "cache_hot_writes",
+        "hot_keys",
         "value_gc",
         "space_amp_max",
         "garbage_bytes_min",
@@ -86,7 +86,7 @@ impl Options {
             "read_depth" => put(&mut self.read_depth, parsed(value)),
             "read_batch_max" => put(&mut self.read_batch_max, parsed(value)),
             "help" => put(&mut self.help, word(value, &SWITCH)),
-            "cache_hot_writes" => put(&mut self.cache_hot_writes, word(value, &SWITCH)),
+            "hot_keys" => put(&mut self.hot_keys, word(value, &SWITCH)),
             "value_gc" => put(&mut self.value_gc, word(value, &SWITCH)),
             "space_amp_max" => put(&mut self.space_amp_max, parsed(value)),
             "garbage_bytes_min" => put(&mut self.garbage_bytes_min, size(value)),
@@ -268,7 +268,7 @@ mod tests {
             (o.separate_min_bytes, o.log_segment_bytes, o.log_ring_bytes),
             (o.replay_bytes_max, o.snapshot_pin_bytes_max),
             (o.direct_io, o.read_engine, o.read_depth),
-            (o.read_batch_max, o.help, o.cache_hot_writes),
+            (o.read_batch_max, o.help, o.hot_keys),
             (o.value_gc, o.space_amp_max, o.garbage_bytes_min),
             o.pin_mode,
         )
@@ -283,7 +283,7 @@ mod tests {
         for name in Options::NAMES {
             let value = match name {
                 "create_if_missing" => "false",
-                "value_gc" | "help" | "cache_hot_writes" => "off",
+                "value_gc" | "help" | "hot_keys" => "off",
                 "error_if_exists" => "true",
                 "durability" | "read_engine" => "sync",
                 "direct_io" => "off",

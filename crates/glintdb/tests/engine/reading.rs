@@ -186,7 +186,7 @@ fn a_value_that_is_read_is_cached_when_it_is_written_again() {
     for cached in [true, false] {
         let gate = Arc::new(Gate::default());
         let gated = HookedVolume::new(MemVolume::new(), gate.clone());
-        let options = options().cache_hot_writes(cached);
+        let options = options().hot_keys(cached);
         let db = options.open_volume(gated, env()).unwrap();
         let keyspace = db.default_keyspace();
         keyspace.put(key(1), value(1, 900)).unwrap();
@@ -205,6 +205,79 @@ fn a_value_that_is_read_is_cached_when_it_is_written_again() {
         let before = gate.reads();
         assert_eq!(keyspace.get(key(1)).unwrap(), Some(value(2, 900)));
         assert_eq!(gate.reads() == before, cached);
+    }
+}
+
+/// A key that is read often is found without memtables or index, whatever was done to it, by gets, batches and snapshots.
+#[test]
+fn a_key_that_is_read_often_is_found_without_the_index() {
+    const KEYS: u32 = 100;
+    for hot in [true, false] {
+        let options = options().hot_keys(hot);
+        let db = options.open_volume(MemVolume::new(), env()).unwrap();
+        let keyspace = db.default_keyspace();
+        let keys: Vec<_> = (0..KEYS).map(key).collect();
+        let mut expected: Vec<Option<u32>> = (0..KEYS).map(Some).collect();
+        for n in 0..KEYS {
+            keyspace.put(key(n), value(n, 900)).unwrap();
+        }
+        db.flush().unwrap();
+        let lookups = || -> u64 { db.stats().keyspaces[0].lookups_by_reads.iter().sum() };
+        let read_all = |expected: &[Option<u32>], snapshot: Option<&glintdb::Snapshot>| {
+            let before = lookups();
+            let expected: Vec<_> = expected.iter().map(|n| n.map(|n| value(n, 900))).collect();
+            for (key, expected) in keys.iter().zip(&expected) {
+                let found = match snapshot {
+                    Some(snapshot) => snapshot.get(&keyspace, key),
+                    None => keyspace.get(key),
+                };
+                assert_eq!(found.unwrap(), *expected);
+            }
+            let batch = match snapshot {
+                Some(snapshot) => snapshot.multi_get(&keyspace, &keys),
+                None => keyspace.multi_get(&keys),
+            };
+            let batch: Vec<_> = batch.into_iter().map(Result::unwrap).collect();
+            assert_eq!(batch, expected);
+            lookups() - before
+        };
+        // Of a bucket of the table a key may have pushed out another.
+        let few = u64::from(KEYS / 10);
+        for round in 1..6 {
+            let _known = read_all(&expected, None) + read_all(&expected, None);
+            let asked = read_all(&expected, None);
+            assert_eq!(asked <= few, hot, "{asked} lookups in round {round}");
+            let (before, snapshot) = (expected.clone(), db.snapshot());
+            assert_eq!(read_all(&before, Some(&snapshot)) <= few, hot);
+            for n in (0..KEYS).filter(|n| n % 3 != round % 3) {
+                keyspace.put(key(n), value(n + round, 900)).unwrap();
+                expected[n as usize] = Some(n + round);
+            }
+            read_all(&expected, None);
+            for n in (0..KEYS).filter(|n| n % 7 == round) {
+                keyspace.delete(key(n)).unwrap();
+                expected[n as usize] = None;
+            }
+            if round % 2 == 0 {
+                keyspace
+                    .delete_range(key(10 * round)..key(10 * round + 5))
+                    .unwrap();
+                (10 * round..10 * round + 5).for_each(|n| expected[n as usize] = None);
+            }
+            read_all(&expected, None);
+            read_all(&before, Some(&snapshot));
+            db.flush().unwrap();
+            read_all(&expected, None);
+            read_all(&before, Some(&snapshot));
+            for n in 0..KEYS {
+                keyspace.put(key(n), value(n, 900)).unwrap();
+            }
+            expected = (0..KEYS).map(Some).collect();
+            // So many reads that the table is in use again after a range was deleted.
+            for _ in 0..2 * 2048 / (2 * KEYS) {
+                read_all(&expected, None);
+            }
+        }
     }
 }
 

@@ -115,6 +115,6 @@ impl TableEnv {
             self.cache.insert_owned(key, image.clone());
             return image;
         }
-        self.cache.insert(key, &image)
+        self.cache.insert(key, &[&image])
     }
 }

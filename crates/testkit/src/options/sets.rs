@@ -82,7 +82,7 @@ pub(super) const SETS: &[Line] = &[
             set.options.log_segment_bytes = 64 << 10;
             set.options.log_ring_bytes = 64 << 10;
             set.options.replay_bytes_max = 128 << 10;
-            set.options.cache_hot_writes = false;
+            set.options.hot_keys = false;
         },
     ),
     line("small", &[Lane::Kill], |_| ()),

@@ -5,7 +5,8 @@
 //! Invariants:
 //! 1. Sequence numbers and log places are given out together, so log order is commit order.
 //! 2. A commit's entries go to the generation that was active when it was numbered.
-//! 3. A thread that holds numbered commits which are not visible yet never waits for anything but them (`settle` comes before every other wait).
+//! 3. A thread that holds numbered commits which are not visible yet never waits for anything but them (`settle` comes before every other wait), and for a reader that writes down a place of the same bucket of hot keys,
+//!    which waits for nobody.
 
 use crate::batch::Batch;
 use crate::drain::Fill;
@@ -239,12 +240,16 @@ impl Engine {
         }
         batch.insert_into(&generation, seqno, batch.frame.pointers(&place));
         drop(generation);
-        if self.hot.any() {
-            self.tell_hot(batch, &place, seqno);
-        }
+        let hidden = match self.hot.any() {
+            true => self.tell_hot(batch, &place, seqno),
+            false => Vec::new(),
+        };
         in_flight.done(place.end_position(), durability);
         self.pipeline
             .advance_completed(|end| self.log.complete_to(end));
+        if !hidden.is_empty() {
+            self.keep_hot(batch, &place, hidden);
+        }
         *outstanding = Some(Outstanding { seqno, place });
         Ok(())
     }

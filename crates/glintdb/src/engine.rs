@@ -2,7 +2,7 @@
 //!
 //! Thread safety: everything from any thread.
 //!
-//! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`sequencer` → the lock of `version` → `kept`, the reserve's lock, an index's own locks). `transactions` → `pins` → nothing but `version` reads. A large
+//! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`sequencer` → the lock of `version` → `kept`, the reserve's lock, an index's own locks). `transactions` → `pins` → nothing but `version` reads. Who opens the table of hot keys tries `sequencer`. A large
 //! commit comes to `numbers`, or to `sequencer`, with the log's `prepare` held. No lock is held while a job's step runs, but `flush_lock` during a flush. The sequencer's lock is never held across I/O.
 
 use crate::budget::Kept;

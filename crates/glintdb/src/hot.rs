@@ -7,16 +7,16 @@
 //! A table of hashes and places without a list of keys: of each key a few bits, and of its value's place as many as fit beside them. Two keys may be taken for one another: what is found then is another key's
 //! record, or a value is cached in vain, or one that is wanted leaves. Where a bucket is full a key takes the place of another one, so what is known is of keys read lately.
 //!
-//! Thread safety: any thread. Reads take no lock and wait for nobody; a commit waits for a reader that is writing down a place in the same bucket (three instructions). A write pays one relaxed load while nobody reads
-//! separated values, a hash and a cache line otherwise.
+//! Thread safety: any thread. Reads wait for nobody; a commit waits for a reader that is writing down a place in the same bucket (a few instructions, unless it loses its core). A write pays one relaxed load until somebody has
+//! read a separated value, a hash and a cache line from then on. Lock order: `opening` → the sequencer's, which is only tried: who holds that may wait for a commit, and commits come here.
 //!
 //! Invariants:
 //! 1. A commit tells the table of every key that it writes ([`touch`](HotKeys::touch), [`close`](HotKeys::close) for ranges) after it has its number and before it is completed: the bucket's `newest` is its number or
 //!    greater from then on, and no place of the key in it is sure.
-//! 2. A bucket is believed only by who reads at or after its `newest` and the table's `floor`: nothing was told that such a reader does not see. What such a reader has found is sure if `newest` is still the same when it is
-//!    written down; nobody can tell the bucket anything meanwhile (`LOCKED`).
+//! 2. A bucket is believed only by who reads all commits up to a number that is not below its `newest` and the table's `floor`: nothing was told that such a reader does not see. What such a reader has found is sure if `newest` is
+//!    still the same when it is written down; nobody can tell the bucket anything meanwhile (`LOCKED`).
 //! 3. Commits that were numbered before the table was in use did not tell it anything: they are at or below `floor`.
-//! 4. A value that moves (value GC) stays the newest one of its key, so a sure place stays right until its segment goes, and with it what the cache has there. Numbers of segments are never used again.
+//! 4. A value that moves (value GC) stays the newest one of its key, so what the cache has at a sure place stays right, even when its segment is gone. Numbers of segments are never used again.
 
 use foldhash::fast::FixedState;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,8 +40,8 @@ const SEGMENT_BITS: u32 = 20;
 const SEGMENT_MASK: u64 = (1 << SEGMENT_BITS) - 1;
 /// In a bucket's `newest`: greater than every number that is visible.
 const LOCKED: u64 = 1 << 63;
-/// A `floor` that is never visible.
-const CLOSED: u64 = u64::MAX;
+/// In `floor`: never visible. The rest counts how often it was closed.
+const CLOSED: u64 = 1 << 63;
 /// A table that was closed is opened when it was told of so many places for each bucket: opening it looks at all of them.
 const MARKS_A_BUCKET: u64 = 1;
 
@@ -58,14 +58,18 @@ pub(crate) struct HotKeys {
     /// Empty: switched off.
     buckets: Box<[Bucket]>,
     state: Padded<State>,
-    /// Marks since it was closed; whoever opens or closes the table holds it.
-    marks: Mutex<u64>,
+    /// Marks since it was closed.
+    marks: AtomicU64,
+    /// Held by who opens the table.
+    opening: Mutex<()>,
 }
 
 struct State {
     /// Whether commits have to tell it anything.
     any: AtomicBool,
     floor: AtomicU64,
+    /// How often it was closed.
+    closed: AtomicU64,
     /// The high bits of all segments' numbers that sure places have.
     segments: AtomicU64,
 }
@@ -92,11 +96,11 @@ impl Bucket {
                 }
                 continue;
             }
-            // Where a newer commit came first, it is not visible before this one is completed, so nobody believes the bucket.
-            if newest >= seqno.0
-                || (self.newest)
-                    .compare_exchange(newest, seqno.0, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
+            // Where a newer commit came first, it is not visible before this one is completed: nobody believes the bucket.
+            let raised = newest.max(seqno.0);
+            if (self.newest)
+                .compare_exchange(newest, raised, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
             {
                 return;
             }
@@ -107,11 +111,19 @@ impl Bucket {
         std::array::from_fn(|place| self.words[place].load(Ordering::Acquire))
     }
 
-    /// Where `word` is to stand, `there` being the bucket's words: in the place of what has its tag, else of nothing, else of some one, as reads come in no order.
-    fn place_for(word: u64, there: &[u64; KEYS], checksum: u32) -> usize {
+    /// Where `word` is to stand, `there` being the bucket's words: in the place of what has its tag, else of nothing, else of what is not sure, else, if it is sure itself, of some one, as reads come in no order.
+    fn place_for(word: u64, there: &[u64; KEYS], checksum: u32) -> Option<usize> {
         let find = |tag: u64| there.iter().position(|there| there >> TAG_SHIFT == tag);
-        let place = find(word >> TAG_SHIFT).or_else(|| find(0));
-        place.unwrap_or(checksum as usize % KEYS)
+        let some = checksum as usize % KEYS;
+        let unsure = || {
+            (0..KEYS)
+                .map(|n| (some + n) % KEYS)
+                .find(|&n| there[n] & SURE == 0)
+        };
+        find(word >> TAG_SHIFT)
+            .or_else(|| find(0))
+            .or_else(unsure)
+            .or((word & SURE != 0).then_some(some))
     }
 }
 
@@ -120,7 +132,7 @@ impl Look<'_> {
     #[inline]
     pub(crate) fn place(&self, at: SeqNum) -> Option<CacheKey> {
         let floor = self.state.floor.load(Ordering::Acquire);
-        if floor == CLOSED {
+        if floor & CLOSED != 0 {
             return None;
         }
         let segments = self.state.segments.load(Ordering::Acquire);
@@ -153,10 +165,12 @@ impl HotKeys {
             state: Padded(State {
                 any: AtomicBool::new(false),
                 floor: AtomicU64::new(CLOSED),
+                closed: AtomicU64::new(0),
                 segments: AtomicU64::new(0),
             }),
             // The first mark opens it.
-            marks: Mutex::new(u64::MAX),
+            marks: AtomicU64::new(u64::MAX / 2),
+            opening: Mutex::new(()),
         }
     }
 
@@ -181,7 +195,7 @@ impl HotKeys {
         })
     }
 
-    /// The newest value of a key at `at` is being read, where `pointer` says.
+    /// The newest value of a key is being read, where `pointer` says; it was looked for in everything up to commit `at`.
     #[inline]
     pub(crate) fn mark(&self, look: &Look<'_>, at: SeqNum, pointer: &ValuePointer) {
         let word = word(look.hash, pointer);
@@ -200,8 +214,9 @@ impl HotKeys {
         if !believed || !representable {
             // What is known already is no worse.
             let known = |there: &u64| there >> TAG_SHIFT == word >> TAG_SHIFT;
-            if !there.iter().any(known) {
-                let place = Bucket::place_for(word, &there, pointer.checksum);
+            if !there.iter().any(known)
+                && let Some(place) = Bucket::place_for(word, &there, pointer.checksum)
+            {
                 // Where another word came meanwhile, that stays: it may be sure.
                 let (was, order) = (there[place], Ordering::Relaxed);
                 let _seen = look.bucket.words[place].compare_exchange(was, word, order, order);
@@ -220,10 +235,11 @@ impl HotKeys {
         if locked.is_ok() {
             // Not opened again for other segments.
             if self.state.floor.load(Ordering::Acquire) == floor {
-                let there = look.bucket.words();
-                let place = Bucket::place_for(word, &there, pointer.checksum);
-                // Release: who finds it finds the bucket's `newest` as it is now, or later.
-                look.bucket.words[place].store(word | SURE, Ordering::Release);
+                let (word, there) = (word | SURE, look.bucket.words());
+                if let Some(place) = Bucket::place_for(word, &there, pointer.checksum) {
+                    // Release: who finds it finds the bucket's `newest` as it is now, or later.
+                    look.bucket.words[place].store(word, Ordering::Release);
+                }
             }
             look.bucket.newest.store(newest, Ordering::Release);
         }
@@ -266,26 +282,31 @@ impl HotKeys {
     /// A commit that is not completed yet deletes a range of keys: nothing is sure.
     #[cold]
     pub(crate) fn close(&self) {
-        let mut marks = self.marks.lock();
-        *marks = 0;
-        self.state.floor.store(CLOSED, Ordering::SeqCst);
+        self.marks.store(0, Ordering::Relaxed);
+        let times = self.state.closed.fetch_add(1, Ordering::SeqCst) + 1;
+        // Another one each time, so that who is opening it sees that.
+        self.state.floor.store(CLOSED | times, Ordering::SeqCst);
     }
 
     /// Whether it is closed, and so to be told to [`open`](Self::open).
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.state.floor.load(Ordering::Relaxed) == CLOSED && !self.buckets.is_empty()
+        self.state.floor.load(Ordering::Relaxed) & CLOSED != 0 && !self.buckets.is_empty()
     }
 
     /// A separated value of `segment` was found while the table was closed. Opens it, if that is due: `newest` says up to which commit all are numbered, under the lock that numbers them; `None` where that
     /// is not to be had at once. (Who holds it may wait for a commit that waits here.)
     #[cold]
     pub(crate) fn open(&self, segment: SegmentId, newest: impl FnOnce() -> Option<SeqNum>) {
-        let Some(mut marks) = self.marks.try_lock() else {
+        let marks = self.marks.fetch_add(1, Ordering::Relaxed) + 1;
+        if marks < MARKS_A_BUCKET * self.buckets.len() as u64 {
+            return;
+        }
+        let Some(_opening) = self.opening.try_lock() else {
             return;
         };
-        *marks = marks.saturating_add(1);
-        if *marks < MARKS_A_BUCKET * self.buckets.len() as u64 || !self.is_closed() {
+        let closed = self.state.floor.load(Ordering::SeqCst);
+        if closed & CLOSED == 0 || self.buckets.is_empty() {
             return;
         }
         // Who is numbered from now on tells the table, and who was before is at or below `newest`.
@@ -306,7 +327,9 @@ impl HotKeys {
         }
         // Never the same floor for others: whoever looks twice sees that. They come with commits, so the next one is not far.
         let floor = newest.0 + u64::from(before != segments);
-        self.state.floor.store(floor, Ordering::Release);
+        // Unless it was closed again meanwhile.
+        let _opened =
+            (self.state.floor).compare_exchange(closed, floor, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     fn bucket(&self, keyspace: KeyspaceId, key: &[u8]) -> Option<(&Bucket, u64)> {

@@ -351,7 +351,7 @@ impl Scan {
             }
             None => {
                 let (mut batch, pointers) = self.gather(direction)?;
-                let (fetched, misses) = self.pin.engine().fetch_counted(&pointers);
+                let (fetched, misses) = self.pin.engine().fetch_batch(&pointers);
                 batch.fetched = fetched;
                 (batch, misses)
             }

@@ -68,14 +68,16 @@ impl Engine {
     pub(crate) fn get(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<Bytes>> {
         let look = self.hot.look(keyspace.id, key);
         let of = Owner::new(keyspace.id, key);
-        if let Some(value) = self.get_hot(look.as_ref(), self.pipeline.visible(), of) {
+        let before = self.pipeline.visible();
+        if let Some(value) = self.get_hot(look.as_ref(), before, of) {
             return Ok(Some(value));
         }
         // The version first: what is visible after that is in it, or came after this read began.
         let version = self.version.load();
         let at = self.pipeline.visible();
         let found = self.find(&version, at, keyspace, key)?;
-        self.value_of(found, at, look.as_ref(), of)
+        // Not `at`: a commit in between may be in a memtable that `version` does not have.
+        self.value_of(found, before, look.as_ref(), of)
     }
 
     /// What `version` knows of `key` at `at`, the value of it.
@@ -86,13 +88,19 @@ impl Engine {
         keyspace: &KeyspaceState,
         key: &[u8],
     ) -> Result<Option<Bytes>> {
-        let look = self.hot.look(keyspace.id, key);
+        let look = self.look_in(version, keyspace, key);
         let of = Owner::new(keyspace.id, key);
         if let Some(value) = self.get_hot(look.as_ref(), at, of) {
             return Ok(Some(value));
         }
         let found = self.find(version, at, keyspace, key)?;
         self.value_of(found, at, look.as_ref(), of)
+    }
+
+    /// Looks for a key among the hot ones, unless its keyspace is not in `version`: the table is not told of keyspaces that are dropped.
+    fn look_in(&self, version: &Version, keyspace: &KeyspaceState, key: &[u8]) -> Option<Look<'_>> {
+        version.keyspace(keyspace.id)?;
+        self.hot.look(keyspace.id, key)
     }
 
     /// The newest value of a key at `at`, which is visible, if that is cached and known to be it.
@@ -103,7 +111,7 @@ impl Engine {
         Some(of.value_in(record))
     }
 
-    /// The value of what was found at `at` of the key `of`, which was looked for among the hot ones.
+    /// The value of what was found of the key `of` in all that is visible at `at`.
     fn value_of(
         &self,
         found: Found,
@@ -137,17 +145,21 @@ impl Engine {
     fn fetch(&self, of: Owner<'_>, pointer: &ValuePointer) -> Result<Bytes> {
         let place = CacheKey::of(pointer);
         let record = match self.cache.get(&place) {
-            // Cached by somebody who had its pointer alone.
-            Some(record) if !of.has(&record) => {
-                self.keep(place, of, record::value_at(pointer, record))
-            }
-            Some(record) => record,
+            Some(record) => self.owned(pointer, of, record),
             None => self.cache.read_once(place, || {
                 let value = self.log.read(pointer)?;
                 Ok(self.keep(place, of, value))
             })?,
         };
         Ok(record::value_at(pointer, record))
+    }
+
+    /// A record that was cached: where whoever did that had its pointer alone, whose it is is written down.
+    fn owned(&self, pointer: &ValuePointer, of: Owner<'_>, record: Bytes) -> Bytes {
+        match of.is_known() && !of.has(&record) {
+            true => self.keep(CacheKey::of(pointer), of, record::value_at(pointer, record)),
+            false => record,
+        }
     }
 
     /// Puts a value into the cache, unless it would push out too much else; answers its record, or the value itself.
@@ -163,17 +175,21 @@ impl Engine {
         bytes <= self.cache.capacity_bytes() / 32
     }
 
-    /// What was known of the keys that commit `seqno`, which is not completed yet, writes at `place` is no more true. What it writes for keys whose values are being read is cached, instead of what it
-    /// hides.
-    #[cold]
-    pub(crate) fn tell_hot(&self, batch: &Batch, place: &Reservation, seqno: SeqNum) {
+    /// What was known of the keys that commit `seqno`, which is not completed yet, writes at `place` is no more true. Answers which of its entries hide what is being read, and where that stands.
+    pub(crate) fn tell_hot(
+        &self,
+        batch: &Batch,
+        place: &Reservation,
+        seqno: SeqNum,
+    ) -> Vec<(usize, CacheKey)> {
+        let mut hidden = Vec::new();
         let mut pointers = batch.frame.pointers(place);
-        for entry in batch.frame.entries() {
-            let (key, written) = match entry.op {
+        for (number, entry) in batch.frame.entries().enumerate() {
+            let (key, pointer) = match entry.op {
                 LogOp::Put {
                     key,
-                    value: LogValue::Pointer(encoded),
-                } => (key, pointers.next().map(|pointer| (pointer, encoded))),
+                    value: LogValue::Pointer(_),
+                } => (key, pointers.next()),
                 LogOp::Put { key, .. } | LogOp::Delete { key } => (key, None),
                 LogOp::DeleteRange { .. } => {
                     if !glintdb_core::seeded::bug(
@@ -184,8 +200,31 @@ impl Engine {
                     continue;
                 }
             };
-            let pointer = written.as_ref().map(|(pointer, _)| pointer);
-            let Some(hidden) = self.hot.touch(entry.keyspace, key, seqno, pointer) else {
+            let was = (self.hot).touch(entry.keyspace, key, seqno, pointer.as_ref());
+            hidden.extend(was.map(|was| (number, was)));
+        }
+        hidden
+    }
+
+    /// Caches what a commit at `place` has written for keys whose values are being read, instead of what it has `hidden`.
+    #[cold]
+    pub(crate) fn keep_hot(
+        &self,
+        batch: &Batch,
+        place: &Reservation,
+        hidden: Vec<(usize, CacheKey)>,
+    ) {
+        let mut hidden = hidden.into_iter().peekable();
+        let mut pointers = batch.frame.pointers(place);
+        for (number, entry) in batch.frame.entries().enumerate() {
+            let (key, written) = match entry.op {
+                LogOp::Put {
+                    key,
+                    value: LogValue::Pointer(encoded),
+                } => (key, pointers.next().map(|pointer| (pointer, encoded))),
+                _ => (&[][..], None),
+            };
+            let Some((_, hidden)) = hidden.next_if(|(hides, _)| *hides == number) else {
                 continue;
             };
             match written.filter(|(pointer, _)| self.may_keep(pointer.length as usize)) {
@@ -205,14 +244,18 @@ impl Engine {
         }
     }
 
-    /// Many separated values; those not cached are read from the log in one batch.
-    pub(crate) fn fetch_batch(&self, pointers: &[ValuePointer]) -> Vec<Result<Bytes>> {
-        self.fetch_counted(pointers).0
+    /// Many separated values, and how many were not cached: those are read from the log in one batch.
+    pub(crate) fn fetch_batch(&self, pointers: &[ValuePointer]) -> (Vec<Result<Bytes>>, usize) {
+        self.fetch_each(pointers, |_| Owner::unknown())
     }
 
-    /// [`fetch_batch`](Self::fetch_batch), and how many were not cached.
-    pub(crate) fn fetch_counted(&self, pointers: &[ValuePointer]) -> (Vec<Result<Bytes>>, usize) {
-        let (mut values, missing) = self.cached(pointers);
+    /// [`fetch_batch`](Self::fetch_batch) where it is known whose they are.
+    fn fetch_each<'a>(
+        &self,
+        pointers: &[ValuePointer],
+        owner: impl Fn(usize) -> Owner<'a>,
+    ) -> (Vec<Result<Bytes>>, usize) {
+        let (mut values, missing) = self.cached(pointers, &owner);
         if missing.is_empty() {
             return (values, 0);
         }
@@ -222,8 +265,10 @@ impl Engine {
         let read = self.cache.read_each_once(&keys, |mine| {
             let wanted: Vec<_> = mine.iter().map(|&at| pointers[missing[at]]).collect();
             let read = self.log.read_batch(&wanted).into_iter().zip(mine);
-            read.map(|(value, &at)| value.map(|value| self.keep(keys[at], Owner::unknown(), value)))
-                .collect()
+            read.map(|(value, &at)| {
+                value.map(|value| self.keep(keys[at], owner(missing[at]), value))
+            })
+            .collect()
         });
         let misses = missing.len();
         for (at, record) in missing.into_iter().zip(read) {
@@ -235,7 +280,7 @@ impl Engine {
     /// Begins [`fetch_batch`](Self::fetch_batch): what is not cached is read while the caller does something else. Claims nothing, for nobody knows when it is waited for: other
     /// threads that want the same read it themselves.
     pub(crate) fn begin_fetch(&self, pointers: &[ValuePointer]) -> BegunFetch {
-        let (values, missing) = self.cached(pointers);
+        let (values, missing) = self.cached(pointers, &|_| Owner::unknown());
         let wanted: Vec<ValuePointer> = missing.iter().map(|&at| pointers[at]).collect();
         BegunFetch {
             begun: (!wanted.is_empty()).then(|| self.log.begin_read_batch(wanted.clone())),
@@ -260,7 +305,11 @@ impl Engine {
     }
 
     /// The values that are cached, in their places, and the places of the others.
-    fn cached(&self, pointers: &[ValuePointer]) -> (Vec<Result<Bytes>>, Vec<usize>) {
+    fn cached<'a>(
+        &self,
+        pointers: &[ValuePointer],
+        owner: &impl Fn(usize) -> Owner<'a>,
+    ) -> (Vec<Result<Bytes>>, Vec<usize>) {
         let mut values = Vec::with_capacity(pointers.len());
         let mut missing = Vec::new();
         let keys = pointers.iter().map(CacheKey::of);
@@ -269,7 +318,10 @@ impl Engine {
             if value.is_none() {
                 missing.push(at);
             }
-            let value = value.map(|record| record::value_at(&pointers[at], record));
+            let value = value.map(|record| {
+                let record = self.owned(&pointers[at], owner(at), record);
+                record::value_at(&pointers[at], record)
+            });
             values.push(Ok(value.unwrap_or_default()));
         });
         (values, missing)
@@ -297,7 +349,7 @@ impl Engine {
         bytes_max: usize,
     ) -> Vec<Result<Option<Bytes>>> {
         let looks: Vec<_> = (keys.iter())
-            .map(|key| self.hot.look(keyspace.id, key.as_ref()))
+            .map(|key| self.look_in(version, keyspace, key.as_ref()))
             .collect();
         // Of each key: `None` as long as nothing is known.
         let mut found: Vec<Option<Result<Option<EntryValue>>>> =
@@ -336,9 +388,11 @@ impl Engine {
             bytes <= bytes_max
         });
         found.truncate(fitting.count().max(1));
-        let pointers: Vec<ValuePointer> = (found.iter().zip(&looks))
-            .filter_map(|(found, look)| match found {
+        let mut owners = Vec::with_capacity(found.len());
+        let pointers: Vec<ValuePointer> = (found.iter().zip(&looks).zip(keys))
+            .filter_map(|((found, look), key)| match found {
                 Some(Ok(Some(EntryValue::Pointer(pointer)))) => {
+                    owners.push(Owner::new(keyspace.id, key.as_ref()));
                     self.open_hot(pointer);
                     if let Some(look) = look {
                         self.hot.mark(look, at, pointer);
@@ -348,7 +402,8 @@ impl Engine {
                 _ => None,
             })
             .collect();
-        let mut values = self.fetch_batch(&pointers).into_iter();
+        let values = self.fetch_each(&pointers, |at| owners[at]).0;
+        let mut values = values.into_iter();
         found
             .into_iter()
             .map(|found| match found {

@@ -33,6 +33,11 @@ impl<'a> Owner<'a> {
         NOBODY
     }
 
+    /// Whether records say that they are its.
+    pub(crate) fn is_known(&self) -> bool {
+        self.keyspace != NOBODY.keyspace
+    }
+
     /// Calls `with` with the parts of a record of `value`.
     pub(crate) fn record<T>(&self, value: &[u8], with: impl FnOnce(&[&[u8]]) -> T) -> T {
         let mut head = [0; HEAD_BYTES];
@@ -56,7 +61,7 @@ impl<'a> Owner<'a> {
         let its = head[..4] == self.keyspace.0.to_le_bytes()
             && usize::from(head[4]) == self.key.len()
             && rest.starts_with(self.key);
-        its && self.keyspace != NOBODY.keyspace
+        its && self.is_known()
     }
 
     /// The value of a record that it [has](Self::has).

@@ -1,6 +1,6 @@
 //! The table under loom: a commit writes a key that others read, and what they are told is sure is never older than what they knew.
 //!
-//! The engine around it is small: what is visible, and of the key the newest value that is. Each model was seen to fail with a step taken away (`docs/decisions/007-models.md`).
+//! The engine around it is small: a version, what is visible, and of the key the newest value that is. Each model was seen to fail with a step taken away (`docs/decisions/007-models.md`).
 
 use super::*;
 use glintdb_core::sync::explore;
@@ -10,7 +10,8 @@ const KEY: &[u8] = b"key";
 
 struct Engine {
     hot: HotKeys,
-    numbered: AtomicU64,
+    /// The version: commits up to here are in its memtables once they are visible.
+    version: AtomicU64,
     visible: AtomicU64,
 }
 
@@ -29,7 +30,7 @@ impl Engine {
         hot.open(SegmentId(1), || Some(SeqNum(0)));
         Arc::new(Engine {
             hot,
-            numbered: AtomicU64::new(0),
+            version: AtomicU64::new(0),
             visible: AtomicU64::new(0),
         })
     }
@@ -38,21 +39,28 @@ impl Engine {
         SeqNum(self.visible.load(Ordering::Acquire))
     }
 
-    /// Commit 1 writes the key.
+    /// What a reader finds that goes the long way.
+    fn find(&self) -> u64 {
+        let version = self.version.load(Ordering::Acquire);
+        self.visible().0.min(version)
+    }
+
+    /// Commit 1 finds the memtable full, and writes the key to the next one.
     fn write(&self) {
+        self.version.store(1, Ordering::Release);
         self.hot.touch(KeyspaceId(0), KEY, SeqNum(1), Some(&at(1)));
         self.visible.store(1, Ordering::Release);
     }
 
     /// Commit 1 deletes it, by a range.
     fn delete_range(&self) {
-        self.numbered.store(1, Ordering::Release);
+        self.version.store(1, Ordering::Release);
         self.hot.close();
         self.visible.store(1, Ordering::Release);
     }
 
     fn open(&self) {
-        let numbered = || Some(SeqNum(self.numbered.load(Ordering::Acquire)));
+        let numbered = || Some(SeqNum(self.version.load(Ordering::Acquire)));
         self.hot.open(SegmentId(1), numbered);
     }
 
@@ -61,19 +69,20 @@ impl Engine {
         let look = self.hot.look(KeyspaceId(0), KEY).unwrap();
         match look.place(self.visible()) {
             Some(CacheKey::Value(_, offset)) => offset.into(),
-            _ => self.visible().0,
+            _ => self.find(),
         }
     }
 
     /// The same, which is written down.
     fn read(&self) -> u64 {
         let look = self.hot.look(KeyspaceId(0), KEY).unwrap();
-        if let Some(CacheKey::Value(_, offset)) = look.place(self.visible()) {
+        let before = self.visible();
+        if let Some(CacheKey::Value(_, offset)) = look.place(before) {
             return offset.into();
         }
-        let found = self.visible();
-        self.hot.mark(&look, found, &at(found.0));
-        found.0
+        let found = self.find();
+        self.hot.mark(&look, before, &at(found));
+        found
     }
 }
 

@@ -273,12 +273,63 @@ fn a_key_that_is_read_often_is_found_without_the_index() {
                 keyspace.put(key(n), value(n, 900)).unwrap();
             }
             expected = (0..KEYS).map(Some).collect();
+            db.flush().unwrap();
             // So many reads that the table is in use again after a range was deleted.
             for _ in 0..2 * 2048 / (2 * KEYS) {
                 read_all(&expected, None);
             }
         }
     }
+}
+
+/// Batches alone make keys hot, those of 255 bytes too; longer ones are read all the same.
+#[test]
+fn batches_make_keys_hot() {
+    let db = options().open_volume(MemVolume::new(), env()).unwrap();
+    let keyspace = db.default_keyspace();
+    let mut keys: Vec<Vec<u8>> = (0..50).map(|n| key(n).to_vec()).collect();
+    keys.extend([vec![1; 255], vec![2; 256], vec![3; 5000]]);
+    for key in &keys {
+        keyspace.put(key, value(7, 900)).unwrap();
+    }
+    db.flush().unwrap();
+    let lookups = || -> u64 { db.stats().keyspaces[0].lookups_by_reads.iter().sum() };
+    for round in 0..4 {
+        let before = lookups();
+        for found in keyspace.multi_get(&keys) {
+            assert_eq!(found.unwrap(), Some(value(7, 900)));
+        }
+        let asked = lookups() - before;
+        let few = if round < 2 { 53 } else { 7 };
+        assert!(
+            (2..=few).contains(&asked),
+            "{asked} lookups in round {round}"
+        );
+    }
+}
+
+/// Of a keyspace that was dropped, what was begun before still sees everything, and what was begun after nothing, whatever was hot.
+#[test]
+fn nothing_is_hot_in_a_keyspace_that_was_dropped() {
+    let db = options().open_volume(MemVolume::new(), env()).unwrap();
+    let space = db.keyspace_or_create("gone", Default::default()).unwrap();
+    space.put(key(1), value(1, 900)).unwrap();
+    db.flush().unwrap();
+    for _ in 0..3 {
+        assert_eq!(space.get(key(1)).unwrap(), Some(value(1, 900)));
+    }
+    let before = db.snapshot();
+    db.drop_keyspace("gone").unwrap();
+    let after = db.snapshot();
+    assert_eq!(before.get(&space, key(1)).unwrap(), Some(value(1, 900)));
+    assert_eq!(after.get(&space, key(1)).unwrap(), None);
+    assert!(
+        after.multi_get(&space, &[key(1)])[0]
+            .as_ref()
+            .unwrap()
+            .is_none()
+    );
+    assert!(space.get(key(1)).is_err());
 }
 
 /// What is overwritten leaves the cache with that. It stayed, and of data that the budget holds twice over some were read from the device, one read in twenty beside as many writes.

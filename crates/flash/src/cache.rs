@@ -2,7 +2,7 @@
 //!
 //! Thread-safe. Invariants: 1. what is cached was verified before it was put here, so a hit needs no checksum. 2. Each entry owns exactly its bytes: a slice of a larger
 //! buffer is copied, else a 100-byte value would keep a 4 KiB read buffer alive and `used_bytes` would lie. 3. Files and segments are never rewritten and their numbers
-//! never reused, so an entry is never stale; entries of deleted files are simply never asked for again and leave by age.
+//! never reused, so an entry is never stale; entries of deleted files are what stood there, and leave by age.
 
 use crate::claims::Claims;
 use crate::held;

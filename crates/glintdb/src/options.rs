@@ -135,7 +135,7 @@ pub struct Options {
     /// Whether threads that wait (writers that are slowed or stopped, or whose memtables are full, commits that another thread syncs) take part in compactions meanwhile. Default: true.
     pub help: bool,
     /// Whether it is known of keys whose separated values are being read where the newest value is. Then a get that finds it in the cache needs no index, and what is written for such a key is cached at once.
-    /// A 128th of the budget, 8 MiB at most. Default: true.
+    /// A 128th to a 64th of the budget, 128 KiB to 8 MiB. Default: true.
     pub hot_keys: bool,
     /// Whether values move so that the space of dead ones can be used again. Without it a segment of the log goes when nothing in it is live. Default: true.
     pub value_gc: bool,

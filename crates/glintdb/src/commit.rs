@@ -248,7 +248,7 @@ impl Engine {
         self.pipeline
             .advance_completed(|end| self.log.complete_to(end));
         if !hidden.is_empty() {
-            self.keep_hot(batch, &place, hidden);
+            self.keep_hot(hidden);
         }
         *outstanding = Some(Outstanding { seqno, place });
         Ok(())

@@ -33,6 +33,14 @@ pub(crate) struct BegunFetch {
     begun: Option<BegunValues>,
 }
 
+/// A value that was being read, and is hidden by a commit.
+pub(crate) struct Hidden<'a> {
+    place: CacheKey,
+    of: Owner<'a>,
+    /// The separated value that hides it, if one does, and where that stands.
+    by: Option<(CacheKey, &'a [u8])>,
+}
+
 impl Engine {
     /// A consistent pair of version and sequence number: all commits up to `at` are in `version`.
     pub(crate) fn read_point(&self) -> ReadPoint {
@@ -175,21 +183,21 @@ impl Engine {
         bytes <= self.cache.capacity_bytes() / 32
     }
 
-    /// What was known of the keys that commit `seqno`, which is not completed yet, writes at `place` is no more true. Answers which of its entries hide what is being read, and where that stands.
-    pub(crate) fn tell_hot(
+    /// What was known of the keys that commit `seqno`, which is not completed yet, writes at `place` is no more true. Answers what it hides of that.
+    pub(crate) fn tell_hot<'a>(
         &self,
-        batch: &Batch,
+        batch: &'a Batch,
         place: &Reservation,
         seqno: SeqNum,
-    ) -> Vec<(usize, CacheKey)> {
+    ) -> Vec<Hidden<'a>> {
         let mut hidden = Vec::new();
         let mut pointers = batch.frame.pointers(place);
-        for (number, entry) in batch.frame.entries().enumerate() {
-            let (key, pointer) = match entry.op {
+        for entry in batch.frame.entries() {
+            let (key, written) = match entry.op {
                 LogOp::Put {
                     key,
-                    value: LogValue::Pointer(_),
-                } => (key, pointers.next()),
+                    value: LogValue::Pointer(encoded),
+                } => (key, pointers.next().map(|pointer| (pointer, encoded))),
                 LogOp::Put { key, .. } | LogOp::Delete { key } => (key, None),
                 LogOp::DeleteRange { .. } => {
                     if !glintdb_core::seeded::bug(
@@ -200,46 +208,31 @@ impl Engine {
                     continue;
                 }
             };
-            let was = (self.hot).touch(entry.keyspace, key, seqno, pointer.as_ref());
-            hidden.extend(was.map(|was| (number, was)));
+            let pointer = written.as_ref().map(|(pointer, _)| pointer);
+            let place = (self.hot).touch(entry.keyspace, key, seqno, pointer);
+            hidden.extend(place.map(|place| Hidden {
+                place,
+                of: Owner::new(entry.keyspace, key),
+                by: written.map(|(to, encoded)| (CacheKey::of(&to), batch.frame.value_of(encoded))),
+            }));
         }
         hidden
     }
 
-    /// Caches what a commit at `place` has written for keys whose values are being read, instead of what it has `hidden`.
+    /// Caches what a commit has written for keys whose values are being read, instead of what it has hidden.
     #[cold]
-    pub(crate) fn keep_hot(
-        &self,
-        batch: &Batch,
-        place: &Reservation,
-        hidden: Vec<(usize, CacheKey)>,
-    ) {
-        let mut hidden = hidden.into_iter().peekable();
-        let mut pointers = batch.frame.pointers(place);
-        for (number, entry) in batch.frame.entries().enumerate() {
-            let (key, written) = match entry.op {
-                LogOp::Put {
-                    key,
-                    value: LogValue::Pointer(encoded),
-                } => (key, pointers.next().map(|pointer| (pointer, encoded))),
-                _ => (&[][..], None),
-            };
-            let Some((_, hidden)) = hidden.next_if(|(hides, _)| *hides == number) else {
-                continue;
-            };
-            match written.filter(|(pointer, _)| self.may_keep(pointer.length as usize)) {
-                Some((pointer, encoded)) => {
-                    let mut value = batch.frame.value_of(encoded);
+    pub(crate) fn keep_hot(&self, hidden: Vec<Hidden<'_>>) {
+        for Hidden { place, of, by } in hidden {
+            match by.filter(|(_, value)| self.may_keep(value.len())) {
+                Some((to, mut value)) => {
                     if glintdb_core::seeded::bug(
                         "glintdb: of a hot value all but its end is cached as it is written",
                     ) {
                         value = &value[..value.len().saturating_sub(8)];
                     }
-                    let to = CacheKey::of(&pointer);
-                    Owner::new(entry.keyspace, key)
-                        .record(value, |parts| self.cache.replace(&hidden, to, parts));
+                    of.record(value, |parts| self.cache.replace(&place, to, parts));
                 }
-                None => self.cache.remove(&hidden),
+                None => self.cache.remove(&place),
             }
         }
     }

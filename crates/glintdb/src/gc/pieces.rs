@@ -52,6 +52,11 @@ impl<U> Drop for Inside<'_, U> {
     }
 }
 
+/// Whether a round goes on without whoever is in a unit.
+fn is_left_behind() -> bool {
+    glintdb_core::seeded::bug("glintdb: a piece of a round that a helper took is not waited for")
+}
+
 impl<U> Pieces<U> {
     pub(super) fn new(units: impl IntoIterator<Item = U>) -> Arc<Pieces<U>> {
         Arc::new(Pieces {
@@ -81,7 +86,12 @@ impl<U> Pieces<U> {
             return false;
         };
         state.taken += 1;
+        let joins = state.taken > 1;
         drop(state);
+        if is_left_behind() {
+            // That shows where others come in time, and take long.
+            std::thread::sleep(std::time::Duration::from_millis(if joins { 5 } else { 1 }));
+        }
         let inside = Inside(self);
         let over = unit.step(host);
         std::mem::forget(inside);
@@ -107,10 +117,7 @@ impl<U> Pieces<U> {
     /// Waits for whoever is in a unit. All of them, in order; `None`: there is something to take again.
     pub(super) fn end(&self) -> Option<Vec<U>> {
         let mut state = self.state.lock();
-        let waited_for = !glintdb_core::seeded::bug(
-            "glintdb: a piece of a round that a helper took is not waited for",
-        );
-        while waited_for && state.waiting.is_empty() && state.taken > 0 {
+        while state.waiting.is_empty() && state.taken > 0 && !is_left_behind() {
             self.left.wait(&mut state);
         }
         assert!(!state.lost, "whoever was in a piece of a round panicked");

@@ -20,6 +20,8 @@ pub const ENTRY_OVERHEAD_BYTES: usize = 128;
 const ENTRY_BYTES_TYPICAL: usize = 2048;
 /// Entries that are fetched from memory at once: about as many lines as a core waits for together.
 const FETCHED_TOGETHER: usize = 32;
+/// Lines of a range of values that are fetched from memory at once.
+const RANGE_LINES: usize = 4;
 /// Stripes of the counters; a power of two.
 pub const STRIPES: usize = 16;
 
@@ -30,6 +32,8 @@ pub enum CacheKey {
     Block(FileId, u64),
     /// A separated value, by its offset in its log segment.
     Value(SegmentId, u32),
+    /// Values that scans come by one after the other, by where the first of them stands.
+    Range(SegmentId, u32),
 }
 
 impl CacheKey {
@@ -346,7 +350,7 @@ impl Whereabouts {
     }
 
     fn note(&self, key: &CacheKey, bytes: &Bytes) {
-        if matches!(key, CacheKey::Value(..)) {
+        if !matches!(key, CacheKey::Block(..)) {
             self.place(key)
                 .store(bytes.as_ptr() as usize, Ordering::Relaxed);
         }
@@ -360,8 +364,14 @@ impl Whereabouts {
     #[inline]
     fn fetch_entry(&self, key: &CacheKey) {
         let address = self.place(key).load(Ordering::Relaxed);
-        // The count of references stands before the bytes.
-        prefetch(address.wrapping_sub(held::COUNT_BEFORE_BYTES));
+        match key {
+            // Who is in it stands first.
+            CacheKey::Range(..) => {
+                (0..RANGE_LINES).for_each(|line| prefetch(address.wrapping_add(line * 64)));
+            }
+            // The count of references stands before the bytes.
+            _ => prefetch(address.wrapping_sub(held::COUNT_BEFORE_BYTES)),
+        }
     }
 }
 

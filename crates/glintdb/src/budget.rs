@@ -85,8 +85,8 @@ impl Engine {
         }
         self.memory.set(MemoryPart::Resident, resident);
         self.memory.set(MemoryPart::Memtables, memtables);
-        let hot_keys = self.hot.bytes();
-        (self.memory).set(MemoryPart::Cache, self.cache.used_bytes() + hot_keys);
+        let tables = self.hot.bytes() + self.ranges.bytes();
+        (self.memory).set(MemoryPart::Cache, self.cache.used_bytes() + tables);
         let total = self.memory.total_bytes();
         let share = memtables_set_aside(total, self.options.memtable_share_bytes(), in_version)
             .max(memtables);
@@ -99,7 +99,7 @@ impl Engine {
             MemoryPart::Resident,
         ]
         .map(|part| self.memory.used_bytes(part));
-        let fixed = fixed.iter().sum::<usize>() + hot_keys;
+        let fixed = fixed.iter().sum::<usize>() + tables;
         let rest = total.saturating_sub(share + fixed);
         let rest = rest.saturating_sub(self.share_pins(rest, total / CACHE_SHARE_MIN));
         // A cache of nothing would make every lookup read; a sixteenth of the budget is kept for it whatever else there is.

@@ -17,6 +17,7 @@ use crate::jobs::{Host, JobQueue};
 use crate::manifest::{Item, Manifest};
 use crate::options::{KeyspaceOptions, Options};
 use crate::pipeline::Pipeline;
+use crate::range_cache::RangeCache;
 use crate::reserve::Reserve;
 use crate::snapshot::Pins;
 use crate::throttle::Throttle;
@@ -69,6 +70,8 @@ pub(crate) struct Engine {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) cache: Arc<Cache>,
+    /// Values that scans come by together.
+    pub(crate) ranges: RangeCache,
     /// Input of compactions that is read ahead.
     pub(crate) reads: Option<Arc<ReadQueue>>,
     pub(crate) log: Arc<Log>,
@@ -451,6 +454,7 @@ impl Engine {
             helping: Helping::new(parts.options.help, parts.options.background_threads),
             gc: Gc::default(),
             hot: HotKeys::new(parts.options.hot_keys, parts.options.memory_budget_bytes),
+            ranges: RangeCache::new(parts.options.range_cache, parts.options.memory_budget_bytes),
             pins: Pins::default(),
             pins_taken: Mutex::new(0),
             transactions: Transactions::new(Arc::clone(&parts.tombstone_floor)),

@@ -7,6 +7,7 @@
 //! 2. After an error an iterator is at its end.
 
 use crate::keyspace::Keyspace;
+use crate::range_cache::Values;
 use crate::read::BegunFetch;
 use crate::snapshot::{Pin, PinnedMerge, bound_slices};
 use crate::transaction::OwnView;
@@ -82,7 +83,7 @@ struct Batch {
     keys: Bytes,
     values: Bytes,
     records: Vec<Record>,
-    fetched: Vec<Result<Bytes>>,
+    fetched: Values,
     /// Records yielded.
     yielded: usize,
 }
@@ -142,8 +143,7 @@ impl Batch {
         match self.records.get(at).map(|record| &record.value) {
             Some(Place::Inline(range)) => Ok(&self.values[range.clone()]),
             Some(Place::Fetched(index)) => match self.fetched.get(*index) {
-                Some(Ok(value)) => Ok(value),
-                Some(Err(error)) => Err(error.clone()),
+                Some(value) => value,
                 None => Err(Error::invalid("a value was not fetched")),
             },
             None => Err(Error::invalid("a record was not fetched")),
@@ -156,10 +156,7 @@ impl Batch {
         let record = &self.records[at];
         let value = match &record.value {
             Place::Inline(range) => self.values.slice(range.clone()),
-            Place::Fetched(index) => match &mut self.fetched[*index] {
-                Ok(value) => std::mem::take(value),
-                Err(_) => Bytes::new(),
-            },
+            Place::Fetched(index) => self.fetched.take(*index),
         };
         (self.keys.slice(record.key.clone()), value)
     }
@@ -351,7 +348,8 @@ impl Scan {
             }
             None => {
                 let (mut batch, pointers) = self.gather(direction)?;
-                let (fetched, misses) = self.pin.engine().fetch_batch(&pointers);
+                let engine = self.pin.engine();
+                let (fetched, misses) = engine.fetch_in_order(pointers, direction);
                 batch.fetched = fetched;
                 (batch, misses)
             }

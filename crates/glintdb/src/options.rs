@@ -137,6 +137,8 @@ pub struct Options {
     /// Whether it is known of keys whose separated values are being read where the newest value is. Then a get that finds it in the cache needs no index, and what is written for such a key is cached at once.
     /// A 128th to a 64th of the budget, 128 KiB to 8 MiB. Default: true.
     pub hot_keys: bool,
+    /// Whether separated values that scans come by together are cached together too, beside one by one, as long as the cache has room. Hints to them take a 128th of the budget, at most 8 MiB. Default: true.
+    pub range_cache: bool,
     /// Whether values move so that the space of dead ones can be used again. Without it a segment of the log goes when nothing in it is live. Default: true.
     pub value_gc: bool,
     /// Space that the files may take, for what is live in them, 1.1 to 100: value GC begins before there is more. Default: 1.5.
@@ -187,6 +189,7 @@ impl Default for Options {
             read_batch_max: 4,
             help: true,
             hot_keys: true,
+            range_cache: true,
             value_gc: true,
             space_amp_max: SPACE_AMP_MAX,
             garbage_bytes_min: 0,
@@ -226,7 +229,7 @@ impl Options {
     setters! {
         create_if_missing: bool, error_if_exists: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
         log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
-        read_batch_max: usize, help: bool, hot_keys: bool, value_gc: bool, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, progress: Option<ProgressFn>,
+        read_batch_max: usize, help: bool, hot_keys: bool, range_cache: bool, value_gc: bool, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, progress: Option<ProgressFn>,
     }
 
     /// Opens the database in the directory `path`.

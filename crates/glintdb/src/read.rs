@@ -6,10 +6,11 @@ use crate::Result;
 use crate::batch::Batch;
 use crate::engine::Engine;
 use crate::hot::Look;
+use crate::range_cache::Values;
 use crate::record::{self, Owner};
 use crate::version::{KeyspaceState, Version};
 use bytes::Bytes;
-use glintdb_core::{EntryValue, SeqNum, ValuePointer};
+use glintdb_core::{Direction, EntryValue, SeqNum, ValuePointer};
 use glintdb_flash::CacheKey;
 use glintdb_log::{BegunValues, LogOp, LogValue, Reservation};
 use std::sync::Arc;
@@ -237,12 +238,35 @@ impl Engine {
         }
     }
 
-    /// Many separated values, and how many were not cached: those are read from the log in one batch.
-    pub(crate) fn fetch_batch(&self, pointers: &[ValuePointer]) -> (Vec<Result<Bytes>>, usize) {
-        self.fetch_each(pointers, |_| Owner::unknown())
+    /// Many separated values, beside one another in key order, and how many were not cached: those are read from the log in one batch.
+    pub(crate) fn fetch_in_order(
+        &self,
+        mut pointers: Vec<ValuePointer>,
+        direction: Direction,
+    ) -> (Values, usize) {
+        if direction == Direction::Reverse {
+            pointers.reverse();
+        }
+        let (mut values, others) = self.ranges.find(&self.cache, &pointers);
+        let mut misses = 0;
+        if !others.is_empty() {
+            let wanted: Vec<ValuePointer> = others.iter().map(|&at| pointers[at]).collect();
+            let fetched = self.fetch_each(&wanted, |_| Owner::unknown());
+            misses = fetched.1;
+            for (&at, value) in others.iter().zip(fetched.0) {
+                values.set(at, value);
+            }
+            if misses == 0 {
+                self.ranges.keep(&self.cache, &pointers, &values, &others);
+            }
+        }
+        if direction == Direction::Reverse {
+            values.reverse();
+        }
+        (values, misses)
     }
 
-    /// [`fetch_batch`](Self::fetch_batch) where it is known whose they are.
+    /// Many separated values, and how many were not cached: those are read from the log in one batch.
     fn fetch_each<'a>(
         &self,
         pointers: &[ValuePointer],
@@ -270,7 +294,7 @@ impl Engine {
         (values, misses)
     }
 
-    /// Begins [`fetch_batch`](Self::fetch_batch): what is not cached is read while the caller does something else. Claims nothing, for nobody knows when it is waited for: other
+    /// Begins [`fetch_in_order`](Self::fetch_in_order): what is not cached is read while the caller does something else. Claims nothing, for nobody knows when it is waited for: other
     /// threads that want the same read it themselves.
     pub(crate) fn begin_fetch(&self, pointers: &[ValuePointer]) -> BegunFetch {
         let (values, missing) = self.cached(pointers, &|_| Owner::unknown());
@@ -284,7 +308,7 @@ impl Engine {
     }
 
     /// What [`begin_fetch`](Self::begin_fetch) has begun, and how much of it was not cached.
-    pub(crate) fn end_fetch(&self, begun: BegunFetch) -> (Vec<Result<Bytes>>, usize) {
+    pub(crate) fn end_fetch(&self, begun: BegunFetch) -> (Values, usize) {
         let mut values = begun.values;
         let misses = begun.missing.len();
         let read = begun.begun.map_or_else(Vec::new, BegunValues::wait);
@@ -294,7 +318,7 @@ impl Engine {
                 record::value_at(&pointer, record)
             });
         }
-        (values, misses)
+        (values.into_iter().collect(), misses)
     }
 
     /// The values that are cached, in their places, and the places of the others.

@@ -15,7 +15,7 @@ const SWITCH: [(&str, bool); 4] = [
 
 impl Options {
     /// Every name that [`set`](Self::set) knows.
-    pub const NAMES: [&'static str; 20] = [
+    pub const NAMES: [&'static str; 21] = [
         "create_if_missing",
         "error_if_exists",
         "durability",
@@ -32,6 +32,7 @@ impl Options {
         "read_batch_max",
         "help",
         "hot_keys",
+        "range_cache",
         "value_gc",
         "space_amp_max",
         "garbage_bytes_min",
@@ -87,6 +88,7 @@ impl Options {
             "read_batch_max" => put(&mut self.read_batch_max, parsed(value)),
             "help" => put(&mut self.help, word(value, &SWITCH)),
             "hot_keys" => put(&mut self.hot_keys, word(value, &SWITCH)),
+            "range_cache" => put(&mut self.range_cache, word(value, &SWITCH)),
             "value_gc" => put(&mut self.value_gc, word(value, &SWITCH)),
             "space_amp_max" => put(&mut self.space_amp_max, parsed(value)),
             "garbage_bytes_min" => put(&mut self.garbage_bytes_min, size(value)),
@@ -268,7 +270,7 @@ mod tests {
             (o.separate_min_bytes, o.log_segment_bytes, o.log_ring_bytes),
             (o.replay_bytes_max, o.snapshot_pin_bytes_max),
             (o.direct_io, o.read_engine, o.read_depth),
-            (o.read_batch_max, o.help, o.hot_keys),
+            (o.read_batch_max, o.help, o.hot_keys, o.range_cache),
             (o.value_gc, o.space_amp_max, o.garbage_bytes_min),
             o.pin_mode,
         )
@@ -283,7 +285,7 @@ mod tests {
         for name in Options::NAMES {
             let value = match name {
                 "create_if_missing" => "false",
-                "value_gc" | "help" | "hot_keys" => "off",
+                "value_gc" | "help" | "hot_keys" | "range_cache" => "off",
                 "error_if_exists" => "true",
                 "durability" | "read_engine" => "sync",
                 "direct_io" => "off",

@@ -5,6 +5,7 @@ use crate::support::{env, open, options};
 use bytes::Bytes;
 use glintdb::{Db, Durability, KeyspaceOptions};
 use glintdb_flash::{HookedVolume, MemVolume};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 fn key(n: u32) -> [u8; 4] {
@@ -373,4 +374,65 @@ fn what_is_read_and_overwritten_all_the_time_takes_its_room_in_the_cache_once() 
     }
     let now = cached();
     assert!(now < used + used / 2, "{used} and {now}");
+}
+
+/// What scans come by together is looked up together from the second scan on, and stays what it is when keys are written and deleted, in both directions, for snapshots and after value GC has moved it.
+#[test]
+fn what_scans_come_by_together_is_found_together() {
+    const KEYS: u32 = 1000;
+    for kept in [true, false] {
+        let options = options().range_cache(kept).memory_budget_bytes(32 << 20);
+        let db = options.open_volume(MemVolume::new(), env()).unwrap();
+        let keyspace = db.default_keyspace();
+        let mut expected: BTreeMap<u32, u32> = (0..KEYS).map(|n| (n, n)).collect();
+        for n in 0..KEYS {
+            keyspace.put(key(n), value(n, 900)).unwrap();
+        }
+        db.flush().unwrap();
+        let wanted = |expected: &BTreeMap<u32, u32>| -> Vec<(Bytes, Bytes)> {
+            let records = expected.iter();
+            records
+                .map(|(&n, &v)| (Bytes::copy_from_slice(&key(n)), value(v, 900)))
+                .collect()
+        };
+        let scan = |expected: &BTreeMap<u32, u32>| {
+            let before = db.stats().cache_hits;
+            let found: Result<Vec<_>, _> = keyspace.iter().limit_hint(256).collect();
+            assert!(found.unwrap() == wanted(expected));
+            let hits = db.stats().cache_hits - before;
+            let mut back: Vec<_> = keyspace.iter().rev().map(Result::unwrap).collect();
+            back.reverse();
+            assert!(back == wanted(expected));
+            let (mut lent, mut records) = (Vec::new(), keyspace.iter().limit_hint(50));
+            while let Some((key, value)) = records.next_ref().unwrap() {
+                lent.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
+            }
+            assert!(lent == wanted(expected));
+            hits
+        };
+        (0..3).for_each(|_| _ = scan(&expected));
+        let hits = scan(&expected);
+        assert_eq!(hits < u64::from(KEYS) / 3, kept, "{hits} lookups");
+
+        let (snapshot, then) = (db.snapshot(), expected.clone());
+        for n in (0..KEYS).step_by(7) {
+            keyspace.put(key(n), value(n + 1, 900)).unwrap();
+            keyspace.delete(key(n + 3)).unwrap();
+            expected.insert(n, n + 1);
+            expected.remove(&(n + 3));
+        }
+        keyspace.delete_range(key(500)..key(520)).unwrap();
+        expected.retain(|n, _| !(500..520).contains(n));
+        for _ in 0..3 {
+            scan(&expected);
+            let old: Result<Vec<_>, _> = snapshot.iter(&keyspace).collect();
+            assert!(old.unwrap() == wanted(&then));
+        }
+        drop(snapshot);
+        db.flush().unwrap();
+        keyspace.compact_values().unwrap();
+        (0..3).for_each(|_| _ = scan(&expected));
+        let hits = scan(&expected);
+        assert_eq!(hits < u64::from(KEYS) / 3, kept, "{hits} lookups");
+    }
 }

@@ -83,6 +83,7 @@ pub(super) const SETS: &[Line] = &[
             set.options.log_ring_bytes = 64 << 10;
             set.options.replay_bytes_max = 128 << 10;
             set.options.hot_keys = false;
+            set.options.range_cache = false;
         },
     ),
     line("small", &[Lane::Kill], |_| ()),

@@ -1,0 +1,444 @@
+//! Values that scans come by one after the other, kept together: one lookup and one place in memory for about eight of them.
+//!
+//! The cache has values one by one, by where they stand in the log, so a scan waits for several lines of memory a value. Where scans find all values of a *range* in the cache, a copy of them is made and cached besides
+//! ([`CacheKey::Range`]): first who they are, then the values, in key order. A range begins at a value whose place has a hash that says so, one in [`RANGE_TYPICAL`], and goes on to the next such value: two scans that come by the
+//! same values agree on their ranges, whatever sources they come from. A scan that begins within one asks a table of hints which it is.
+//!
+//! What a place holds never changes, so a range is never wrong: it gives the values of the pointers that it names and of no others. Where keys were overwritten since, the others are looked up one by one, and the range is made
+//! anew when they are many.
+//!
+//! Thread safety: any thread; a hint that is wrong costs a lookup.
+
+use crate::Result;
+use bytes::Bytes;
+use foldhash::fast::FixedState;
+use glintdb_core::{SegmentId, ValuePointer};
+use glintdb_flash::{Cache, CacheKey};
+use std::hash::BuildHasher;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Values of a range on average, and at most: few are longer than four times the average.
+const RANGE_TYPICAL: u64 = 8;
+const RANGE_MAX: usize = 48;
+/// Bytes of a range's values at most: where they are large, finding them is little of what they cost.
+const RANGE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of what a range has before its values, and of who each of them is.
+const HEAD_BYTES: usize = 8;
+const MEMBER_BYTES: usize = 16;
+/// Bytes of the budget for each hint, and hints at most.
+const BYTES_A_HINT: usize = 1024;
+const HINTS_MAX: usize = 1 << 20;
+/// Hints of values with the same low bits in their hash. A hint is eight other bits of it, the low bits of the number of a segment, and an offset in it.
+const WAYS: usize = 4;
+const TAG_SHIFT: u32 = 56;
+const SEGMENT_BITS: u32 = 24;
+/// Of a range's values that were written or moved since it was made.
+const STALE_PART: usize = 4;
+/// Members among which it looks for the next value, and values at the beginning of a scan that may say which range it is in: keys in between may have been overwritten or deleted.
+const LOOK_PAST: usize = 4;
+/// A scan of fewer values looks for them one by one.
+const SCAN_MIN: usize = 4;
+
+/// Values of a batch, in its order.
+#[derive(Default)]
+pub(crate) struct Values {
+    values: Vec<Value>,
+    /// Ranges that some of them lie in.
+    ranges: Vec<Bytes>,
+}
+
+enum Value {
+    /// Or why it could not be read.
+    Own(Result<Bytes>),
+    /// In one of the ranges.
+    Within(usize, Range<usize>),
+}
+
+impl Values {
+    pub(crate) fn get(&self, at: usize) -> Option<Result<&[u8]>> {
+        Some(match self.values.get(at)? {
+            Value::Own(Ok(value)) => Ok(value),
+            Value::Own(Err(error)) => Err(error.clone()),
+            Value::Within(range, place) => Ok(&self.ranges[*range][place.clone()]),
+        })
+    }
+
+    /// The value, for whoever keeps it: of a range a copy, for nobody should hold a dozen values for one.
+    pub(crate) fn take(&mut self, at: usize) -> Bytes {
+        match &mut self.values[at] {
+            Value::Own(value) => std::mem::replace(value, Ok(Bytes::new())).unwrap_or_default(),
+            Value::Within(range, place) => {
+                Bytes::copy_from_slice(&self.ranges[*range][place.clone()])
+            }
+        }
+    }
+
+    /// Puts a value in the place of one that was not found before.
+    pub(crate) fn set(&mut self, at: usize, value: Result<Bytes>) {
+        self.values[at] = Value::Own(value);
+    }
+
+    /// To the order of a scan that goes the other way.
+    pub(crate) fn reverse(&mut self) {
+        self.values.reverse();
+    }
+}
+
+impl FromIterator<Result<Bytes>> for Values {
+    fn from_iter<T: IntoIterator<Item = Result<Bytes>>>(values: T) -> Self {
+        Values {
+            values: values.into_iter().map(Value::Own).collect(),
+            ranges: Vec::new(),
+        }
+    }
+}
+
+/// See the module's page.
+pub(crate) struct RangeCache {
+    /// By a hash of a value's place: where the first value of its range stands. Empty: ranges are not wanted.
+    hints: Box<[[AtomicU64; WAYS]]>,
+}
+
+/// A range that a scan is in.
+struct Reader {
+    /// Of [`Values::ranges`].
+    range: usize,
+    members: usize,
+    /// The member that is expected next, and where its value is.
+    next: usize,
+    at: usize,
+}
+
+/// What a member is known by: segment and offset of its value.
+fn identity(pointer: &ValuePointer) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[..8].copy_from_slice(&pointer.segment.0.to_le_bytes());
+    bytes[8..].copy_from_slice(&pointer.offset.to_le_bytes());
+    bytes
+}
+
+impl Reader {
+    fn new(ranges: &[Bytes], range: usize) -> Option<Reader> {
+        let count = ranges.get(range)?.first_chunk::<HEAD_BYTES>()?;
+        let members = usize::try_from(u64::from_le_bytes(*count)).ok()?;
+        Some(Reader {
+            range,
+            members,
+            next: 0,
+            at: HEAD_BYTES + members * MEMBER_BYTES,
+        })
+    }
+
+    /// The place of a value in the range, if it is one of the next `look` members.
+    #[inline]
+    fn find(&mut self, ranges: &[Bytes], wanted: &[u8; 12], look: usize) -> Option<Value> {
+        let bytes = ranges.get(self.range)?;
+        let members = bytes.get(HEAD_BYTES..)?;
+        let (mut before, mut at) = (self.at, self.at);
+        for number in self.next..self.members.min(self.next.saturating_add(look)) {
+            let start = number * MEMBER_BYTES;
+            let member = members.get(start..start + MEMBER_BYTES)?;
+            let (identity, length) = member.split_first_chunk::<12>()?;
+            let end = at + u32::from_le_bytes(length.try_into().ok()?) as usize;
+            if identity == wanted {
+                (self.next, self.at) = (number + 1, end);
+                if glintdb_core::seeded::bug(
+                    "glintdb: a range gives the value before the one that is asked for",
+                ) {
+                    at = before;
+                }
+                return Some(Value::Within(self.range, at..end));
+            }
+            (before, at) = (at, end);
+        }
+        None
+    }
+}
+
+impl RangeCache {
+    /// For a budget of so many bytes; `wanted`: else there are none.
+    pub(crate) fn new(wanted: bool, budget_bytes: usize) -> RangeCache {
+        let hints = (budget_bytes / BYTES_A_HINT).min(HINTS_MAX);
+        let buckets = match wanted {
+            true => (hints / WAYS).next_power_of_two(),
+            false => 0,
+        };
+        RangeCache {
+            hints: (0..buckets).map(|_| Default::default()).collect(),
+        }
+    }
+
+    fn serves(&self, pointers: &[ValuePointer]) -> bool {
+        !self.hints.is_empty() && pointers.len() >= SCAN_MIN
+    }
+
+    /// Memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.hints)
+    }
+
+    /// The values at `pointers`, which are beside one another in key order, that ranges have; the numbers of the others.
+    pub(crate) fn find(&self, cache: &Cache, pointers: &[ValuePointer]) -> (Values, Vec<usize>) {
+        let mut values = Vec::with_capacity(pointers.len());
+        let nothing = || Value::Own(Ok(Bytes::new()));
+        let mut ranges = Vec::new();
+        if !self.serves(pointers) {
+            values.resize_with(pointers.len(), nothing);
+            return (Values { values, ranges }, (0..pointers.len()).collect());
+        }
+        // A scan comes by the range that it begins in, and by those that begin while it goes on.
+        let begin = (pointers.iter().enumerate()).filter(|(_, pointer)| begins_range(pointer));
+        let first = pointers
+            .iter()
+            .take(LOOK_PAST)
+            .find_map(|pointer| self.hinted(pointer));
+        let keys: Vec<CacheKey> = (first.into_iter())
+            .chain(begin.map(|(_, pointer)| CacheKey::Range(pointer.segment, pointer.offset)))
+            .collect();
+        cache.get_each_if(keys.iter().copied(), |range| {
+            let there = range.is_some();
+            ranges.extend(range);
+            there
+        });
+        let mut readers = (0..ranges.len()).filter_map(|range| Reader::new(&ranges, range));
+        let mut reader = readers.next();
+        let mut upcoming = readers.next();
+        let mut others = Vec::new();
+        for (number, pointer) in pointers.iter().enumerate() {
+            let wanted = identity(pointer);
+            // Into the next range, where it begins.
+            if let Some(next) = &mut upcoming
+                && let Some(found) = next.find(&ranges, &wanted, 1)
+            {
+                (reader, upcoming) = (upcoming, readers.next());
+                values.push(found);
+                continue;
+            }
+            let look = match number < LOOK_PAST {
+                true => RANGE_MAX,
+                false => LOOK_PAST,
+            };
+            let found = (reader.as_mut()).and_then(|reader| reader.find(&ranges, &wanted, look));
+            if found.is_none() {
+                others.push(number);
+            }
+            values.push(found.unwrap_or_else(nothing));
+        }
+        (Values { values, ranges }, others)
+    }
+
+    /// Keeps the ranges of `values`, all of which were cached one by one or in ranges, where many are among the `others`, which were in none.
+    pub(crate) fn keep(
+        &self,
+        cache: &Cache,
+        pointers: &[ValuePointer],
+        values: &Values,
+        others: &[usize],
+    ) {
+        if !self.serves(pointers) {
+            return;
+        }
+        let begin = (pointers.iter().enumerate()).filter(|(_, pointer)| begins_range(pointer));
+        let begin: Vec<usize> = begin.map(|(number, _)| number).collect();
+        for range in begin.windows(2) {
+            let &[first, end] = range else { continue };
+            let end = end.min(first + RANGE_MAX);
+            let lacking = others.partition_point(|other| *other < end)
+                - others.partition_point(|other| *other < first);
+            if lacking * STALE_PART > end - first {
+                self.keep_range(cache, &pointers[first..end], |at| values.get(first + at));
+            }
+        }
+    }
+
+    fn keep_range<'a>(
+        &self,
+        cache: &Cache,
+        pointers: &[ValuePointer],
+        value: impl Fn(usize) -> Option<Result<&'a [u8]>>,
+    ) {
+        let mut head = Vec::with_capacity(HEAD_BYTES + pointers.len() * MEMBER_BYTES);
+        head.extend_from_slice(&(pointers.len() as u64).to_le_bytes());
+        let mut bytes = 0;
+        for pointer in pointers {
+            head.extend_from_slice(&identity(pointer));
+            head.extend_from_slice(&pointer.length.to_le_bytes());
+            bytes += pointer.length as usize;
+        }
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(pointers.len() + 1);
+        parts.push(&head);
+        for at in 0..pointers.len() {
+            let Some(Ok(value)) = value(at) else { return };
+            parts.push(value);
+        }
+        let room = cache.capacity_bytes().saturating_sub(cache.used_bytes());
+        if bytes > RANGE_BYTES_MAX || room / 16 < bytes {
+            return;
+        }
+        let Some(first) = pointers.first() else {
+            return;
+        };
+        cache.insert(CacheKey::Range(first.segment, first.offset), &parts);
+        for pointer in pointers {
+            self.hint(pointer, first);
+        }
+    }
+
+    fn bucket(&self, hash: u64) -> &[AtomicU64; WAYS] {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the buckets are a power of two: the low bits are what is wanted"
+        )]
+        let index = hash as usize & (self.hints.len() - 1);
+        &self.hints[index]
+    }
+
+    /// Notes that a value is in the range of `first`, in the place of what was known of it, of nothing, or of some other one.
+    fn hint(&self, pointer: &ValuePointer, first: &ValuePointer) {
+        let hash = hash(pointer);
+        let bucket = self.bucket(hash);
+        let known = |way: &&AtomicU64| {
+            let hint = way.load(Ordering::Relaxed);
+            hint == 0 || hint >> TAG_SHIFT == tag(hash)
+        };
+        let some = &bucket[(hash >> 32) as usize % WAYS];
+        let way = bucket.iter().find(known).unwrap_or(some);
+        let segment = first.segment.0 & ((1 << SEGMENT_BITS) - 1);
+        let hint = tag(hash) << TAG_SHIFT | segment << 32 | u64::from(first.offset);
+        way.store(hint, Ordering::Relaxed);
+    }
+
+    /// The range that a value is in but does not begin, if it seems to be in one.
+    fn hinted(&self, pointer: &ValuePointer) -> Option<CacheKey> {
+        let hash = hash(pointer);
+        let hints = self
+            .bucket(hash)
+            .iter()
+            .map(|way| way.load(Ordering::Relaxed));
+        let mut known = hints.filter(|hint| *hint >> TAG_SHIFT == tag(hash));
+        let hint = known.next().filter(|_| !begins_range(pointer))?;
+        let segment = hint >> 32 & ((1 << SEGMENT_BITS) - 1);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the low half is the offset"
+        )]
+        let offset = hint as u32;
+        let segments = pointer.segment.0 >> SEGMENT_BITS << SEGMENT_BITS;
+        Some(CacheKey::Range(SegmentId(segments | segment), offset))
+    }
+}
+
+/// Never 0.
+fn tag(hash: u64) -> u64 {
+    (hash >> TAG_SHIFT).max(1)
+}
+
+fn hash(pointer: &ValuePointer) -> u64 {
+    FixedState::with_seed(0).hash_one((pointer.segment.0, pointer.offset))
+}
+
+/// Whether a range begins at a value.
+fn begins_range(pointer: &ValuePointer) -> bool {
+    (hash(pointer) >> 24).is_multiple_of(RANGE_TYPICAL)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn at(n: u32) -> ValuePointer {
+        ValuePointer {
+            segment: SegmentId(u64::from(n / 1000) + (1 << 30)),
+            offset: n % 1000 * 64,
+            length: n % 50 + 1,
+            checksum: n,
+        }
+    }
+
+    fn value(pointer: &ValuePointer) -> Bytes {
+        let byte = pointer.checksum.to_le_bytes()[0];
+        vec![byte; pointer.length as usize].into()
+    }
+
+    /// A scan of values that are all cached; how many were in no range.
+    fn scan(ranges: &RangeCache, cache: &Cache, pointers: &[ValuePointer]) -> usize {
+        let (mut values, others) = ranges.find(cache, pointers);
+        for &other in &others {
+            values.set(other, Ok(value(&pointers[other])));
+        }
+        for (number, pointer) in pointers.iter().enumerate() {
+            let found = values.get(number).and_then(Result::ok);
+            assert_eq!(found, Some(&*value(pointer)));
+        }
+        ranges.keep(cache, pointers, &values, &others);
+        for (number, pointer) in pointers.iter().enumerate() {
+            assert_eq!(values.take(number), value(pointer));
+        }
+        others.len()
+    }
+
+    #[test]
+    fn what_was_scanned_once_is_found_together_wherever_a_scan_begins() {
+        let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(8 << 20));
+        let all: Vec<_> = (0..2000).map(at).collect();
+        assert_eq!(scan(&ranges, &cache, &all), all.len());
+        // Of what is before the first beginning and behind the last, nobody knows where it ends.
+        assert!(scan(&ranges, &cache, &all) < 120);
+        let entries = cache.stats().entries;
+        assert!((2000 / 12..2000 / 6).contains(&entries), "{entries}");
+        let mut alone = 0;
+        for start in 100..1800 {
+            alone += scan(&ranges, &cache, &all[start..start + 50]);
+        }
+        // Hints share their places with others, and few ranges are longer than they may be.
+        assert!(alone < 1700 * 50 / 20, "{alone}");
+        let before = cache.stats().hits;
+        scan(&ranges, &cache, &all[500..550]);
+        let lookups = cache.stats().hits - before;
+        assert!((3..16).contains(&lookups), "{lookups}");
+    }
+
+    #[test]
+    fn what_was_overwritten_deleted_or_put_in_between_is_told_apart_and_learnt() {
+        let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(8 << 20));
+        let mut now: Vec<_> = (0..1000).map(at).collect();
+        scan(&ranges, &cache, &now);
+        let first = scan(&ranges, &cache, &now);
+        // One in twenty each.
+        for (new, n) in (5000..).zip((0..1000).step_by(20)) {
+            now[n] = at(new);
+        }
+        for (new, n) in (7000..).zip((10..900).rev().step_by(20)) {
+            now.remove(n);
+            now.insert(n / 2, at(new));
+        }
+        let changed = scan(&ranges, &cache, &now);
+        assert!(changed > first && changed < 400, "{changed}");
+        for _ in 0..2 {
+            assert!(scan(&ranges, &cache, &now) <= changed);
+        }
+        // Nothing is left as it was: everything is looked up, and then known again.
+        let other: Vec<_> = (20_000..21_000).map(at).collect();
+        assert_eq!(scan(&ranges, &cache, &other), 1000);
+        assert!(scan(&ranges, &cache, &other) < 100);
+    }
+
+    #[test]
+    fn nothing_is_kept_that_is_not_wanted_or_for_which_there_is_no_room() {
+        let all: Vec<_> = (0..1000).map(at).collect();
+        for (wanted, bytes) in [(false, 8 << 20), (true, 4096)] {
+            let (ranges, cache) = (RangeCache::new(wanted, 8 << 20), Cache::new(bytes));
+            for _ in 0..3 {
+                scan(&ranges, &cache, &all);
+            }
+            assert!(!wanted || cache.stats().entries < 20);
+            assert_eq!(ranges.bytes() == 0, !wanted);
+        }
+        let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(8 << 20));
+        for n in 0..997 {
+            scan(&ranges, &cache, &all[n..n + 3]);
+        }
+        assert_eq!(cache.stats().entries, 0, "short scans are not worth it");
+    }
+}

@@ -367,6 +367,7 @@ impl Whereabouts {
         match key {
             // Who is in it stands first.
             CacheKey::Range(..) => {
+                let address = address.wrapping_sub(held::COUNT_BEFORE_BYTES);
                 (0..RANGE_LINES).for_each(|line| prefetch(address.wrapping_add(line * 64)));
             }
             // The count of references stands before the bytes.

@@ -52,6 +52,7 @@ macro_rules! sizes {
 // Steps of 32 bytes, then an eighth of the size at most, and one for 1,024 bytes of value with a key: that takes no more of the allocator than 1,024 do.
 sizes! {
     32 64 96 128 160 192 224 256 288 320 352 384 416 448 480 512 576 640 704 768 832 896 960 1024 1088 1152 1280 1408 1536 1664 1792 1920 2048 2304 2560 2816 3072 3328 3584 3840 4096
+    4608 5120 5632 6144 6656 7168 7680 8192 9216 10240 11264 12288 13312 14336 15360 16384
 }
 
 #[cfg(test)]

@@ -315,6 +315,7 @@ impl Engine {
         let moves = from.zip(to);
         let cached: Vec<_> = moves
             .map(|(from, to)| (CacheKey::of(from), CacheKey::of(to)))
+            .inspect(|(from, _)| self.ranges.forget(&self.cache, from))
             .filter(|(from, _)| self.cache.contains(from))
             .collect();
         self.commit_changes(pending, None, Some(relocated))?;

@@ -137,7 +137,7 @@ pub struct Options {
     /// Whether it is known of keys whose separated values are being read where the newest value is. Then a get that finds it in the cache needs no index, and what is written for such a key is cached at once.
     /// A 128th to a 64th of the budget, 128 KiB to 8 MiB. Default: true.
     pub hot_keys: bool,
-    /// Whether separated values that scans come by together are cached together too, beside one by one, as long as the cache has room. Hints to them take a 128th of the budget, at most 8 MiB. Default: true.
+    /// Whether separated values that scans come by together are cached together too, beside one by one, as long as the cache has room. Hints to them take a 128th to a 64th of the budget, 32 MiB at most. Default: true.
     pub range_cache: bool,
     /// Whether values move so that the space of dead ones can be used again. Without it a segment of the log goes when nothing in it is live. Default: true.
     pub value_gc: bool,

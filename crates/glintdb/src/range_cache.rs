@@ -11,24 +11,35 @@
 
 use crate::Result;
 use bytes::Bytes;
-use foldhash::fast::FixedState;
+use foldhash::quality::FixedState;
 use glintdb_core::{SegmentId, ValuePointer};
 use glintdb_flash::{Cache, CacheKey};
+use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Values of a range on average, and at most: few are longer than four times the average.
 const RANGE_TYPICAL: u64 = 8;
 const RANGE_MAX: usize = 48;
-/// Bytes of a range's values at most: where they are large, finding them is little of what they cost.
+/// Bytes of a range's values at most, and of one of them on average: where they are large, finding them is little of what they cost.
 const RANGE_BYTES_MAX: usize = 64 << 10;
+const VALUE_BYTES_MAX: usize = 4 << 10;
+/// Of the cache's capacity: what must be free for ranges to be made, and what a range takes at most. The cache is divided, and its parts are not equally full.
+const ROOM_PART: usize = 64;
+const RANGE_PART: usize = 256;
+/// A thread looks whether the cache is full once in so many batches.
+const LOOK_EVERY: u32 = 256;
+/// One batch in so many looks its values up one by one where the cache is full, so that it is known that they are wanted.
+const ALONE_EVERY: u32 = 32;
+/// One batch in so many replaces ranges that do not fit any more.
+const REPLACES_EVERY: u32 = 8;
 /// Bytes of what a range has before its values, and of who each of them is.
 const HEAD_BYTES: usize = 8;
 const MEMBER_BYTES: usize = 16;
 /// Bytes of the budget for each hint, and hints at most.
 const BYTES_A_HINT: usize = 1024;
-const HINTS_MAX: usize = 1 << 20;
+const HINTS_MAX: usize = 1 << 22;
 /// Hints of values with the same low bits in their hash. A hint is eight other bits of it, the low bits of the number of a segment, and an offset in it.
 const WAYS: usize = 4;
 const TAG_SHIFT: u32 = 56;
@@ -98,6 +109,19 @@ impl FromIterator<Result<Bytes>> for Values {
 pub(crate) struct RangeCache {
     /// By a hash of a value's place: where the first value of its range stands. Empty: ranges are not wanted.
     hints: Box<[[AtomicU64; WAYS]]>,
+    /// The cache has no room for ranges.
+    full: AtomicBool,
+}
+
+/// A number for each batch of a thread.
+fn batch_number() -> u32 {
+    thread_local! {
+        static BATCHES: Cell<u32> = const { Cell::new(0) };
+    }
+    BATCHES.with(|batches| {
+        batches.set(batches.get().wrapping_add(1));
+        batches.get()
+    })
 }
 
 /// A range that a scan is in.
@@ -166,11 +190,20 @@ impl RangeCache {
         };
         RangeCache {
             hints: (0..buckets).map(|_| Default::default()).collect(),
+            full: AtomicBool::new(false),
         }
     }
 
     fn serves(&self, pointers: &[ValuePointer]) -> bool {
         !self.hints.is_empty() && pointers.len() >= SCAN_MIN
+    }
+
+    /// Whether nothing may be added to the cache; asks each part of it.
+    fn look_whether_full(&self, cache: &Cache) -> bool {
+        let capacity = cache.capacity_bytes();
+        let full = capacity.saturating_sub(cache.used_bytes()) < capacity / ROOM_PART;
+        self.full.store(full, Ordering::Relaxed);
+        full
     }
 
     /// Memory that it takes.
@@ -183,15 +216,19 @@ impl RangeCache {
         let mut values = Vec::with_capacity(pointers.len());
         let nothing = || Value::Own(Ok(Bytes::new()));
         let mut ranges = Vec::new();
-        if !self.serves(pointers) {
+        let batch = batch_number();
+        if batch.is_multiple_of(LOOK_EVERY) {
+            self.look_whether_full(cache);
+        }
+        let alone = self.full.load(Ordering::Relaxed) && batch.is_multiple_of(ALONE_EVERY);
+        if alone || !self.serves(pointers) {
             values.resize_with(pointers.len(), nothing);
             return (Values { values, ranges }, (0..pointers.len()).collect());
         }
         // A scan comes by the range that it begins in, and by those that begin while it goes on.
         let begin = (pointers.iter().enumerate()).filter(|(_, pointer)| begins_range(pointer));
-        let first = pointers
-            .iter()
-            .take(LOOK_PAST)
+        let first = (pointers.iter().take(LOOK_PAST))
+            .take_while(|pointer| !begins_range(pointer))
             .find_map(|pointer| self.hinted(pointer));
         let keys: Vec<CacheKey> = (first.into_iter())
             .chain(begin.map(|(_, pointer)| CacheKey::Range(pointer.segment, pointer.offset)))
@@ -236,18 +273,33 @@ impl RangeCache {
         values: &Values,
         others: &[usize],
     ) {
-        if !self.serves(pointers) {
+        if !self.serves(pointers) || self.full.load(Ordering::Relaxed) {
             return;
         }
+        let replaces = batch_number().is_multiple_of(REPLACES_EVERY);
+        let mut room = None;
         let begin = (pointers.iter().enumerate()).filter(|(_, pointer)| begins_range(pointer));
-        let begin: Vec<usize> = begin.map(|(number, _)| number).collect();
-        for range in begin.windows(2) {
-            let &[first, end] = range else { continue };
-            let end = end.min(first + RANGE_MAX);
+        let mut begin = begin.map(|(number, _)| number).peekable();
+        while let Some(first) = begin.next() {
+            // The last one may be longer; then it is made anew by a scan that goes on.
+            let end = *begin.peek().unwrap_or(&pointers.len());
+            let members = &pointers[first..end.min(first + RANGE_MAX)];
+            let end = first + members.len();
             let lacking = others.partition_point(|other| *other < end)
                 - others.partition_point(|other| *other < first);
-            if lacking * STALE_PART > end - first {
-                self.keep_range(cache, &pointers[first..end], |at| values.get(first + at));
+            let bytes: usize = members.iter().map(|member| member.length as usize).sum();
+            let fits = members.len() > 1
+                && bytes <= RANGE_BYTES_MAX.min(members.len() * VALUE_BYTES_MAX)
+                && bytes <= cache.capacity_bytes() / RANGE_PART;
+            if lacking * STALE_PART <= members.len() || !fits {
+                continue;
+            }
+            if *room.get_or_insert_with(|| !self.look_whether_full(cache)) {
+                let key = CacheKey::Range(members[0].segment, members[0].offset);
+                // Snapshots and the present would take turns.
+                if replaces || !cache.contains(&key) {
+                    self.keep_range(cache, key, members, |at| values.get(first + at));
+                }
             }
         }
     }
@@ -255,33 +307,40 @@ impl RangeCache {
     fn keep_range<'a>(
         &self,
         cache: &Cache,
+        key: CacheKey,
         pointers: &[ValuePointer],
         value: impl Fn(usize) -> Option<Result<&'a [u8]>>,
     ) {
         let mut head = Vec::with_capacity(HEAD_BYTES + pointers.len() * MEMBER_BYTES);
         head.extend_from_slice(&(pointers.len() as u64).to_le_bytes());
-        let mut bytes = 0;
         for pointer in pointers {
             head.extend_from_slice(&identity(pointer));
             head.extend_from_slice(&pointer.length.to_le_bytes());
-            bytes += pointer.length as usize;
         }
         let mut parts: Vec<&[u8]> = Vec::with_capacity(pointers.len() + 1);
         parts.push(&head);
-        for at in 0..pointers.len() {
-            let Some(Ok(value)) = value(at) else { return };
-            parts.push(value);
+        for (at, pointer) in pointers.iter().enumerate() {
+            match value(at) {
+                Some(Ok(value)) if value.len() == pointer.length as usize => parts.push(value),
+                _ => return,
+            }
         }
-        let room = cache.capacity_bytes().saturating_sub(cache.used_bytes());
-        if bytes > RANGE_BYTES_MAX || room / 16 < bytes {
-            return;
-        }
-        let Some(first) = pointers.first() else {
+        let Some((first, rest)) = pointers.split_first() else {
             return;
         };
-        cache.insert(CacheKey::Range(first.segment, first.offset), &parts);
-        for pointer in pointers {
+        cache.insert(key, &parts);
+        for pointer in rest {
             self.hint(pointer, first);
+        }
+    }
+
+    /// What was cached at `place` is not looked for there any more: a range that begins with it would not be found.
+    pub(crate) fn forget(&self, cache: &Cache, place: &CacheKey) {
+        if let CacheKey::Value(segment, offset) = *place
+            && !self.hints.is_empty()
+            && hash_begins_range(hash_of(segment, offset))
+        {
+            cache.remove(&CacheKey::Range(segment, offset));
         }
     }
 
@@ -309,7 +368,7 @@ impl RangeCache {
         way.store(hint, Ordering::Relaxed);
     }
 
-    /// The range that a value is in but does not begin, if it seems to be in one.
+    /// The range that a value is in, if it seems to be in one and does not begin it.
     fn hinted(&self, pointer: &ValuePointer) -> Option<CacheKey> {
         let hash = hash(pointer);
         let hints = self
@@ -317,7 +376,7 @@ impl RangeCache {
             .iter()
             .map(|way| way.load(Ordering::Relaxed));
         let mut known = hints.filter(|hint| *hint >> TAG_SHIFT == tag(hash));
-        let hint = known.next().filter(|_| !begins_range(pointer))?;
+        let hint = known.next()?;
         let segment = hint >> 32 & ((1 << SEGMENT_BITS) - 1);
         #[expect(
             clippy::cast_possible_truncation,
@@ -335,12 +394,20 @@ fn tag(hash: u64) -> u64 {
 }
 
 fn hash(pointer: &ValuePointer) -> u64 {
-    FixedState::with_seed(0).hash_one((pointer.segment.0, pointer.offset))
+    hash_of(pointer.segment, pointer.offset)
+}
+
+fn hash_of(segment: SegmentId, offset: u32) -> u64 {
+    FixedState::with_seed(0).hash_one((segment.0, offset))
 }
 
 /// Whether a range begins at a value.
 fn begins_range(pointer: &ValuePointer) -> bool {
-    (hash(pointer) >> 24).is_multiple_of(RANGE_TYPICAL)
+    hash_begins_range(hash(pointer))
+}
+
+fn hash_begins_range(hash: u64) -> bool {
+    (hash >> 24).is_multiple_of(RANGE_TYPICAL)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -399,10 +466,29 @@ mod tests {
         assert!((3..16).contains(&lookups), "{lookups}");
     }
 
+    /// However far apart values stand, about one in eight begins a range, and few are far from one.
+    #[test]
+    fn ranges_begin_as_often_whatever_the_distance_of_values() {
+        for segment in [1, 7, 1 << 33] {
+            for stride in [64, 544, 1040, 1064, 4112] {
+                let places = (0..8000).map(|n| hash_of(SegmentId(segment), n * stride));
+                let (mut begun, mut far, mut since) = (0, 0, 0);
+                for begins in places.map(hash_begins_range) {
+                    begun += usize::from(begins);
+                    since = if begins { 0 } else { since + 1 };
+                    far += usize::from(since >= RANGE_MAX);
+                }
+                assert!((800..1200).contains(&begun), "{segment} {stride}: {begun}");
+                assert!(far < 160, "{segment} {stride}: {far}");
+            }
+        }
+    }
+
     #[test]
     fn what_was_overwritten_deleted_or_put_in_between_is_told_apart_and_learnt() {
         let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(8 << 20));
-        let mut now: Vec<_> = (0..1000).map(at).collect();
+        let all: Vec<_> = (0..1000).map(at).collect();
+        let mut now = all.clone();
         scan(&ranges, &cache, &now);
         let first = scan(&ranges, &cache, &now);
         // One in twenty each.
@@ -415,9 +501,14 @@ mod tests {
         }
         let changed = scan(&ranges, &cache, &now);
         assert!(changed > first && changed < 400, "{changed}");
-        for _ in 0..2 {
+        for _ in 0..2 * REPLACES_EVERY {
             assert!(scan(&ranges, &cache, &now) <= changed);
         }
+        assert!(scan(&ranges, &cache, &now) < changed / 2);
+        for member in &all {
+            ranges.forget(&cache, &CacheKey::of(member));
+        }
+        assert!(scan(&ranges, &cache, &now) > changed);
         // Nothing is left as it was: everything is looked up, and then known again.
         let other: Vec<_> = (20_000..21_000).map(at).collect();
         assert_eq!(scan(&ranges, &cache, &other), 1000);

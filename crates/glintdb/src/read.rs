@@ -235,6 +235,7 @@ impl Engine {
                 }
                 None => self.cache.remove(&place),
             }
+            self.ranges.forget(&self.cache, &place);
         }
     }
 
@@ -294,7 +295,7 @@ impl Engine {
         (values, misses)
     }
 
-    /// Begins [`fetch_in_order`](Self::fetch_in_order): what is not cached is read while the caller does something else. Claims nothing, for nobody knows when it is waited for: other
+    /// Begins to fetch values, of which many are not cached, one by one: those are read while the caller does something else. Claims nothing, for nobody knows when it is waited for: other
     /// threads that want the same read it themselves.
     pub(crate) fn begin_fetch(&self, pointers: &[ValuePointer]) -> BegunFetch {
         let (values, missing) = self.cached(pointers, &|_| Owner::unknown());

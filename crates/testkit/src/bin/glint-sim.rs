@@ -105,13 +105,12 @@ fn campaign(arguments: &Arguments, minutes: f64) -> Result<(), String> {
     let threads = arguments.threads.max(1);
     println!("sim: campaign from seed {seed}");
     let start = Instant::now();
-    let end = Duration::from_secs_f64(minutes * 60.0);
     let outcome = sim::campaign(
         seed,
         arguments.length,
         threads,
         arguments.set.as_ref(),
-        &|| start.elapsed() >= end,
+        start + Duration::from_secs_f64(minutes * 60.0),
     );
     let seconds = start.elapsed().as_secs_f64();
     let mut report = Report::new("sim", format!("cargo xtask sim {command}"));

@@ -54,7 +54,7 @@ pub const BUGS: &[Bug] = &[
     bug("glintdb: a flush writes one keyspace and no more", "The flush point moves on for all keyspaces, and only the first one was written.", Lane::Model),
     bug("glintdb: a manifest edit is not synced", "Files go, and the edit that allowed it may be lost.", Lane::Crash),
     bug("glintdb: a manifest record's checksum is not checked", "A damaged or torn edit is taken for a whole one.", Lane::Sim),
-    bug("glintdb: a manifest's name is not made durable", "The directory is not synced before older manifests are removed.", Lane::Crash),
+    bug("glintdb: a manifest's name is not made durable", "The directory is not synced before older manifests are removed.", Lane::Sim),
     bug("glintdb: a memtable is sealed after the commit that finds it full", "The flush point covers one commit that went to the next memtable's place in the log.", Lane::Model),
     bug("glintdb: a new manifest forgets dropped keyspaces", "Replay meets frames of a keyspace that nobody knows.", Lane::Crash),
     bug("glintdb: a piece of a round that a helper took is not waited for", "A round goes on without what another thread is still scanning or looking up.", Lane::Threads),

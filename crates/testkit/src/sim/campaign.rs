@@ -5,6 +5,7 @@ use super::{Budget, Counts};
 use crate::options::OptionSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// What a campaign came to.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +31,7 @@ pub fn planned(seed: u64, length: usize, set: Option<&OptionSet>) -> (Plan, Budg
     (Plan::of(seed, length, set), budget)
 }
 
-/// Runs the seeds from `first` on until `ended` says so or too much went wrong.
+/// Runs the seeds from `first` on until then, or until too much went wrong. Histories that are under way then are run to their ends without crashes.
 ///
 /// # Panics
 /// Where a run does.
@@ -40,14 +41,21 @@ pub fn campaign(
     length: usize,
     threads: u64,
     set: Option<&OptionSet>,
-    ended: &(dyn Fn() -> bool + Sync),
+    until: Instant,
 ) -> Outcome {
     let next = AtomicU64::new(first);
     let outcome = Mutex::new(Outcome::default());
     let work = || {
-        while !ended() && outcome.lock().unwrap().failures.len() < FAILURES_MAX {
+        while outcome.lock().unwrap().failures.len() < FAILURES_MAX {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             let (plan, budget) = planned(seed, length, set);
+            let budget = Budget {
+                until: Some(until),
+                ..budget
+            };
+            if budget.is_over() {
+                break;
+            }
             let ran = super::run_plan(&plan, &budget);
             let mut outcome = outcome.lock().unwrap();
             match ran {

@@ -52,6 +52,9 @@ pub(super) fn run(plan: &Plan, budget: &Budget, counts: &mut Counts) -> Result<(
         Errors::All => (0..steps).collect(),
     };
     for at_operation in chosen {
+        if budget.is_over() {
+            break;
+        }
         let (kind, sticky) = FAULTS[rng.below(FAULTS.len() as u64) as usize];
         let injected = Injected {
             fault: Fault {

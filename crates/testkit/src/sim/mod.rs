@@ -34,6 +34,7 @@ use glintdb_flash::{MemVolume, Observer};
 use oracle::{Cut, Oracle};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use trace::{Both, Trace};
 use watcher::Watcher;
 
@@ -52,6 +53,8 @@ pub struct Budget {
     pub promise_too_much: bool,
     /// Background threads of a run beside; 0: no such run. What it does is not the same twice.
     pub threads: usize,
+    /// From then on what is left of a history is run without crashes and errors; `None`: never.
+    pub until: Option<Instant>,
 }
 
 impl Budget {
@@ -63,7 +66,14 @@ impl Budget {
         errors: Errors::Some(24),
         promise_too_much: false,
         threads: 0,
+        until: None,
     };
+
+    /// Whether its time is over.
+    #[expect(clippy::disallowed_methods, reason = "campaigns end in real time")]
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
 
     /// What a campaign spends on this seed: most get the ordinary budget; one in 16 has each image cut again in its recovery, or errors at each operation, or background
     /// threads.
@@ -178,7 +188,7 @@ pub fn run_plan(plan: &Plan, budget: &Budget) -> Result<Ran, Box<Failure>> {
     if outcome.is_ok() && plan.watch_from == 0 {
         outcome = errors::run(plan, budget, &mut counts);
     }
-    if outcome.is_ok() && plan.watch_from == 0 && budget.threads > 0 {
+    if outcome.is_ok() && plan.watch_from == 0 && budget.threads > 0 && !budget.is_over() {
         outcome = threads::run(plan, budget.threads, &mut counts);
     }
     match outcome {

@@ -96,6 +96,7 @@ impl Observer for Watcher {
         if unchanged
             || self.asleep.load(Ordering::Relaxed)
             || self.failure.lock().unwrap().is_some()
+            || self.oracle.budget.is_over()
         {
             return;
         }

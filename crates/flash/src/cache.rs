@@ -364,15 +364,13 @@ impl Whereabouts {
     #[inline]
     fn fetch_entry(&self, key: &CacheKey) {
         let address = self.place(key).load(Ordering::Relaxed);
-        match key {
-            // Who is in it stands first.
-            CacheKey::Range(..) => {
-                let address = address.wrapping_sub(held::COUNT_BEFORE_BYTES);
-                (0..RANGE_LINES).for_each(|line| prefetch(address.wrapping_add(line * 64)));
-            }
-            // The count of references stands before the bytes.
-            _ => prefetch(address.wrapping_sub(held::COUNT_BEFORE_BYTES)),
-        }
+        // The count of references stands before the bytes; of a range, who is in it first among them.
+        let start = address.wrapping_sub(held::COUNT_BEFORE_BYTES);
+        let lines = match key {
+            CacheKey::Range(..) => RANGE_LINES,
+            _ => 1,
+        };
+        (0..lines).for_each(|line| prefetch(start.wrapping_add(line * 64)));
     }
 }
 

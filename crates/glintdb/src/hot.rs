@@ -18,6 +18,7 @@
 //! 3. Commits that were numbered before the table was in use did not tell it anything: they are at or below `floor`.
 //! 4. A value that moves (value GC) stays the newest one of its key, so what the cache has at a sure place stays right, even when its segment is gone. Numbers of segments are never used again.
 
+use crate::place_word::{self, SEGMENT_BITS, TAG_SHIFT, place, tag, word};
 use foldhash::fast::FixedState;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use glintdb_core::sync::{Mutex, hint, thread};
@@ -33,11 +34,8 @@ const BUDGET_BYTES_A_BUCKET: usize = 8 << 10;
 const BUCKETS_MIN: usize = if cfg!(any(loom, shuttle)) { 1 } else { 1 << 11 };
 /// 8 MiB of them.
 const BUCKETS_MAX: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1 << 17 };
-/// A word has a key's tag, whether it is sure, then the low bits of the segment's number, then the offset.
-const TAG_SHIFT: u32 = 53;
-const SURE: u64 = 1 << 52;
-const SEGMENT_BITS: u32 = 20;
-const SEGMENT_MASK: u64 = (1 << SEGMENT_BITS) - 1;
+/// Of a word with a key's tag and place: that is sure.
+const SURE: u64 = place_word::FLAG;
 /// In a bucket's `newest`: greater than every number that is visible.
 const LOCKED: u64 = 1 << 63;
 /// In `floor`: never visible. The rest counts how often it was closed.
@@ -344,27 +342,6 @@ impl HotKeys {
         let index = hash as usize & (self.buckets.len() - 1);
         Some((&self.buckets[index], hash))
     }
-}
-
-/// Never 0.
-fn tag(hash: u64) -> u64 {
-    (hash >> TAG_SHIFT).max(1)
-}
-
-/// Never 0, and its tag neither.
-fn word(hash: u64, pointer: &ValuePointer) -> u64 {
-    tag(hash) << TAG_SHIFT | (pointer.segment.0 & SEGMENT_MASK) << 32 | u64::from(pointer.offset)
-}
-
-/// Where the value of `word` stands, or seems to; `segments`: what lacks of the segment's number.
-fn place(word: u64, segments: u64) -> CacheKey {
-    let segment = segments << SEGMENT_BITS | (word >> 32 & SEGMENT_MASK);
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the low half is the offset"
-    )]
-    let offset = word as u32;
-    CacheKey::Value(SegmentId(segment), offset)
 }
 
 #[cfg(all(test, loom))]

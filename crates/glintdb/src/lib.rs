@@ -56,6 +56,7 @@ mod numbers;
 mod options;
 mod pace;
 mod pipeline;
+mod place_word;
 mod range_cache;
 mod range_set;
 mod read;

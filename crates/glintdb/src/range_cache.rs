@@ -10,6 +10,7 @@
 //! Thread safety: any thread; a hint that is wrong costs a lookup.
 
 use crate::Result;
+use crate::place_word::{SEGMENT_BITS, TAG_SHIFT, place, tag, word};
 use bytes::Bytes;
 use foldhash::quality::FixedState;
 use glintdb_core::{SegmentId, ValuePointer};
@@ -19,7 +20,7 @@ use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Values of a range on average, and at most: few are longer than four times the average.
+/// Values of a range on average, and at most: hardly any would have more.
 const RANGE_TYPICAL: u64 = 8;
 const RANGE_MAX: usize = 48;
 /// Bytes of a range's values at most, and of one of them on average: where they are large, finding them is little of what they cost.
@@ -40,11 +41,9 @@ const MEMBER_BYTES: usize = 16;
 /// Bytes of the budget for each hint, and hints at most.
 const BYTES_A_HINT: usize = 1024;
 const HINTS_MAX: usize = 1 << 22;
-/// Hints of values with the same low bits in their hash. A hint is eight other bits of it, the low bits of the number of a segment, and an offset in it.
+/// Hints of values with the same low bits in their hash.
 const WAYS: usize = 4;
-const TAG_SHIFT: u32 = 56;
-const SEGMENT_BITS: u32 = 24;
-/// Of a range's values that were written or moved since it was made.
+/// A range is made where more than this part of its values are in none.
 const STALE_PART: usize = 4;
 /// Members among which it looks for the next value, and values at the beginning of a scan that may say which range it is in: keys in between may have been overwritten or deleted.
 const LOOK_PAST: usize = 4;
@@ -226,12 +225,11 @@ impl RangeCache {
             return (Values { values, ranges }, (0..pointers.len()).collect());
         }
         // A scan comes by the range that it begins in, and by those that begin while it goes on.
-        let begin = (pointers.iter().enumerate()).filter(|(_, pointer)| begins_range(pointer));
         let first = (pointers.iter().take(LOOK_PAST))
-            .take_while(|pointer| !begins_range(pointer))
+            .take_while(|pointer| begun_by(pointer).is_none())
             .find_map(|pointer| self.hinted(pointer));
         let keys: Vec<CacheKey> = (first.into_iter())
-            .chain(begin.map(|(_, pointer)| CacheKey::Range(pointer.segment, pointer.offset)))
+            .chain(pointers.iter().filter_map(begun_by))
             .collect();
         cache.get_each_if(keys.iter().copied(), |range| {
             let there = range.is_some();
@@ -278,11 +276,12 @@ impl RangeCache {
         }
         let replaces = batch_number().is_multiple_of(REPLACES_EVERY);
         let mut room = None;
-        let begin = (pointers.iter().enumerate()).filter(|(_, pointer)| begins_range(pointer));
-        let mut begin = begin.map(|(number, _)| number).peekable();
-        while let Some(first) = begin.next() {
+        let begin = pointers.iter().enumerate();
+        let begin = begin.filter_map(|(number, pointer)| Some((number, begun_by(pointer)?)));
+        let mut begin = begin.peekable();
+        while let Some((first, key)) = begin.next() {
             // The last one may be longer; then it is made anew by a scan that goes on.
-            let end = *begin.peek().unwrap_or(&pointers.len());
+            let end = begin.peek().map_or(pointers.len(), |(number, _)| *number);
             let members = &pointers[first..end.min(first + RANGE_MAX)];
             let end = first + members.len();
             let lacking = others.partition_point(|other| *other < end)
@@ -294,12 +293,10 @@ impl RangeCache {
             if lacking * STALE_PART <= members.len() || !fits {
                 continue;
             }
-            if *room.get_or_insert_with(|| !self.look_whether_full(cache)) {
-                let key = CacheKey::Range(members[0].segment, members[0].offset);
-                // Snapshots and the present would take turns.
-                if replaces || !cache.contains(&key) {
-                    self.keep_range(cache, key, members, |at| values.get(first + at));
-                }
+            let room = *room.get_or_insert_with(|| !self.look_whether_full(cache));
+            // Snapshots and the present would take turns.
+            if room && (replaces || !cache.contains(&key)) {
+                self.keep_range(cache, key, members, |at| values.get(first + at));
             }
         }
     }
@@ -338,9 +335,9 @@ impl RangeCache {
     pub(crate) fn forget(&self, cache: &Cache, place: &CacheKey) {
         if let CacheKey::Value(segment, offset) = *place
             && !self.hints.is_empty()
-            && hash_begins_range(hash_of(segment, offset))
+            && let Some(range) = begun_at(segment, offset)
         {
-            cache.remove(&CacheKey::Range(segment, offset));
+            cache.remove(&range);
         }
     }
 
@@ -355,7 +352,7 @@ impl RangeCache {
 
     /// Notes that a value is in the range of `first`, in the place of what was known of it, of nothing, or of some other one.
     fn hint(&self, pointer: &ValuePointer, first: &ValuePointer) {
-        let hash = hash(pointer);
+        let hash = hash(pointer.segment, pointer.offset);
         let bucket = self.bucket(hash);
         let known = |way: &&AtomicU64| {
             let hint = way.load(Ordering::Relaxed);
@@ -363,51 +360,35 @@ impl RangeCache {
         };
         let some = &bucket[(hash >> 32) as usize % WAYS];
         let way = bucket.iter().find(known).unwrap_or(some);
-        let segment = first.segment.0 & ((1 << SEGMENT_BITS) - 1);
-        let hint = tag(hash) << TAG_SHIFT | segment << 32 | u64::from(first.offset);
-        way.store(hint, Ordering::Relaxed);
+        way.store(word(hash, first), Ordering::Relaxed);
     }
 
     /// The range that a value is in, if it seems to be in one and does not begin it.
     fn hinted(&self, pointer: &ValuePointer) -> Option<CacheKey> {
-        let hash = hash(pointer);
-        let hints = self
-            .bucket(hash)
-            .iter()
-            .map(|way| way.load(Ordering::Relaxed));
-        let mut known = hints.filter(|hint| *hint >> TAG_SHIFT == tag(hash));
-        let hint = known.next()?;
-        let segment = hint >> 32 & ((1 << SEGMENT_BITS) - 1);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the low half is the offset"
-        )]
-        let offset = hint as u32;
-        let segments = pointer.segment.0 >> SEGMENT_BITS << SEGMENT_BITS;
-        Some(CacheKey::Range(SegmentId(segments | segment), offset))
+        let hash = hash(pointer.segment, pointer.offset);
+        let hints = self.bucket(hash).iter();
+        let mut hints = hints.map(|way| way.load(Ordering::Relaxed));
+        let hint = hints.find(|hint| *hint >> TAG_SHIFT == tag(hash))?;
+        match place(hint, pointer.segment.0 >> SEGMENT_BITS) {
+            CacheKey::Value(segment, offset) => Some(CacheKey::Range(segment, offset)),
+            other => Some(other),
+        }
     }
 }
 
-/// Never 0.
-fn tag(hash: u64) -> u64 {
-    (hash >> TAG_SHIFT).max(1)
-}
-
-fn hash(pointer: &ValuePointer) -> u64 {
-    hash_of(pointer.segment, pointer.offset)
-}
-
-fn hash_of(segment: SegmentId, offset: u32) -> u64 {
+fn hash(segment: SegmentId, offset: u32) -> u64 {
     FixedState::with_seed(0).hash_one((segment.0, offset))
 }
 
-/// Whether a range begins at a value.
-fn begins_range(pointer: &ValuePointer) -> bool {
-    hash_begins_range(hash(pointer))
+/// The range that begins at a place, if one does.
+fn begun_at(segment: SegmentId, offset: u32) -> Option<CacheKey> {
+    let begins = (hash(segment, offset) >> 24).is_multiple_of(RANGE_TYPICAL);
+    begins.then_some(CacheKey::Range(segment, offset))
 }
 
-fn hash_begins_range(hash: u64) -> bool {
-    (hash >> 24).is_multiple_of(RANGE_TYPICAL)
+/// The range that begins with a value, if one does.
+fn begun_by(pointer: &ValuePointer) -> Option<CacheKey> {
+    begun_at(pointer.segment, pointer.offset)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -471,9 +452,9 @@ mod tests {
     fn ranges_begin_as_often_whatever_the_distance_of_values() {
         for segment in [1, 7, 1 << 33] {
             for stride in [64, 544, 1040, 1064, 4112] {
-                let places = (0..8000).map(|n| hash_of(SegmentId(segment), n * stride));
+                let places = (0..8000).map(|n| begun_at(SegmentId(segment), n * stride));
                 let (mut begun, mut far, mut since) = (0, 0, 0);
-                for begins in places.map(hash_begins_range) {
+                for begins in places.map(|range| range.is_some()) {
                     begun += usize::from(begins);
                     since = if begins { 0 } else { since + 1 };
                     far += usize::from(since >= RANGE_MAX);

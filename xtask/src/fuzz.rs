@@ -16,8 +16,8 @@ const SECONDS: &str = "60";
 const CORPUS_FILES_MAX: usize = 18;
 const CORPUS_BYTES_MAX: u64 = 20 << 10;
 
-fn builtin() -> Result<PathBuf, String> {
-    run::program("glintdb-testkit", "glint-fuzz", Build::Campaign)
+fn builtin(build: Build) -> Result<PathBuf, String> {
+    run::program("glintdb-testkit", "glint-fuzz", build)
 }
 
 #[derive(Default)]
@@ -50,11 +50,14 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
 
 pub(crate) fn main(words: &[String]) -> Result<bool, String> {
     if words.iter().any(|word| word == "--list") {
-        return run::lines(Command::new(builtin()?).arg("--list"), |_| ());
+        return run::lines(
+            Command::new(builtin(Build::Campaign)?).arg("--list"),
+            |_| (),
+        );
     }
     if words.iter().any(|word| word == "--builtin") {
         let words = words.iter().filter(|word| *word != "--builtin");
-        return run::lines(Command::new(builtin()?).args(words), |_| ());
+        return run::lines(Command::new(builtin(Build::Campaign)?).args(words), |_| ());
     }
     let arguments = parse(words)?;
     if let Some(missing) = missing() {
@@ -74,7 +77,7 @@ pub(crate) fn main(words: &[String]) -> Result<bool, String> {
 
 /// The step of `xtask test`: corpora, regressions and some hundred thousand mutations a target.
 pub(crate) fn step(seconds: &str) -> Result<Outcome, String> {
-    let mut command = Command::new(builtin()?);
+    let mut command = Command::new(builtin(Build::Seeded)?);
     command
         .args(["--seconds", seconds, "--seed", "1"])
         .env("GLINTDB_REPORTS", reports_dir());
@@ -100,7 +103,7 @@ struct Target {
 }
 
 fn targets(only: Option<&str>) -> Result<Vec<Target>, String> {
-    let listed = run::output(Command::new(builtin()?).arg("--list"))?;
+    let listed = run::output(Command::new(builtin(Build::Campaign)?).arg("--list"))?;
     let targets: Vec<Target> = listed
         .lines()
         .filter_map(|line| {
@@ -224,7 +227,7 @@ fn fuzz(target: &Target, seconds: &str) -> Result<Figures, String> {
     figures.failed = !status.success();
     if figures.failed {
         for line in last.iter().rev().take(40).rev() {
-            println!("    {line}");
+            run::say(&format!("    {line}"));
         }
     }
     Ok(figures)
@@ -240,7 +243,12 @@ fn number_behind(line: &str, word: &str) -> Option<u64> {
 
 fn campaign(arguments: &Arguments, targets: &[Target]) -> Result<bool, String> {
     let seeds = run::target_dir().join("fuzz/seeds");
-    if !run::lines(Command::new(builtin()?).arg("--seeds").arg(seeds), |_| ())? {
+    if !run::lines(
+        Command::new(builtin(Build::Campaign)?)
+            .arg("--seeds")
+            .arg(seeds),
+        |_| (),
+    )? {
         return Err("the seeds could not be written".into());
     }
     let seconds = arguments.seconds.as_deref().unwrap_or(SECONDS);
@@ -250,13 +258,13 @@ fn campaign(arguments: &Arguments, targets: &[Target]) -> Result<bool, String> {
     let mut total = 0;
     for target in targets {
         let figures = fuzz(target, seconds)?;
-        println!(
+        run::say(&format!(
             "fuzz: {:16} {:9} executions, coverage {}{}",
             target.name,
             figures.executions,
             figures.coverage,
             if figures.failed { ", FAILED" } else { "" }
-        );
+        ));
         total += figures.executions;
         let comma = if counts.is_empty() { "" } else { "," };
         // Writing to a string cannot fail.
@@ -280,10 +288,10 @@ fn campaign(arguments: &Arguments, targets: &[Target]) -> Result<bool, String> {
         }
     }
     let elapsed = start.elapsed().as_secs_f64();
-    println!(
+    run::say(&format!(
         "fuzz: {total} executions in {elapsed:.0} s, {} failures",
         failures.len()
-    );
+    ));
     if std::env::var_os("GLINTDB_REPORTS").is_some() {
         let dir = reports_dir();
         make(&dir)?;
@@ -330,7 +338,10 @@ fn keep(target: &Target) -> Result<bool, String> {
             bytes += length;
         }
     }
-    println!("fuzz: {:16} {kept} inputs kept, {bytes} bytes", target.name);
+    run::say(&format!(
+        "fuzz: {:16} {kept} inputs kept, {bytes} bytes",
+        target.name
+    ));
     Ok(true)
 }
 

@@ -86,12 +86,12 @@ fn loom(preemptions: Option<&str>) -> Result<Counts, String> {
     }
     let total: u64 = figures.sum("executions, ");
     figures.count("loom executions", total);
-    println!(
+    run::say(&format!(
         "loom: {} models passed, {} failed, {total} executions, {:.1} s",
         counts.passed,
         counts.failed,
         start.elapsed().as_secs_f64()
-    );
+    ));
     save("cargo xtask models --only loom", start, figures)?;
     Ok(counts)
 }

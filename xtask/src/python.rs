@@ -73,7 +73,11 @@ fn environment() -> Result<PathBuf, String> {
     if !run::on_path("python3") {
         return Err("python3 is not installed".into());
     }
-    println!("making {} with {}", dir.display(), PACKAGES.join(", "));
+    run::say(&format!(
+        "making {} with {}",
+        dir.display(),
+        PACKAGES.join(", ")
+    ));
     run::output(
         Command::new("python3")
             .args(["-m", "venv", "--clear"])

@@ -1,26 +1,43 @@
-//! Running other programs: their output goes straight through, line by line, and each line is shown to a closure.
+//! Running other programs: their output goes straight through or into a file, line by line, and each line is shown to a closure.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
-/// What programs said on both streams since [`remember`]; `None`: nobody asked, and standard error is theirs.
-static SAID: Mutex<Option<Vec<String>>> = Mutex::new(None);
+/// Where goes what is said, by programs on both streams and by [`say`]; `None`: straight on.
+static LOG: Mutex<Option<File>> = Mutex::new(None);
 
-/// From now on, what programs say is kept.
-pub(crate) fn remember() {
-    *said() = Some(Vec::new());
+/// From now on, what is said goes into a file.
+pub(crate) fn log_to(path: &Path) -> Result<(), String> {
+    let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let file = made.and_then(|()| File::create(path));
+    *log() = Some(file.map_err(|error| format!("{}: {error}", path.display()))?);
+    Ok(())
 }
 
-/// What they said since [`remember`].
-pub(crate) fn remembered() -> Vec<String> {
-    said().take().unwrap_or_default()
+/// What is said goes straight on again.
+pub(crate) fn log_no_more() {
+    *log() = None;
 }
 
-fn said() -> std::sync::MutexGuard<'static, Option<Vec<String>>> {
-    SAID.lock()
+fn log() -> std::sync::MutexGuard<'static, Option<File>> {
+    LOG.lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Says a line, where it belongs.
+pub(crate) fn say(line: &str) {
+    write(format!("{line}\n").as_bytes(), &mut std::io::stdout());
+}
+
+/// Nobody may be reading; who says it goes on all the same.
+fn write(bytes: &[u8], to: &mut impl Write) {
+    match &mut *log() {
+        Some(file) => file.write_all(bytes).ok(),
+        None => to.write_all(bytes).and_then(|()| to.flush()).ok(),
+    };
 }
 
 /// Root of the repository.
@@ -45,7 +62,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Copies a stream to `to`, line by line.
+/// Copies a stream to `to` or into the log, line by line.
 fn pass(from: impl Read, mut to: impl Write, mut line: impl FnMut(&str)) {
     let mut reader = BufReader::new(from);
     let mut bytes = Vec::new();
@@ -55,22 +72,16 @@ fn pass(from: impl Read, mut to: impl Write, mut line: impl FnMut(&str)) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        // Nobody may be reading; the program goes on all the same.
-        to.write_all(&bytes).and_then(|()| to.flush()).ok();
-        let text = String::from_utf8_lossy(&bytes);
-        let text = text.trim_end();
-        if let Some(said) = &mut *said() {
-            said.push(text.to_owned());
-        }
-        line(text);
+        write(&bytes, &mut to);
+        line(String::from_utf8_lossy(&bytes).trim_end());
     }
 }
 
-/// Runs `command`, standard error straight through, standard output through `line`. Whether it ended well.
+/// Runs `command`, standard output through `line`. Whether it ended well.
 /// A lane of the reliability campaign finds in the environment where its report belongs, where `command` does not say otherwise.
 pub(crate) fn lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<bool, String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let stderr = if said().is_some() {
+    let stderr = if log().is_some() {
         Stdio::piped()
     } else {
         Stdio::inherit()

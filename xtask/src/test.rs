@@ -1,4 +1,5 @@
-//! `cargo xtask test`: every step in turn, all of them even when one fails; then one line with the sums.
+//! `cargo xtask test`: every step in turn, all of them even when one fails, a line each; then what tells why steps failed, and one line with the sums. All that a step says is
+//! in `target/test-logs`, or in the terminal where it is asked for by itself.
 //!
 //! One profile and one target directory for everything: the binaries that the Python tests, the kill test and the demonstration drive are the ones that
 //! `cargo test --workspace` has built.
@@ -6,6 +7,7 @@
 use crate::run::{self, Scratch};
 use crate::summary::Counts;
 use crate::{demo_debian, fuzz, lane, models, python, reliability, tidy};
+use std::io::Write as _;
 use std::time::Instant;
 
 /// Seconds of each fuzz target in `xtask test`.
@@ -14,6 +16,9 @@ const FUZZ_SECONDS: &str = "3";
 const SHUTTLE_SECONDS: &str = "20";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
+
+/// Of a line that tells why a step failed.
+const LINE_CHARS_MAX: usize = 400;
 
 const STEPS: [&str; 15] = [
     "fmt",
@@ -74,79 +79,95 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
         reliability::forget();
     }
     let mut total = Counts::default();
-    let (mut report, mut failures) = (Vec::new(), Vec::new());
+    let mut failures = Vec::new();
     for step in STEPS {
         if only.is_some_and(|only| only != step) {
             continue;
         }
-        println!("\n=== {step}");
+        let log = run::target_dir()
+            .join("test-logs")
+            .join(format!("{step}.log"));
+        // A step by itself says all in the terminal.
+        if only.is_none() {
+            print!("{step:9} ");
+            std::io::stdout().flush().ok();
+            run::log_to(&log)?;
+        }
         let start = Instant::now();
-        run::remember();
-        let mut said = None;
         let outcome = step_outcome(step, &scratch).unwrap_or_else(|message| {
-            println!("{step}: {message}");
-            said = Some(message);
+            run::say(&format!("{step}: {message}"));
             Outcome::of(Counts::one(false))
         });
-        let mut lines = run::remembered();
-        lines.extend(said);
+        run::log_no_more();
         let Counts {
             passed,
             failed,
             skipped,
         } = outcome.counts;
         let seconds = start.elapsed().as_secs_f64();
-        report.push(format!(
-            "{step:9} {passed:5} passed {failed:4} failed {skipped:4} skipped {seconds:7.1} s"
+        run::say(&format!(
+            "{passed:5} passed {failed:4} failed {skipped:4} skipped {seconds:7.1} s"
         ));
         for reason in outcome.not_run {
-            report.push(format!("        not run: {reason}"));
+            run::say(&format!("        not run: {reason}"));
         }
         total.add(outcome.counts);
         if failed > 0 {
-            failures.push((step, lines));
+            failures.push((step, log));
         }
     }
-    // Once more at the end, where whoever has only the end of a long log finds it.
-    for (step, lines) in &failures {
-        println!("\n=== what failed: {step}");
-        for line in excerpt(lines) {
-            println!("{line}");
+    if only.is_none() {
+        for (step, log) in &failures {
+            let text = std::fs::read(log).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            run::say(&format!(
+                "\n=== what failed: {step}; all of it: {}",
+                log.display()
+            ));
+            for line in excerpt(&text.lines().collect::<Vec<_>>()) {
+                let line: String = line.chars().take(LINE_CHARS_MAX).collect();
+                run::say(&line);
+            }
         }
+        run::say("");
     }
-    println!("\n=== summary");
-    for line in report {
-        println!("{line}");
-    }
-    println!(
+    run::say(&format!(
         "{} passed, {} failed, {} skipped",
         total.passed, total.failed, total.skipped
-    );
+    ));
     Ok(total.failed == 0 && total.passed > 0)
 }
 
 /// What tells why a step failed: what the test runner says of failures, or lines that speak of one and the last lines.
-fn excerpt(lines: &[String]) -> Vec<&str> {
-    const LINES_MAX: usize = 80;
-    const LAST: usize = 20;
+fn excerpt<'a>(lines: &[&'a str]) -> Vec<&'a str> {
+    const LINES_MAX: usize = 40;
+    const LAST: usize = 15;
     let mut found = Vec::new();
     let mut inside = false;
     for line in lines {
-        inside |= line == "failures:";
+        inside |= *line == "failures:";
         if inside {
-            found.push(line.as_str());
+            found.push(*line);
         }
         inside &= !line.starts_with("test result: ");
     }
     if found.is_empty() {
         let last = lines.len().saturating_sub(LAST);
-        let tells = |line: &&String| {
-            let words = ["error", "FAILED", "panicked", "failures", "glint-"];
+        let tells = |line: &&&str| {
+            let words = [
+                "error",
+                "FAILED",
+                "NOT CAUGHT",
+                "WRONG",
+                "panicked",
+                "failures",
+                "glint-",
+            ];
             words.iter().any(|word| line.contains(word))
         };
         // The two streams need not have come in the order in which they were written.
-        found.extend(lines[..last].iter().filter(tells).map(String::as_str));
-        found.extend(lines[last..].iter().map(String::as_str));
+        found.extend(lines[..last].iter().filter(tells));
+        found.extend(&lines[last..]);
         let more = found.len().saturating_sub(LINES_MAX);
         found.drain(..more);
     }
@@ -202,17 +223,13 @@ mod tests {
 
     #[test]
     fn an_excerpt_is_what_the_test_runner_says_of_failures_or_the_last_lines() {
-        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
-        let said = lines(
-            "test a ... ok\nfailures:\n---- b ----\nfailures:\n    b\ntest result: FAILED. 1 passed; 1 failed\ntest c ... ok",
-        );
-        let expected =
-            "failures:\n---- b ----\nfailures:\n    b\ntest result: FAILED. 1 passed; 1 failed";
-        assert_eq!(excerpt(&said).join("\n"), expected);
+        let said = "test a ... ok\nfailures:\n---- b ----\nfailures:\n    b\ntest result: FAILED. 1 passed; 1 failed\ntest c ... ok";
+        let said: Vec<&str> = said.lines().collect();
+        assert_eq!(excerpt(&said), said[1..6]);
         let said: Vec<String> = (0..100).map(|n| n.to_string()).collect();
-        assert_eq!(excerpt(&said).first(), Some(&"80"));
-        let mut said = said;
-        said[3] = "glint-kill: no".to_owned();
+        let mut said: Vec<&str> = said.iter().map(String::as_str).collect();
+        assert_eq!(excerpt(&said).first(), Some(&"85"));
+        said[3] = "glint-kill: no";
         assert_eq!(excerpt(&said).first(), Some(&"glint-kill: no"));
     }
 }

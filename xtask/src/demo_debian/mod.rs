@@ -159,7 +159,7 @@ impl Demo {
                 .args(["--quiet", "--format", "dpkg"])
                 .arg(self.packages()),
         )?;
-        print!("demo-debian: {printed}");
+        run::say(&format!("demo-debian: {}", printed.trim_end()));
         let exported = self.export()?;
         let wanted = index::state(&self.records);
         if exported.len() != wanted.len() {

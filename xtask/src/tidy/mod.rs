@@ -56,14 +56,14 @@ pub(crate) fn step() -> Result<Outcome, String> {
         } else {
             "FAILED"
         };
-        println!("tidy: {name} ... {verdict}");
+        run::say(&format!("tidy: {name} ... {verdict}"));
         for complaint in complaints {
-            println!("  {complaint}");
+            run::say(&format!("  {complaint}"));
         }
     }
     source::long_files(&texts)
         .iter()
-        .for_each(|note| println!("tidy: note: {note}"));
+        .for_each(|note| run::say(&format!("tidy: note: {note}")));
     Ok(Outcome::of(counts))
 }
 

@@ -19,7 +19,7 @@ use std::time::Instant;
 const BITS_ONE_IN: usize = 101;
 /// Without `--full`, all but the smallest are cut at one byte in so many.
 const CUTS_ONE_IN: usize = 11;
-/// Databases to which everything is done without `--full`.
+/// Databases to which everything is done without `--full`, but for one bit in [`BITS_ONE_IN`] where nothing was written.
 const WHOLE: usize = 1;
 
 /// Small databases are damaged in every way: each bit flipped, each pair of blocks swapped, each file cut at every byte, extended, deleted, replaced, exchanged.
@@ -33,7 +33,7 @@ struct Arguments {
     /// Only these mutations: bits, swaps, truncations or files.
     #[arg(long, value_name = "KIND", value_parser = family_named)]
     kind: Option<Family>,
-    /// Every mutation of every database; without it, every one of the smallest, and of the others all swaps and all that is done to whole files, one bit in 101 and one cut in 11.
+    /// Every mutation of every database; without it, every one of the smallest (where nothing was written one bit in 101), and of the others all swaps and all that is done to whole files, one bit in 101 and one cut in 11.
     #[arg(long)]
     full: bool,
     /// Which ones of those.
@@ -137,9 +137,14 @@ fn sweep(number: usize, name: &str, arguments: &Arguments) -> Tally {
             Family::Truncations if number >= WHOLE && !arguments.full => CUTS_ONE_IN,
             _ => 1,
         };
+        let unwritten_one_in = match family {
+            Family::Bits if !arguments.full => BITS_ONE_IN,
+            _ => 1,
+        };
         let part = Part {
             one_in,
-            first: arguments.seed % one_in,
+            unwritten_one_in,
+            first: arguments.seed,
             index: arguments.index,
         };
         let start = Instant::now();

@@ -84,6 +84,8 @@ impl Tally {
 pub struct Part {
     /// Of so many, one.
     pub one_in: usize,
+    /// Of so many bits of sectors to which nothing was written, one.
+    pub unwritten_one_in: usize,
     /// The first of them.
     pub first: usize,
     /// Only the one of this number.
@@ -99,7 +101,11 @@ pub fn run(prober: &Prober<'_>, name: &str, family: Family, part: Part, threads:
     each(subject, family, &mut |mutation| {
         let wanted = match part.index {
             Some(index) => number == index,
-            None => number % part.one_in == part.first,
+            None => {
+                let one_of = |many: usize| number % many == part.first % many;
+                one_of(part.one_in)
+                    && (one_of(part.unwritten_one_in) || !mutation.in_unwritten_sector(subject))
+            }
         };
         if wanted {
             mutations.push((number, mutation));

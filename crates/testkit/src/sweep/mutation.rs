@@ -211,6 +211,18 @@ impl Mutation {
         }
     }
 
+    /// Whether it is one bit of a sector to which nothing was written yet.
+    #[must_use]
+    pub fn in_unwritten_sector(&self, subject: &Subject) -> bool {
+        let Mutation::Flip { target, bit } = self else {
+            return false;
+        };
+        let sector = (bit / 8) as usize / SECTOR_BYTES;
+        let bytes = target.bytes(&subject.image);
+        let sector = bytes.and_then(|bytes| bytes.chunks(SECTOR_BYTES).nth(sector));
+        sector.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+    }
+
     /// The damaged image, and what is damaged in it; `None`: it is what it was.
     #[must_use]
     pub fn apply(&self, subject: &Subject) -> Option<(Contents, Damage)> {

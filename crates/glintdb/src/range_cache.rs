@@ -15,7 +15,6 @@ use bytes::Bytes;
 use foldhash::quality::FixedState;
 use glintdb_core::{SegmentId, ValuePointer};
 use glintdb_flash::{Cache, CacheKey};
-use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,12 +28,12 @@ const VALUE_BYTES_MAX: usize = 4 << 10;
 /// Of the cache's capacity: what must be free for ranges to be made, and what a range takes at most. The cache is divided, and its parts are not equally full.
 const ROOM_PART: usize = 64;
 const RANGE_PART: usize = 256;
-/// A thread looks whether the cache is full once in so many batches.
-const LOOK_EVERY: u32 = 256;
+/// Once in so many batches it is looked whether the cache is full.
+const LOOK_EVERY: u64 = 256;
 /// One batch in so many looks its values up one by one where the cache is full, so that it is known that they are wanted.
-const ALONE_EVERY: u32 = 32;
+const ALONE_EVERY: u64 = 32;
 /// One batch in so many replaces ranges that do not fit any more.
-const REPLACES_EVERY: u32 = 8;
+const REPLACES_EVERY: u64 = 8;
 /// Bytes of what a range has before its values, and of who each of them is.
 const HEAD_BYTES: usize = 8;
 const MEMBER_BYTES: usize = 16;
@@ -110,17 +109,8 @@ pub(crate) struct RangeCache {
     hints: Box<[[AtomicU64; WAYS]]>,
     /// The cache has no room for ranges.
     full: AtomicBool,
-}
-
-/// A number for each batch of a thread.
-fn batch_number() -> u32 {
-    thread_local! {
-        static BATCHES: Cell<u32> = const { Cell::new(0) };
-    }
-    BATCHES.with(|batches| {
-        batches.set(batches.get().wrapping_add(1));
-        batches.get()
-    })
+    /// Batches that were looked up. Of this database alone: what it does must not depend on what its threads did in others.
+    batches: AtomicU64,
 }
 
 /// A range that a scan is in.
@@ -190,6 +180,7 @@ impl RangeCache {
         RangeCache {
             hints: (0..buckets).map(|_| Default::default()).collect(),
             full: AtomicBool::new(false),
+            batches: AtomicU64::new(0),
         }
     }
 
@@ -215,7 +206,7 @@ impl RangeCache {
         let mut values = Vec::with_capacity(pointers.len());
         let nothing = || Value::Own(Ok(Bytes::new()));
         let mut ranges = Vec::new();
-        let batch = batch_number();
+        let batch = self.batches.fetch_add(1, Ordering::Relaxed);
         if batch.is_multiple_of(LOOK_EVERY) {
             self.look_whether_full(cache);
         }
@@ -274,7 +265,8 @@ impl RangeCache {
         if !self.serves(pointers) || self.full.load(Ordering::Relaxed) {
             return;
         }
-        let replaces = batch_number().is_multiple_of(REPLACES_EVERY);
+        let batch = self.batches.load(Ordering::Relaxed);
+        let replaces = batch.is_multiple_of(REPLACES_EVERY);
         let mut room = None;
         let begin = pointers.iter().enumerate();
         let begin = begin.filter_map(|(number, pointer)| Some((number, begun_by(pointer)?)));

@@ -50,7 +50,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
     };
     let outcome = demonstrate(records_max, build)?;
     for reason in &outcome.not_run {
-        println!("not run: {reason}");
+        run::say(&format!("not run: {reason}"));
     }
     Ok(outcome.counts.failed == 0)
 }
@@ -94,8 +94,8 @@ fn demonstrate(records_max: usize, build: Build) -> Result<Outcome, String> {
         counts.add(Counts::one(outcome.is_ok()));
         let seconds = start.elapsed().as_secs_f64();
         match outcome {
-            Ok(()) => println!("demo-debian: {name} ... ok ({seconds:.1} s)"),
-            Err(why) => println!("demo-debian: {name} ... FAILED\n  {why}"),
+            Ok(()) => run::say(&format!("demo-debian: {name} ... ok ({seconds:.1} s)")),
+            Err(why) => run::say(&format!("demo-debian: {name} ... FAILED\n  {why}")),
         }
     }
     Ok(Outcome::of(counts))
@@ -114,11 +114,11 @@ impl Demo {
         let packages = scratch.path().join("packages");
         std::fs::write(&packages, text)
             .map_err(|error| format!("{}: {error}", packages.display()))?;
-        println!(
+        run::say(&format!(
             "demo-debian: {} packages, {} bytes",
             records.len(),
             text.len()
-        );
+        ));
         Ok(Demo {
             glintdb,
             scratch,
@@ -202,9 +202,11 @@ impl Demo {
             .filter(|line| line.contains("requests per second"))
         {
             let line = line.rsplit('\r').next().unwrap_or(line);
-            println!("demo-debian: {line}");
+            run::say(&format!("demo-debian: {line}"));
         }
-        println!("demo-debian: {rounds} samples of {SAMPLE} packages read back meanwhile");
+        run::say(&format!(
+            "demo-debian: {rounds} samples of {SAMPLE} packages read back meanwhile"
+        ));
         server.stop()
     }
 
@@ -249,9 +251,9 @@ impl Demo {
                 ));
             }
             let clean = check.contains("\"clean\": true");
-            println!(
+            run::say(&format!(
                 "demo-debian: killed after {acknowledged} acknowledged records; check clean: {clean}"
-            );
+            ));
             if !clean {
                 return Err(format!("glintdb check: {check}"));
             }

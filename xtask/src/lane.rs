@@ -36,7 +36,7 @@ const LANES: [Lane; 7] = [
     Lane { name: "kernel", arguments: &["--seconds", "40"], ..LANE },
     // Two threads try more than a million crash points on a machine that has nothing else to do; the same seed every time, so that what failed here fails again.
     Lane { name: "sim", arguments: &["--minutes", "3", "--threads", "2", "--seed", "1"], build_step: Build::Seeded, ..LANE },
-    // Every mutation of the smallest database, a part of those of the others.
+    // Every mutation of what was written of the smallest database, a part of those of the others.
     Lane { name: "sweep", build_step: Build::Seeded, ..LANE },
     Lane { name: "seeded", arguments: &["--threads", "2"], dir: true, build: Build::Seeded, build_step: Build::Seeded, ..LANE },
     Lane { name: "histories", arguments: &["--operations", "1000000"], dir: true, ..LANE },

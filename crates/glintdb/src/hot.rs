@@ -146,7 +146,7 @@ impl Look<'_> {
         let believed = newest.max(floor) <= at.0
             && self.state.floor.load(Ordering::Acquire) == floor
             && found != 0;
-        believed.then(|| place(found, segments))
+        believed.then(|| value_at(found, segments))
     }
 }
 
@@ -274,7 +274,7 @@ impl HotKeys {
             Some(pointer) => pointer.segment.0 >> SEGMENT_BITS,
             None => self.state.segments.load(Ordering::Relaxed),
         };
-        was.map(|was| place(was, segments))
+        was.map(|was| value_at(was, segments))
     }
 
     /// A commit that is not completed yet deletes a range of keys: nothing is sure.
@@ -342,6 +342,12 @@ impl HotKeys {
         let index = hash as usize & (self.buckets.len() - 1);
         Some((&self.buckets[index], hash))
     }
+}
+
+/// What the cache has of the value of `word` under.
+fn value_at(word: u64, segments: u64) -> CacheKey {
+    let (segment, offset) = place(word, segments);
+    CacheKey::Value(segment, offset)
 }
 
 #[cfg(all(test, loom))]

@@ -361,10 +361,8 @@ impl RangeCache {
         let hints = self.bucket(hash).iter();
         let mut hints = hints.map(|way| way.load(Ordering::Relaxed));
         let hint = hints.find(|hint| *hint >> TAG_SHIFT == tag(hash))?;
-        match place(hint, pointer.segment.0 >> SEGMENT_BITS) {
-            CacheKey::Value(segment, offset) => Some(CacheKey::Range(segment, offset)),
-            other => Some(other),
-        }
+        let (segment, offset) = place(hint, pointer.segment.0 >> SEGMENT_BITS);
+        Some(CacheKey::Range(segment, offset))
     }
 }
 

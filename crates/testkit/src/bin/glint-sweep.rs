@@ -15,7 +15,7 @@ use glintdb_testkit::sweep::subjects;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Without `--full`, one bit in so many is flipped in all but the smallest database: a prime, so that all bits of a byte come in turn.
+/// Without `--full`, one bit in so many is flipped in all but the smallest database, and in that where nothing was written: a prime, so that all bits of a byte come in turn.
 const BITS_ONE_IN: usize = 101;
 /// Without `--full`, all but the smallest are cut at one byte in so many.
 const CUTS_ONE_IN: usize = 11;

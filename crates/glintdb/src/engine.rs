@@ -332,11 +332,12 @@ impl Engine {
 
     /// Recomputes what writers are told of the indexes' debt.
     pub(crate) fn update_throttle(&self) {
-        let version = self.version.load();
-        let debts = version
-            .live_keyspaces()
-            .map(|keyspace| keyspace.state.index.debt());
-        self.throttle.update(debts);
+        self.throttle.update(|| {
+            let version = self.version.load();
+            (version.live_keyspaces())
+                .map(|keyspace| keyspace.state.index.debt())
+                .collect()
+        });
     }
 
     /// Every index's whole state, for a new manifest.

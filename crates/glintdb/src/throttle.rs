@@ -47,10 +47,12 @@ impl Throttle {
         }
     }
 
-    /// Takes over the indexes' debts: the worst one counts.
-    pub(crate) fn update(&self, debts: impl Iterator<Item = Debt>) {
+    /// Takes over the indexes' debts: the worst one counts. They are asked for under a lock: of two threads that do this at once, the one that asked later has the last word,
+    /// or writers would stay stopped by a debt that is paid.
+    pub(crate) fn update(&self, debts: impl FnOnce() -> Vec<Debt>) {
+        let bed = self.bed.lock();
         let (mut worst, mut slowed, mut stopped) = (0.0f64, false, false);
-        for debt in debts {
+        for debt in debts() {
             stopped |= debt.level0_runs_stop > 0 && debt.level0_runs >= debt.level0_runs_stop;
             if debt.level0_runs_slow > 0 && debt.level0_runs >= debt.level0_runs_slow {
                 slowed = true;
@@ -79,8 +81,9 @@ impl Throttle {
         self.pace.set_rate(rate);
         self.stopped.store(stopped, Ordering::Relaxed);
         self.engaged.store(slowed || stopped, Ordering::Relaxed);
+        drop(bed);
         if !stopped {
-            self.wake();
+            self.moved.notify_all();
         }
     }
 
@@ -111,7 +114,7 @@ impl Throttle {
     /// Sleeps until something changes, or `time` is over; not at all where writers are no longer stopped.
     pub(crate) fn wait_while_stopped(&self, time: Duration) {
         let mut bed = self.bed.lock();
-        // Under the lock that `wake` takes after the flag has changed: a wake-up is not missed.
+        // Under the lock under which the flag changes: a wake-up is not missed.
         if self.stopped() {
             self.moved.wait_for(&mut bed, time);
         }
@@ -121,6 +124,7 @@ impl Throttle {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use glintdb_core::sync::atomic::AtomicU32;
     use glintdb_core::sync::{explore, thread};
 
     fn debt(level0_runs: u32) -> Debt {
@@ -138,14 +142,33 @@ mod models {
     fn a_stopped_writer_is_woken() {
         explore("throttle: a stop ends", None, || {
             let throttle = Arc::new(Throttle::new(crate::test_clock()));
-            throttle.update([debt(20)].into_iter());
+            throttle.update(|| vec![debt(20)]);
             let compaction = {
                 let throttle = Arc::clone(&throttle);
-                thread::spawn(move || throttle.update([debt(0)].into_iter()))
+                thread::spawn(move || throttle.update(|| vec![debt(0)]))
             };
             while throttle.stopped() {
                 throttle.wait_while_stopped(Duration::from_millis(5));
             }
+            compaction.join().unwrap();
+            assert!(!throttle.stopped());
+        });
+    }
+
+    /// Two looks at once, one of them from before the debt was paid: the later one has the last word.
+    #[test]
+    fn writers_are_not_stopped_by_a_debt_that_is_paid() {
+        explore("throttle: a debt is paid under another look", None, || {
+            let throttle = Arc::new(Throttle::new(crate::test_clock()));
+            let runs = Arc::new(AtomicU32::new(20));
+            let compaction = {
+                let (throttle, runs) = (Arc::clone(&throttle), Arc::clone(&runs));
+                thread::spawn(move || {
+                    runs.store(0, Ordering::SeqCst);
+                    throttle.update(|| vec![debt(runs.load(Ordering::SeqCst))]);
+                })
+            };
+            throttle.update(|| vec![debt(runs.load(Ordering::SeqCst))]);
             compaction.join().unwrap();
             assert!(!throttle.stopped());
         });
@@ -169,11 +192,11 @@ mod tests {
     #[test]
     fn the_rate_falls_smoothly_with_the_debt_and_ends_in_a_stop() {
         let throttle = Throttle::new(crate::test_clock());
-        throttle.update([debt(7, 999)].into_iter());
+        throttle.update(|| vec![debt(7, 999)]);
         assert!(!throttle.engaged() && throttle.admit(1 << 20).is_none());
         let mut last = u64::MAX;
         for runs in 8..20 {
-            throttle.update([debt(0, 0), debt(runs, 0)].into_iter());
+            throttle.update(|| vec![debt(0, 0), debt(runs, 0)]);
             assert!(throttle.engaged() && !throttle.stopped());
             assert!(
                 throttle.rate() < last && throttle.rate() as f64 >= RATE_MIN * 0.99,
@@ -182,9 +205,9 @@ mod tests {
             );
             last = throttle.rate();
         }
-        throttle.update([debt(20, 0)].into_iter());
+        throttle.update(|| vec![debt(20, 0)]);
         assert!(throttle.stopped());
-        throttle.update([debt(0, 1500)].into_iter());
+        throttle.update(|| vec![debt(0, 1500)]);
         assert!(throttle.engaged() && !throttle.stopped());
     }
 }

@@ -201,7 +201,7 @@ impl Engine {
     }
 
     /// Numbers a batch and puts it into log and memtables. It is visible, and may be acknowledged, after `settle`.
-    fn commit_one(
+    pub(crate) fn commit_one(
         &self,
         batch: &mut Batch,
         durability: Durability,
@@ -301,7 +301,7 @@ impl Engine {
         self.pipeline.wait_visible(seqno)
     }
 
-    fn reached(&self) -> Reached {
+    pub(crate) fn reached(&self) -> Reached {
         Reached {
             written: self.log.written_position(),
             durable: self.log.durable_position(),

@@ -3,7 +3,7 @@
 //! Thread-safe: several threads write, and each tells of its own commits.
 
 use super::work::{self, Commit, Way, Write};
-use super::{SPACES, WRITERS, checkpoint_of};
+use super::{SPACES, WRITERS, checkpoint_of, earlier_checkpoint_of};
 use crate::options::OptionSet;
 use crate::rng::Rng;
 use glintdb::{Batch, Db, Durability, Error, ErrorKind, Keyspace, TransactionOptions};
@@ -226,7 +226,9 @@ fn checkpoint(db: &Db, dir: &Path) -> Result<(), String> {
     let path = checkpoint_of(dir);
     acknowledge(CHECKPOINT, 0).map_err(|error| error.to_string())?;
     if path.exists() {
-        std::fs::remove_dir_all(&path).map_err(|error| error.to_string())?;
+        let earlier = earlier_checkpoint_of(dir);
+        std::fs::rename(&path, &earlier).map_err(|error| error.to_string())?;
+        std::fs::remove_dir_all(&earlier).map_err(|error| error.to_string())?;
     }
     db.checkpoint(&path).map_err(sentence)?;
     acknowledge(CHECKPOINT, 1).map_err(|error| error.to_string())

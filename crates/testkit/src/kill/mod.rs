@@ -31,7 +31,17 @@ pub const SPACES: [&str; 2] = ["default", "second"];
 /// Where the checkpoint of the database in `dir` goes.
 #[must_use]
 pub fn checkpoint_of(dir: &Path) -> PathBuf {
+    beside(dir, ".checkpoint")
+}
+
+/// Where the one before it is put, before it is removed: in one step, so that a kill leaves no half of it in its place.
+#[must_use]
+pub fn earlier_checkpoint_of(dir: &Path) -> PathBuf {
+    beside(dir, ".checkpoint-earlier")
+}
+
+fn beside(dir: &Path, suffix: &str) -> PathBuf {
     let mut path = dir.as_os_str().to_owned();
-    path.push(".checkpoint");
+    path.push(suffix);
     path.into()
 }

@@ -4,7 +4,7 @@
 
 use super::life::{self, Death, Told};
 use super::work::{self, Records};
-use super::{SPACES, WRITERS, checkpoint_of};
+use super::{SPACES, WRITERS, checkpoint_of, earlier_checkpoint_of};
 use crate::options::{self, Lane, OptionSet};
 use crate::rng::Rng;
 use glintdb::{Db, Error, ErrorKind};
@@ -107,6 +107,7 @@ pub fn run(
 impl Parent<'_> {
     /// A child writes and is killed, others are killed while they recover, and then the database is judged.
     fn cycle(&mut self, child: &impl Fn(&ChildArguments<'_>) -> Command) -> Result<(), String> {
+        remove_checkpoints(&self.campaign.dir)?;
         let done: Vec<u64> = self.writers.iter().map(|writer| writer.done).collect();
         let set = self.some_set();
         // Short lives as often as long ones.
@@ -288,13 +289,23 @@ pub(crate) fn read_all(db: &Db) -> Result<BTreeMap<u32, Records>, Error> {
 /// # Errors
 /// A sentence.
 pub fn fresh(dir: &Path) -> Result<(), String> {
-    for dir in [dir, &checkpoint_of(dir)] {
-        match std::fs::remove_dir_all(dir) {
-            Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(format!("{}: {error}", dir.display())),
-        }
-    }
+    remove(dir)?;
+    remove_checkpoints(dir)?;
     let parent = dir.parent().unwrap_or(dir);
     std::fs::create_dir_all(parent).map_err(|error| format!("{}: {error}", parent.display()))
+}
+
+/// A child that dies before it has made one leaves none: not that of a child before it, which was checked.
+fn remove_checkpoints(dir: &Path) -> Result<(), String> {
+    remove(&checkpoint_of(dir))?;
+    remove(&earlier_checkpoint_of(dir))
+}
+
+fn remove(dir: &Path) -> Result<(), String> {
+    match std::fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("{}: {error}", dir.display()))
+        }
+        _ => Ok(()),
+    }
 }

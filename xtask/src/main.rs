@@ -8,6 +8,7 @@
 
 mod demo_debian;
 mod fuzz;
+mod hang;
 mod lane;
 mod miri;
 mod models;

@@ -1,5 +1,6 @@
 //! Running other programs: their output goes straight through or into a file, line by line, and each line is shown to a closure.
 
+use crate::hang;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -96,15 +97,21 @@ pub(crate) fn lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result
         .stderr(stderr)
         .spawn()
         .map_err(|error| format!("cannot run {name}: {error}"))?;
-    std::thread::scope(|scope| {
+    let (ended, end) = std::sync::mpsc::channel();
+    let process = child.id();
+    let status = std::thread::scope(|scope| {
+        scope.spawn(move || hang::watch(process, &end));
         if let Some(stderr) = child.stderr.take() {
             scope.spawn(|| pass(stderr, std::io::stderr(), |_| ()));
         }
         if let Some(stdout) = child.stdout.take() {
             pass(stdout, std::io::stdout(), &mut line);
         }
+        let status = child.wait();
+        drop(ended);
+        status
     });
-    let status = child.wait().map_err(|error| format!("{name}: {error}"))?;
+    let status = status.map_err(|error| format!("{name}: {error}"))?;
     Ok(status.success())
 }
 

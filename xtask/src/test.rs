@@ -6,9 +6,9 @@
 
 use crate::run::{self, Scratch};
 use crate::summary::Counts;
-use crate::{demo_debian, fuzz, lane, models, python, reliability, tidy};
+use crate::{demo_debian, fuzz, hang, lane, models, python, reliability, tidy};
 use std::io::Write as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Seconds of each fuzz target in `xtask test`.
 const FUZZ_SECONDS: &str = "3";
@@ -16,6 +16,9 @@ const FUZZ_SECONDS: &str = "3";
 const SHUTTLE_SECONDS: &str = "20";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
+
+/// No program of a step takes so long, also where everything has to be built and the machine is busy.
+const PROGRAM_MAX: Duration = Duration::from_secs(25 * 60);
 
 /// Of a line that tells why a step failed.
 const LINE_CHARS_MAX: usize = 400;
@@ -75,6 +78,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
         return Err(format!("no step `{step}`; there are {}", STEPS.join(", ")));
     }
     let scratch = Scratch::new("tests")?;
+    hang::limit(PROGRAM_MAX);
     if only.is_none() {
         reliability::forget();
     }
@@ -162,6 +166,8 @@ fn excerpt<'a>(lines: &[&'a str]) -> Vec<&'a str> {
                 "panicked",
                 "failures",
                 "glint-",
+                "it hangs",
+                " at crates/",
             ];
             words.iter().any(|word| line.contains(word))
         };

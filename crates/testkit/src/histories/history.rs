@@ -124,25 +124,37 @@ impl History {
     /// What is wrong with a register, for people: the smallest history that shows it.
     #[must_use]
     pub fn tell(&self, register: Register, violation: &Violation) -> String {
-        let epochs = self.of(register);
-        let key = String::from_utf8_lossy(&register.key()).into_owned();
-        let place = format!("keyspace {}, key {key}", register.space());
-        let op = shrink::line(&violation.op);
+        let name = History::name(register, violation);
         if violation.given_up {
-            return format!("{place}: too many overlapping writes to decide at\n  {op}\n");
+            return name;
         }
         let possible: Vec<String> = violation
             .possible
             .iter()
             .map(|value| super::value::name(*value))
             .collect();
-        let small = shrink::shrink(ABSENT, &epochs);
+        let small = shrink::shrink(ABSENT, &self.of(register));
         format!(
-            "{place}, epoch {}: nothing explains\n  {op}\nwhere the value may have been {}. The smallest part that cannot be explained:\n{}",
-            violation.epoch,
+            "{name}where the value may have been {}. The smallest part that cannot be explained:\n{}",
             possible.join(", "),
             shrink::tell(&small)
         )
+    }
+
+    /// Which register, and at which call it was noticed.
+    #[must_use]
+    pub fn name(register: Register, violation: &Violation) -> String {
+        let key = String::from_utf8_lossy(&register.key()).into_owned();
+        let place = format!(
+            "keyspace {}, key {key}, epoch {}",
+            register.space(),
+            violation.epoch
+        );
+        let what = match violation.given_up {
+            true => "too many overlapping writes to decide at",
+            false => "nothing explains",
+        };
+        format!("{place}: {what}\n  {}\n", shrink::line(&violation.op))
     }
 }
 

@@ -7,12 +7,18 @@
 use super::linear::{self, ABSENT, Epoch, Kind, Op, UNKNOWN, Value};
 use super::value::name;
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
-/// Checks at most, for a history may be long.
+/// Checks at most, and no new one after so long: a history may be long, and where many writes overlap one check takes seconds.
 const CHECKS_MAX: u32 = 4_000;
+const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// A smaller history that is not linearizable either.
 #[must_use]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "real time is what people wait for"
+)]
 pub fn shrink(initial: Value, epochs: &[Epoch]) -> Vec<Epoch> {
     let mut epochs = epochs.to_vec();
     let Err(violation) = linear::check(initial, &epochs) else {
@@ -20,10 +26,11 @@ pub fn shrink(initial: Value, epochs: &[Epoch]) -> Vec<Epoch> {
     };
     // What was called after it was seen has no part in it, but for the outcome of exchanges and what was seen of writes in flight.
     epochs.truncate(violation.epoch + 1);
-    let mut checks = 0;
+    let (mut checks, start) = (0, Instant::now());
     let mut wrong = |epochs: &[Epoch]| {
         checks += 1;
         checks < CHECKS_MAX
+            && start.elapsed() < TIME_MAX
             && linear::check(initial, epochs).is_err_and(|violation| !violation.given_up)
     };
     loop {

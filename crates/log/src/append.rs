@@ -129,6 +129,9 @@ impl Sequencer {
     }
 }
 
+/// The part of the ring that is taken ahead of what is needed: few commits write what every reader looks at.
+const RECLAIM_PART: u64 = 32;
+
 impl Log {
     /// Takes the next `frame_bytes` of the log. To be called under the lock that orders commits.
     ///
@@ -160,7 +163,7 @@ impl Log {
         trailer: u32,
         space: Space,
     ) -> Result<Reservation, WaitReason> {
-        let limit = self.reclaimed.load(Ordering::Acquire) + self.ring_bytes;
+        let limit = self.reclaimable.load(Ordering::Acquire) + self.ring_bytes;
         if let Some((segment, offset)) = &mut sequencer.active {
             let stream = segment.stream();
             if refused(stream, space) {
@@ -176,9 +179,7 @@ impl Log {
             {
                 let end_position = stream.position(*offset) + u64::from(bytes);
                 // Behind the frame there must be room for the seal's block, so that sealing never waits.
-                if block_up(end_position + TRAILER_BYTES as u64) > limit {
-                    return Err(WaitReason::Ring);
-                }
+                self.take_ring(end_position, limit)?;
                 let reservation = Reservation {
                     segment: segment.id,
                     seed: stream.seed,
@@ -220,9 +221,7 @@ impl Log {
             );
         }
         let end_position = stream.first_position() + u64::from(bytes);
-        if block_up(end_position + TRAILER_BYTES as u64) > limit {
-            return Err(WaitReason::Ring);
-        }
+        self.take_ring(end_position, limit)?;
         sequencer.prepared.pop_front();
         self.prepare_wanted.store(true, Ordering::Release);
         let seal = sequencer.seal_active(next.id);
@@ -238,13 +237,31 @@ impl Log {
         })
     }
 
-    /// Between two segments: lets the ring go on at the beginning of `next`. Everything before is in its segments, so the ring is empty and the gap does not matter.
-    fn skip_to(&self, sequencer: &Sequencer, next: &Segment) -> Result<(), WaitReason> {
-        if self.reclaimed.load(Ordering::Acquire) < sequencer.sealed_end {
+    /// Takes the ring up to the end of a frame and its segment's seal, from what stood there a ring's length before. Under the sequencer's lock.
+    fn take_ring(&self, end_position: u64, limit: u64) -> Result<(), WaitReason> {
+        let end = block_up(end_position + TRAILER_BYTES as u64);
+        if end > limit {
             return Err(WaitReason::Ring);
         }
-        self.reclaimed
-            .fetch_max(next.stream().first_position(), Ordering::AcqRel);
+        let taken = end.saturating_sub(self.ring_bytes);
+        if glintdb_core::seeded::bug("log: readers are not told that the ring was taken") {
+            return Ok(());
+        }
+        if self.reclaimed.load(Ordering::Relaxed) < taken {
+            let ahead = (taken + self.ring_bytes / RECLAIM_PART).min(limit - self.ring_bytes);
+            self.reclaimed.fetch_max(ahead, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Between two segments: lets the ring go on at the beginning of `next`. Everything before is in its segments, so the ring is empty and the gap does not matter.
+    fn skip_to(&self, sequencer: &Sequencer, next: &Segment) -> Result<(), WaitReason> {
+        if self.reclaimable.load(Ordering::Acquire) < sequencer.sealed_end {
+            return Err(WaitReason::Ring);
+        }
+        let begin = next.stream().first_position();
+        self.reclaimed.fetch_max(begin, Ordering::AcqRel);
+        self.reclaimable.fetch_max(begin, Ordering::AcqRel);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! The log as a whole: what it is made of, options, counters, poisoning, segments.
 //!
 //! **Invariants** (positions of the stream; each only grows):
-//! 1. `reclaimed <= spilled <= completed <= head`, and `head <= reclaimed + ring length`: a ring byte is overwritten only when its frame lies wholly in its segment.
-//! 2. `reclaimed` is a frame boundary: each frame is at every moment wholly in the ring or wholly in its segment.
+//! 1. `reclaimed <= reclaimable <= spilled <= completed <= head`, and `head <= reclaimed + ring length`: a ring byte is overwritten only when its frame lies wholly in its segment.
+//! 2. `reclaimable` is a frame boundary: each frame is at every moment wholly in the ring or wholly in its segment. From `reclaimed` on everything is in the ring, also what is in segments too.
 //! 3. Bytes before `durable` survive power loss.
 
 use crate::append::{Sequencer, WaitReason};
@@ -139,7 +139,9 @@ pub struct Log {
     pub(crate) completed: Padded<AtomicU64>,
     /// Every byte before it is in its segment's file.
     pub(crate) spilled: AtomicU64,
-    /// Ring bytes before it may be overwritten.
+    /// Ring bytes before it may be taken for others: their frames are wholly in their segments.
+    pub(crate) reclaimable: AtomicU64,
+    /// Ring bytes before it are taken: readers go to the segment. Moved by who reserves, under the sequencer's lock, before anything is overwritten.
     pub(crate) reclaimed: AtomicU64,
     pub(crate) durable: AtomicU64,
     /// For a ring that does not survive a kill: bytes before it are in their segments' files, part blocks too.
@@ -204,6 +206,7 @@ impl Log {
             doomed: Mutex::new(Vec::new()),
             completed: Padded(AtomicU64::new(start)),
             spilled: AtomicU64::new(start),
+            reclaimable: AtomicU64::new(start),
             reclaimed: AtomicU64::new(start),
             durable: AtomicU64::new(start),
             written: AtomicU64::new(start),
@@ -408,8 +411,8 @@ impl Log {
                 ));
             };
             if let Some(stream) = &segment.stream {
-                let reclaimed = self.reclaimed.load(Ordering::Acquire);
-                if stream.end_position().is_none_or(|end| end > reclaimed) {
+                let reclaimable = self.reclaimable.load(Ordering::Acquire);
+                if stream.end_position().is_none_or(|end| end > reclaimable) {
                     return Err(Error::invalid(format!(
                         "log segment {id} is still being written"
                     )));

@@ -1,7 +1,7 @@
-//! Reads separated values: from the ring while they are only there, else from the segments, many at once.
+//! Reads separated values: from the ring until their place there is taken, else from the segments, many at once.
 //!
-//! A reader takes no lock. It copies from the ring and looks afterwards whether the place was given to others meanwhile (`reclaimed` passed it); then it reads the file,
-//! which holds the value since before that.
+//! A reader takes no lock. It copies from the ring and looks afterwards whether the place was taken for others meanwhile (`reclaimed` passed it); then it reads the file,
+//! which holds the value since before that. So what was written last is read without the medium, as long as the ring is.
 
 use crate::format::FIRST_FRAME_OFFSET;
 use crate::format::segment::SegmentKind;

@@ -290,7 +290,7 @@ impl Log {
         self.spilled.fetch_max(state.position, Ordering::AcqRel);
         self.walk_reclaimable(state);
         let before = self
-            .reclaimed
+            .reclaimable
             .fetch_max(state.reclaim_position, Ordering::AcqRel);
         if before < state.reclaim_position {
             self.notify_progress();
@@ -339,7 +339,7 @@ impl Log {
     pub(crate) fn progress_seen(&self) -> (u64, u64) {
         (
             self.completed.load(Ordering::SeqCst),
-            self.reclaimed.load(Ordering::SeqCst),
+            self.reclaimable.load(Ordering::SeqCst),
         )
     }
 

@@ -107,6 +107,7 @@ pub const BUGS: &[Bug] = &[
     bug("log: a value's checksum is not checked", "Damaged values are handed out.", Lane::Damage),
     bug("log: damage ahead of whole frames is taken for the tail", "Acknowledged commits behind a damaged frame are cut off without a word.", Lane::Damage),
     bug("log: half a frame is given up in the ring", "A frame is whole neither in the ring nor in its segment.", Lane::Crash),
+    bug("log: readers are not told that the ring was taken", "A value is read where a later frame stands.", Lane::Model),
     bug("log: recovery does not copy what only the ring has", "The next round of the ring overwrites what was recovered.", Lane::Crash),
     bug("log: recovery does not look at separated values", "A torn frame is replayed, its values are rubbish.", Lane::Crash),
     bug("log: recovery does not sync the seal", "A second crash finds the old end of the log, and removes what came after.", Lane::Crash),

@@ -7,10 +7,12 @@ use crate::operation::{Mix, Operation};
 use crate::options::{self, Lane, OptionSet};
 use crate::place::Place;
 use crate::runner::Runner;
-use glintdb::ErrorKind;
+use glintdb::{Batch, Durability, ErrorKind};
 use glintdb_core::FileKind;
-use glintdb_flash::{MemOptions, MemVolume};
+use glintdb_flash::{MemOptions, MemVolume, Moment, Observer, OperationKind};
+use parking_lot::Mutex;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Sequences a lane runs, each under every option set.
 const MODEL_SEQUENCES: u64 = 40;
@@ -185,8 +187,64 @@ fn uniform() -> Result<(), String> {
     }
 }
 
+/// What a kill would leave before each write of the ring.
+#[derive(Default)]
+struct AtRingWrites(Mutex<Vec<Arc<MemVolume>>>);
+
+impl Observer for AtRingWrites {
+    fn before(&self, moment: &Moment<'_>) {
+        if matches!(moment.kind(), OperationKind::RingWrite { .. }) {
+            self.0.lock().push(moment.kill());
+        }
+    }
+}
+
+/// Frames of which the last is partly in its segment, then a group that takes all the rest of the ring before anything more is written, and a kill at each write of the ring.
+fn nearly_round() -> Result<(), String> {
+    const RECORDS: usize = 12;
+    const VALUE: [u8; 3000] = [7; 3000];
+    let Some(mut set) = options::of(Lane::Edge).into_iter().next() else {
+        return Ok(());
+    };
+    set.options.log_segment_bytes = 1 << 20;
+    let failed = |error: glintdb::Error| format!("nearly once round the ring: {error}");
+    let place = Place::memory();
+    let db = place.open(set.options.clone()).map_err(failed)?;
+    for number in 0..RECORDS {
+        Steps::count();
+        db.put(format!("{number:08}"), VALUE).map_err(failed)?;
+    }
+    let images = Arc::new(AtRingWrites::default());
+    place.observe(Some(Arc::clone(&images) as Arc<dyn Observer>));
+    let space = db.default_keyspace();
+    let batches = (0..set.options.log_ring_bytes / 1000).map(|number| {
+        let mut batch = Batch::new();
+        batch.put(&space, format!("of the group {number}"), [8; 900]);
+        batch
+    });
+    db.write_group(batches.collect(), Durability::Os)
+        .map_err(failed)?;
+    place.observe(None);
+    for image in images.0.lock().drain(..) {
+        Steps::count();
+        let db = Place::Memory(image)
+            .open(set.options.clone())
+            .map_err(failed)?;
+        for number in 0..RECORDS {
+            let found = db.get(format!("{number:08}")).map_err(failed)?;
+            if found.as_deref() != Some(&VALUE[..]) {
+                return Err(format!(
+                    "nearly once round the ring: record {number} is lost"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn crash() -> Result<(), String> {
     uniform()?;
+    nearly_round()?;
     collecting::power(&Steps::count)?;
     let mut sequences = Sequences::new(3, Mix { crashes: true }, 120);
     for number in 0..CRASH_SEQUENCES {

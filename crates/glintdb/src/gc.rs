@@ -51,8 +51,6 @@ pub(crate) struct Gc {
     /// Full compactions that run: a round gives them another run to compact, so none is begun that is not urgent.
     held_off: AtomicUsize,
     state: Mutex<State>,
-    /// Accounts begun.
-    accounts: AtomicU64,
     /// Changes that may have made a round worth while; and how many there were when one came to nothing.
     occasions: AtomicU64,
     fruitless: AtomicU64,
@@ -79,8 +77,6 @@ struct State {
     left_alone: BTreeSet<SegmentId>,
     error: Option<String>,
     account: Account,
-    /// Which of the accounts begun it is.
-    account_number: u64,
 }
 
 impl Default for State {
@@ -94,7 +90,6 @@ impl Default for State {
             left_alone: BTreeSet::new(),
             error: None,
             account: Account::default(),
-            account_number: 0,
         }
     }
 }
@@ -122,7 +117,6 @@ impl Default for Gc {
             queued: AtomicBool::new(false),
             held_off: AtomicUsize::new(0),
             state: Mutex::default(),
-            accounts: AtomicU64::new(0),
             occasions: AtomicU64::new(0),
             fruitless: AtomicU64::new(0),
             seal_bytes: AtomicU64::new(u64::MAX),

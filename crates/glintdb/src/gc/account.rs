@@ -239,16 +239,11 @@ impl Engine {
         self.gc.overwriting(bytes);
     }
 
-    /// Takes the account. Of two that are taken at once the one begun later stays: it knows of all that the other knows of.
+    /// Takes the account.
     pub(crate) fn take_account(&self) {
-        let number = self.gc.accounts.fetch_add(1, Ordering::AcqRel) + 1;
         match self.survey() {
             Ok((_, account)) => {
-                let mut state = self.gc.state.lock();
-                if state.account_number > number {
-                    return;
-                }
-                (state.account, state.account_number) = (account, number);
+                self.gc.state.lock().account = account;
                 if !self.options.value_gc {
                     return;
                 }

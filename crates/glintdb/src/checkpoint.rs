@@ -5,6 +5,7 @@
 use crate::Result;
 use crate::engine::Engine;
 use crate::manifest::Manifest;
+use crate::options::Durability;
 use crate::waits::Wait;
 use glintdb_core::{FileId, SegmentId};
 use glintdb_flash::{CreateOptions, Stream, Volume};
@@ -93,7 +94,8 @@ impl Engine {
         loop {
             let (reserved, next, newest) = {
                 let sequencer = self.sequencer.lock();
-                self.pipeline.wait_completed(sequencer.newest())?;
+                let newest = sequencer.newest();
+                self.pipeline.wait_completed(newest)?;
                 let reserved = self.log.reserve_seal();
                 if let Ok(Some(place)) = &reserved {
                     self.log.copy_control(place);
@@ -101,14 +103,13 @@ impl Engine {
                     self.log.complete_to(place.end_position());
                 }
                 let next = self.log.next_lsn().segment;
-                (reserved, next, sequencer.newest())
+                (reserved, next, newest)
             };
             match reserved {
                 Ok(place) => {
                     while self.log.spill_step()? {}
-                    self.log.sync_all()?;
+                    self.flush_log(Durability::Sync)?;
                     // What the copy shows, readers of the database see from now on at the latest.
-                    self.pipeline.advance_visible(|| self.reached());
                     self.pipeline.wait_visible(newest)?;
                     let sealed = match place {
                         Some(place) => Some(place.lsn().segment),
@@ -133,7 +134,8 @@ impl Engine {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::{Batch, Durability, Options};
+    use super::Durability;
+    use crate::{Batch, Options};
 
     /// A checkpoint held commits that were in the log, but not visible yet; who read the database after it saw less than the copy showed. Found by `cargo xtask histories`,
     /// seed 68743978, round 0.

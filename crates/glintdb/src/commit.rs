@@ -301,7 +301,7 @@ impl Engine {
         self.pipeline.wait_visible(seqno)
     }
 
-    pub(crate) fn reached(&self) -> Reached {
+    fn reached(&self) -> Reached {
         Reached {
             written: self.log.written_position(),
             durable: self.log.durable_position(),

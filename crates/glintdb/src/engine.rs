@@ -150,6 +150,16 @@ impl Host for Engine {
         self.update_memory();
         self.throttle.wake();
     }
+
+    fn after_panic(&self, job: &str) {
+        let what = format!("a job panicked, open the database again: {job}");
+        let error = Error::new(ErrorKind::Poisoned, what);
+        // In the place of any other. First, so that whoever is told of it finds it.
+        *self.background_error.lock() = Some(error.clone());
+        self.pipeline.fail(&error);
+        self.manifest.lock().fail(&error);
+        self.throttle.wake();
+    }
 }
 
 impl Engine {
@@ -254,8 +264,14 @@ impl Engine {
 
     /// Forgets a background error, so that what failed is tried again.
     pub(crate) fn retry_background(&self) {
-        self.background_error.lock().take();
+        self.forget_background_error();
         self.schedule();
+    }
+
+    /// Whether there was one. What only another open can mend stays.
+    fn forget_background_error(&self) -> bool {
+        let mends = |error: &mut Error| error.kind() != ErrorKind::Poisoned;
+        self.background_error.lock().take_if(mends).is_some()
     }
 
     /// Whether the log has something to do.
@@ -359,8 +375,7 @@ impl Engine {
 
     /// A job of a kind that had failed went through.
     pub(crate) fn background_recovered(&self) {
-        let recovered = self.background_error.lock().take().is_some();
-        if recovered {
+        if self.forget_background_error() {
             self.schedule();
         }
     }

@@ -31,6 +31,8 @@ pub(crate) trait Host {
     fn after_job(&self);
     /// After a job that failed, or was cut off by closing.
     fn after_failed_job(&self);
+    /// While the panic of a step goes on: nobody knows in which state the job has left what it worked on.
+    fn after_panic(&self, _job: &str) {}
 }
 
 /// A job in resumable steps.
@@ -75,6 +77,23 @@ impl<H: Host> State<H> {
         let count = urgent.clone().count();
         let chosen = usize::try_from(*order >> 33).ok()?.checked_rem(count)?;
         urgent.nth(chosen).copied()
+    }
+}
+
+/// A step under way. Dropped with its job by a panic alone: nobody waits for ever for a job that will never end.
+struct Step<'a, H: Host> {
+    queue: &'a JobQueue<H>,
+    host: &'a H,
+    job: Option<Box<dyn Job<H>>>,
+}
+
+impl<H: Host> Drop for Step<'_, H> {
+    fn drop(&mut self) {
+        let Some(job) = self.job.take() else { return };
+        self.queue.state.lock().running -= 1;
+        self.host.after_panic(&job.name());
+        drop(job);
+        self.queue.finished.notify_all();
     }
 }
 
@@ -161,10 +180,18 @@ impl<H: Host> JobQueue<H> {
         true
     }
 
-    fn run(&self, engine: &H, mut job: Box<dyn Job<H>>, budget: Option<u32>) {
-        let progress = match budget {
+    fn run(&self, engine: &H, job: Box<dyn Job<H>>, budget: Option<u32>) {
+        let mut step = Step {
+            queue: self,
+            host: engine,
+            job: Some(job),
+        };
+        let progress = step.job.as_mut().map(|job| match budget {
             Some(budget) => job.step_within(engine, budget),
             None => job.step(engine),
+        });
+        let Some((progress, job)) = progress.zip(step.job.take()) else {
+            return;
         };
         let mut state = self.state.lock();
         state.running -= 1;

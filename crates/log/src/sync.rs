@@ -5,8 +5,8 @@
 
 use crate::log::Log;
 use crate::lsn::Lsn;
-use glintdb_core::Result;
 use glintdb_core::sync::{Condvar, Mutex, thread};
+use glintdb_core::{Error, ErrorKind, Result};
 use std::sync::atomic::Ordering;
 
 /// Times a leader offers its core to others while company may come, and times in a row without anybody coming after which it begins. About half a microsecond each where nobody else wants
@@ -28,6 +28,32 @@ struct Lead {
     covered: u64,
     /// Who had come to sync between the beginning of the sync before the last and the last one's end: all threads that sync all the time.
     company: u64,
+}
+
+/// Who leads, until the sync is over. By a panic too: whoever waits is told.
+struct Leading<'a> {
+    log: &'a Log,
+    arrived: Option<u64>,
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        let arrivals = self.log.arrivals();
+        let mut lead = self.log.sync.lead.lock();
+        match self.arrived {
+            Some(arrived) => {
+                lead.company = arrivals.saturating_sub(lead.covered);
+                lead.covered = arrived;
+            }
+            None => {
+                let what = "the thread that synced the log panicked";
+                self.log.poison(Error::new(ErrorKind::Poisoned, what));
+            }
+        }
+        lead.leading = false;
+        drop(lead);
+        self.log.sync.done.notify_all();
+    }
 }
 
 impl Log {
@@ -84,17 +110,15 @@ impl Log {
             lead.leading = true;
             lead.covered + lead.company
         };
+        let mut leading = Leading {
+            log: self,
+            arrived: None,
+        };
         self.wait_for_company(expected);
         // Before the look at `completed`: whose arrival is counted has completed its commit.
         let arrived = self.arrivals();
         let result = self.sync_now();
-        {
-            let mut lead = self.sync.lead.lock();
-            lead.company = self.arrivals().saturating_sub(lead.covered);
-            lead.covered = arrived;
-            lead.leading = false;
-        }
-        self.sync.done.notify_all();
+        leading.arrived = Some(arrived);
         result
     }
 

@@ -356,6 +356,10 @@ impl std::fmt::Debug for NewValues {
 
 impl Drop for NewValues {
     fn drop(&mut self) {
+        // Perhaps in the middle of the manifest's record that names them: the next opening decides.
+        if std::thread::panicking() {
+            return;
+        }
         for segment in &self.segments {
             // Where this fails, recovery finds a file that nothing names and removes it.
             drop(self.volume.delete(segment.id.file()));

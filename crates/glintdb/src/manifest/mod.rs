@@ -436,6 +436,11 @@ impl Manifest {
         }
     }
 
+    /// From now on every edit gets an error: what is in memory may be half changed.
+    pub(crate) fn fail(&mut self, error: &Error) {
+        self.poisoned.get_or_insert_with(|| error.clone());
+    }
+
     /// Makes one atomic edit durable and applies it.
     ///
     /// # Errors

@@ -5,11 +5,11 @@
 )]
 
 use crate::support::*;
-use glintdb::{Batch, Db, Durability, Result};
-use glintdb_flash::{FaultKind, HookedVolume, MemVolume};
+use glintdb::{Batch, Db, Durability, ErrorKind, Result};
+use glintdb_flash::{FaultKind, HookedVolume, Hooks, MemVolume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -260,6 +260,79 @@ fn a_failure_reaches_every_thread() {
         let killed = volume.kill();
         let reopened = open(&killed).unwrap();
         assert!(reopened.default_keyspace().iter().count() >= seen);
+        check_clean(&reopened, &"reopened");
+    }
+}
+
+/// Panics in the background thread's so-many-th sync.
+struct PanicsAt {
+    syncs: AtomicUsize,
+    at: usize,
+}
+
+impl Hooks for PanicsAt {
+    fn before_sync(&self) {
+        let current = std::thread::current();
+        let in_job = current
+            .name()
+            .is_some_and(|name| name.starts_with("glintdb-"));
+        if in_job && self.syncs.fetch_add(1, Ordering::Relaxed) == self.at {
+            panic!("in the background, for a test");
+        }
+    }
+}
+
+/// A bug of ours in a background job: writers waited for it for ever. They are told, readers are not disturbed, and the next open finds everything.
+#[test]
+fn a_panic_in_the_background_reaches_every_writer_and_loses_nothing() {
+    for at in 0..60 {
+        let volume = MemVolume::new();
+        let hooks = Arc::new(PanicsAt {
+            syncs: AtomicUsize::new(0),
+            at,
+        });
+        let hooked = HookedVolume::new(volume.clone(), hooks);
+        let options = options().background_threads(2).help(false);
+        let eager = || {
+            let options = options.clone().separate_min_bytes(1);
+            let options = options.log_segment_bytes(64 << 10).log_ring_bytes(64 << 10);
+            options.space_amp_max(1.1).garbage_bytes_min(1)
+        };
+        let options = [eager(), options.clone()][at % 2].clone();
+        let db = options.open_volume(hooked, env()).unwrap();
+        let (tell, told) = channel();
+        let work = (0..3u64)
+            .map(|thread| {
+                let (db, tell) = (db.clone(), tell.clone());
+                Box::new(move || {
+                    let keyspace = db.default_keyspace();
+                    for n in 0u64.. {
+                        let level = [Durability::Os, Durability::Sync][usize::from(n % 16 == 0)];
+                        let put = |key: String| keyspace.put_with(key, pattern(n, 200), level);
+                        let overwritten = put(format!("overwritten {}", n % 50));
+                        let written = overwritten.and_then(|()| put(format!("{thread}/{n:06}")));
+                        if let Err(error) = written {
+                            assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
+                            assert_eq!(keyspace.prefix(format!("{thread}/")).count() as u64, n);
+                            // Where there is something to do they fail; they do not wait.
+                            _ = (db.flush(), db.compact());
+                            tell.send((thread, n)).unwrap();
+                            return;
+                        }
+                    }
+                }) as Box<dyn FnOnce() + Send>
+            })
+            .collect();
+        with_watchdog(&db, Duration::from_secs(60), work);
+        let error = db.stats().background_error.unwrap();
+        assert!(error.to_string().contains("a job panicked"), "{error}");
+        drop(db);
+        let reopened = open(&volume.kill()).unwrap();
+        for (thread, acknowledged) in told.try_iter() {
+            let prefix = format!("{thread}/");
+            let found = reopened.default_keyspace().prefix(prefix).count() as u64;
+            assert!(found >= acknowledged, "{at}: {found} of {acknowledged}");
+        }
         check_clean(&reopened, &"reopened");
     }
 }

@@ -78,13 +78,23 @@ impl Source {
     }
 }
 
+/// Where the sources stand.
+enum Stand {
+    /// Before their first entries.
+    Before,
+    /// The current one, and those with the same key, on what was yielded last.
+    On,
+    /// All of them on what is to come.
+    Ahead,
+}
+
 /// The merge. Positions like a cursor: `advance`, then `key`, `seqno`, `value`.
 pub(crate) struct Merge {
     /// Sources that stand on an entry (all, before the first `advance`), newest first.
     sources: Vec<Source>,
     hiding: Vec<RangeTombstone>,
     direction: Direction,
-    started: bool,
+    stand: Stand,
     /// Yield tombstones and hidden entries (as tombstones) too.
     keep_deleted: bool,
     current: usize,
@@ -101,7 +111,7 @@ impl Merge {
             sources,
             hiding,
             direction,
-            started: false,
+            stand: Stand::Before,
             keep_deleted: false,
             current: 0,
             deleted: false,
@@ -143,31 +153,65 @@ impl Merge {
             if !take(self.key(), self.value()) {
                 return Ok(true);
             }
-            // An index alone walks by itself.
-            if self.hiding.is_empty()
-                && !self.keep_deleted
-                && let [Source::Index(cursor)] = self.sources.as_mut_slice()
-            {
-                return cursor.walk(&mut |key, _, value| {
-                    matches!(value, EntryRef::Tombstone) || take(key, value)
-                });
+            if self.hiding.is_empty() && !self.keep_deleted && self.walk_index(&mut take)? {
+                return Ok(true);
             }
         }
         Ok(false)
     }
 
+    /// Where the current source is an index, walks it alone as long as its keys come before those of all others; `true`: `take` has had enough.
+    fn walk_index(&mut self, take: &mut impl FnMut(&[u8], EntryRef<'_>) -> bool) -> Result<bool> {
+        let (before, from) = self.sources.split_at_mut(self.current);
+        let Some((Source::Index(cursor), behind)) = from.split_first_mut() else {
+            return Ok(false);
+        };
+        let forward = self.direction == Direction::Forward;
+        let others = before.iter().chain(behind.iter()).map(Source::key);
+        let rival = match forward {
+            true => others.min(),
+            false => others.max(),
+        };
+        let met = |key: &[u8]| match rival {
+            Some(rival) if forward => key >= rival,
+            Some(rival) => key <= rival,
+            None => false,
+        };
+        // Another source may have the key that was yielded last, older.
+        if met(cursor.key()) {
+            return Ok(false);
+        }
+        let mut enough = false;
+        let past = glintdb_core::seeded::bug("glintdb: an index is walked past keys of memtables");
+        let there = cursor.walk(&mut |key, _, value| {
+            if met(key) && !past {
+                return false;
+            }
+            enough = !matches!(value, EntryRef::Tombstone) && !take(key, value);
+            !enough
+        })?;
+        if !enough {
+            self.stand = Stand::Ahead;
+            if !there {
+                drop(self.sources.remove(self.current));
+            }
+        }
+        Ok(enough)
+    }
+
     /// Goes to the next key of any source, and finds the newest source that has it.
     fn step(&mut self) -> Result<bool> {
-        if self.started {
-            self.leave_current_key()?;
-        } else {
-            self.started = true;
-            let mut index = 0;
-            while index < self.sources.len() {
-                if self.sources[index].advance()? {
-                    index += 1;
-                } else {
-                    drop(self.sources.remove(index));
+        match std::mem::replace(&mut self.stand, Stand::On) {
+            Stand::On => self.leave_current_key()?,
+            Stand::Ahead => {}
+            Stand::Before => {
+                let mut index = 0;
+                while index < self.sources.len() {
+                    if self.sources[index].advance()? {
+                        index += 1;
+                    } else {
+                        drop(self.sources.remove(index));
+                    }
                 }
             }
         }

@@ -75,6 +75,7 @@ pub const BUGS: &[Bug] = &[
     bug("glintdb: multi_get mixes up its answers", "Keys are sorted for the index, and the answers are not put back in order.", Lane::Model),
     hang("glintdb: nobody is woken when a commit becomes visible", "A lost wake-up: the waiting thread sleeps for ever.", Lane::Threads),
     bug("glintdb: of a hot value all but its end is cached as it is written", "What is written for a key that is being read goes into the cache eight bytes short.", Lane::Model),
+    bug("glintdb: an index is walked past keys of memtables", "A scan that meets a memtable's key late.", Lane::Model),
     bug("glintdb: of two sources the older one wins", "A scan prefers the index to the memtable.", Lane::Model),
     bug("glintdb: options that change are not recorded", "A keyspace has its old options again at the next opening.", Lane::Model),
     bug("glintdb: places stay sure when a range is deleted", "Gets find what a range deletion has hidden.", Lane::Model),

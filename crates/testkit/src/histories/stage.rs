@@ -10,8 +10,8 @@ use glintdb::{Db, Durability, Env, Error, ErrorKind, Keyspace, KeyspaceOptions, 
 use glintdb_core::DbId;
 use glintdb_flash::{SystemClock, Volume};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// Keyspaces of a history.
@@ -20,6 +20,8 @@ const NAMES: [&str; SPACES] = ["default", "second", "third"];
 
 /// No machine is so busy that no thread of a process returns from a call for so long.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
+/// Within which the figures of a database that hangs come, if they do.
+const STATS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Calls and returns while the image of a crash is taken, at most, and images that are taken for it.
 const WITHIN_IMAGE_MAX: u64 = 32;
@@ -270,7 +272,11 @@ impl<'a> Stage<'a> {
     }
 
     /// Ends the process, with what everybody waits for, where no call has returned for a long time: threads that hang cannot be joined.
-    #[allow(clippy::print_stderr, reason = "the last words of a test program")]
+    #[allow(
+        clippy::print_stderr,
+        clippy::disallowed_methods,
+        reason = "the last words of a test program, and a thread that may hang like all others"
+    )]
     fn watch(&self) {
         let (mut seen, mut quiet) = (0, Duration::ZERO);
         const LOOK: Duration = Duration::from_millis(20);
@@ -284,12 +290,26 @@ impl<'a> Stage<'a> {
             };
             seen = now;
             if quiet > HANGS_AFTER {
-                let stats = self.db.stats();
-                let waits: Vec<_> = stats.waits.iter().filter(|wait| wait.waiting > 0).collect();
-                eprintln!(
-                    "glint-histories: no call has returned for {HANGS_AFTER:?}; waits {waits:?}; jobs waiting {:?}, running {}; log {:?}; background error {:?}",
-                    stats.jobs_waiting, stats.jobs_running, stats.log, stats.background_error
-                );
+                eprintln!("glint-histories: no call has returned for {HANGS_AFTER:?}");
+                let (tell, told) = mpsc::channel();
+                let db = self.db.clone();
+                std::thread::spawn(move || tell.send(db.stats()).ok());
+                match told.recv_timeout(STATS_WITHIN) {
+                    Ok(stats) => {
+                        let waits: Vec<_> =
+                            stats.waits.iter().filter(|wait| wait.waiting > 0).collect();
+                        eprintln!(
+                            "waits {waits:?}; writers stopped {}; jobs waiting {:?}, running {}; value GC {:?}; log {:?}; background error {:?}",
+                            stats.writes_stopped,
+                            stats.jobs_waiting,
+                            stats.jobs_running,
+                            stats.value_gc,
+                            stats.log,
+                            stats.background_error
+                        );
+                    }
+                    Err(_) => eprintln!("and the figures do not come either"),
+                }
                 std::process::exit(3);
             }
         }

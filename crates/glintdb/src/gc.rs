@@ -178,8 +178,9 @@ impl Gc {
         self.occasions.load(Ordering::Acquire) != self.fruitless.load(Ordering::Acquire)
     }
 
-    /// Takes no segment for a victim that is damaged, until the database is opened again.
+    /// Takes no segment for a victim that is damaged, until the database is opened again: others may be worth a round.
     fn leave_alone(&self, segment: SegmentId, error: &Error) {
+        self.occasion();
         let mut state = self.state.lock();
         state.left_alone.insert(segment);
         state.error.get_or_insert_with(|| error.to_string());
@@ -262,11 +263,14 @@ impl Gc {
 impl Engine {
     /// Something has changed that space depends on: takes the account anew.
     pub(crate) fn update_space(&self) {
-        if !self.options.value_gc {
-            // Nobody goes by it; `stats()` takes its own.
-            return;
+        if self.options.value_gc {
+            self.gc.occasion();
+            self.look_at_space();
         }
-        self.gc.occasion();
+        // Else nobody goes by it; `stats()` takes its own.
+    }
+
+    fn look_at_space(&self) {
         self.take_account();
         self.update_brake();
     }
@@ -470,9 +474,14 @@ impl Job for GcJob {
         let time = engine.clock.monotonic().saturating_sub(self.begun);
         let given_back = self.bytes.saturating_sub(outcome.live_record_bytes);
         engine.gc.brake.learn(given_back, time);
-        let progress = self.ended(engine, outcome.victims > 0);
+        let fruitful = outcome.victims > 0;
+        let progress = self.ended(engine, fruitful);
         engine.collect_garbage_if_waiting();
-        engine.update_space();
+        match fruitful {
+            true => engine.update_space(),
+            // No occasion for the next one.
+            false => engine.look_at_space(),
+        }
         Ok(progress)
     }
 

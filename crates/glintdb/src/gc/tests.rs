@@ -1,7 +1,10 @@
 //! Rounds that the engine begins by itself.
 
+use super::{GcJob, Round, Scans};
+use crate::jobs::{Job, Progress};
 use crate::{Db, Env, Options, Stats, check_volume};
-use glintdb_core::DbId;
+use glintdb_core::sync::atomic::Ordering;
+use glintdb_core::{DbId, SegmentId};
 use glintdb_flash::{ManualClock, MemVolume, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -130,4 +133,28 @@ fn space_of_what_was_overwritten_comes_back() {
         stats.value_gc
     );
     assert!(stats.value_gc.relocated_records > 1000 && stats.log.relocated_bytes > 1 << 20);
+}
+
+/// A round that found none of its victims made the next one due, which found them as little: writers who waited for space would have waited for rounds that came to nothing for ever.
+#[test]
+fn a_round_that_came_to_nothing_is_no_occasion_for_another() {
+    let volume = MemVolume::new() as Arc<dyn Volume>;
+    let env = Env::new(Arc::new(ManualClock::new(Duration::ZERO)), DbId([9; 16]));
+    let db = options().open_volume(volume, env).unwrap();
+    let engine = &db.handle.engine;
+    engine.update_space();
+    assert!(engine.gc.may_begin());
+    let gone = |_: &crate::manifest::State| vec![SegmentId(1 << 40)];
+    let scans = Scans::New { keeps_values: true };
+    let round = Round::begin(engine, gone, scans).unwrap().unwrap();
+    let running = engine.begin_writing("round", 0, &engine.compactions_called);
+    let mut job = GcJob {
+        round: Some((Box::new(round), running.unwrap())),
+        occasions: engine.gc.occasions.load(Ordering::Acquire),
+        ..GcJob::default()
+    };
+    while job.step(engine).unwrap() == Progress::More {}
+    assert!(!engine.gc.may_begin());
+    engine.update_space();
+    assert!(engine.gc.may_begin());
 }

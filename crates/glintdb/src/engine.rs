@@ -223,8 +223,9 @@ impl Engine {
         self.transactions.raise_floor(self);
         let version = self.version.load_full();
         for keyspace in version.live_keyspaces() {
-            // Closing is looked at each time: a stopped queue hands a job back at once, and the index would give out the same one for ever.
-            while !self.closing() && self.compactions_running.load(Ordering::Acquire) < limit {
+            // Looked at each time: what a stopped queue hands back at once, or what fails at once, the index would give out again for ever.
+            let goes_on = || !self.closing() && self.background_error.lock().is_none();
+            while goes_on() && self.compactions_running.load(Ordering::Acquire) < limit {
                 let Some(job) = keyspace.state.index.pick_job() else {
                     break;
                 };

@@ -84,17 +84,17 @@ impl Shared {
         self: &Arc<Self>,
         pick: impl FnOnce(&Picker<'_>) -> Option<Plan>,
     ) -> Option<Box<dyn IndexJob>> {
+        let begun = self.state.lock().tasks.clone();
+        if let Some(job) = begun.iter().find_map(|task| self.give_out(task)) {
+            return Some(job);
+        }
+        // Tasks that ended meanwhile may have their last handles here, and take the lock as they go.
+        drop(begun);
         let (view, plan) = {
             let mut state = self.state.lock();
             if state.discarded {
                 return None;
             }
-            let begun: Vec<Arc<Task>> = state.tasks.clone();
-            drop(state);
-            if let Some(job) = begun.iter().find_map(|task| self.give_out(task)) {
-                return Some(job);
-            }
-            state = self.state.lock();
             let view = self.view();
             let options = self.common.options();
             let plan = pick(&Picker {

@@ -7,6 +7,8 @@ use glintdb_core::index::{Index, IndexView, JobStep};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// Views with the model of what they must answer.
 type Views = Mutex<Vec<(Arc<dyn IndexView>, Model)>>;
@@ -89,6 +91,44 @@ fn readers_keep_their_views_while_everything_moves() {
         writer.model = model;
         harness_after(&writer, &mut random);
     });
+}
+
+/// A task that ended while another thread looked through those that are begun had its last handle there, and its end wants the lock that was held by then: that thread waited for itself, and
+/// soon everybody for it.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "threads that hang cannot be joined"
+)]
+#[test]
+fn who_picks_a_job_does_not_end_another_task_under_the_lock() {
+    const THREADS: usize = 4;
+    const TURNS: usize = 20_000;
+    let mut harness = Harness::new(LsmOptions {
+        table_bytes_target: 16 << 10,
+        ..small_options()
+    });
+    for _ in 0..3 {
+        harness.flush(&mut Random(22), 600, true);
+    }
+    let (tell, told) = mpsc::channel();
+    for _ in 0..THREADS {
+        let (lsm, tell) = (Arc::clone(&harness.lsm), tell.clone());
+        std::thread::spawn(move || {
+            // Each is given up at once, and with it the task that it is a piece of.
+            let given_out = (0..TURNS).filter_map(|_| lsm.pick_job()).count();
+            tell.send(given_out).unwrap();
+        });
+    }
+    let given_out: usize = (0..THREADS)
+        .map(|_| {
+            told.recv_timeout(Duration::from_secs(60))
+                .expect("a thread hangs")
+        })
+        .sum();
+    assert!(given_out > THREADS, "{given_out}");
+    assert!(!harness.lsm.busy());
+    harness.settle();
+    harness.check(&mut Random(1));
 }
 
 /// The last state is the model's.

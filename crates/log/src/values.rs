@@ -154,10 +154,10 @@ impl ValuesWriter {
         self.made.pointers.len() + self.frame.entry_count() as usize
     }
 
-    /// What its files take on the medium, preallocated space included.
+    /// Bytes written to its files: not what is preallocated.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
-        let open = self.open.as_ref().map_or(0, |open| open.header.capacity);
+        let open = self.open.as_ref().map_or(0, |open| open.chunk_offset);
         self.made.file_bytes + open
     }
 

@@ -249,7 +249,8 @@ impl Gc {
         let mix = |known: f64, new: f64| known + (new - known) * weight;
         if outcome.held_bytes > 0 {
             let (held, live) = (outcome.held_bytes, outcome.live_bytes);
-            state.hidden.learn(held, outcome.hidden_bytes, live);
+            let all = state.account.live_bytes;
+            state.hidden.learn(held, outcome.hidden_bytes, live, all);
         }
         if outcome.live_bytes > 0 {
             let taken = outcome.live_record_bytes as f64 / outcome.live_bytes as f64;

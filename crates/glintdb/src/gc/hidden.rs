@@ -6,8 +6,8 @@
 use glintdb_core::SegmentId;
 use std::collections::BTreeMap;
 
-/// What a round teaches counts this much against what was known, at least: the first ones count for more where they find more that is hidden. Samples err by more than there is to learn, mostly.
-const LEARNT: f64 = 0.05;
+/// What a round teaches counts by the bytes that it was about, against this part of all there are: victims are those of which samples say that most is hidden, so of the others they say little.
+const KNOWN_PART: f64 = 0.5;
 /// The share that is not accounted for, at most; less than nothing where flushes were thought to hide more than they did.
 const REST: std::ops::RangeInclusive<f64> = -0.5..=0.95;
 
@@ -18,7 +18,6 @@ pub(super) struct Hidden {
     known: BTreeMap<SegmentId, f64>,
     /// Of what is not known to be hidden, the share that is nevertheless.
     rest: f64,
-    rounds: u32,
 }
 
 impl Hidden {
@@ -61,20 +60,15 @@ impl Hidden {
         }
     }
 
-    /// A round has found `live` of `held` bytes, of which `before` were known to be hidden.
-    pub(super) fn learn(&mut self, held: u64, before: f64, live: u64) {
-        let believed = held as f64 - before;
-        if believed < 1.0 {
+    /// A round has found `live` of `held` bytes, of which `before` were known to be hidden; `all` is what all segments have that is live, about.
+    pub(super) fn learn(&mut self, held: u64, before: f64, live: u64, all: u64) {
+        let believed = (held as f64 - before).max(0.0);
+        let evidence = believed + all as f64 * KNOWN_PART;
+        if evidence < 1.0 {
             return;
         }
-        let found = 1.0 - live as f64 / believed;
-        self.rounds = self.rounds.saturating_add(1);
-        let weight = match found > self.rest {
-            true => LEARNT.max(1.0 / f64::from(self.rounds)),
-            // Victims are those of which samples say that most is hidden: that more of them is live than was believed says little about the others.
-            false => LEARNT,
-        };
-        self.rest += (found - self.rest) * weight;
+        let expected = believed * (1.0 - self.rest);
+        self.rest += (expected - live as f64) / evidence;
         self.rest = self.rest.clamp(*REST.start(), *REST.end());
     }
 
@@ -117,23 +111,39 @@ mod tests {
     fn that_a_round_finds_more_than_was_believed_says_little_about_other_segments() {
         let mut hidden = Hidden::default();
         hidden.add(A, 300);
-        hidden.learn(1000, 500.0, 600);
+        hidden.learn(1000, 500.0, 600, 20_000);
         assert!((hidden.live(A, 1000) - 700.0).abs() < 10.0);
         // Where it goes on it is learnt.
         for _ in 0..100 {
-            hidden.learn(1000, 500.0, 600);
+            hidden.learn(1000, 500.0, 600, 20_000);
         }
         assert!(hidden.live(A, 1000) > 830.0);
+    }
+
+    /// Nor that a victim was as good as empty: of the little that was believed to be live in it, all was hidden. Believed of all others, 15 MB of 311 were live, and writers stood for ten rounds.
+    #[test]
+    fn that_a_victim_was_empty_says_little_about_other_segments() {
+        let mut hidden = Hidden::default();
+        hidden.learn(1000, 950.0, 1, 20_000);
+        assert!(hidden.live(A, 1000) > 990.0);
+        hidden.learn(1000, 700.0, 100, 20_000);
+        assert!(hidden.live(A, 1000) > 970.0);
     }
 
     #[test]
     fn what_nobody_told_is_learnt_from_rounds_and_unlearnt() {
         let mut hidden = Hidden::default();
-        hidden.learn(1000, 0.0, 400);
-        assert!((hidden.live(A, 1000) - 400.0).abs() < 1e-9);
         for _ in 0..100 {
-            hidden.learn(1000, 100.0, 900);
+            hidden.learn(1000, 0.0, 400, 20_000);
+        }
+        assert!((hidden.live(A, 1000) - 400.0).abs() < 1.0);
+        for _ in 0..200 {
+            hidden.learn(1000, 100.0, 900, 20_000);
         }
         assert!(hidden.live(A, 1000) > 990.0);
+        // A round over all there is says all.
+        let mut small = Hidden::default();
+        (0..4).for_each(|_| small.learn(1000, 0.0, 400, 400));
+        assert!((small.live(A, 1000) - 400.0).abs() < 10.0);
     }
 }

@@ -444,10 +444,13 @@ impl GcJob {
 
 impl Job for GcJob {
     fn step(&mut self, engine: &Engine) -> Result<Progress> {
+        if self.round.is_none() {
+            // Before anything fails: one that could not begin has had its occasion too.
+            self.occasions = engine.gc.occasions.load(Ordering::Acquire);
+        }
         engine.may_compact()?;
         self.urgent = engine.is_gc_urgent();
         let Some((round, _)) = &mut self.round else {
-            self.occasions = engine.gc.occasions.load(Ordering::Acquire);
             self.begun = engine.clock.monotonic();
             let (round, running, bytes) = match engine.begin_round()? {
                 Begun::Round(round, running, bytes) => (round, running, bytes),

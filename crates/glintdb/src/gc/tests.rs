@@ -158,3 +158,21 @@ fn a_round_that_came_to_nothing_is_no_occasion_for_another() {
     engine.update_space();
     assert!(engine.gc.may_begin());
 }
+
+/// It took back the occasion that the one before it had had: a writer that waited for space waited for a round that failed at once, again and again, where it was to be told that there is no space.
+#[test]
+fn a_round_that_cannot_begin_has_had_its_occasion() {
+    let volume = MemVolume::new() as Arc<dyn Volume>;
+    let env = Env::new(Arc::new(ManualClock::new(Duration::ZERO)), DbId([9; 16]));
+    let db = options().open_volume(volume, env).unwrap();
+    let engine = &db.handle.engine;
+    engine.update_space();
+    assert!(engine.gc.may_begin());
+    engine.flush_starves.store(true, Ordering::Release);
+    let mut job = Box::new(GcJob::default());
+    let error = job.step(engine).unwrap_err();
+    job.abandon(engine, Some(&error));
+    assert!(!engine.gc.may_begin());
+    engine.update_space();
+    assert!(engine.gc.may_begin());
+}

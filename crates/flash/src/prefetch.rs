@@ -302,15 +302,17 @@ impl ReadQueue {
 
     /// Waits for a batch, and gives its answers to its pieces.
     fn wait_for(&self, batch: u64, begun: BegunBatch) -> MutexGuard<'_, State> {
-        let requests = begun.wait();
+        // The files go here: the last handle of one may give its blocks back, which is no matter for the lock.
+        let answers: Vec<_> = (begun.wait().into_iter())
+            .map(|request| request.result)
+            .collect();
         let mut state = self.state.lock();
         let pieces = state.batches.remove(&batch).map(|batch| batch.pieces);
         let mut pieces = pieces.unwrap_or_default();
         if glintdb_core::seeded::bug("flash: a piece read ahead is given to its neighbour") {
             pieces.reverse();
         }
-        for ((number, length), request) in pieces.into_iter().zip(requests) {
-            let answer = request.result;
+        for ((number, length), answer) in pieces.into_iter().zip(answers) {
             let answer = answer.unwrap_or_else(|| Err(Error::invalid("a read without an answer")));
             match state.pieces.get_mut(&number) {
                 Some(stage) => *stage = Stage::Ready(answer),

@@ -331,7 +331,10 @@ impl Engine {
         // Holds a lock of the log that flushes need too, so it is given up before any wait but the log's own.
         let mut large = None;
         let mut waiting = self.waits.waiting();
+        // Versions that are looked at or replaced under the lock: with the last handle of one go files, so not there.
+        let mut looked_at;
         loop {
+            looked_at = None;
             if self.log.is_large(frame_bytes) && large.is_none() {
                 self.settle(outstanding, durability)?;
                 if space == Space::Normal {
@@ -379,7 +382,8 @@ impl Engine {
             if let Some(checks) = checks {
                 // Every earlier commit in its memtable: a matter of microseconds, for nobody can be numbered meanwhile and none of them waits for us.
                 self.pipeline.wait_completed(sequencer.newest())?;
-                if !checks.check_last(&self.version.load(), checked_to)? {
+                let version = looked_at.insert(self.version.load_full());
+                if !checks.check_last(version, checked_to)? {
                     drop(sequencer);
                     drop(large.take());
                     checked_to = self.check_transaction(checks)?;
@@ -403,22 +407,26 @@ impl Engine {
             let late = glintdb_core::seeded::bug(
                 "glintdb: a memtable is sealed after the commit that finds it full",
             );
+            let mut replaced = None;
             if seal && !late {
-                self.seal(&mut sequencer, place.lsn());
+                replaced = Some(self.seal(&mut sequencer, place.lsn()));
             }
             sequencer.next = seqno.next();
             if seal && late {
-                self.seal(&mut sequencer, place.lsn());
+                replaced = Some(self.seal(&mut sequencer, place.lsn()));
             }
             sequencer.log_bytes += frame_bytes;
             sequencer.index_bytes += index_bytes;
             sequencer.unflushed_bytes += index_bytes;
             sequencer.counts.add(batch);
+            let generation = Arc::clone(&sequencer.active);
+            drop(sequencer);
+            drop(replaced);
             return Ok(Numbered {
                 seqno,
                 place,
                 large,
-                generation: Arc::clone(&sequencer.active),
+                generation,
             });
         }
     }
@@ -440,20 +448,21 @@ impl Engine {
         }
     }
 
-    /// Seals the active generation; the next commit, at `start`, opens a new one.
-    fn seal(&self, sequencer: &mut Sequencer, start: Lsn) {
-        self.rotate_locked(sequencer, start, Version::clone);
-        self.schedule_flush();
+    /// Seals the active generation; the next commit, at `start`, opens a new one. Answers the version that was, to be let go of outside of locks.
+    fn seal(&self, sequencer: &mut Sequencer, start: Lsn) -> Arc<Version> {
+        let replaced = self.rotate_locked(sequencer, start, Version::clone);
+        self.queue_flush();
+        replaced
     }
 
+    #[must_use = "it is to be let go of outside of locks"]
     fn rotate_locked(
         &self,
         sequencer: &mut Sequencer,
         start: Lsn,
         change: impl FnOnce(&Version) -> Version,
-    ) {
-        // Nothing goes with the old one: what it shows, the new one shows too.
-        let replaced = self.install(|version| {
+    ) -> Arc<Version> {
+        self.install(|version| {
             let mut next = change(version);
             let ids = next
                 .live_keyspaces()
@@ -469,15 +478,16 @@ impl Engine {
             sequencer.log_bytes = 0;
             sequencer.index_bytes = 0;
             next
-        });
-        drop(replaced);
+        })
     }
 
     /// Installs a changed version with a new active generation that has a memtable for each of its keyspaces.
     pub(crate) fn rotate_with(&self, change: impl FnOnce(Version) -> Version) {
         let mut sequencer = self.sequencer.lock();
         let start = self.log.next_lsn();
-        self.rotate_locked(&mut sequencer, start, |version| change(version.clone()));
+        let replaced = self.rotate_locked(&mut sequencer, start, |version| change(version.clone()));
+        drop(sequencer);
+        drop(replaced);
     }
 
     /// Raises everything committed so far to `durability`.
@@ -510,11 +520,14 @@ impl Engine {
 
     pub(crate) fn flush_all(&self) -> Result<()> {
         {
+            let mut replaced = None;
             let mut sequencer = self.sequencer.lock();
             if sequencer.active.first_seqno != sequencer.next {
                 let start = self.log.next_lsn();
-                self.rotate_locked(&mut sequencer, start, Version::clone);
+                replaced = Some(self.rotate_locked(&mut sequencer, start, Version::clone));
             }
+            drop(sequencer);
+            drop(replaced);
         }
         while self.flush_oldest(true)? {}
         Ok(())

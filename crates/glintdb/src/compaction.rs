@@ -52,8 +52,10 @@ impl Engine {
     ) -> Result<()> {
         loop {
             self.transactions.raise_floor(self);
-            if let Some(mut job) = keyspace.index.pick_full_compaction(lower, upper) {
+            if let Some(job) = keyspace.index.pick_full_compaction(lower, upper) {
                 let _running = self.begin_compaction(&*job, &self.compactions_called)?;
+                // Its outputs go before it counts as ended.
+                let mut job = job;
                 loop {
                     self.watch_pins();
                     let step = match self.may_compact().and_then(|()| job.step()) {

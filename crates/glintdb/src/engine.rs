@@ -257,7 +257,7 @@ impl Engine {
     }
 
     /// Queues a flush.
-    fn queue_flush(&self) {
+    pub(crate) fn queue_flush(&self) {
         if !self.flush_queued.swap(true, Ordering::SeqCst) {
             self.jobs.push(self, Box::new(FlushJob));
         }

@@ -178,8 +178,13 @@ impl Drop for Pin {
     fn drop(&mut self) {
         let engine = &self.handle.engine;
         engine.pins.state.lock().pins.remove(&self.number);
-        self.held.version.store(None);
-        engine.collect_garbage_if_waiting();
+        let version = self.held.version.swap(None);
+        let seen = version.as_ref().map(Arc::downgrade);
+        drop(version);
+        // Segments wait for a version's last reader: where there are others, there is nothing to be had.
+        if seen.is_none_or(|version| version.strong_count() == 0) {
+            engine.collect_garbage_if_waiting();
+        }
     }
 }
 

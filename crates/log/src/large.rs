@@ -121,7 +121,10 @@ impl Log {
         sequencer.appended_bytes += u64::from(large.bytes);
         large.placed = true;
         drop(sequencer);
-        self.doomed.lock().extend(unused);
+        // Its lock is held while files are removed, and the caller holds one that all commits want.
+        if !unused.is_empty() {
+            self.doomed.lock().extend(unused);
+        }
         self.counters.large_frames.fetch_add(1, Ordering::Relaxed);
         Ok(Reservation {
             segment: large.segment.id,

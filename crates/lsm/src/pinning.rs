@@ -268,11 +268,15 @@ pub(crate) fn pin_job(shared: &Arc<Shared>) -> Option<Box<dyn IndexJob>> {
     if !pins.missing.load(Ordering::Relaxed) {
         return None;
     }
-    let view = shared.view();
+    // Goes after the lock: with the last handle go files.
+    let view;
     let mut state = pins.state.lock();
     if state.busy {
         return None;
     }
+    // First: a change that comes while the view is looked at says so again.
+    pins.missing.store(false, Ordering::SeqCst);
+    view = shared.view();
     let missing = |(place, slot): &(crate::edit::Place, &Arc<Slot>)| {
         pins.covers(place.level)
             && slot.meta().entries > 0
@@ -283,9 +287,9 @@ pub(crate) fn pin_job(shared: &Arc<Shared>) -> Option<Box<dyn IndexJob>> {
         .map(|(_, slot)| Arc::clone(&slot.table))
         .collect();
     if tables.is_empty() {
-        pins.missing.store(false, Ordering::Relaxed);
         return None;
     }
+    pins.missing.store(true, Ordering::Relaxed);
     state.busy = true;
     drop(state);
     let mut tables = tables.into_iter();

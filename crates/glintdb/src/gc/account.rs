@@ -140,11 +140,11 @@ impl Engine {
         let kept = self.version.kept_dead(|version| pinned.contains(&version));
         let (mut held_bytes, mut live_values) = (0.0, 0.0);
         let (mut whole, mut account) = (Vec::new(), Account::default());
+        account.log_bytes = self.log.doomed_bytes()?;
         let manifest = self.manifest.lock();
         let state = manifest.state();
         let known = self.gc.state.lock();
         (account.spilled, account.completed) = (spilled, completed);
-        account.log_bytes = self.log.doomed_bytes()?;
         account.other_bytes = manifest.bytes();
         let flush_point = state.flush_point.lsn;
         let flushed = flush_point.segment;

@@ -179,6 +179,8 @@ impl Round {
             })
             .collect();
         let log = Some(engine.log.view());
+        // While the manifest's lock keeps it from being the last one to hold files.
+        drop(version);
         drop(manifest);
         let held = victims.iter().flat_map(|(_, held)| held.values());
         let outcome = Outcome {

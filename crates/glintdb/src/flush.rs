@@ -9,7 +9,7 @@
 
 use crate::drain::LOOK_ENTRIES;
 use crate::engine::Engine;
-use crate::jobs::{Job, Progress};
+use crate::jobs::{Host, Job, Progress};
 use crate::manifest::{FlushPoint, Item};
 use crate::merge::{Merge, Source};
 use crate::resident::{Resident, Residents};
@@ -281,6 +281,17 @@ pub(crate) fn items_of(pending: &[Pending], flush_point: Option<FlushPoint>) -> 
     items
 }
 
+/// While a change is made. Where that panics, nobody knows what the manifest says of it, or which part of it is in memory.
+struct HalfMade<'a>(&'a Engine);
+
+impl Drop for HalfMade<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.after_panic("a change of the indexes");
+        }
+    }
+}
+
 impl Engine {
     /// Commits changes in one manifest edit, applies them and installs the new version; a flush also takes away the generation it has written,
     /// a round of value GC the segments it has emptied.
@@ -290,6 +301,8 @@ impl Engine {
         flushed: Option<Flushed<'_>>,
         relocated: Option<Relocated>,
     ) -> Result<()> {
+        // On a caller's thread too. Before the lock: it goes behind it.
+        let _half_made = HalfMade(self);
         let mut manifest = self.manifest.lock();
         // Keyspaces dropped meanwhile: what was written for them is nobody's.
         let (pending, dropped): (Vec<_>, Vec<_>) = pending.into_iter().partition(|pending| {
@@ -300,7 +313,7 @@ impl Engine {
         });
         abandon(dropped);
         let mut items = items_of(&pending, flushed.as_ref().map(|flushed| flushed.point));
-        let (values, victims) = relocated
+        let (mut values, victims) = relocated
             .map(|relocated| (relocated.values, relocated.victims))
             .unzip();
         // A victim may have died by itself meanwhile, or with a keyspace.
@@ -348,9 +361,12 @@ impl Engine {
                 abandon(pending);
             } else {
                 // Whether the edit is durable is unknown, so its files stay until the next open decides.
-                values.into_iter().for_each(NewValues::leave);
+                values.take().into_iter().for_each(NewValues::leave);
                 self.note_background_error(&error);
             }
+            // Then their files go, which takes as long as the file system likes.
+            drop(manifest);
+            drop(values);
             return Err(error);
         }
         // The manifest names them: they stay whatever comes.

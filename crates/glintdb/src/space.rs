@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::reserve;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{IndexJob, JobPriority};
-use glintdb_core::sync::atomic::{AtomicUsize, Ordering};
+use glintdb_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +33,22 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A flush waits for the space that compactions have, while it lives.
+struct Starves<'a>(&'a AtomicBool);
+
+impl<'a> Starves<'a> {
+    fn new(starves: &'a AtomicBool) -> Self {
+        starves.store(true, Ordering::Release);
+        Starves(starves)
+    }
+}
+
+impl Drop for Starves<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -149,7 +165,7 @@ impl Engine {
 
     /// A flush that found no space although the reserve is lent, once more when all compactions have ended: one may have been in the middle of a step.
     pub(crate) fn give_way<T>(&self, error: Error, flush: impl Fn() -> Result<T>) -> Result<T> {
-        self.flush_starves.store(true, Ordering::Release);
+        let _starves = Starves::new(&self.flush_starves);
         let mut others = self.jobs.give_up_below(self, JobPriority::Flush) > 0;
         for _ in 0..GIVE_WAY_WAITS_MAX {
             let counters = [&self.compactions_running, &self.compactions_called];
@@ -162,8 +178,6 @@ impl Engine {
             others = true;
             self.jobs.wait_finished(GIVE_WAY_WAIT);
         }
-        let flushed = if others { flush() } else { Err(error) };
-        self.flush_starves.store(false, Ordering::Release);
-        flushed
+        if others { flush() } else { Err(error) }
     }
 }

@@ -8,6 +8,7 @@ use crate::support::*;
 use glintdb::{Batch, Db, Durability, ErrorKind, Result};
 use glintdb_flash::{FaultKind, HookedVolume, Hooks, MemVolume};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -31,7 +32,7 @@ fn with_watchdog(db: &Db, limit: Duration, work: Vec<Box<dyn FnOnce() + Send>>) 
     for (number, work) in work.into_iter().enumerate() {
         let done = done.clone();
         std::thread::spawn(move || {
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            let result = catch_unwind(AssertUnwindSafe(work));
             done.send((number, result.is_ok())).ok();
         });
     }
@@ -177,7 +178,7 @@ fn four_threads_beside_flushes_and_compactions_see_what_they_wrote() {
     for thread in 0..4u64 {
         let (db, stop, left) = (db.clone(), Arc::clone(&stop), Arc::clone(&left));
         work.push(Box::new(move || {
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let result = catch_unwind(AssertUnwindSafe(|| {
                 live(&db, thread, 2500);
             }));
             if left.fetch_sub(1, Ordering::SeqCst) == 1 || result.is_err() {
@@ -264,10 +265,11 @@ fn a_failure_reaches_every_thread() {
     }
 }
 
-/// Panics in the background thread's so-many-th sync.
+/// Panics in the so-many-th sync of the database's own threads, or of all others.
 struct PanicsAt {
     syncs: AtomicUsize,
     at: usize,
+    in_background: bool,
 }
 
 impl Hooks for PanicsAt {
@@ -276,8 +278,8 @@ impl Hooks for PanicsAt {
         let in_job = current
             .name()
             .is_some_and(|name| name.starts_with("glintdb-"));
-        if in_job && self.syncs.fetch_add(1, Ordering::Relaxed) == self.at {
-            panic!("in the background, for a test");
+        if in_job == self.in_background && self.syncs.fetch_add(1, Ordering::Relaxed) == self.at {
+            panic!("in a sync, for a test");
         }
     }
 }
@@ -290,6 +292,7 @@ fn a_panic_in_the_background_reaches_every_writer_and_loses_nothing() {
         let hooks = Arc::new(PanicsAt {
             syncs: AtomicUsize::new(0),
             at,
+            in_background: true,
         });
         let hooked = HookedVolume::new(volume.clone(), hooks);
         let options = options().background_threads(2).help(false);
@@ -337,6 +340,54 @@ fn a_panic_in_the_background_reaches_every_writer_and_loses_nothing() {
     }
 }
 
+/// The same on a caller's thread, where the caller may catch it and go on with what is half made.
+#[test]
+fn a_panic_in_a_callers_change_stops_writers_and_loses_nothing() {
+    let mut stopped = 0;
+    for at in 0..60 {
+        let volume = MemVolume::new();
+        let hooks = Arc::new(PanicsAt {
+            syncs: AtomicUsize::new(0),
+            at,
+            in_background: false,
+        });
+        let hooked = HookedVolume::new(volume.clone(), hooks);
+        let options = options().background_threads(1).separate_min_bytes(1);
+        let opened = catch_unwind(AssertUnwindSafe(|| options.open_volume(hooked, env())));
+        // Else it panicked while there was no database.
+        let Ok(db) = opened else { continue };
+        let db = db.unwrap();
+        let (tell, told) = channel();
+        let of_thread = db.clone();
+        let work = move || {
+            let keyspace = of_thread.default_keyspace();
+            let put = |n: u64| keyspace.put(format!("{n:06}"), pattern(n, 200));
+            let acknowledged = (0u64..400).take_while(|&n| {
+                // What they say is not believed: one of them has panicked.
+                _ = catch_unwind(AssertUnwindSafe(|| match n % 60 {
+                    20 | 40 => of_thread.flush().is_ok(),
+                    50 => of_thread.compact().is_ok(),
+                    55 => keyspace.compact_values().is_ok(),
+                    _ => true,
+                }));
+                put(n).is_ok()
+            });
+            tell.send(acknowledged.count() as u64).unwrap();
+        };
+        with_watchdog(&db, Duration::from_secs(60), vec![Box::new(work)]);
+        let acknowledged = told.recv().unwrap();
+        stopped += usize::from(acknowledged < 400);
+        let keyspace = db.default_keyspace();
+        assert_eq!(keyspace.iter().count() as u64, acknowledged, "{at}");
+        drop((keyspace, db));
+        let reopened = open(&volume.kill()).unwrap();
+        let found = reopened.default_keyspace().iter().count() as u64;
+        assert!(found >= acknowledged, "{at}: {found} of {acknowledged}");
+        check_clean(&reopened, &"reopened");
+    }
+    assert!(stopped > 5, "{stopped} of 60 panics were in a change");
+}
+
 #[test]
 #[should_panic(expected = "1 of 1 threads hang")]
 fn a_hang_fails_with_what_is_waited_for() {
@@ -353,7 +404,7 @@ fn a_hang_fails_with_what_is_waited_for() {
         std::thread::sleep(Duration::from_millis(400));
         gate.open();
     });
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+    let caught = catch_unwind(AssertUnwindSafe(|| {
         with_watchdog(&db, Duration::from_millis(100), vec![Box::new(put)]);
     }));
     opener.join().unwrap();

@@ -1,8 +1,8 @@
 //! The bound on space: writers are slowed down as garbage comes near what may be, and wait where it is reached.
 //!
 //! Between two accounts garbage grows by what the log and the round that runs write, at most: so the fill is known at every moment. While there is more than [`SLOW`] of what may be, writers go at
-//! the rate at which rounds have given space back, times [`FASTEST`] there and [`SLOWEST`] where all of it is used: somewhere between they are as fast as rounds, and there they settle. They stop where
-//! even so a step more than what may be is there ([`STOP`]); and only for a round that is under way or due: where nothing can be collected, waiting would not help. Deletions never wait here.
+//! the rate at which rounds have given space back, times [`FASTEST`] there and [`SLOWEST`] where all of it is used: somewhere between they are as fast as rounds, and there they settle. They stop
+//! only where even so a fifth more than what may be is there ([`STOP`]), as where values are so large that a commit that sleeps is still too fast; and only for a round that is under way or due: where nothing can be collected, waiting would not help. Deletions never wait here.
 //!
 //! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
 
@@ -22,7 +22,7 @@ const SLOW: f64 = 0.87;
 const WATCHED: f64 = 0.5;
 const LOOK_BYTES: u64 = 128 << 10;
 /// Part at which they stop.
-const STOP: f64 = 1.05;
+const STOP: f64 = 1.2;
 /// Times the rate of rounds at which writers go at [`SLOW`], and from where all that may be is there.
 const FASTEST: f64 = 3.0;
 const SLOWEST: f64 = 0.03;

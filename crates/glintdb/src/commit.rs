@@ -331,8 +331,9 @@ impl Engine {
         // Holds a lock of the log that flushes need too, so it is given up before any wait but the log's own.
         let mut large = None;
         let mut waiting = self.waits.waiting();
-        // Versions that are looked at or replaced under the lock: with the last handle of one go files, so not there.
+        // Versions that are looked at or replaced under the sequencer's lock go after it: with the last handle of one go files.
         let mut looked_at;
+        let mut _replaced;
         loop {
             looked_at = None;
             if self.log.is_large(frame_bytes) && large.is_none() {
@@ -407,26 +408,22 @@ impl Engine {
             let late = glintdb_core::seeded::bug(
                 "glintdb: a memtable is sealed after the commit that finds it full",
             );
-            let mut replaced = None;
             if seal && !late {
-                replaced = Some(self.seal(&mut sequencer, place.lsn()));
+                _replaced = self.seal(&mut sequencer, place.lsn());
             }
             sequencer.next = seqno.next();
             if seal && late {
-                replaced = Some(self.seal(&mut sequencer, place.lsn()));
+                _replaced = self.seal(&mut sequencer, place.lsn());
             }
             sequencer.log_bytes += frame_bytes;
             sequencer.index_bytes += index_bytes;
             sequencer.unflushed_bytes += index_bytes;
             sequencer.counts.add(batch);
-            let generation = Arc::clone(&sequencer.active);
-            drop(sequencer);
-            drop(replaced);
             return Ok(Numbered {
                 seqno,
                 place,
                 large,
-                generation,
+                generation: Arc::clone(&sequencer.active),
             });
         }
     }
@@ -483,11 +480,11 @@ impl Engine {
 
     /// Installs a changed version with a new active generation that has a memtable for each of its keyspaces.
     pub(crate) fn rotate_with(&self, change: impl FnOnce(Version) -> Version) {
+        // Goes after the lock.
+        let _replaced;
         let mut sequencer = self.sequencer.lock();
         let start = self.log.next_lsn();
-        let replaced = self.rotate_locked(&mut sequencer, start, |version| change(version.clone()));
-        drop(sequencer);
-        drop(replaced);
+        _replaced = self.rotate_locked(&mut sequencer, start, |version| change(version.clone()));
     }
 
     /// Raises everything committed so far to `durability`.
@@ -520,14 +517,13 @@ impl Engine {
 
     pub(crate) fn flush_all(&self) -> Result<()> {
         {
-            let mut replaced = None;
+            // Goes after the lock.
+            let _replaced;
             let mut sequencer = self.sequencer.lock();
             if sequencer.active.first_seqno != sequencer.next {
                 let start = self.log.next_lsn();
-                replaced = Some(self.rotate_locked(&mut sequencer, start, Version::clone));
+                _replaced = self.rotate_locked(&mut sequencer, start, Version::clone);
             }
-            drop(sequencer);
-            drop(replaced);
         }
         while self.flush_oldest(true)? {}
         Ok(())

@@ -275,7 +275,7 @@ pub(crate) fn pin_job(shared: &Arc<Shared>) -> Option<Box<dyn IndexJob>> {
         return None;
     }
     // First: a change that comes while the view is looked at says so again.
-    pins.missing.store(false, Ordering::SeqCst);
+    pins.missing.store(false, Ordering::Relaxed);
     view = shared.view();
     let missing = |(place, slot): &(crate::edit::Place, &Arc<Slot>)| {
         pins.covers(place.level)

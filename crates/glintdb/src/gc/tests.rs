@@ -65,15 +65,15 @@ pub(super) fn check_all(db: &Db, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
     assert!(report.is_clean(), "{:?}", report.errors);
 }
 
+fn open(options: Options, volume: &Arc<dyn Volume>) -> Db {
+    let env = Env::new(Arc::new(ManualClock::new(Duration::ZERO)), DbId([9; 16]));
+    options.open_volume(Arc::clone(volume), env).unwrap()
+}
+
 /// Overwrites at random, ten times as much as there is. Answers the largest disk use for what is live, and the figures.
 fn overwritten(options: Options) -> (f64, Stats) {
-    let volume = MemVolume::new();
-    let open = || {
-        let env = Env::new(Arc::new(ManualClock::new(Duration::ZERO)), DbId([9; 16]));
-        let volume = Arc::clone(&volume) as Arc<dyn Volume>;
-        options.clone().open_volume(volume, env).unwrap()
-    };
-    let db = open();
+    let volume = MemVolume::new() as Arc<dyn Volume>;
+    let db = open(options.clone(), &volume);
     let mut expected = filled(&db);
     let mut random = Random(1);
     let mut worst = 0f64;
@@ -93,12 +93,8 @@ fn overwritten(options: Options) -> (f64, Stats) {
     check_all(&db, &expected);
     let stats = db.stats();
     db.close().unwrap();
-    assert!(
-        check_volume(&(Arc::clone(&volume) as Arc<dyn Volume>))
-            .unwrap()
-            .is_clean()
-    );
-    let db = open();
+    assert!(check_volume(&volume).unwrap().is_clean());
+    let db = open(options, &volume);
     check_all(&db, &expected);
     db.close().unwrap();
     (worst, stats)
@@ -138,9 +134,7 @@ fn space_of_what_was_overwritten_comes_back() {
 /// A round that found none of its victims made the next one due, which found them as little: writers who waited for space would have waited for rounds that came to nothing for ever.
 #[test]
 fn a_round_that_came_to_nothing_is_no_occasion_for_another() {
-    let volume = MemVolume::new() as Arc<dyn Volume>;
-    let env = Env::new(Arc::new(ManualClock::new(Duration::ZERO)), DbId([9; 16]));
-    let db = options().open_volume(volume, env).unwrap();
+    let db = open(options(), &(MemVolume::new() as Arc<dyn Volume>));
     let engine = &db.handle.engine;
     engine.update_space();
     assert!(engine.gc.may_begin());
@@ -162,9 +156,7 @@ fn a_round_that_came_to_nothing_is_no_occasion_for_another() {
 /// It took back the occasion that the one before it had had: a writer that waited for space waited for a round that failed at once, again and again, where it was to be told that there is no space.
 #[test]
 fn a_round_that_cannot_begin_has_had_its_occasion() {
-    let volume = MemVolume::new() as Arc<dyn Volume>;
-    let env = Env::new(Arc::new(ManualClock::new(Duration::ZERO)), DbId([9; 16]));
-    let db = options().open_volume(volume, env).unwrap();
+    let db = open(options(), &(MemVolume::new() as Arc<dyn Volume>));
     let engine = &db.handle.engine;
     engine.update_space();
     assert!(engine.gc.may_begin());

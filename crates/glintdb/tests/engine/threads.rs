@@ -272,6 +272,17 @@ struct PanicsAt {
     in_background: bool,
 }
 
+impl PanicsAt {
+    fn new(at: usize, in_background: bool) -> Arc<PanicsAt> {
+        let syncs = AtomicUsize::new(0);
+        Arc::new(PanicsAt {
+            syncs,
+            at,
+            in_background,
+        })
+    }
+}
+
 impl Hooks for PanicsAt {
     fn before_sync(&self) {
         let current = std::thread::current();
@@ -289,12 +300,7 @@ impl Hooks for PanicsAt {
 fn a_panic_in_the_background_reaches_every_writer_and_loses_nothing() {
     for at in 0..60 {
         let volume = MemVolume::new();
-        let hooks = Arc::new(PanicsAt {
-            syncs: AtomicUsize::new(0),
-            at,
-            in_background: true,
-        });
-        let hooked = HookedVolume::new(volume.clone(), hooks);
+        let hooked = HookedVolume::new(volume.clone(), PanicsAt::new(at, true));
         let options = options().background_threads(2).help(false);
         let eager = || {
             let options = options.clone().separate_min_bytes(1);
@@ -346,12 +352,7 @@ fn a_panic_in_a_callers_change_stops_writers_and_loses_nothing() {
     let mut stopped = 0;
     for at in 0..60 {
         let volume = MemVolume::new();
-        let hooks = Arc::new(PanicsAt {
-            syncs: AtomicUsize::new(0),
-            at,
-            in_background: false,
-        });
-        let hooked = HookedVolume::new(volume.clone(), hooks);
+        let hooked = HookedVolume::new(volume.clone(), PanicsAt::new(at, false));
         let options = options().background_threads(1).separate_min_bytes(1);
         let opened = catch_unwind(AssertUnwindSafe(|| options.open_volume(hooked, env())));
         // Else it panicked while there was no database.

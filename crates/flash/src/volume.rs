@@ -1,4 +1,4 @@
-//! The medium as the engine sees it: files that are created on a stream, appended to, synced, read (one by one or in a batch), deleted and listed.
+//! The medium as the engine sees it: files that are created on a stream, appended to, synced, read (one by one or in a batch), deleted (or written again under another name) and listed.
 //!
 //! What a volume promises (`docs/format/media.md`): a write is durable after [`VolumeFile::sync`] of its file; a file's *name* (created or deleted) after
 //! [`Volume::sync_directory`]; before that, writes may be lost, torn at 512 bytes or reordered. Thread-safe: writes to one file are the caller's to order,
@@ -90,6 +90,15 @@ pub trait Volume: Send + Sync {
     /// `NoSpace`, I/O errors, an existing file.
     fn create(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>>;
 
+    /// [`create`](Self::create), of a file that was [recycled](Self::recycle) where there is one. It may be as long as `options.reserve_bytes` from the beginning then, and hold anything until it is
+    /// written.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    fn create_recycled(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
+        self.create(id, options)
+    }
+
     /// Opens an existing file for reading (directly, where the volume does that) and, in recovery, writing.
     ///
     /// # Errors
@@ -101,6 +110,15 @@ pub trait Volume: Send + Sync {
     /// # Errors
     /// I/O errors; `NotFound`.
     fn delete(&self, id: FileId) -> Result<()>;
+
+    /// Removes a file's name, and may keep its blocks for [`create_recycled`](Self::create_recycled): writing to those needs no new ones, and the device has none to erase. For a file that nobody
+    /// has open. A file with another name (see [`link`](Self::link)) is deleted; so is what comes after the volume has kept enough. What is kept counts as free.
+    ///
+    /// # Errors
+    /// As [`delete`](Self::delete).
+    fn recycle(&self, id: FileId) -> Result<()> {
+        self.delete(id)
+    }
 
     /// Every file of ours, in order. Other names are left alone.
     ///
@@ -284,4 +302,6 @@ pub struct VolumeStats {
     pub written_bytes: u64,
     /// Syncs of files, the ring and the directory.
     pub syncs: u64,
+    /// Files that were made of others that nobody needed any more.
+    pub recycled_files: u64,
 }

@@ -156,6 +156,13 @@ fn segment(
         // Made ahead, and never took a frame: the reserve.
         return Ok(());
     }
+    if SegmentHeader::is_of_older(id, db, &head) && matches!(within, Within::Unused | Within::Old) {
+        // Made of that one, and its own header was not written yet; unless a frame of its own says that it was.
+        let mut scan = SegmentScan::headless(id, db, Arc::clone(&file))?;
+        if scan.next_header(u64::from(FIRST_FRAME_OFFSET))?.is_none() {
+            return Ok(());
+        }
+    }
     let (file, header) = open_segment(&**volume, db, id)?;
     let rest = head.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
     zeros(id, SEGMENT_HEADER_BYTES as u64, rest, check)?;
@@ -176,7 +183,7 @@ fn segment(
     }
 }
 
-/// Frames before the flush point, or of relocated values. Without an `end` they go on to the seal, or to where nothing but zeros follows: the seal of a process that was killed may have been
+/// Frames before the flush point, or of relocated values. Without an `end` they go on to the seal, or to where no frame follows: the seal of a process that was killed may have been
 /// only in the ring, when nobody needed it any more. What an index still points to in there is found by its pointer. A values segment has its end always.
 fn frames(
     scan: &mut SegmentScan<'_>,
@@ -202,7 +209,7 @@ fn frames(
             Probe::Hole(reason) => {
                 let next = scan.next_header(offset + 8)?;
                 let may_end = end.is_none() && scan.header.kind != SegmentKind::Values;
-                if may_end && next.is_none() && scan.is_zero(offset, scan.file_bytes())? {
+                if may_end && scan.may_end(offset)? {
                     return Ok(());
                 }
                 let what = format!("expected a frame, found {reason}");

@@ -172,7 +172,7 @@ impl Log {
             ));
         };
         let stream = found.stream.as_ref();
-        // A segment of an earlier process ends with its seal, or with zeros where that was still in the ring when the process was killed and the flush point lay behind it
+        // A segment of an earlier process ends with its seal, or without it where that was still in the ring when the process was killed and the flush point lay behind it
         // already, so that nobody needed it again; one of this process where it ended a moment ago. A values segment always has its end.
         let end = stream.map(|stream| match stream.end_offset() {
             Some(end) if stream.position(end) <= completed => u64::from(end),
@@ -208,7 +208,7 @@ impl Log {
                 Probe::Hole(reason) => {
                     let next = scan.next_header(offset + 8)?;
                     let may_end = end.is_none() && scan.header.kind != SegmentKind::Values;
-                    if may_end && next.is_none() && scan.is_zero(offset, scan.file_bytes())? {
+                    if may_end && scan.may_end(offset)? {
                         break;
                     }
                     report.note(Error::corruption(

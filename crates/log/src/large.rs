@@ -123,7 +123,7 @@ impl Log {
         drop(sequencer);
         // Its lock is held while files are removed, and the caller holds one that all commits want.
         if !unused.is_empty() {
-            self.doomed.lock().extend(unused);
+            self.doomed.lock().waiting.extend(unused);
         }
         self.counters.large_frames.fetch_add(1, Ordering::Relaxed);
         Ok(Reservation {

@@ -224,11 +224,11 @@ impl LiveScan {
         }))
     }
 
-    /// Whether a segment may end here without a frame that says so: where only zeros follow, in the stream of an earlier process (`docs/format/log.md`, "What a write can leave behind").
+    /// Whether a segment may end here without a frame that says so: one of the stream of an earlier process.
     fn check_end(&mut self, reason: &'static str) -> Result<()> {
         let offset = u64::from(self.offset);
         let may_end = self.end.is_none() && self.kind() != SegmentKind::Values;
-        if may_end && self.scan.is_zero(offset, self.scan.file_bytes())? {
+        if may_end && self.scan.may_end(offset)? {
             return Ok(());
         }
         Err(Error::corruption(

@@ -11,7 +11,7 @@ use crate::format::segment::SegmentKind;
 use crate::format::{FIRST_FRAME_OFFSET, block_up};
 use crate::lsn::Lsn;
 use crate::prepare::PrepareState;
-use crate::segment::{LogView, Segment, SegmentInfo, SegmentTable};
+use crate::segment::{Doomed, LogView, Segment, SegmentInfo, SegmentTable};
 use crate::spill::SpillState;
 use crate::sync::SyncState;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -134,7 +134,7 @@ pub struct Log {
     segment_bytes: AtomicU64,
     pub(crate) spill: Mutex<SpillState>,
     pub(crate) sync: SyncState,
-    pub(crate) doomed: Mutex<Vec<Arc<Segment>>>,
+    pub(crate) doomed: Mutex<Doomed>,
     /// Every frame before it is whole in the ring or its segment.
     pub(crate) completed: Padded<AtomicU64>,
     /// Every byte before it is in its segment's file.
@@ -203,7 +203,7 @@ impl Log {
             segment_bytes: AtomicU64::new(setup.options.segment_bytes),
             spill: Mutex::new(SpillState::new(first)?),
             sync: SyncState::default(),
-            doomed: Mutex::new(Vec::new()),
+            doomed: Mutex::default(),
             completed: Padded(AtomicU64::new(start)),
             spilled: AtomicU64::new(start),
             reclaimable: AtomicU64::new(start),
@@ -420,7 +420,7 @@ impl Log {
             }
             self.spill.lock().forget(id);
             self.change_table(|table| table.without(id));
-            self.doomed.lock().push(Arc::clone(segment));
+            self.doomed.lock().waiting.push(Arc::clone(segment));
         }
         self.remove_doomed().map(drop)
     }
@@ -431,23 +431,29 @@ impl Log {
         self.table.store(Arc::new(table));
     }
 
-    /// Removes the files of deleted segments that nobody uses any more; answers how many wait still.
+    /// Removes the files of deleted segments that nobody uses any more, or keeps them to be written again; answers how many wait still.
     ///
     /// # Errors
     /// I/O errors; what could not be removed waits for the next call.
     pub fn remove_doomed(&self) -> Result<usize> {
-        let mut doomed = self.doomed.lock();
-        let mut at = 0;
-        while let Some(segment) = doomed.get(at) {
-            if Arc::strong_count(segment) == 1 {
-                self.setup.volume.delete(segment.id.file())?;
-                doomed.swap_remove(at);
-                self.prepare_wanted.store(true, Ordering::Release);
-            } else {
-                at += 1;
-            }
+        loop {
+            let mut doomed = self.doomed.lock();
+            let Some(segment) = doomed.take() else {
+                return Ok(doomed.waiting.len());
+            };
+            drop(doomed);
+            let id = segment.id;
+            // No handle of it may be open when it is written again. What is read of it still reads what it was to read.
+            let in_use = segment.is_open_elsewhere();
+            drop(segment);
+            let removed = match in_use {
+                true => self.setup.volume.delete(id.file()),
+                false => self.setup.volume.recycle(id.file()),
+            };
+            self.doomed.lock().removed(id, removed.is_ok());
+            removed?;
+            self.prepare_wanted.store(true, Ordering::Release);
         }
-        Ok(doomed.len())
     }
 
     /// Bytes of the files of deleted segments that somebody still uses.
@@ -457,10 +463,8 @@ impl Log {
     pub fn doomed_bytes(&self) -> Result<u64> {
         let doomed = self.doomed.lock();
         let (volume, db) = (&*self.setup.volume, self.setup.db);
-        doomed
-            .iter()
-            .map(|segment| segment.file(volume, db)?.len())
-            .sum()
+        let waiting = doomed.waiting.iter();
+        waiting.map(|segment| segment.file(volume, db)?.len()).sum()
     }
 
     /// Counters.

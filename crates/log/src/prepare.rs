@@ -51,7 +51,8 @@ impl PrepareState {
             base: self.base_next,
             capacity,
         };
-        let file = create_file(setup, header.id.file(), Stream::Log, capacity, self.direct)?;
+        let options = create_options(Stream::Log, capacity, self.direct);
+        let file = setup.volume.create_recycled(header.id.file(), options)?;
         let written = file
             .write_at(0, &header.encode())
             .and_then(|()| {
@@ -116,7 +117,8 @@ impl PrepareState {
                 base: 0,
                 capacity,
             };
-            let file = create_file(setup, header.id.file(), Stream::Relocated, capacity, true)?;
+            let options = create_options(Stream::Relocated, capacity, true);
+            let file = setup.volume.create_recycled(header.id.file(), options)?;
             Ok((header, file, from_reserve))
         })
     }
@@ -147,27 +149,20 @@ impl PrepareState {
     fn refill(&mut self, setup: &LogSetup) -> Result<()> {
         while self.reserve.len() < setup.options.reserve_segments {
             let id = SegmentId(setup.numbers.next()?).file();
-            let bytes = setup.options.segment_bytes;
-            create_file(setup, id, Stream::Log, bytes, self.direct)?;
+            let options = create_options(Stream::Log, setup.options.segment_bytes, self.direct);
+            setup.volume.create(id, options)?;
             self.reserve.push(id);
         }
         Ok(())
     }
 }
 
-fn create_file(
-    setup: &LogSetup,
-    id: FileId,
-    stream: Stream,
-    bytes: u64,
-    direct: bool,
-) -> Result<Arc<dyn VolumeFile>> {
-    let options = CreateOptions {
+fn create_options(stream: Stream, bytes: u64, direct: bool) -> CreateOptions {
+    CreateOptions {
         stream,
         reserve_bytes: bytes,
         direct,
-    };
-    setup.volume.create(id, options)
+    }
 }
 
 impl Log {
@@ -217,7 +212,7 @@ impl Log {
         let prepare = self.prepare.lock();
         let mut files = prepare.reserve.clone();
         files.extend(self.table.load().iter().map(|segment| segment.id.file()));
-        files.extend(self.doomed.lock().iter().map(|segment| segment.id.file()));
+        files.extend(self.doomed.lock().ids().map(SegmentId::file));
         files
     }
 

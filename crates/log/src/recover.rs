@@ -370,14 +370,7 @@ fn scan_anyhow<'a>(
             ) =>
         {
             let file = volume.open(id.file())?;
-            let header = SegmentHeader {
-                kind: SegmentKind::Stream,
-                db,
-                id,
-                base: 0,
-                capacity: file.len()?.min(u32::MAX.into()),
-            };
-            Ok((SegmentScan::new(header, file, None)?, false))
+            Ok((SegmentScan::headless(id, db, file)?, false))
         }
         Err(error) => Err(error),
     }

@@ -5,7 +5,7 @@
 
 use crate::format::frame::FrameHeader;
 use crate::format::segment::{SegmentHeader, SegmentKind};
-use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET};
+use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET, block_up};
 use crate::scan::{Frame, Probe, SegmentScan};
 use crate::{EntryReader, LogEntry};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ pub enum SalvageItem {
         bytes: u64,
         /// What is wrong.
         reason: &'static str,
-        /// Whether all of it is zero in the file: space never written, or emptied.
+        /// Whether all of it is zero in the file: space never written, or emptied. Where no frame follows, only the block in which it begins is looked at.
         zero: bool,
     },
 }
@@ -182,6 +182,11 @@ impl<'a> SegmentSalvage<'a> {
                 let next = in_file.into_iter().chain(in_ring).map(|(at, _)| at).min();
                 self.offset = next.map_or(end, u64::from);
                 let written = self.scan.file_bytes().min(self.offset).max(start);
+                // What is behind the last block was perhaps in the file before it was this one.
+                let written = match next {
+                    Some(_) => written,
+                    None => written.min(block_up(start)),
+                };
                 Ok(Some(SalvageItem::Hole {
                     offset: start,
                     bytes: self.offset - start,

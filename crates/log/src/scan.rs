@@ -5,12 +5,12 @@
 
 use crate::format::entry::EntryReader;
 use crate::format::frame::{FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, FrameKind};
-use crate::format::segment::SegmentHeader;
-use crate::format::{ALIGN, FIRST_FRAME_OFFSET, block_down};
+use crate::format::segment::{SegmentHeader, SegmentKind};
+use crate::format::{ALIGN, FIRST_FRAME_OFFSET, block_down, block_up};
 use bytes::Bytes;
 use glintdb_core::checksum::{FileSeed, crc32c, crc32c_append};
 use glintdb_core::codec::Reader;
-use glintdb_core::{Error, Result, SegmentId, ValuePointer};
+use glintdb_core::{DbId, Error, Result, SegmentId, ValuePointer};
 use glintdb_flash::{BegunBatch, ReadRequest, Ring, Volume, VolumeFile};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -263,6 +263,18 @@ impl<'a> SegmentScan<'a> {
         })
     }
 
+    /// Of a file without a header that can be read. Frames are known by the database, the file and their place all the same.
+    pub(crate) fn headless(id: SegmentId, db: DbId, file: Arc<dyn VolumeFile>) -> Result<Self> {
+        let header = SegmentHeader {
+            kind: SegmentKind::Stream,
+            db,
+            id,
+            base: 0,
+            capacity: file.len()?.min(u32::MAX.into()),
+        };
+        Self::new(header, file, None)
+    }
+
     /// Reads ahead from now on.
     pub(crate) fn read_ahead(&mut self, volume: Arc<dyn Volume>) {
         self.file.volume = Some(volume);
@@ -431,6 +443,15 @@ impl<'a> SegmentScan<'a> {
             at += bytes.len() as u64;
         }
         Ok(true)
+    }
+
+    /// Whether the segment may end at the hole at `offset` without a seal, which its process had only in the ring when it was killed (`docs/format/log.md`, "Tail or corruption"): the rest of the block is
+    /// zero, and no frame of the segment follows. What else follows was in the file before it was this one.
+    pub(crate) fn may_end(&mut self, offset: u64) -> Result<bool> {
+        Ok(
+            self.is_zero(offset, block_up(offset).min(self.file_bytes()))?
+                && self.next_header(offset)?.is_none(),
+        )
     }
 
     /// Valid header of this segment in the ring at ring offset `at`, if `bytes` stand there: the place it claims lies behind `offset_min`.

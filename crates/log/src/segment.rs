@@ -124,12 +124,52 @@ impl Segment {
         Ok(self.file.get_or_init(|| (file, header.kind)))
     }
 
+    /// Whether somebody holds its file without it: records of it that are being read, for one. Of a segment that nobody holds, that does not change to true.
+    pub(crate) fn is_open_elsewhere(&self) -> bool {
+        self.file
+            .get()
+            .is_some_and(|(file, _)| Arc::strong_count(file) > 1)
+    }
+
     /// The file of a segment that this process created.
     pub(crate) fn written_file(&self) -> &Arc<dyn VolumeFile> {
         match self.file.get() {
             Some((file, _)) => file,
             None => unreachable!("written segments hold their file"),
         }
+    }
+}
+
+/// Deleted segments whose files are still there.
+#[derive(Default)]
+pub(crate) struct Doomed {
+    /// For whoever uses them to be done.
+    pub(crate) waiting: Vec<Arc<Segment>>,
+    /// Those whose files are being removed.
+    removing: Vec<SegmentId>,
+}
+
+impl Doomed {
+    /// A segment that nobody uses any more, for its file to be removed: [`removed`](Self::removed) then.
+    pub(crate) fn take(&mut self) -> Option<Arc<Segment>> {
+        let unused = |segment: &Arc<Segment>| Arc::strong_count(segment) == 1;
+        let at = self.waiting.iter().position(unused)?;
+        let segment = self.waiting.swap_remove(at);
+        self.removing.push(segment.id);
+        Some(segment)
+    }
+
+    /// Whether the file of a segment that was taken is gone; else it waits again.
+    pub(crate) fn removed(&mut self, id: SegmentId, is_gone: bool) {
+        self.removing.retain(|&removing| removing != id);
+        if !is_gone {
+            self.waiting.push(Arc::new(Segment::found(id)));
+        }
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        let waiting = self.waiting.iter().map(|segment| segment.id);
+        waiting.chain(self.removing.iter().copied())
     }
 }
 
@@ -219,4 +259,35 @@ pub struct SegmentInfo {
     pub written_bytes: u64,
     /// Whether it can still grow (the active one, and the one prepared after it).
     pub active: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use glintdb_flash::{CreateOptions, MemVolume, Stream as Placement};
+
+    #[test]
+    fn a_segment_whose_file_somebody_holds_is_open() {
+        let volume = MemVolume::new();
+        let header = SegmentHeader {
+            kind: SegmentKind::Values,
+            db: DbId([1; 16]),
+            id: SegmentId(1),
+            base: 0,
+            capacity: 8192,
+        };
+        let options = CreateOptions {
+            stream: Placement::Log,
+            reserve_bytes: 0,
+            direct: false,
+        };
+        let file = volume.create(header.id.file(), options).unwrap();
+        let segment = Segment::values(&header, file);
+        assert!(!segment.is_open_elsewhere());
+        let reader = segment.file(&*volume, header.db).unwrap();
+        assert!(segment.is_open_elsewhere());
+        drop(reader);
+        assert!(!segment.is_open_elsewhere());
+        assert!(!Segment::found(header.id).is_open_elsewhere());
+    }
 }

@@ -200,10 +200,16 @@ impl Log {
         if !small || sealed || state.zeroed > start || start == end {
             return Ok(());
         }
+        let file = segment.written_file();
+        if let Ok(bytes) = file.len()
+            && stream.base + bytes >= end
+        {
+            // Written again: its blocks are there.
+            state.zeroed = stream.base + bytes;
+            return Ok(());
+        }
         let zeros = AlignedBuffer::zeroed((end - start) as usize)?;
-        segment
-            .written_file()
-            .write_at(start - stream.base, zeros.as_slice())
+        file.write_at(start - stream.base, zeros.as_slice())
             .map_err(|error| self.poison(error.context("write the log")))?;
         state.zeroed = end;
         self.counters

@@ -8,7 +8,7 @@ use glintdb_core::{Error, ErrorKind, FileId, Result};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -39,12 +39,7 @@ impl DirFile {
     pub(super) fn create(shared: &Arc<Shared>, id: FileId, options: CreateOptions) -> Result<Self> {
         let path = shared.file_path(id);
         let file = Self::open_with(OpenOptions::new().create_new(true), &path, shared.direct)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists => {
-                    Error::invalid(format!("create {id}: it exists already"))
-                }
-                _ => Error::io(format!("create {id}"), error),
-            })?;
+            .map_err(|error| create_error(id, error))?;
         if options.reserve_bytes > 0
             && let Err(error) = reserve(&file, options.reserve_bytes, super::free_bytes(&file))
         {
@@ -54,6 +49,30 @@ impl DirFile {
                 format!("reserve {} bytes for {id}", options.reserve_bytes),
                 error,
             ));
+        }
+        Ok(Self::new(shared, id, file, options.direct))
+    }
+
+    /// Makes the file `id`, which was another one, what [`create`](Self::create) would have made; but what it held stands in it.
+    pub(super) fn recycle(
+        shared: &Arc<Shared>,
+        id: FileId,
+        options: CreateOptions,
+    ) -> Result<Self> {
+        let failed = |error| Error::io(format!("create {id}"), error);
+        let path = shared.file_path(id);
+        let file =
+            Self::open_with(&mut OpenOptions::new(), &path, shared.direct).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let wanted = options.reserve_bytes;
+        if metadata.len() > wanted {
+            file.set_len(wanted).map_err(failed)?;
+        }
+        let taken = metadata.blocks() * 512;
+        if taken < wanted {
+            let free = super::free_bytes(&file).map(|free| free.saturating_add(taken));
+            reserve(&file, wanted, free)
+                .map_err(|error| Error::io(format!("reserve {wanted} bytes for {id}"), error))?;
         }
         Ok(Self::new(shared, id, file, options.direct))
     }
@@ -336,17 +355,11 @@ impl DirFile {
             return Ok(0);
         }
         // SAFETY: passed on from the caller.
-        unsafe { self.write_direct(offset, memory, length) }
-    }
-}
-
-impl VolumeFile for DirFile {
-    fn id(&self) -> FileId {
-        self.id
+        let write = || unsafe { self.write_direct(offset, memory, length) };
+        self.shared.with_space(write)
     }
 
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.check_writable()?;
+    fn write_pieces(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let align = DIRECT_ALIGNMENT as u64;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| {
             self.write_error(offset, bytes.len(), io::ErrorKind::FileTooLarge.into())
@@ -373,6 +386,17 @@ impl VolumeFile for DirFile {
             self.write_buffered(last, tail_bytes)?;
         }
         Ok(())
+    }
+}
+
+impl VolumeFile for DirFile {
+    fn id(&self) -> FileId {
+        self.id
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        self.shared.with_space(|| self.write_pieces(offset, bytes))
     }
 
     fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
@@ -421,6 +445,14 @@ pub(crate) fn slice_of(data: &Bytes, start: u64, offset: u64, length: usize) -> 
         .min(data.len());
     let to = from.saturating_add(length).min(data.len());
     data.slice(from..to)
+}
+
+/// Why `id` could not be made.
+pub(super) fn create_error(id: FileId, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => Error::invalid(format!("create {id}: it exists already")),
+        _ => Error::io(format!("create {id}"), error),
+    }
 }
 
 /// Reserves space without changing the length. Where the file system cannot, the check of free space is all there is.

@@ -1,7 +1,7 @@
 //! A volume over one directory of a file system.
 //!
-//! Files are named by [`FileId`]; beside them stand `LOCK` (held by the process that has the directory open), `ring` (the log's ring) and, for a moment while it is
-//! being made, `ring.new`. Every other name is left alone.
+//! Files are named by [`FileId`]; beside them stand `LOCK` (held by the process that has the directory open), `ring` (the log's ring), for a moment while it is
+//! being made `ring.new`, and files that are kept to be written again, `spare-N.glint`. Every other name is left alone.
 //!
 //! Thread-safe. Invariants: 1. the lock is held as long as the volume, a file or the ring of it lives. 2. A file is read directly only while nothing unsynced of it
 //! stands in the page cache (reading would force it out); both ways see the same bytes at all times, as Linux keeps direct and buffered access of one file coherent.
@@ -11,6 +11,7 @@ mod file;
 mod lock;
 mod probe;
 mod ring;
+mod spares;
 
 use crate::batch;
 use crate::buffer::BufferPool;
@@ -21,6 +22,7 @@ pub(crate) use file::{DirFile, Extent, slice_of};
 use glintdb_core::{Error, ErrorKind, FileId, Result};
 use lock::DirLock;
 use parking_lot::Mutex;
+use spares::Spares;
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -96,6 +98,7 @@ pub(crate) struct Shared {
     pub(crate) direct: bool,
     pub(crate) pool: BufferPool,
     pub(crate) counters: Counters,
+    spares: Spares,
     /// A sync of some file, of the ring or of the directory has failed; until the directory is opened again.
     sync_failed: AtomicBool,
     _lock: DirLock,
@@ -110,6 +113,7 @@ pub(crate) struct Counters {
     pub(crate) writes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
     pub(crate) syncs: AtomicU64,
+    pub(crate) recycled_files: AtomicU64,
 }
 
 impl Counters {
@@ -149,8 +153,24 @@ impl Shared {
         Ok(())
     }
 
+    /// Does what needs space, and where there is none, once more without the files that are kept to be written again.
+    pub(crate) fn with_space<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
+        match act() {
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.spares.release(&self.path) => {
+                act()
+            }
+            other => other,
+        }
+    }
+
     pub(crate) fn file_path(&self, id: FileId) -> PathBuf {
         self.path.join(id.to_string())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.spares.close(&self.path);
     }
 }
 
@@ -235,6 +255,7 @@ impl DirVolume {
                 direct,
                 pool: BufferPool::new(options.idle_buffer_bytes_max),
                 counters: Counters::default(),
+                spares: Spares::default(),
                 sync_failed: AtomicBool::new(false),
                 _lock: lock,
             }),
@@ -266,7 +287,24 @@ impl DirVolume {
 
 impl Volume for DirVolume {
     fn create(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
-        Ok(Arc::new(DirFile::create(&self.shared, id, options)?))
+        let create = || DirFile::create(&self.shared, id, options);
+        Ok(Arc::new(self.shared.with_space(create)?))
+    }
+
+    fn create_recycled(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
+        let path = self.shared.file_path(id);
+        let taken = self.shared.spares.take(&self.shared.path, &path);
+        if !taken.map_err(|error| file::create_error(id, error))? {
+            return self.create(id, options);
+        }
+        let recycle = || DirFile::recycle(&self.shared, id, options);
+        let file = self.shared.with_space(recycle).inspect_err(|_| {
+            // As in `create`.
+            fs::remove_file(&path).ok();
+        })?;
+        let recycled = &self.shared.counters.recycled_files;
+        recycled.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(file))
     }
 
     fn open(&self, id: FileId) -> Result<Arc<dyn VolumeFile>> {
@@ -276,6 +314,13 @@ impl Volume for DirVolume {
     fn delete(&self, id: FileId) -> Result<()> {
         fs::remove_file(self.shared.file_path(id))
             .map_err(|error| Error::io(format!("delete {id}"), error))
+    }
+
+    fn recycle(&self, id: FileId) -> Result<()> {
+        match self.shared.spares.keep(&self.shared, id)? {
+            true => Ok(()),
+            false => self.delete(id),
+        }
     }
 
     fn list(&self) -> Result<Vec<FileId>> {
@@ -295,6 +340,8 @@ impl Volume for DirVolume {
     }
 
     fn sync_directory(&self) -> Result<()> {
+        let spares = &self.shared.spares;
+        let before = spares.before_sync();
         self.shared.sync_with(|| {
             self.directory.sync_all().map_err(|error| {
                 Error::io(
@@ -302,7 +349,9 @@ impl Volume for DirVolume {
                     error,
                 )
             })
-        })
+        })?;
+        spares.synced(before);
+        Ok(())
     }
 
     fn read_batch(&self, requests: &mut [ReadRequest]) {
@@ -317,7 +366,8 @@ impl Volume for DirVolume {
 
     fn ring(&self, bytes: usize) -> Result<Arc<dyn Ring>> {
         let mut refusal = self.ring.lock();
-        let (ring, reason) = ring::open_or_create(&self.shared, &self.directory, bytes)?;
+        let open = || ring::open_or_create(&self.shared, &self.directory, bytes);
+        let (ring, reason) = self.shared.with_space(open)?;
         *refusal = reason;
         Ok(ring)
     }
@@ -336,7 +386,8 @@ impl Volume for DirVolume {
     }
 
     fn free_bytes(&self) -> Option<u64> {
-        free_bytes(&self.directory)
+        let free = free_bytes(&self.directory)?;
+        Some(free.saturating_add(self.shared.spares.bytes()))
     }
 
     fn link(&self, id: FileId, target: &Path) -> Result<()> {
@@ -397,6 +448,7 @@ impl Volume for DirVolume {
             writes: get(&counters.writes),
             written_bytes: get(&counters.written_bytes),
             syncs: get(&counters.syncs),
+            recycled_files: get(&counters.recycled_files),
         }
     }
 

@@ -75,7 +75,7 @@ impl MemVolume {
                 direct: false,
             };
             let mut state = volume.shared.state.lock();
-            let inode = state.create(volume.directory, *id, options)?;
+            let inode = state.create(volume.directory, *id, options, false)?;
             let room = state.free_bytes().unwrap_or(u64::MAX);
             if bytes.len() as u64 > room {
                 return Err(no_space(id));

@@ -1,4 +1,4 @@
-//! A simulated directory: names, those of the last sync, and the changes since; and its ring.
+//! A simulated directory: names, those of the last sync, and the changes since; its ring; and files that are kept to be written again.
 //!
 //! Invariant: `names` is `synced_names` with all of `changes`.
 
@@ -7,6 +7,9 @@ use super::image::Image;
 use super::random::Random;
 use glintdb_core::{Error, ErrorKind, FileId, Result};
 use std::collections::BTreeMap;
+
+/// Files that are kept to be written again, at most.
+const SPARES_MAX: usize = 2;
 
 /// A name that was made (`Some`) or removed since the directory was synced.
 #[derive(Clone, Copy)]
@@ -24,6 +27,8 @@ pub(super) struct Directory {
     synced_names: BTreeMap<FileId, u64>,
     changes: Vec<Change>,
     pub(super) ring: Option<Image>,
+    /// Inodes without a name that are kept to be written again, and whether the directory was synced since they lost it.
+    spares: Vec<(u64, bool)>,
     /// A sync of the names has failed: none is believed until the directory is opened again.
     pub(super) sync_failed: bool,
 }
@@ -58,6 +63,25 @@ impl Directory {
     pub(super) fn sync(&mut self) {
         self.synced_names.clone_from(&self.names);
         self.changes.clear();
+        self.spares.iter_mut().for_each(|spare| spare.1 = true);
+    }
+
+    /// Keeps an inode that has lost its name to be written again, if there are not enough.
+    pub(super) fn keep(&mut self, inode: u64) {
+        if self.spares.len() < SPARES_MAX {
+            self.spares.push((inode, false));
+        }
+    }
+
+    /// An inode that can be written again: no power cut brings its old name back.
+    pub(super) fn take_spare(&mut self) -> Option<u64> {
+        let at = self.spares.iter().position(|&(_, synced)| synced)?;
+        Some(self.spares.swap_remove(at).0)
+    }
+
+    /// What a process that ends leaves to the next one, which knows nothing of syncs.
+    pub(super) fn forget_syncs(&mut self) {
+        self.spares.iter_mut().for_each(|spare| spare.1 = false);
     }
 
     /// Whether a power cut could take a name.
@@ -70,14 +94,15 @@ impl Directory {
         self.changes.first().map(|change| change.since)
     }
 
-    /// Inodes that some name refers to, now or after some power cut.
+    /// Inodes that some name refers to, now or after some power cut, and those that are kept.
     pub(super) fn inodes(&self) -> impl Iterator<Item = u64> + '_ {
         let changed = self.changes.iter().filter_map(|change| change.inode);
         let named = self.names.values().chain(self.synced_names.values());
-        named.copied().chain(changed)
+        let spares = self.spares.iter().map(|&(inode, _)| inode);
+        named.copied().chain(changed).chain(spares)
     }
 
-    /// The names that a power cut leaves; the ring is not looked at.
+    /// The names that a power cut leaves; the ring is not looked at, and no file is kept to be written again.
     pub(super) fn after_power_cut(&self, mode: CrashMode, random: &mut Random) -> Directory {
         let mut names = self.synced_names.clone();
         for change in &self.changes {

@@ -53,6 +53,12 @@ impl Volume for HookedVolume {
     fn delete(&self, id: FileId) -> Result<()> {
         self.inner.delete(id)
     }
+    fn create_recycled(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
+        Ok(self.hooked(self.inner.create_recycled(id, options)?))
+    }
+    fn recycle(&self, id: FileId) -> Result<()> {
+        self.inner.recycle(id)
+    }
     fn list(&self) -> Result<Vec<FileId>> {
         self.inner.list()
     }

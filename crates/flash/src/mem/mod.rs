@@ -108,6 +108,23 @@ impl MemVolume {
         })
     }
 
+    fn create_file(
+        &self,
+        id: FileId,
+        options: CreateOptions,
+        recycled: bool,
+    ) -> Result<Arc<dyn VolumeFile>> {
+        let mut state = self.shared.state.lock();
+        let inode = state.create(self.directory, id, options, recycled)?;
+        drop(state);
+        Ok(Arc::new(MemFile::new(
+            &self.shared,
+            self.directory,
+            id,
+            inode,
+        )))
+    }
+
     /// Shows `observer` every operation from now on, with the volume's lock held; `None`: nobody.
     pub fn observe(&self, observer: Option<Arc<dyn Observer>>) {
         self.shared.state.lock().observer = observer;
@@ -210,17 +227,11 @@ impl MemVolume {
 
 impl Volume for MemVolume {
     fn create(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
-        let inode = self
-            .shared
-            .state
-            .lock()
-            .create(self.directory, id, options)?;
-        Ok(Arc::new(MemFile::new(
-            &self.shared,
-            self.directory,
-            id,
-            inode,
-        )))
+        self.create_file(id, options, false)
+    }
+
+    fn create_recycled(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
+        self.create_file(id, options, true)
     }
 
     fn open(&self, id: FileId) -> Result<Arc<dyn VolumeFile>> {
@@ -234,7 +245,11 @@ impl Volume for MemVolume {
     }
 
     fn delete(&self, id: FileId) -> Result<()> {
-        self.shared.state.lock().delete(self.directory, id)
+        self.shared.state.lock().delete(self.directory, id, false)
+    }
+
+    fn recycle(&self, id: FileId) -> Result<()> {
+        self.shared.state.lock().delete(self.directory, id, true)
     }
 
     fn list(&self) -> Result<Vec<FileId>> {

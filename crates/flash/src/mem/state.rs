@@ -87,6 +87,7 @@ impl State {
         };
         for directory in &mut after.directories {
             directory.sync_failed = false;
+            directory.forget_syncs();
             if !self.options.ring_survives_kill {
                 directory.ring = None;
             }
@@ -172,11 +173,13 @@ impl State {
         }
     }
 
+    /// Makes a file; of one that was recycled, where `recycled` allows it and there is one.
     pub(super) fn create(
         &mut self,
         directory: usize,
         id: FileId,
         options: CreateOptions,
+        recycled: bool,
     ) -> Result<u64> {
         let fault = self.begin(directory, OperationKind::Create(id), &[])?;
         match fault {
@@ -190,19 +193,43 @@ impl State {
         if options.reserve_bytes > self.free_bytes().unwrap_or(u64::MAX) {
             return Err(no_space(id));
         }
-        let number = self.inode_next;
-        self.inode_next += 1;
-        let inode = Inode {
-            reserve_bytes: options.reserve_bytes,
-            handles: 1,
-            ..Inode::default()
+        let spare = match recycled {
+            true => self.directories[directory].take_spare(),
+            false => None,
         };
-        self.inodes.insert(number, inode);
+        let number = match spare {
+            Some(number) => self.write_again(number, options.reserve_bytes),
+            None => self.new_inode(options.reserve_bytes),
+        };
         self.directories[directory].change(id, Some(number), self.faults.count);
         match fault {
             Some(FaultKind::PowerOff) => Err(power_is_off()),
             _ => Ok(number),
         }
+    }
+
+    fn new_inode(&mut self, reserve_bytes: u64) -> u64 {
+        let number = self.inode_next;
+        self.inode_next += 1;
+        let inode = Inode {
+            reserve_bytes,
+            handles: 1,
+            ..Inode::default()
+        };
+        self.inodes.insert(number, inode);
+        number
+    }
+
+    /// Opens a file that is kept, no longer than what is reserved for it.
+    fn write_again(&mut self, number: u64, reserve_bytes: u64) -> u64 {
+        let operation = self.faults.count;
+        let inode = self.inode_mut(number);
+        let reserved = usize::try_from(reserve_bytes).unwrap_or(usize::MAX);
+        let length = inode.image.len().min(reserved);
+        inode.image.set_len(length, operation);
+        (inode.reserve_bytes, inode.handles) = (reserve_bytes, 1);
+        self.stats.recycled_files += 1;
+        number
     }
 
     pub(super) fn open(&mut self, directory: usize, id: FileId) -> Result<u64> {
@@ -218,13 +245,32 @@ impl State {
         Ok(number)
     }
 
-    pub(super) fn delete(&mut self, directory: usize, id: FileId) -> Result<()> {
+    /// Removes a name; where `recycle` allows it and the file has no other one, it is kept to be written again.
+    ///
+    /// # Panics
+    /// Where a file that is to be written again is open.
+    pub(super) fn delete(&mut self, directory: usize, id: FileId, recycle: bool) -> Result<()> {
         let fault = self.begin(directory, OperationKind::Delete(id), &[])?;
         if fault == Some(FaultKind::Io) {
             return Err(io_error(format_args!("delete {id}")));
         }
-        self.directories[directory].find(id)?;
+        let number = self.directories[directory].find(id)?;
         self.directories[directory].change(id, None, self.faults.count);
+        if recycle {
+            let handles = self.inode(number).handles;
+            assert_eq!(handles, 0, "{id} is open and is to be written again");
+            let linked = self.directories.iter().any(|directory| {
+                let mut named = directory.names().values();
+                named.any(|&other| other == number)
+            });
+            if !linked
+                || glintdb_core::seeded::bug(
+                    "flash: a deleted file that has another name is recycled",
+                )
+            {
+                self.directories[directory].keep(number);
+            }
+        }
         match fault {
             Some(FaultKind::PowerOff) => Err(power_is_off()),
             _ => Ok(()),

@@ -52,6 +52,7 @@ pub(crate) fn run(volume: &dyn Volume) {
     batches_answer_every_request(volume);
     begun_batches_are_read_whenever_and_wherever_they_are_waited_for(volume);
     deleted_files_stay_readable_through_their_handles(volume);
+    recycled_files_are_new_ones(volume);
     ring_keeps_what_is_written(volume);
     concurrent_readers_and_a_writer_agree(volume);
     for id in volume.list().unwrap() {
@@ -88,6 +89,59 @@ fn names_come_and_go(volume: &dyn Volume) {
         assert_eq!(missing.kind(), ErrorKind::NotFound, "{missing}");
     }
     assert_eq!(volume.list().unwrap(), []);
+}
+
+/// Whatever the volume does with what is recycled: a name goes, and a file that is made of another one is as long as what is reserved for it at most, and holds what is written.
+fn recycled_files_are_new_ones(volume: &dyn Volume) {
+    let options = |reserve_bytes| CreateOptions {
+        reserve_bytes,
+        ..options(true)
+    };
+    let missing = volume.recycle(id(1)).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    let lengths = [20_000, 100_000, 8192, 300, 60_000_u64];
+    for (round, length) in lengths.into_iter().enumerate() {
+        let (old, new) = (2 * round as u64, 2 * round as u64 + 1);
+        let file = volume.create_recycled(id(old), options(length)).unwrap();
+        assert!(file.len().unwrap() <= length);
+        let bytes = pattern(old, length as usize);
+        file.write_at(0, &bytes).unwrap();
+        file.sync().unwrap();
+        assert_eq!(file.read_at(0, 1 << 20).unwrap(), bytes);
+        let twice = volume.create_recycled(id(old), options(length));
+        assert_eq!(
+            twice.map(drop).unwrap_err().kind(),
+            ErrorKind::InvalidArgument
+        );
+        drop(file);
+        volume.recycle(id(old)).unwrap();
+        let gone = volume.open(id(old)).map(drop).unwrap_err();
+        assert_eq!(gone.kind(), ErrorKind::NotFound);
+        assert_eq!(volume.list().unwrap(), []);
+        volume.sync_directory().unwrap();
+
+        // Shorter: what the other one was longer has gone.
+        let file = volume
+            .create_recycled(id(new), options(length / 2))
+            .unwrap();
+        assert!(file.len().unwrap() <= length / 2);
+        file.write_at(100, b"new").unwrap();
+        file.sync().unwrap();
+        assert_eq!(
+            volume.open(id(new)).unwrap().read_at(100, 3).unwrap(),
+            b"new"[..]
+        );
+        file.set_len(0).unwrap();
+        file.set_len(length).unwrap();
+        assert!(
+            file.read_at(0, 1 << 20)
+                .unwrap()
+                .iter()
+                .all(|&byte| byte == 0)
+        );
+        drop(file);
+        volume.delete(id(new)).unwrap();
+    }
 }
 
 fn writes_and_reads_at_any_place(volume: &dyn Volume, direct: bool) {

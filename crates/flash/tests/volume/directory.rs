@@ -291,3 +291,107 @@ fn lock_is_free_at_once_although_processes_are_being_started() {
         assert_eq!(locked.map(|error| error.to_string()), None);
     });
 }
+
+/// Makes a file of a megabyte, and has it recycled.
+fn recycle_one(volume: &DirVolume, number: u64) {
+    let file = volume.create(id(number), options(true)).unwrap();
+    file.write_at(0, &pattern(number, 1 << 20)).unwrap();
+    file.sync().unwrap();
+    drop(file);
+    volume.recycle(id(number)).unwrap();
+}
+
+fn spares(directory: &std::path::Path) -> usize {
+    (0..10)
+        .filter(|n| directory.join(format!("spare-{n}.glint")).exists())
+        .count()
+}
+
+fn reserving(bytes: u64) -> CreateOptions {
+    CreateOptions {
+        reserve_bytes: bytes,
+        ..options(true)
+    }
+}
+
+#[test]
+fn files_are_written_again_once_their_names_have_gone_for_good() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let volume = DirVolume::open(path, CREATE).unwrap();
+    for number in 0..3 {
+        recycle_one(&volume, number);
+    }
+    assert_eq!(spares(path), 2, "the third is deleted");
+    assert_eq!(volume.list().unwrap(), []);
+
+    // A power cut could bring the old names back, with what stands in the files.
+    volume.create_recycled(id(10), reserving(1 << 20)).unwrap();
+    assert_eq!((volume.stats().recycled_files, spares(path)), (0, 2));
+    volume.sync_directory().unwrap();
+    let file = volume.create_recycled(id(11), reserving(1 << 20)).unwrap();
+    assert_eq!((volume.stats().recycled_files, spares(path)), (1, 1));
+    assert_eq!(file.len().unwrap(), 1 << 20);
+
+    // Space that they take is free, to whoever asks and to whoever needs it.
+    let free = volume.free_bytes().unwrap();
+    let error = volume.create(id(12), reserving(1 << 50)).map(drop);
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(spares(path), 0);
+    assert!(volume.free_bytes().unwrap() < free + (1 << 20));
+
+    recycle_one(&volume, 4);
+    assert_eq!(spares(path), 1);
+    drop((file, volume));
+    assert_eq!(spares(path), 0, "none is left at a close");
+}
+
+#[test]
+fn files_with_other_names_are_not_written_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("database");
+    let volume = DirVolume::open(&path, CREATE).unwrap();
+    let file = volume.create(id(1), options(true)).unwrap();
+    file.write_at(0, b"linked").unwrap();
+    file.sync().unwrap();
+    drop(file);
+    let copy = directory.path().join("copy");
+    volume.make_directory(&copy).unwrap();
+    volume.link(id(1), &copy).unwrap();
+    volume.recycle(id(1)).unwrap();
+    assert_eq!((volume.list().unwrap(), spares(&path)), (vec![], 0));
+    volume.sync_directory().unwrap();
+    let file = volume.create_recycled(id(2), reserving(4096)).unwrap();
+    file.write_at(0, b"others").unwrap();
+    assert_eq!(fs::read(copy.join(id(1).to_string())).unwrap(), b"linked");
+}
+
+#[test]
+fn spares_of_a_killed_process_are_taken_over_by_who_writes_and_left_alone_by_who_reads() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    for n in [0, 1] {
+        fs::write(path.join(format!("spare-{n}.glint")), vec![7; 8192]).unwrap();
+    }
+    let linked = path.join("somebody's own");
+    fs::hard_link(path.join("spare-1.glint"), &linked).unwrap();
+
+    let reader = DirVolume::open(path, CREATE).unwrap();
+    assert_eq!(reader.list().unwrap(), []);
+    drop(reader);
+    assert_eq!(spares(path), 2);
+
+    let writer = DirVolume::open(path, CREATE).unwrap();
+    writer.create_recycled(id(1), reserving(8192)).unwrap();
+    assert_eq!(writer.stats().recycled_files, 0);
+    writer.sync_directory().unwrap();
+    for number in [2, 3] {
+        let file = writer.create_recycled(id(number), reserving(8192)).unwrap();
+        file.write_at(0, &[1; 8192]).unwrap();
+    }
+    assert_eq!(writer.stats().recycled_files, 1);
+    recycle_one(&writer, 4);
+    drop(writer);
+    assert_eq!(spares(path), 1, "the one with another name");
+    assert_eq!(fs::read(linked).unwrap(), [7; 8192]);
+}

@@ -298,3 +298,47 @@ fn file_handles_and_rings_are_trait_objects_like_any_other() {
     );
     assert!(volume.link(id(1), "/nowhere".as_ref()).is_err());
 }
+
+/// The old name may come back as long as the directory was not synced without it, and must come back with the old bytes.
+#[test]
+fn no_power_cut_brings_a_recycled_files_name_back_with_other_bytes() {
+    let reserving = CreateOptions {
+        reserve_bytes: 3000,
+        ..options(true)
+    };
+    for synced in [false, true] {
+        let volume = MemVolume::new();
+        let file = volume.create(id(1), options(true)).unwrap();
+        file.write_at(0, &pattern(1, 3000)).unwrap();
+        file.sync().unwrap();
+        drop(file);
+        volume.sync_directory().unwrap();
+        volume.recycle(id(1)).unwrap();
+        if synced {
+            volume.sync_directory().unwrap();
+        }
+        let file = volume.create_recycled(id(2), reserving).unwrap();
+        assert_eq!(volume.stats().recycled_files, u64::from(synced));
+        let before = if synced { pattern(1, 3000) } else { Vec::new() };
+        assert_eq!(file.read_at(0, 3000).unwrap(), before);
+        file.write_at(0, &pattern(2, 3000)).unwrap();
+        file.sync().unwrap();
+        let mut outcomes = BTreeSet::new();
+        for seed in 0..50 {
+            for (number, bytes) in contents(&volume.crash(CrashMode::Random { seed })) {
+                assert_eq!(bytes, pattern(number, 3000));
+                outcomes.insert(number);
+            }
+        }
+        let expected = if synced { vec![2] } else { vec![1, 2] };
+        assert!(outcomes.into_iter().eq(expected));
+    }
+}
+
+#[test]
+#[should_panic(expected = "is open and is to be written again")]
+fn who_recycles_a_file_that_is_open_is_told() {
+    let volume = MemVolume::new();
+    let _file = volume.create(id(1), options(true)).unwrap();
+    volume.recycle(id(1)).ok();
+}

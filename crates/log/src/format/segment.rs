@@ -132,6 +132,13 @@ impl SegmentHeader {
         }
     }
 
+    /// Whether `block` is the header of an older segment of `db`: `id`, whose file it stands in, was to be written over it, and its own header was not written yet.
+    pub(crate) fn is_of_older(id: SegmentId, db: DbId, block: &[u8]) -> bool {
+        Self::fields(block).is_some_and(|(_, _, header, stored, computed)| {
+            stored == computed && header.db == db && header.id < id
+        })
+    }
+
     fn fields(block: &[u8]) -> Option<(u32, u32, SegmentHeader, u32, u32)> {
         let mut reader = Reader::new(block);
         if reader.array::<8>()? != SEGMENT_MAGIC {
@@ -213,5 +220,11 @@ mod tests {
         let error = SegmentHeader::decode(SegmentId(10), &header().encode()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corruption);
         assert_eq!(error.place(), Some(("log-000000000000000a.glint", 32)));
+        let is_of_older =
+            |id, db| SegmentHeader::is_of_older(SegmentId(id), DbId([db; 16]), &header().encode());
+        assert_eq!(
+            [(10, 7), (9, 7), (8, 7), (10, 8)].map(|(id, db)| is_of_older(id, db)),
+            [true, false, false, false]
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use glintdb_core::{ErrorKind, FileId, FileKind, SegmentId, SeqNum};
-use glintdb_flash::{CrashMode, Fault, FaultKind, MemVolume, Volume};
+use glintdb_flash::{CrashMode, CreateOptions, Fault, FaultKind, MemVolume, Stream, Volume};
 use glintdb_log::{FrameBuilder, Log, LogOptions, Lsn, Space};
 use std::sync::Arc;
 
@@ -71,6 +71,60 @@ fn a_frame_never_copied_is_the_tail_and_what_follows_it_goes_for_good() {
     let again = recover(setup(&killed, &numbers, small()), from);
     assert_eq!(again.batches.len(), 21);
     assert_eq!(again.batches[20], Batch::put(21, 70));
+}
+
+/// Killed after the name of a segment that is dead was given to a new one, and before its header was written.
+#[test]
+fn a_file_with_an_older_segments_frames_is_none_of_the_stream() {
+    let (volume, numbers, log, from, committed) = one_segment(20);
+    log.sync_all().unwrap();
+    let old = volume.open(log_file(from.segment)).unwrap();
+    let bytes = old.read_at(0, 1 << 20).unwrap();
+    let killed = volume.kill();
+    let id = SegmentId(numbers.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    let options = CreateOptions {
+        stream: Stream::Log,
+        reserve_bytes: 0,
+        direct: false,
+    };
+    let new = killed.create(log_file(id), options).unwrap();
+    new.write_at(0, &bytes).unwrap();
+    let volume: Arc<dyn Volume> = Arc::clone(&killed) as Arc<dyn Volume>;
+    let check = || {
+        let checked = glintdb_log::check(&volume, DB, from, from, &[], &mut |_| Ok(()));
+        checked.unwrap().errors
+    };
+    assert!(check().is_empty());
+    let replay = recover(setup(&killed, &numbers, small()), from);
+    assert_eq!(replay.batches, batches(&committed));
+    assert!(killed.open(log_file(id)).is_err());
+}
+
+#[test]
+fn an_older_segments_header_over_frames_is_damage() {
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = Log::create(setup(&volume, &numbers, small())).unwrap();
+    let [older, old, from] = [1, 2, 3].map(|n| {
+        let begin = log.end();
+        commit(&log, &Batch::put(n, 100));
+        if n < 3 {
+            seal(&log);
+        }
+        begin
+    });
+    log.sync_all().unwrap();
+    let header = volume.open(log_file(older.segment)).unwrap();
+    let header = header.read_at(0, 4096).unwrap();
+    let volume: Arc<dyn Volume> = volume.kill();
+    let file = volume.open(log_file(old.segment)).unwrap();
+    file.write_at(0, &header).unwrap();
+    let checked = glintdb_log::check(&volume, DB, from, from, &[], &mut |_| Ok(()));
+    let errors = checked.unwrap().errors;
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!(
+        errors[0].place().unwrap().0,
+        log_file(old.segment).to_string()
+    );
 }
 
 #[test]

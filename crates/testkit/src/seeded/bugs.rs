@@ -38,6 +38,7 @@ const fn hang(name: &'static str, mistake: &'static str, lane: Lane) -> Bug {
 pub const BUGS: &[Bug] = &[
     bug("core: a checksum is not bound to its database", "A table or segment of another database passes for one's own.", Lane::Damage),
     bug("core: a checksum is not bound to its file", "A block read from, or written to, another file of its kind passes for the right one.", Lane::Crash),
+    bug("flash: a deleted file that has another name is recycled", "A checkpoint's segment is written again with other values.", Lane::Sim),
     bug("flash: a piece read ahead is given to its neighbour", "A compaction merges blocks of another table, or of another place.", Lane::Model),
     bug("flash: a second opener is let in", "The lock of the directory is asked for, and the answer not looked at.", Lane::Threads),
     bug("flash: reads that are merged are as long as the last one", "A batch of reads gives short answers.", Lane::Directory),

@@ -9,7 +9,7 @@
 use crate::append::seal_frame;
 use crate::format::entry::EntryReader;
 use crate::format::frame::{FRAME_HEADER_BYTES, FRAME_MAGIC, FrameKind, SEAL_FRAME_BYTES};
-use crate::format::segment::{SegmentHeader, SegmentKind};
+use crate::format::segment::SegmentKind;
 use crate::format::{ALIGN, FIRST_FRAME_OFFSET};
 use crate::log::{Log, LogSetup};
 use crate::lsn::Lsn;

@@ -2,8 +2,8 @@
 //!
 //! Thread safety: any thread that holds no lock.
 
+use crate::change::Pending;
 use crate::engine::Engine;
-use crate::flush::Pending;
 use crate::jobs::{Job, Progress};
 use crate::space::Running;
 use crate::version::KeyspaceState;

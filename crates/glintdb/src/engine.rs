@@ -151,8 +151,8 @@ impl Host for Engine {
         self.throttle.wake();
     }
 
-    fn after_panic(&self, job: &str) {
-        let what = format!("a job panicked, open the database again: {job}");
+    fn after_panic(&self, what: &str) {
+        let what = format!("there was a panic, open the database again: {what}");
         let error = Error::new(ErrorKind::Poisoned, what);
         // In the place of any other. First, so that whoever is told of it finds it.
         *self.background_error.lock() = Some(error.clone());

@@ -26,8 +26,8 @@ use hidden::Hidden;
 pub(crate) use round::{Outcome, Place, Round, Scans};
 use units::Ahead;
 
+use crate::change::{Pending, Relocated};
 use crate::engine::Engine;
-use crate::flush::{Pending, Relocated};
 use crate::jobs::{Job, Progress};
 use crate::space::Running;
 use crate::{Error, ErrorKind, Result};

@@ -31,6 +31,7 @@ mod admission;
 pub mod advise;
 mod batch;
 mod budget;
+mod change;
 mod check;
 mod checkpoint;
 mod commit;

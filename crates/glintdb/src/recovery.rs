@@ -8,9 +8,10 @@
 //! 3. A replayed sequence number follows the one before it; keyspace ids that are neither known nor recorded as dropped are corruption.
 
 use crate::batch::{hide_covered, insert_entries};
+use crate::change::{Pending, abandon, items_of};
 use crate::db::DEFAULT_KEYSPACE;
 use crate::engine::{Engine, Env, IndexFactory, Parts};
-use crate::flush::{Pending, abandon, items_of, write_generation};
+use crate::flush::write_generation;
 use crate::manifest::{
     FlushPoint, Found, Item, Loaded, Manifest, State, check_database, read_newest, unfinished_from,
 };

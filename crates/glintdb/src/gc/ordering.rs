@@ -9,8 +9,8 @@
 //! where it is; 3. a place is held no longer than until level 0, which cannot be compacted meanwhile, slows writers.
 
 use super::records::{MovedRun, Records};
+use crate::change::{Pending, Relocated};
 use crate::engine::Engine;
-use crate::flush::{Pending, Relocated};
 use crate::version::KeyspaceState;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::IndexView;

@@ -14,8 +14,8 @@
 use super::pieces::{Invitation, Pieces, Unit};
 use super::records::{MovedRun, Records};
 use super::units::{Ahead, Scan, Scanned, Verify};
+use crate::change::{Pending, Relocated, abandon};
 use crate::engine::Engine;
-use crate::flush::{Pending, Relocated, abandon};
 use crate::version::KeyspaceState;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;

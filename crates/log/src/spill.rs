@@ -1,12 +1,14 @@
 //! From the ring to the segments.
 //!
 //! Whole blocks go once, straight from the ring's memory. A block that is not full yet is only written when somebody needs it in the segment now (`sync`, a ring that does
-//! not survive a kill), from a copy whose rest is zero, and again when it is full; what it held before is the same in both, so tearing the second write harms nothing.
+//! not survive a kill), from a copy whose rest is zero, and again when it is full; what it held before is the same in both, so tearing the second write harms nothing. Where few whole blocks
+//! stand before it they are copied too, and written with it: a sync waits for one write instead of two.
 
 use crate::format::frame::FRAME_HEADER_BYTES;
 use crate::format::segment::SegmentKind;
-use crate::format::{BLOCK_BYTES, block_down, block_up};
+use crate::format::{block_down, block_up};
 use crate::log::Log;
+use crate::scan::read_ring;
 use crate::segment::Segment;
 use glintdb_core::{Result, SegmentId};
 use glintdb_flash::AlignedBuffer;
@@ -24,6 +26,8 @@ const STEP_BYTES_MIN: u64 = 512 << 10;
 const ZEROS_BYTES: u64 = 256 << 10;
 /// A sync of more than this makes new blocks anyway.
 const SMALL_SYNC_BYTES: u64 = 64 << 10;
+/// What is copied to be written with a block that is not full, that block included.
+const SCRATCH_BYTES: usize = 64 << 10;
 
 /// Reserved space at the end of a sealed segment that is not worth giving back.
 const UNUSED_BYTES_MAX: u64 = 32 << 10;
@@ -60,7 +64,7 @@ impl SpillState {
             unreclaimed: VecDeque::from([Arc::clone(&first)]),
             current: Some(first),
             unsynced: Vec::new(),
-            scratch: AlignedBuffer::zeroed(BLOCK_BYTES as usize)?,
+            scratch: AlignedBuffer::zeroed(SCRATCH_BYTES)?,
         })
     }
 
@@ -167,10 +171,12 @@ impl Log {
         } else {
             end.map_or(block_down(completed), block_up)
         };
-        let result = if state.position < whole {
+        let partial = partial && state.written < exact && whole < exact;
+        let few = || block_up(exact) - state.position <= SCRATCH_BYTES as u64;
+        let result = if partial && few() {
+            self.write_partial(state, &segment, whole, exact)
+        } else if state.position < whole {
             self.write_blocks(state, &segment, whole)
-        } else if partial && state.written < exact {
-            self.write_partial(state, &segment, exact)
         } else {
             return Ok(false);
         };
@@ -250,23 +256,27 @@ impl Log {
         Ok(())
     }
 
-    fn write_partial(&self, state: &mut SpillState, segment: &Segment, exact: u64) -> Result<()> {
-        let at = (state.position % self.ring_bytes) as usize;
+    /// Writes everything before `exact`: whole blocks up to `whole`, and the one behind them, which is not full.
+    fn write_partial(
+        &self,
+        state: &mut SpillState,
+        segment: &Segment,
+        whole: u64,
+        exact: u64,
+    ) -> Result<()> {
         let filled = (exact - state.position) as usize;
-        let block = state.scratch.as_mut_slice();
-        block.fill(0);
-        let Some(front) = block.get_mut(..filled) else {
-            unreachable!("whole blocks were written before")
-        };
-        self.ring.read(at, front);
+        let bytes = block_up(filled as u64) as usize;
+        let (front, rest) = state.scratch.as_mut_slice()[..bytes].split_at_mut(filled);
+        read_ring(&*self.ring, state.position, front);
+        rest.fill(0);
         let offset = state.position - segment.stream().base;
         segment
             .written_file()
-            .write_at(offset, state.scratch.as_slice())?;
-        state.written = exact;
+            .write_at(offset, &state.scratch.as_slice()[..bytes])?;
+        (state.position, state.written) = (whole, exact);
         self.counters
             .written_bytes
-            .fetch_add(BLOCK_BYTES, Ordering::Relaxed);
+            .fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use glintdb_core::ErrorKind;
-use glintdb_flash::{MemOptions, MemVolume, Volume};
+use glintdb_flash::{CrashMode, MemOptions, MemVolume, Volume};
 use glintdb_log::Space;
 use std::sync::Arc;
 
@@ -360,4 +360,25 @@ fn used_bytes(volume: &MemVolume) -> u64 {
     volume.set_capacity_bytes(Some(1 << 40));
     let free = volume.free_bytes().unwrap();
     (1 << 40) - free
+}
+
+/// Whole blocks and the one behind them that is not full: a commit that syncs waits for one write.
+#[test]
+fn a_small_sync_writes_once() {
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = glintdb_log::Log::create(setup(&volume, &numbers, small())).unwrap();
+    let from = log.end();
+    commit(&log, &Batch::put(1, 100));
+    log.sync_all().unwrap();
+    let mut writes = volume.stats().writes;
+    for n in 2..8 {
+        commit(&log, &Batch::put(n, 5000));
+        log.sync_all().unwrap();
+        let now = volume.stats().writes;
+        assert_eq!(now - writes, 1, "of commit {n}");
+        writes = now;
+    }
+    let after = volume.crash(CrashMode::LoseUnsynced);
+    let replay = recover(setup(&after, &numbers, small()), from);
+    assert_eq!(replay.batches.len(), 7);
 }

@@ -111,8 +111,8 @@ pub trait Volume: Send + Sync {
     /// I/O errors; `NotFound`.
     fn delete(&self, id: FileId) -> Result<()>;
 
-    /// Removes a file's name, and may keep its blocks for [`create_recycled`](Self::create_recycled): writing to those needs no new ones, and the device has none to erase. For a file that nobody
-    /// has open. A file with another name (see [`link`](Self::link)) is deleted; so is what comes after the volume has kept enough. What is kept counts as free.
+    /// Removes a file's name, and may keep its blocks for [`create_recycled`](Self::create_recycled): writing to those needs no new ones, and the device has none to erase. A file that
+    /// somebody has open, or that has another name (see [`link`](Self::link)), is deleted; so is what comes after the volume has kept enough. What is kept counts as free.
     ///
     /// # Errors
     /// As [`delete`](Self::delete).

@@ -443,13 +443,9 @@ impl Log {
             };
             drop(doomed);
             let id = segment.id;
-            // No handle of it may be open when it is written again. What is read of it still reads what it was to read.
-            let in_use = segment.is_open_elsewhere();
+            // Only a file that is not open is written again.
             drop(segment);
-            let removed = match in_use {
-                true => self.setup.volume.delete(id.file()),
-                false => self.setup.volume.recycle(id.file()),
-            };
+            let removed = self.setup.volume.recycle(id.file());
             self.doomed.lock().removed(id, removed.is_ok());
             removed?;
             self.prepare_wanted.store(true, Ordering::Release);

@@ -124,13 +124,6 @@ impl Segment {
         Ok(self.file.get_or_init(|| (file, header.kind)))
     }
 
-    /// Whether somebody holds its file without it: records of it that are being read, for one. Of a segment that nobody holds, that does not change to true.
-    pub(crate) fn is_open_elsewhere(&self) -> bool {
-        self.file
-            .get()
-            .is_some_and(|(file, _)| Arc::strong_count(file) > 1)
-    }
-
     /// The file of a segment that this process created.
     pub(crate) fn written_file(&self) -> &Arc<dyn VolumeFile> {
         match self.file.get() {
@@ -259,35 +252,4 @@ pub struct SegmentInfo {
     pub written_bytes: u64,
     /// Whether it can still grow (the active one, and the one prepared after it).
     pub active: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use glintdb_flash::{CreateOptions, MemVolume, Stream as Placement};
-
-    #[test]
-    fn a_segment_whose_file_somebody_holds_is_open() {
-        let volume = MemVolume::new();
-        let header = SegmentHeader {
-            kind: SegmentKind::Values,
-            db: DbId([1; 16]),
-            id: SegmentId(1),
-            base: 0,
-            capacity: 8192,
-        };
-        let options = CreateOptions {
-            stream: Placement::Log,
-            reserve_bytes: 0,
-            direct: false,
-        };
-        let file = volume.create(header.id.file(), options).unwrap();
-        let segment = Segment::values(&header, file);
-        assert!(!segment.is_open_elsewhere());
-        let reader = segment.file(&*volume, header.db).unwrap();
-        assert!(segment.is_open_elsewhere());
-        drop(reader);
-        assert!(!segment.is_open_elsewhere());
-        assert!(!Segment::found(header.id).is_open_elsewhere());
-    }
 }

@@ -1,6 +1,7 @@
 //! A file of a directory volume: direct where aligned, buffered where not, coherent either way.
 
 use super::Shared;
+use super::handles::Handle;
 use crate::buffer::{DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
 use crate::volume::{CreateOptions, VolumeFile};
 use bytes::Bytes;
@@ -25,6 +26,8 @@ pub(crate) struct DirFile {
     /// The page cache may hold what the medium does not: read through it.
     unsynced: AtomicBool,
     sync_failed: AtomicBool,
+    /// Last, so that it goes when the file is closed.
+    _handle: Handle,
 }
 
 /// What to read for a range: itself, or the aligned superset that direct I/O needs.
@@ -37,6 +40,7 @@ pub(crate) struct Extent {
 
 impl DirFile {
     pub(super) fn create(shared: &Arc<Shared>, id: FileId, options: CreateOptions) -> Result<Self> {
+        let handle = Handle::new(shared, id);
         let path = shared.file_path(id);
         let file = Self::open_with(OpenOptions::new().create_new(true), &path, shared.direct)
             .map_err(|error| create_error(id, error))?;
@@ -50,7 +54,7 @@ impl DirFile {
                 error,
             ));
         }
-        Ok(Self::new(shared, id, file, options.direct))
+        Ok(Self::new(handle, file, options.direct))
     }
 
     /// Makes the file `id`, which was another one, what [`create`](Self::create) would have made; but what it held stands in it.
@@ -59,6 +63,7 @@ impl DirFile {
         id: FileId,
         options: CreateOptions,
     ) -> Result<Self> {
+        let handle = Handle::new(shared, id);
         let failed = |error| Error::io(format!("create {id}"), error);
         let path = shared.file_path(id);
         let file =
@@ -74,17 +79,18 @@ impl DirFile {
             reserve(&file, wanted, free)
                 .map_err(|error| Error::io(format!("reserve {wanted} bytes for {id}"), error))?;
         }
-        Ok(Self::new(shared, id, file, options.direct))
+        Ok(Self::new(handle, file, options.direct))
     }
 
     pub(super) fn open(shared: &Arc<Shared>, id: FileId) -> Result<Self> {
+        let handle = Handle::new(shared, id);
         let file = Self::open_with(
             &mut OpenOptions::new(),
             &shared.file_path(id),
             shared.direct,
         )
         .map_err(|error| Error::io(format!("open {id}"), error))?;
-        Ok(Self::new(shared, id, file, true))
+        Ok(Self::new(handle, file, true))
     }
 
     fn open_with(options: &mut OpenOptions, path: &Path, direct: bool) -> io::Result<File> {
@@ -100,15 +106,17 @@ impl DirFile {
         Ok(file)
     }
 
-    fn new(shared: &Arc<Shared>, id: FileId, file: File, direct_writes: bool) -> Self {
+    fn new(handle: Handle, file: File, direct_writes: bool) -> Self {
+        let shared = Arc::clone(handle.shared());
         DirFile {
-            id,
-            shared: Arc::clone(shared),
+            id: handle.id(),
             file,
             buffered: OnceLock::new(),
             direct_writes: AtomicBool::new(direct_writes && shared.direct),
+            shared,
             unsynced: AtomicBool::new(false),
             sync_failed: AtomicBool::new(false),
+            _handle: handle,
         }
     }
 

@@ -8,6 +8,7 @@
 //! 3. After a failed sync a file handle writes and syncs nothing more, and no later sync of any file of the volume is believed.
 
 mod file;
+mod handles;
 mod lock;
 mod probe;
 mod ring;
@@ -20,6 +21,7 @@ use crate::volume::{
 };
 pub(crate) use file::{DirFile, Extent, slice_of};
 use glintdb_core::{Error, ErrorKind, FileId, Result};
+use handles::Handles;
 use lock::DirLock;
 use parking_lot::Mutex;
 use spares::Spares;
@@ -98,6 +100,7 @@ pub(crate) struct Shared {
     pub(crate) direct: bool,
     pub(crate) pool: BufferPool,
     pub(crate) counters: Counters,
+    handles: Handles,
     spares: Spares,
     /// A sync of some file, of the ring or of the directory has failed; until the directory is opened again.
     sync_failed: AtomicBool,
@@ -255,6 +258,7 @@ impl DirVolume {
                 direct,
                 pool: BufferPool::new(options.idle_buffer_bytes_max),
                 counters: Counters::default(),
+                handles: Handles::default(),
                 spares: Spares::default(),
                 sync_failed: AtomicBool::new(false),
                 _lock: lock,

@@ -1,6 +1,6 @@
 //! Files that nobody needs any more and that are kept to be written again: their blocks are there already (`docs/decisions/025-recycled-files.md`).
 //!
-//! Thread-safe. Invariants: 1. A spare has no other name. 2. It is written again only after the directory was synced without its old name, so no power cut brings that name back with
+//! Thread-safe. Invariants: 1. A spare has no other name, and nobody has had it open since before it lost its old one. 2. It is written again only after the directory was synced without its old name, so no power cut brings that name back with
 //! other bytes. 3. Spares are found or made before they are removed: a volume that makes no files, a reader's, leaves those of another process alone.
 
 use super::Shared;
@@ -74,7 +74,7 @@ fn path(directory: &Path, slot: usize) -> PathBuf {
 }
 
 impl Spares {
-    /// Takes the file `id` for a spare and its name away; `false`, and nothing is done: there are enough, or it has other names.
+    /// Takes the file `id` for a spare and its name away; `false`, and nothing is done: there are enough, it is open, or it has other names.
     pub(super) fn keep(&self, shared: &Shared, id: FileId) -> Result<bool> {
         let mut state = self.0.lock();
         state.search(&shared.path);
@@ -95,7 +95,11 @@ impl Spares {
         if linked || !metadata.is_file() {
             return Ok(false);
         }
-        fs::rename(&from, path(&shared.path, slot)).map_err(failed)?;
+        let rename = || fs::rename(&from, path(&shared.path, slot)).map_err(failed);
+        let Some(renamed) = shared.handles.unless_open(id, rename) else {
+            return Ok(false);
+        };
+        renamed?;
         state.add(slot, metadata.blocks() * 512);
         Ok(true)
     }

@@ -245,10 +245,7 @@ impl State {
         Ok(number)
     }
 
-    /// Removes a name; where `recycle` allows it and the file has no other one, it is kept to be written again.
-    ///
-    /// # Panics
-    /// Where a file that is to be written again is open.
+    /// Removes a name; where `recycle` allows it and the file has no other one and is not open, it is kept to be written again.
     pub(super) fn delete(&mut self, directory: usize, id: FileId, recycle: bool) -> Result<()> {
         let fault = self.begin(directory, OperationKind::Delete(id), &[])?;
         if fault == Some(FaultKind::Io) {
@@ -256,9 +253,7 @@ impl State {
         }
         let number = self.directories[directory].find(id)?;
         self.directories[directory].change(id, None, self.faults.count);
-        if recycle {
-            let handles = self.inode(number).handles;
-            assert_eq!(handles, 0, "{id} is open and is to be written again");
+        if recycle && self.inode(number).handles == 0 {
             let linked = self.directories.iter().any(|directory| {
                 let mut named = directory.names().values();
                 named.any(|&other| other == number)

@@ -53,6 +53,7 @@ pub(crate) fn run(volume: &dyn Volume) {
     begun_batches_are_read_whenever_and_wherever_they_are_waited_for(volume);
     deleted_files_stay_readable_through_their_handles(volume);
     recycled_files_are_new_ones(volume);
+    a_file_that_is_open_is_not_written_again(volume);
     ring_keeps_what_is_written(volume);
     concurrent_readers_and_a_writer_agree(volume);
     for id in volume.list().unwrap() {
@@ -141,6 +142,35 @@ fn recycled_files_are_new_ones(volume: &dyn Volume) {
         );
         drop(file);
         volume.delete(id(new)).unwrap();
+    }
+}
+
+/// Nobody's bytes change under a handle: a file that is recycled while it is open is deleted.
+fn a_file_that_is_open_is_not_written_again(volume: &dyn Volume) {
+    let options = CreateOptions {
+        reserve_bytes: 50_000,
+        ..options(true)
+    };
+    let file = volume.create(id(1), options).unwrap();
+    file.write_at(0, &pattern(1, 50_000)).unwrap();
+    file.sync().unwrap();
+    volume.sync_directory().unwrap();
+    // Another handle than the one that made it.
+    let reader = volume.open(id(1)).unwrap();
+    drop(file);
+    volume.recycle(id(1)).unwrap();
+    assert_eq!(volume.list().unwrap(), []);
+    volume.sync_directory().unwrap();
+    let recycled = volume.stats().recycled_files;
+    for number in 2..5 {
+        let file = volume.create_recycled(id(number), options).unwrap();
+        file.write_at(0, &pattern(number, 50_000)).unwrap();
+        file.sync().unwrap();
+        assert_eq!(reader.read_at(0, 1 << 20).unwrap(), pattern(1, 50_000));
+    }
+    assert_eq!(volume.stats().recycled_files, recycled);
+    for number in 2..5 {
+        volume.delete(id(number)).unwrap();
     }
 }
 

@@ -334,11 +334,3 @@ fn no_power_cut_brings_a_recycled_files_name_back_with_other_bytes() {
         assert!(outcomes.into_iter().eq(expected));
     }
 }
-
-#[test]
-#[should_panic(expected = "is open and is to be written again")]
-fn who_recycles_a_file_that_is_open_is_told() {
-    let volume = MemVolume::new();
-    let _file = volume.create(id(1), options(true)).unwrap();
-    volume.recycle(id(1)).ok();
-}

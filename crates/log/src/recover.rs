@@ -179,12 +179,21 @@ pub(crate) fn walk(
         let mut scan = SegmentScan::new(header, Arc::clone(&file), ring)?;
         walk.segments.push((file, header));
         total_bytes = total_bytes.max(replayed_bytes + scan.file_bytes());
-        let next = walk.segment(&mut scan, at.offset, visit, &mut |offset| {
-            progress(RecoveryProgress {
-                replayed_bytes: replayed_bytes + u64::from(offset),
-                total_bytes: total_bytes.max(replayed_bytes + u64::from(offset)),
-            });
-        })?;
+        let mut walk_on = |walk: &mut Walk, scan: &mut SegmentScan<'_>, offset| {
+            walk.segment(scan, offset, visit, &mut |offset| {
+                progress(RecoveryProgress {
+                    replayed_bytes: replayed_bytes + u64::from(offset),
+                    total_bytes: total_bytes.max(replayed_bytes + u64::from(offset)),
+                });
+            })
+        };
+        let mut next = walk_on(&mut walk, &mut scan, at.offset)?;
+        while next.is_none()
+            && check_tail(setup, &mut scan, walk.end, durable, ring, files)? == Tail::Mended
+        {
+            let hole = walk.end;
+            next = walk_on(&mut walk, &mut scan, hole)?;
+        }
         walk.walked.push((at.offset, walk.end));
         replayed_bytes += u64::from(walk.end);
         match next {
@@ -203,7 +212,6 @@ pub(crate) fn walk(
                 at = Lsn::new(next, FIRST_FRAME_OFFSET);
             }
             None => {
-                check_tail(setup, &mut scan, walk.end, durable, ring, files)?;
                 progress(RecoveryProgress {
                     replayed_bytes,
                     total_bytes: replayed_bytes,
@@ -272,6 +280,15 @@ impl Walk {
     }
 }
 
+/// What a hole at the end of the stream turns out to be, where it is not corruption.
+#[derive(PartialEq, Eq)]
+enum Tail {
+    /// The log ends here.
+    End,
+    /// A frame, now that it is read again: what was read first was damaged on its way.
+    Mended,
+}
+
 /// Decides whether the hole at `hole` is the tail; an error if it is corruption.
 fn check_tail(
     setup: &LogSetup,
@@ -280,15 +297,15 @@ fn check_tail(
     durable: Lsn,
     ring: Option<&dyn Ring>,
     files: &BTreeSet<SegmentId>,
-) -> Result<()> {
+) -> Result<Tail> {
     if glintdb_core::seeded::bug("log: damage ahead of whole frames is taken for the tail") {
-        return Ok(());
+        return Ok(Tail::End);
     }
     let hole_position = scan.position(hole);
     let hole_segment = scan.header.id;
     let reason = match scan.probe(hole)? {
         Probe::Hole(reason) => reason,
-        Probe::Frame(_) => unreachable!("a hole holds no frame"),
+        Probe::Frame(_) => return Ok(Tail::Mended),
     };
     if Lsn::new(hole_segment, hole) < durable {
         return Err(Error::corruption(
@@ -333,7 +350,9 @@ fn check_tail(
             later.push(scan);
         }
     }
-    let Some(ring) = ring else { return Ok(()) };
+    let Some(ring) = ring else {
+        return Ok(Tail::End);
+    };
     let claim = ring_claim(ring, hole_position, |at, bytes| {
         let here = scan
             .header_in_ring(at, ring.len() as u64, bytes, hole)
@@ -348,7 +367,7 @@ fn check_tail(
     });
     match claim {
         Some((claimant, durable)) => corruption(claimant, durable),
-        None => Ok(()),
+        None => Ok(Tail::End),
     }
 }
 

@@ -443,3 +443,31 @@ fn what_a_failed_sync_left_in_memory_is_written_again_by_recovery() {
     let replay = recover(setup(&volume, &numbers, small()), from);
     assert_eq!(replay.batches.len(), 3);
 }
+
+/// What one read answers may be damaged on its way; read again, it is whole. Recovery gives everything or an error, and the next one everything.
+#[test]
+fn a_read_that_is_damaged_once_loses_nothing() {
+    let (volume, numbers, log, from, committed) = one_segment(40);
+    log.sync_all().unwrap();
+    let operations = {
+        let killed = volume.kill();
+        recover(setup(&killed, &numbers, small()), from);
+        killed.operation_count()
+    };
+    let mut whole = 0;
+    for at_operation in 0..operations {
+        let killed = volume.kill();
+        killed.fail(Fault {
+            at_operation,
+            kind: FaultKind::MisdirectedRead,
+            sticky: false,
+        });
+        if let Ok(replay) = try_recover(setup(&killed, &numbers, small()), from, &[]) {
+            assert_eq!(replay.batches, batches(&committed));
+            whole += 1;
+        }
+        let replay = recover(setup(&killed.kill(), &numbers, small()), from);
+        assert_eq!(replay.batches, batches(&committed));
+    }
+    assert!(whole > 0, "of {operations}");
+}

@@ -165,16 +165,11 @@ impl Log {
         }
         // Every byte before `exact` is whole and belongs to this segment; blocks before `whole` hold no other bytes.
         let exact = end.unwrap_or(completed);
-        let whole = if glintdb_core::seeded::bug("log: a block that is not full counts as written")
-        {
-            block_up(exact)
-        } else {
-            end.map_or(block_down(completed), block_up)
-        };
+        let whole = end.map_or(block_down(completed), block_up);
         let partial = partial && state.written < exact && whole < exact;
         let few = || block_up(exact) - state.position <= SCRATCH_BYTES as u64;
         let result = if partial && few() {
-            self.write_partial(state, &segment, whole, exact)
+            self.write_partial(state, &segment, exact)
         } else if state.position < whole {
             self.write_blocks(state, &segment, whole)
         } else {
@@ -256,24 +251,23 @@ impl Log {
         Ok(())
     }
 
-    /// Writes everything before `exact`: whole blocks up to `whole`, and the one behind them, which is not full.
-    fn write_partial(
-        &self,
-        state: &mut SpillState,
-        segment: &Segment,
-        whole: u64,
-        exact: u64,
-    ) -> Result<()> {
+    /// Writes everything before `exact`: whole blocks, and the one behind them, which is not full.
+    fn write_partial(&self, state: &mut SpillState, segment: &Segment, exact: u64) -> Result<()> {
         let filled = (exact - state.position) as usize;
         let bytes = block_up(filled as u64) as usize;
         let (front, rest) = state.scratch.as_mut_slice()[..bytes].split_at_mut(filled);
         read_ring(&*self.ring, state.position, front);
         rest.fill(0);
         let offset = state.position - segment.stream().base;
+        let bytes =
+            match glintdb_core::seeded::bug("log: a sync leaves out the block that is not full") {
+                true => block_down(filled as u64) as usize,
+                false => bytes,
+            };
         segment
             .written_file()
             .write_at(offset, &state.scratch.as_slice()[..bytes])?;
-        (state.position, state.written) = (whole, exact);
+        (state.position, state.written) = (block_down(exact), exact);
         self.counters
             .written_bytes
             .fetch_add(bytes as u64, Ordering::Relaxed);

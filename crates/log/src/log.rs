@@ -39,6 +39,13 @@ impl LogOptions {
     /// Default of [`reserve_segments`](Self::reserve_segments).
     pub const RESERVE_SEGMENTS: usize = 2;
 
+    /// The smallest segment that every frame fits in that goes through the ring.
+    pub(crate) fn segment_bytes_min(&self) -> u64 {
+        let frame_max = self.ring_bytes as u64 / 4;
+        let bytes = frame_max + u64::from(FIRST_FRAME_OFFSET) + TRAILER_BYTES as u64;
+        block_up(bytes).min(self.segment_bytes)
+    }
+
     pub(crate) fn rounded(self) -> LogOptions {
         LogOptions {
             segment_bytes: self
@@ -178,7 +185,7 @@ impl Log {
         let ring = setup.volume.ring(options.ring_bytes)?;
         let mut prepare = PrepareState::new(0, &*ring);
         let setup = LogSetup { options, ..setup };
-        let first = prepare.create_stream_segment(&setup)?;
+        let first = prepare.create_first(&setup)?;
         Log::start(setup, ring, prepare, first, SegmentTable::default())
     }
 
@@ -230,9 +237,8 @@ impl Log {
     /// Makes segments of about `bytes` from now on: no more than [`LogOptions::segment_bytes`], and enough for every frame that goes through the ring. Smaller segments are taken back sooner, and cost
     /// more files.
     pub fn set_segment_bytes(&self, bytes: u64) {
-        let most = self.setup.options.segment_bytes;
-        let frame = self.ring_bytes / 4 + u64::from(FIRST_FRAME_OFFSET) + TRAILER_BYTES as u64;
-        let bytes = block_up(bytes.max(frame)).min(most);
+        let options = &self.setup.options;
+        let bytes = block_up(bytes).clamp(options.segment_bytes_min(), options.segment_bytes);
         self.segment_bytes.store(bytes, Ordering::Relaxed);
     }
 

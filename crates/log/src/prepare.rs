@@ -30,10 +30,17 @@ impl PrepareState {
         }
     }
 
-    pub(crate) fn create_stream_segment(&mut self, setup: &LogSetup) -> Result<Arc<Segment>> {
-        let capacity = setup.options.segment_bytes;
-        self.create_segment(setup, SegmentKind::Stream, capacity, false)
-            .map(Arc::new)
+    /// Makes the first segment of this process; where the disk has no room for a whole one, the smallest that works, so that a database opens on a full disk.
+    pub(crate) fn create_first(&mut self, setup: &LogSetup) -> Result<Arc<Segment>> {
+        let mut create =
+            |capacity| self.create_segment(setup, SegmentKind::Stream, capacity, false);
+        let created = match create(setup.options.segment_bytes) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                create(setup.options.segment_bytes_min())
+            }
+            other => other,
+        };
+        created.map(Arc::new)
     }
 
     /// Makes a segment that is durable and empty.

@@ -493,7 +493,7 @@ fn finish(
             .map_err(|error| error.context(format!("sync log segment {}", header.id)))?;
     }
     let mut prepare = PrepareState::new(last.base + last.capacity, &*ring);
-    let first = prepare.create_stream_segment(&setup)?;
+    let first = prepare.create_first(&setup)?;
     let seed = FileSeed::new(setup.db, last.id.file());
     let end_position = last.base + u64::from(walk.end);
     let seal = seal_frame(seed, walk.end, end_position, first.id);

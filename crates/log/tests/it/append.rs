@@ -355,13 +355,6 @@ fn a_large_frame_that_is_given_up_leaves_no_gap_in_the_stream() {
     }
 }
 
-/// What there is on a volume without a limit.
-fn used_bytes(volume: &MemVolume) -> u64 {
-    volume.set_capacity_bytes(Some(1 << 40));
-    let free = volume.free_bytes().unwrap();
-    (1 << 40) - free
-}
-
 /// Whole blocks and the one behind them that is not full: a commit that syncs waits for one write.
 #[test]
 fn a_small_sync_writes_once() {

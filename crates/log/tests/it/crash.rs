@@ -1,7 +1,7 @@
 //! Kills and power cuts at every operation of a life of the log, recovery's own operations included; errors at every operation.
 
 use crate::support::*;
-use glintdb_core::{ErrorKind, Result};
+use glintdb_core::{ErrorKind, FileId, FileKind, Result};
 use glintdb_flash::{CrashMode, Fault, FaultKind, MemOptions, MemVolume, Volume};
 use glintdb_log::{Log, LogOptions, Lsn, Space};
 use std::sync::Arc;
@@ -347,6 +347,59 @@ fn a_full_disk_refuses_commits_takes_deletes_and_recovers_when_there_is_room() {
     kept.push(batch);
     let replay = recover(setup(&volume.kill(), &numbers, options()), from);
     assert_eq!(replay.batches, kept);
+}
+
+/// A reserve that was used up is not there for the next process either: it opens with a segment that is smaller. Found on a file system that was full, once in many rounds.
+#[test]
+fn a_log_opens_where_no_whole_segment_fits() {
+    let options = LogOptions {
+        segment_bytes: 256 << 10,
+        ring_bytes: 64 << 10,
+        reserve_segments: 0,
+    };
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = Log::create(setup(&volume, &numbers, options)).unwrap();
+    let from = log.end();
+    let kept: Vec<_> = (1..=50).map(|n| Batch::separated(n, 1000)).collect();
+    for batch in &kept {
+        try_commit(&log, batch, Space::Normal).unwrap();
+    }
+    log.sync_all().unwrap();
+    drop(log);
+    // As long as it is: recovery gives nothing back.
+    let clean = recover(setup(&volume.kill(), &numbers, options), from);
+    assert_eq!(clean.batches, kept);
+    let volume = volume.kill();
+    let file = FileId::new(FileKind::Log, from.segment.0);
+    let end = u64::from(clean.recovered.end.offset);
+    volume.open(file).unwrap().set_len(end).unwrap();
+    let mut opened = Vec::new();
+    for free in (0..80 << 10).step_by(4096) {
+        let killed = volume.kill();
+        let capacity = used_bytes(&killed) + free;
+        killed.set_capacity_bytes(Some(capacity));
+        match try_recover(setup(&killed, &numbers, options), from, &[]) {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NoSpace, "{free}: {error}"),
+            Ok(replay) => {
+                assert_eq!(replay.batches, kept);
+                let batch = Batch::separated(51, 10_000);
+                try_commit(&replay.log, &batch, Space::Normal).unwrap();
+                let full = (52..).find_map(|n| {
+                    let batch = Batch::separated(n, 10_000);
+                    try_commit(&replay.log, &batch, Space::Normal).err()
+                });
+                assert_eq!(full.unwrap().kind(), ErrorKind::NoSpace);
+                drop(replay);
+                killed.set_capacity_bytes(None);
+                let again = recover(setup(&killed.kill(), &numbers, options), from);
+                assert_eq!(again.batches[..50], kept);
+                assert_eq!(again.batches[50], batch);
+                opened.push(free);
+            }
+        }
+    }
+    // A quarter of the ring, and what begins and ends a segment.
+    assert!(opened.contains(&(32 << 10)), "{opened:?}");
 }
 
 /// Found by the search for seeded bugs, in its run without any: a commit at `Sync` whose block found no space was answered with `NoSpace`, which promises that nothing

@@ -234,3 +234,10 @@ pub fn try_recover(setup: LogSetup, from: Lsn, live: &[SegmentId]) -> Result<Rep
 pub fn recover(setup: LogSetup, from: Lsn) -> Replay {
     try_recover(setup, from, &[]).unwrap()
 }
+
+/// What there is on a volume without a limit.
+pub fn used_bytes(volume: &MemVolume) -> u64 {
+    volume.set_capacity_bytes(Some(1 << 40));
+    let free = volume.free_bytes().unwrap();
+    (1 << 40) - free
+}

@@ -39,11 +39,18 @@ impl LogOptions {
     /// Default of [`reserve_segments`](Self::reserve_segments).
     pub const RESERVE_SEGMENTS: usize = 2;
 
-    /// The smallest segment that every frame fits in that goes through the ring.
+    /// What a segment holds besides frames: its header, and room for its end.
+    const SEGMENT_OVERHEAD_BYTES: u64 = FIRST_FRAME_OFFSET as u64 + TRAILER_BYTES as u64;
+
+    /// The largest frame that goes through the ring.
+    pub(crate) fn frame_bytes_max(&self) -> u64 {
+        let room = self.segment_bytes - Self::SEGMENT_OVERHEAD_BYTES;
+        room.min(self.ring_bytes as u64 / 4)
+    }
+
+    /// The smallest segment that every such frame fits in.
     pub(crate) fn segment_bytes_min(&self) -> u64 {
-        let frame_max = self.ring_bytes as u64 / 4;
-        let bytes = frame_max + u64::from(FIRST_FRAME_OFFSET) + TRAILER_BYTES as u64;
-        block_up(bytes).min(self.segment_bytes)
+        block_up(self.frame_bytes_max() + Self::SEGMENT_OVERHEAD_BYTES)
     }
 
     pub(crate) fn rounded(self) -> LogOptions {
@@ -229,9 +236,7 @@ impl Log {
     /// Whether a frame of `frame_bytes` must go round the ring: [`prepare_large`](Self::prepare_large) then, not [`reserve`](Self::reserve).
     #[must_use]
     pub fn is_large(&self, frame_bytes: u64) -> bool {
-        let room =
-            self.setup.options.segment_bytes - u64::from(FIRST_FRAME_OFFSET) - TRAILER_BYTES as u64;
-        frame_bytes > room.min(self.ring_bytes / 4)
+        frame_bytes > self.setup.options.frame_bytes_max()
     }
 
     /// Makes segments of about `bytes` from now on: no more than [`LogOptions::segment_bytes`], and enough for every frame that goes through the ring. Smaller segments are taken back sooner, and cost

@@ -6,6 +6,7 @@
 use crate::format::FIRST_FRAME_OFFSET;
 use crate::format::segment::SegmentKind;
 use crate::log::Log;
+use crate::scan::read_ring;
 use crate::segment::{LogView, Segment, SegmentTable};
 use bytes::Bytes;
 use glintdb_core::checksum::crc32c;
@@ -169,12 +170,7 @@ impl Log {
 
     /// Copies from `position`, round the ring's end.
     pub(crate) fn ring_read(&self, position: u64, out: &mut [u8]) {
-        let at = (position % self.ring_bytes) as usize;
-        let (first, rest) = out.split_at_mut(out.len().min(self.ring_bytes as usize - at));
-        self.ring.read(at, first);
-        if !rest.is_empty() {
-            self.ring.read(0, rest);
-        }
+        read_ring(&*self.ring, position, out);
     }
 }
 

@@ -179,21 +179,21 @@ pub(crate) fn walk(
         let mut scan = SegmentScan::new(header, Arc::clone(&file), ring)?;
         walk.segments.push((file, header));
         total_bytes = total_bytes.max(replayed_bytes + scan.file_bytes());
-        let mut walk_on = |walk: &mut Walk, scan: &mut SegmentScan<'_>, offset| {
-            walk.segment(scan, offset, visit, &mut |offset| {
+        let mut offset = at.offset;
+        let next = loop {
+            let next = walk.segment(&mut scan, offset, visit, &mut |offset| {
                 progress(RecoveryProgress {
                     replayed_bytes: replayed_bytes + u64::from(offset),
                     total_bytes: total_bytes.max(replayed_bytes + u64::from(offset)),
                 });
-            })
+            })?;
+            let mended = next.is_none()
+                && check_tail(setup, &mut scan, walk.end, durable, ring, files)? == Tail::Mended;
+            if !mended {
+                break next;
+            }
+            offset = walk.end;
         };
-        let mut next = walk_on(&mut walk, &mut scan, at.offset)?;
-        while next.is_none()
-            && check_tail(setup, &mut scan, walk.end, durable, ring, files)? == Tail::Mended
-        {
-            let hole = walk.end;
-            next = walk_on(&mut walk, &mut scan, hole)?;
-        }
         walk.walked.push((at.offset, walk.end));
         replayed_bytes += u64::from(walk.end);
         match next {

@@ -8,7 +8,6 @@ use crate::format::frame::FRAME_HEADER_BYTES;
 use crate::format::segment::SegmentKind;
 use crate::format::{block_down, block_up};
 use crate::log::Log;
-use crate::scan::read_ring;
 use crate::segment::Segment;
 use glintdb_core::{Result, SegmentId};
 use glintdb_flash::AlignedBuffer;
@@ -146,7 +145,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes one piece: whole blocks, or with `partial` the block that is not full.
+    /// Writes one piece: whole blocks, or with `partial`, where few are left, them and the block behind them that is not full.
     pub(crate) fn spill_some(&self, state: &mut SpillState, partial: bool) -> Result<bool> {
         let Some(segment) = self.current_segment(state) else {
             return Ok(false);
@@ -166,9 +165,11 @@ impl Log {
         // Every byte before `exact` is whole and belongs to this segment; blocks before `whole` hold no other bytes.
         let exact = end.unwrap_or(completed);
         let whole = end.map_or(block_down(completed), block_up);
-        let partial = partial && state.written < exact && whole < exact;
-        let few = || block_up(exact) - state.position <= SCRATCH_BYTES as u64;
-        let result = if partial && few() {
+        let write_partial = partial
+            && state.written < exact
+            && whole < exact
+            && block_up(exact) - state.position <= SCRATCH_BYTES as u64;
+        let result = if write_partial {
             self.write_partial(state, &segment, exact)
         } else if state.position < whole {
             self.write_blocks(state, &segment, whole)
@@ -256,7 +257,7 @@ impl Log {
         let filled = (exact - state.position) as usize;
         let bytes = block_up(filled as u64) as usize;
         let (front, rest) = state.scratch.as_mut_slice()[..bytes].split_at_mut(filled);
-        read_ring(&*self.ring, state.position, front);
+        self.ring_read(state.position, front);
         rest.fill(0);
         let offset = state.position - segment.stream().base;
         let bytes =

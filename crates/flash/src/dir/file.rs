@@ -16,8 +16,6 @@ use std::sync::{Arc, OnceLock};
 
 /// See the module's page. Thread-safe.
 pub(crate) struct DirFile {
-    id: FileId,
-    shared: Arc<Shared>,
     /// With `O_DIRECT` where `shared.direct`.
     file: File,
     /// The same file without `O_DIRECT`, opened when first needed.
@@ -27,7 +25,7 @@ pub(crate) struct DirFile {
     unsynced: AtomicBool,
     sync_failed: AtomicBool,
     /// Last, so that it goes when the file is closed.
-    _handle: Handle,
+    handle: Handle,
 }
 
 /// What to read for a range: itself, or the aligned superset that direct I/O needs.
@@ -107,22 +105,20 @@ impl DirFile {
     }
 
     fn new(handle: Handle, file: File, direct_writes: bool) -> Self {
-        let shared = Arc::clone(handle.shared());
+        let direct_writes = AtomicBool::new(direct_writes && handle.shared.direct);
         DirFile {
-            id: handle.id(),
             file,
             buffered: OnceLock::new(),
-            direct_writes: AtomicBool::new(direct_writes && shared.direct),
-            shared,
+            direct_writes,
             unsynced: AtomicBool::new(false),
             sync_failed: AtomicBool::new(false),
-            _handle: handle,
+            handle,
         }
     }
 
     /// Whether `shared` is the volume this file belongs to.
     pub(crate) fn belongs_to(&self, shared: &Arc<Shared>) -> bool {
-        Arc::ptr_eq(&self.shared, shared)
+        Arc::ptr_eq(&self.handle.shared, shared)
     }
 
     /// The descriptor that reads an extent.
@@ -131,7 +127,7 @@ impl DirFile {
     }
 
     fn handle(&self, direct: bool) -> Result<&File> {
-        if direct || !self.shared.direct {
+        if direct || !self.handle.shared.direct {
             return Ok(&self.file);
         }
         if let Some(file) = self.buffered.get() {
@@ -141,8 +137,13 @@ impl DirFile {
         let by_descriptor = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let reopen = |path: &Path| Self::open_with(&mut OpenOptions::new(), path, false);
         let file = reopen(Path::new(&by_descriptor))
-            .or_else(|_| reopen(&self.shared.file_path(self.id)))
-            .map_err(|error| Error::io(format!("open {} for buffered access", self.id), error))?;
+            .or_else(|_| reopen(&self.handle.shared.file_path(self.handle.id)))
+            .map_err(|error| {
+                Error::io(
+                    format!("open {} for buffered access", self.handle.id),
+                    error,
+                )
+            })?;
         Ok(self.buffered.get_or_init(|| file))
     }
 
@@ -159,7 +160,7 @@ impl DirFile {
         if end <= offset {
             return Ok(None);
         }
-        let direct = self.shared.direct && !self.unsynced.load(Ordering::Acquire);
+        let direct = self.handle.shared.direct && !self.unsynced.load(Ordering::Acquire);
         let (start, end) = if direct {
             let align = DIRECT_ALIGNMENT as u64;
             (offset / align * align, end.next_multiple_of(align))
@@ -167,7 +168,7 @@ impl DirFile {
             (offset, end)
         };
         let length = usize::try_from(end - start)
-            .map_err(|_| Error::invalid(format!("read {length} bytes of {}", self.id)))?;
+            .map_err(|_| Error::invalid(format!("read {length} bytes of {}", self.handle.id)))?;
         Ok(Some(Extent {
             start,
             length,
@@ -195,7 +196,7 @@ impl DirFile {
             match self.handle(direct)?.read_at(rest, at) {
                 Ok(0) => break,
                 Ok(count) => {
-                    self.shared.counters.count_read(count);
+                    self.handle.shared.counters.count_read(count);
                     filled += count;
                     // Direct reads stop in the middle of a block only at the end of the file.
                     if direct && !filled.is_multiple_of(DIRECT_ALIGNMENT) {
@@ -215,14 +216,14 @@ impl DirFile {
 
     pub(crate) fn read_error(&self, offset: u64, length: usize, error: io::Error) -> Error {
         Error::io(
-            format!("read {length} bytes at {offset} of {}", self.id),
+            format!("read {length} bytes at {offset} of {}", self.handle.id),
             error,
         )
     }
 
     fn write_error(&self, offset: u64, length: usize, error: io::Error) -> Error {
         Error::io(
-            format!("write {length} bytes at {offset} of {}", self.id),
+            format!("write {length} bytes at {offset} of {}", self.handle.id),
             error,
         )
     }
@@ -231,7 +232,7 @@ impl DirFile {
         if self.sync_failed.load(Ordering::Acquire) {
             return Err(Error::new(
                 ErrorKind::Poisoned,
-                format!("a sync of {} failed before", self.id),
+                format!("a sync of {} failed before", self.handle.id),
             ));
         }
         Ok(())
@@ -250,7 +251,7 @@ impl DirFile {
                     ));
                 }
                 Ok(count) => {
-                    self.shared.counters.count_write(count);
+                    self.handle.shared.counters.count_write(count);
                     bytes = bytes.get(count..).unwrap_or_default();
                     offset += count as u64;
                 }
@@ -295,7 +296,7 @@ impl DirFile {
                     ));
                 }
                 Ok(count) => {
-                    self.shared.counters.count_write(count);
+                    self.handle.shared.counters.count_write(count);
                     done += count;
                 }
                 Err(_) => {
@@ -335,7 +336,7 @@ impl DirFile {
                 // SAFETY: the slice is valid for the call.
                 unsafe { self.write_direct(at, part.as_ptr(), part.len())? }
             } else {
-                let mut copy = self.shared.pool.take(part.len())?;
+                let mut copy = self.handle.shared.pool.take(part.len())?;
                 copy.as_mut_slice().copy_from_slice(part);
                 // SAFETY: `copy` lives until after the call and is as long as `part`.
                 unsafe { self.write_direct(at, copy.as_slice().as_ptr(), part.len())? }
@@ -364,7 +365,7 @@ impl DirFile {
         }
         // SAFETY: passed on from the caller.
         let write = || unsafe { self.write_direct(offset, memory, length) };
-        self.shared.with_space(write)
+        self.handle.shared.with_space(write)
     }
 
     fn write_pieces(&self, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -399,19 +400,21 @@ impl DirFile {
 
 impl VolumeFile for DirFile {
     fn id(&self) -> FileId {
-        self.id
+        self.handle.id
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check_writable()?;
-        self.shared.with_space(|| self.write_pieces(offset, bytes))
+        self.handle
+            .shared
+            .with_space(|| self.write_pieces(offset, bytes))
     }
 
     fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
         let Some(extent) = self.extent(offset, length)? else {
             return Ok(Bytes::new());
         };
-        let mut buffer = self.shared.pool.take(extent.length)?;
+        let mut buffer = self.handle.shared.pool.take(extent.length)?;
         let filled = self.read_extent(extent, buffer.as_mut_slice())?;
         buffer.truncate(filled);
         Ok(slice_of(&buffer.into_bytes(), extent.start, offset, length))
@@ -423,9 +426,9 @@ impl VolumeFile for DirFile {
         let unsynced = self.unsynced.swap(false, Ordering::AcqRel);
         let sync = || {
             let synced = self.file.sync_data();
-            synced.map_err(|error| Error::io(format!("sync {}", self.id), error))
+            synced.map_err(|error| Error::io(format!("sync {}", self.handle.id), error))
         };
-        self.shared.sync_with(sync).inspect_err(|_| {
+        self.handle.shared.sync_with(sync).inspect_err(|_| {
             self.sync_failed.store(true, Ordering::Release);
             self.unsynced.fetch_or(unsynced, Ordering::AcqRel);
         })
@@ -435,14 +438,17 @@ impl VolumeFile for DirFile {
         self.file
             .metadata()
             .map(|metadata| metadata.len())
-            .map_err(|error| Error::io(format!("length of {}", self.id), error))
+            .map_err(|error| Error::io(format!("length of {}", self.handle.id), error))
     }
 
     fn set_len(&self, length: u64) -> Result<()> {
         self.check_writable()?;
-        self.file
-            .set_len(length)
-            .map_err(|error| Error::io(format!("set length of {} to {length}", self.id), error))
+        self.file.set_len(length).map_err(|error| {
+            Error::io(
+                format!("set length of {} to {length}", self.handle.id),
+                error,
+            )
+        })
     }
 }
 

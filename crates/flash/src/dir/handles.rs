@@ -22,8 +22,8 @@ impl Handles {
 
 /// Stands for one that is about to be opened or is open.
 pub(super) struct Handle {
-    shared: Arc<Shared>,
-    id: FileId,
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: FileId,
 }
 
 impl Handle {
@@ -33,14 +33,6 @@ impl Handle {
             shared: Arc::clone(shared),
             id,
         }
-    }
-
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    pub(super) fn id(&self) -> FileId {
-        self.id
     }
 }
 

@@ -1,7 +1,7 @@
 //! Files that nobody needs any more and that are kept to be written again: their blocks are there already (`docs/decisions/025-recycled-files.md`).
 //!
-//! Thread-safe. Invariants: 1. A spare has no other name, and nobody has had it open since before it lost its old one. 2. It is written again only after the directory was synced without its old name, so no power cut brings that name back with
-//! other bytes. 3. Spares are found or made before they are removed: a volume that makes no files, a reader's, leaves those of another process alone.
+//! Thread-safe. Invariants: 1. A spare has no other name, and nobody has had it open since before it lost its old one. 2. It is written again only after the directory was synced without
+//! its old name, so no power cut brings that name back with other bytes. 3. Spares are found or made before they are removed: a volume that makes no files, a reader's, leaves those of another process alone.
 
 use super::Shared;
 use glintdb_core::{Error, FileId, Result};

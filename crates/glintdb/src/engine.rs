@@ -9,11 +9,12 @@ use crate::budget::Kept;
 use crate::commit::Sequencer;
 use crate::compaction::CompactionJob;
 use crate::drain::Drain;
-use crate::flush::{FlushJob, SpillJob};
+use crate::flush::FlushJob;
 use crate::gc::Gc;
 use crate::help::Helping;
 use crate::hot::HotKeys;
 use crate::jobs::{Host, JobQueue};
+use crate::log_jobs::{LogSyncJob, SpillJob};
 use crate::manifest::{Item, Manifest};
 use crate::options::{KeyspaceOptions, Options};
 use crate::pipeline::Pipeline;
@@ -89,6 +90,7 @@ pub(crate) struct Engine {
     pub(crate) flush_lock: Mutex<()>,
     pub(crate) flush_queued: AtomicBool,
     pub(crate) spill_queued: AtomicBool,
+    pub(crate) log_sync_queued: AtomicBool,
     /// Compactions in the queue, and those that run on threads which called for them.
     pub(crate) compactions_running: Arc<AtomicUsize>,
     pub(crate) compactions_called: Arc<AtomicUsize>,
@@ -300,6 +302,9 @@ impl Engine {
                 .inspect_err(|error| self.pipeline.fail(error))?;
             self.update_brake();
         }
+        if self.log.sync_full_due() && !self.log_sync_queued.swap(true, Ordering::SeqCst) {
+            self.jobs.push(self, Box::new(LogSyncJob));
+        }
         Ok(())
     }
 
@@ -460,6 +465,7 @@ impl Engine {
             flush_lock: Mutex::new(()),
             flush_queued: AtomicBool::new(false),
             spill_queued: AtomicBool::new(false),
+            log_sync_queued: AtomicBool::new(false),
             compactions_running: Arc::default(),
             compactions_called: Arc::default(),
             flush_starves: AtomicBool::new(false),

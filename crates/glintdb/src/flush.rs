@@ -1,4 +1,4 @@
-//! Flush and spill as jobs: what is in memory goes into the indexes, and what is in the ring into its segments.
+//! Flush as a job: what is in memory goes into the indexes.
 //!
 //! Thread safety: one flush at a time (its lock).
 //!
@@ -364,36 +364,6 @@ impl Job for FlushJob {
         if let Some(error) = error {
             engine.note_background_error(error);
         }
-    }
-}
-
-/// Moves the log's ring to its segments, and prepares the next segment.
-pub(crate) struct SpillJob;
-
-impl Job for SpillJob {
-    fn step(&mut self, engine: &Engine) -> Result<Progress> {
-        engine.log_step()?;
-        if engine.log_due() {
-            return Ok(Progress::More);
-        }
-        engine.spill_queued.store(false, Ordering::SeqCst);
-        // A commit that saw the flag just before it fell queued nothing.
-        if engine.log_due() && !engine.spill_queued.swap(true, Ordering::SeqCst) {
-            return Ok(Progress::More);
-        }
-        Ok(Progress::Done)
-    }
-
-    fn name(&self) -> String {
-        "log spill".to_owned()
-    }
-
-    fn priority(&self) -> JobPriority {
-        JobPriority::Spill
-    }
-
-    fn abandon(self: Box<Self>, engine: &Engine, _error: Option<&Error>) {
-        engine.spill_queued.store(false, Ordering::SeqCst);
     }
 }
 

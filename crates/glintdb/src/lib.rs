@@ -51,6 +51,7 @@ mod iter;
 mod jobs;
 mod keyspace;
 mod keyspaces;
+mod log_jobs;
 mod manifest;
 mod merge;
 mod numbers;

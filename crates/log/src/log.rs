@@ -158,6 +158,8 @@ pub struct Log {
     /// Ring bytes before it are taken: readers go to the segment. Moved by who reserves, under the sequencer's lock, before anything is overwritten.
     pub(crate) reclaimed: AtomicU64,
     pub(crate) durable: AtomicU64,
+    /// Bytes of segments that are wholly written and not synced.
+    pub(crate) full_unsynced_bytes: AtomicU64,
     /// For a ring that does not survive a kill: bytes before it are in their segments' files, part blocks too.
     pub(crate) written: AtomicU64,
     poison: OnceLock<Error>,
@@ -223,6 +225,7 @@ impl Log {
             reclaimable: AtomicU64::new(start),
             reclaimed: AtomicU64::new(start),
             durable: AtomicU64::new(start),
+            full_unsynced_bytes: AtomicU64::new(0),
             written: AtomicU64::new(start),
             poison: OnceLock::new(),
             progress: Mutex::new(()),
@@ -429,7 +432,7 @@ impl Log {
                     )));
                 }
             }
-            self.spill.lock().forget(id);
+            self.forget_unsynced(id);
             self.change_table(|table| table.without(id));
             self.doomed.lock().waiting.push(Arc::clone(segment));
         }

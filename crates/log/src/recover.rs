@@ -10,7 +10,7 @@ use crate::append::seal_frame;
 use crate::format::entry::EntryReader;
 use crate::format::frame::{FRAME_HEADER_BYTES, FRAME_MAGIC, FrameKind, SEAL_FRAME_BYTES};
 use crate::format::segment::SegmentKind;
-use crate::format::{ALIGN, FIRST_FRAME_OFFSET};
+use crate::format::{ALIGN, FIRST_FRAME_OFFSET, block_down};
 use crate::log::{Log, LogSetup};
 use crate::lsn::Lsn;
 use crate::prepare::PrepareState;
@@ -18,9 +18,12 @@ use crate::scan::{Frame, Probe, SegmentScan, read_ring};
 use crate::segment::{Segment, SegmentTable, open_segment};
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::{DbId, Error, ErrorKind, FileKind, Result, SegmentId, SeqNum};
-use glintdb_flash::{Ring, Volume, VolumeFile};
-use std::collections::BTreeSet;
+use glintdb_flash::{ReadRequest, Ring, Volume, VolumeFile};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// Pieces of a segment that are read while one is written again.
+const PIECES_AHEAD: usize = 2;
 
 /// One committed batch, as recovery shows it; every byte of it is verified.
 #[derive(Clone, Copy, Debug)]
@@ -177,6 +180,7 @@ pub(crate) fn walk(
             ));
         }
         let mut scan = SegmentScan::new(header, Arc::clone(&file), ring)?;
+        scan.read_ahead(Arc::clone(&setup.volume));
         walk.segments.push((file, header));
         total_bytes = total_bytes.max(replayed_bytes + scan.file_bytes());
         let mut offset = at.offset;
@@ -335,6 +339,7 @@ fn check_tail(
     let mut later = Vec::new();
     for &id in files.range(SegmentId(hole_segment.0 + 1)..) {
         let (mut scan, whole) = scan_anyhow(&*setup.volume, setup.db, id, None)?;
+        scan.read_ahead(Arc::clone(&setup.volume));
         if scan.header.kind == SegmentKind::Values {
             // No part of the stream. Where its header is damaged its frames are looked at, and claim nothing.
             continue;
@@ -471,7 +476,7 @@ fn finish(
         setup.volume.delete(id.file())?;
         files_removed += 1;
     }
-    write_again(walk)?;
+    write_again(&*setup.volume, walk)?;
     let ring_bytes =
         match glintdb_core::seeded::bug("log: recovery does not copy what only the ring has") {
             true => 0,
@@ -529,36 +534,44 @@ fn finish(
 ///
 /// The process before this one may have met a sync that failed: the system then takes the pages for clean, so they can be read as long as it runs, no later sync writes
 /// them, and a power cut takes them (`media.md`, F5). Frames before the durable position that some frame names were synced for certain.
-fn write_again(walk: &Walk) -> Result<()> {
+fn write_again(volume: &dyn Volume, walk: &Walk) -> Result<()> {
     for (index, ((file, header), &(start, end))) in
         walk.segments.iter().zip(&walk.walked).enumerate()
     {
         let durable = walk.durable_position.saturating_sub(header.base);
-        let mut at = u64::from(start).max(durable);
+        // From a whole block on, so that it is written directly.
+        let mut at = block_down(durable.max(start.into()));
         let only_in_ring = walk.only_in_ring.iter().filter(|range| range.0 == index);
         let gaps = only_in_ring.map(|&(_, from, to)| (u64::from(from), u64::from(to)));
         for (from, to) in gaps.chain([(u64::from(end), u64::from(end))]) {
-            rewrite(&**file, at, from)?;
+            rewrite(volume, file, at, from)?;
             at = at.max(to);
         }
     }
     Ok(())
 }
 
-/// Reads the bytes from `at` to `end` and writes them back.
-fn rewrite(file: &dyn VolumeFile, mut at: u64, end: u64) -> Result<()> {
-    const CHUNK: u64 = 1 << 20;
-    while at < end {
-        let bytes = file.read_at(at, (end - at).min(CHUNK) as usize)?;
-        if bytes.is_empty() {
+/// Reads the bytes from `at` to `end` and writes them back, each piece while the next ones are read.
+fn rewrite(volume: &dyn Volume, file: &Arc<dyn VolumeFile>, at: u64, end: u64) -> Result<()> {
+    const PIECE_BYTES: usize = 1 << 20;
+    let mut places = (at..end).step_by(PIECE_BYTES).map(|at| {
+        let bytes = (end - at).min(PIECE_BYTES as u64);
+        let request = ReadRequest::new(Arc::clone(file), at, bytes as usize);
+        (at, bytes, volume.begin_batch(vec![request]))
+    });
+    let mut begun: VecDeque<_> = places.by_ref().take(PIECES_AHEAD).collect();
+    while let Some((at, length, batch)) = begun.pop_front() {
+        let read = batch.wait().pop().and_then(|request| request.result);
+        let bytes = read.transpose()?.unwrap_or_default();
+        if bytes.len() as u64 != length {
             return Err(Error::corruption(
                 file.id(),
-                at,
+                at + bytes.len() as u64,
                 "expected the frames just read, found the end of the file",
             ));
         }
         file.write_at(at, &bytes)?;
-        at += bytes.len() as u64;
+        begun.extend(places.next());
     }
     Ok(())
 }
@@ -573,7 +586,8 @@ fn copy_survivors(ring: &dyn Ring, walk: &Walk) -> Result<u64> {
         };
         let mut at = start;
         while at < end {
-            let mut bytes = vec![0; (end - at).min(CHUNK) as usize];
+            // To a whole block, so that the next piece is written directly.
+            let mut bytes = vec![0; (end - at).min(CHUNK - at % CHUNK) as usize];
             read_ring(ring, header.base + u64::from(at), &mut bytes);
             file.write_at(u64::from(at), &bytes)?;
             at += bytes.len() as u32;

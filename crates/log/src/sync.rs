@@ -5,8 +5,10 @@
 
 use crate::log::Log;
 use crate::lsn::Lsn;
+use crate::segment::Segment;
 use glintdb_core::sync::{Condvar, Mutex, thread};
 use glintdb_core::{Error, ErrorKind, Result};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Times a leader offers its core to others while company may come, and times in a row without anybody coming after which it begins. About half a microsecond each where nobody else wants
@@ -30,22 +32,33 @@ struct Lead {
     company: u64,
 }
 
+/// How a sync ended.
+enum Ended {
+    /// It has not: it panicked.
+    Never,
+    /// It was for everybody who had arrived before it began, so many.
+    Group { arrived: u64 },
+    /// Nobody had asked for it.
+    Unasked,
+}
+
 /// Who leads, until the sync is over. By a panic too: whoever waits is told.
 struct Leading<'a> {
     log: &'a Log,
-    arrived: Option<u64>,
+    ended: Ended,
 }
 
 impl Drop for Leading<'_> {
     fn drop(&mut self) {
         let arrivals = self.log.arrivals();
         let mut lead = self.log.sync.lead.lock();
-        match self.arrived {
-            Some(arrived) => {
+        match self.ended {
+            Ended::Group { arrived } => {
                 lead.company = arrivals.saturating_sub(lead.covered);
                 lead.covered = arrived;
             }
-            None => {
+            Ended::Unasked => {}
+            Ended::Never => {
                 let what = "the thread that synced the log panicked";
                 self.log.poison(Error::new(ErrorKind::Poisoned, what));
             }
@@ -112,13 +125,49 @@ impl Log {
         };
         let mut leading = Leading {
             log: self,
-            arrived: None,
+            ended: Ended::Never,
         };
         self.wait_for_company(expected);
         // Before the look at `completed`: whose arrival is counted has completed its commit.
         let arrived = self.arrivals();
         let result = self.sync_now();
-        leading.arrived = Some(arrived);
+        leading.ended = Ended::Group { arrived };
+        result
+    }
+
+    /// Whether [`sync_full`](Self::sync_full) is worth while: what it would sync is as much as a segment. For the job queue.
+    #[must_use]
+    pub fn sync_full_due(&self) -> bool {
+        self.full_unsynced_bytes.load(Ordering::Relaxed) >= self.setup.options.segment_bytes
+            && !self.poisoned()
+    }
+
+    /// Makes the segments that are full durable, though nobody has asked for it: a power cut then takes less of what was promised nothing, and recovery has less to write again. Leaves it to
+    /// whoever syncs already.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn sync_full(&self) -> Result<()> {
+        {
+            let mut lead = self.sync.lead.lock();
+            self.check()?;
+            if lead.leading {
+                return Ok(());
+            }
+            lead.leading = true;
+        }
+        let mut leading = Leading {
+            log: self,
+            ended: Ended::Never,
+        };
+        let (target, segments) = {
+            let mut state = self.spill.lock();
+            let full = state.take_full_unsynced();
+            self.publish_unsynced(&state);
+            full
+        };
+        let result = self.sync_segments(target, &segments);
+        leading.ended = Ended::Unasked;
         result
     }
 
@@ -148,8 +197,15 @@ impl Log {
             let target = self.completed.load(Ordering::Acquire);
             while state.written() < target && self.spill_some(&mut state, true)? {}
             self.zero_ahead(&mut state)?;
-            (target, state.take_unsynced())
+            let segments = state.take_unsynced();
+            self.publish_unsynced(&state);
+            (target, segments)
         };
+        self.sync_segments(target, &segments)
+    }
+
+    /// Syncs what holds every byte before `target` that is not durable.
+    fn sync_segments(&self, target: u64, segments: &[Arc<Segment>]) -> Result<()> {
         for segment in segments {
             self.counters.segment_syncs.fetch_add(1, Ordering::Relaxed);
             if glintdb_core::seeded::bug("log: the log is not synced") {

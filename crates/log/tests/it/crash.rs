@@ -25,7 +25,7 @@ fn options() -> LogOptions {
     }
 }
 
-/// A life with everything in it: small and large batches, separated values, syncs, spills, seals, a close.
+/// A life with everything in it: small and large batches, separated values, syncs, those of full segments too, spills, seals, a close.
 fn live(volume: &Arc<MemVolume>, numbers: &Arc<Numbers>, promises: &mut Promises) -> Result<()> {
     let log = Log::create(setup(volume, numbers, options()))?;
     promises.from = Some(log.end());
@@ -59,6 +59,9 @@ fn go_on(
         }
         if n % 4 == 0 {
             log.spill_step()?;
+        }
+        if n % 5 == 0 {
+            log.sync_full()?;
         }
         if n % 9 == 0 && log.prepare_due() {
             log.prepare_step(Space::Normal)?;

@@ -73,6 +73,47 @@ fn a_frame_never_copied_is_the_tail_and_what_follows_it_goes_for_good() {
     assert_eq!(again.batches[20], Batch::put(21, 70));
 }
 
+/// What nobody has asked to be synced is, a segment late: a power cut takes no more than that, and recovery writes no more of it again.
+#[test]
+fn segments_that_are_full_are_synced_though_nobody_asks() {
+    let rewritten = [false, true].map(|syncs| {
+        let (volume, numbers) = (MemVolume::new(), numbers());
+        let log = Log::create(setup(&volume, &numbers, small())).unwrap();
+        let from = log.end();
+        let mut committed = Vec::new();
+        for n in 1..=300 {
+            let batch = Batch::separated(n, 1000);
+            let end = commit(&log, &batch).end;
+            committed.push((batch, end));
+            while log.spill_step().unwrap() {}
+            if syncs && log.sync_full_due() {
+                log.sync_full().unwrap();
+                assert!(!log.sync_full_due());
+            }
+        }
+        let durable = log.durable();
+        let end = log.end();
+        assert_eq!(syncs, durable > from);
+        if syncs {
+            // All but the segment that is written and one that was not full enough.
+            assert!(durable.segment.0 + 2 >= end.segment.0, "{durable} of {end}");
+            let cut = volume.crash(CrashMode::LoseUnsynced);
+            let there = recover(setup(&cut, &numbers, small()), from).batches.len();
+            let synced = committed.iter().filter(|(_, end)| *end <= durable);
+            assert!(there >= synced.count(), "{there}");
+        }
+        let killed = volume.kill();
+        let before = killed.stats().written_bytes;
+        let replay = recover(setup(&killed, &numbers, small()), from);
+        assert_eq!(replay.batches.len(), 300);
+        killed.stats().written_bytes - before
+    });
+    assert!(
+        rewritten[0] > 4 * small().segment_bytes && rewritten[1] < 3 * small().segment_bytes,
+        "{rewritten:?}"
+    );
+}
+
 /// Killed after the name of a segment that is dead was given to a new one, and before its header was written.
 #[test]
 fn a_file_with_an_older_segments_frames_is_none_of_the_stream() {

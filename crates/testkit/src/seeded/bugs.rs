@@ -108,6 +108,7 @@ pub const BUGS: &[Bug] = &[
     bug("log: a sync leaves out the block that is not full", "A commit that is said to be durable ends in the ring only.", Lane::Crash),
     bug("log: a value's checksum is not checked", "Damaged values are handed out.", Lane::Damage),
     bug("log: damage ahead of whole frames is taken for the tail", "Acknowledged commits behind a damaged frame are cut off without a word.", Lane::Damage),
+    bug("log: full segments are called durable without a sync", "What nobody has asked to be synced counts as synced when its segment is full.", Lane::Crash),
     bug("log: half a frame is given up in the ring", "A frame is whole neither in the ring nor in its segment.", Lane::Crash),
     bug("log: readers are not told that the ring was taken", "A value is read where a later frame stands.", Lane::Model),
     bug("log: recovery does not copy what only the ring has", "The next round of the ring overwrites what was recovered.", Lane::Crash),

@@ -9,7 +9,7 @@ use crate::place::Place;
 use crate::runner::Runner;
 use glintdb::{Batch, Durability, ErrorKind};
 use glintdb_core::FileKind;
-use glintdb_flash::{MemOptions, MemVolume, Moment, Observer, OperationKind};
+use glintdb_flash::{CrashMode, MemOptions, MemVolume, Moment, Observer, OperationKind};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -242,9 +242,41 @@ fn nearly_round() -> Result<(), String> {
     Ok(())
 }
 
+/// Segments that get full one after the other, of commits of which none asks for a sync, and a power cut after each.
+fn full_segments() -> Result<(), String> {
+    const COMMITS: u64 = 400;
+    let failed = |error: glintdb::Error| format!("full segments: {error}");
+    let set = collecting::eager(Lane::Sim);
+    let options = glintdb::Options {
+        value_gc: false,
+        // Or each flush would have synced what is full.
+        replay_bytes_max: 4 << 20,
+        ..set.options
+    };
+    let volume = MemVolume::new();
+    let place = Place::Memory(Arc::clone(&volume));
+    let db = place.open(options.clone()).map_err(failed)?;
+    for number in 0..COMMITS {
+        Steps::count();
+        db.put(number.to_be_bytes(), [7; 1500]).map_err(failed)?;
+        let cut = volume.crash(CrashMode::Random { seed: number });
+        let after = Place::Memory(cut).open(options.clone()).map_err(failed)?;
+        let found = after.default_keyspace().iter().keys();
+        let found: Vec<_> = found.collect::<glintdb::Result<_>>().map_err(failed)?;
+        if !(0..)
+            .zip(&found)
+            .all(|(n, key)| *key == u64::to_be_bytes(n)[..])
+        {
+            return Err("full segments: what is there is no prefix".to_owned());
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn crash() -> Result<(), String> {
     uniform()?;
     nearly_round()?;
+    full_segments()?;
     collecting::power(&Steps::count)?;
     let mut sequences = Sequences::new(3, Mix { crashes: true }, 120);
     for number in 0..CRASH_SEQUENCES {

@@ -21,6 +21,7 @@ mod tests;
 mod units;
 
 pub(crate) use account::Account;
+use account::Candidate;
 use brake::Brake;
 use hidden::Hidden;
 pub(crate) use round::{Outcome, Place, Round, Scans};
@@ -29,6 +30,7 @@ use units::Ahead;
 use crate::change::{Pending, Relocated};
 use crate::engine::Engine;
 use crate::jobs::{Job, Progress};
+use crate::options::GcReads;
 use crate::space::Running;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::JobPriority;
@@ -335,6 +337,15 @@ impl Engine {
         self.options.memory_budget_bytes as u64 / MEMORY_SHARE
     }
 
+    /// Whether a round over these victims walks the indexes.
+    fn walks_for(&self, victims: &[Candidate]) -> bool {
+        match self.options.value_gc_reads {
+            GcReads::Auto => self.gc.known_account().is_walk_cheaper(victims),
+            GcReads::Segments => false,
+            GcReads::Index => true,
+        }
+    }
+
     /// A round over the victims that the account names.
     fn begin_round(&self) -> Result<Begun> {
         let mut ahead = self.gc.ahead.lock().take();
@@ -370,6 +381,7 @@ impl Engine {
             },
             match ahead.as_ref().and_then(|ahead| ahead.scans.as_ref()) {
                 Some(scans) => Scans::Begun(Arc::clone(scans)),
+                None if self.walks_for(&victims) => Scans::None,
                 None => Scans::New {
                     keeps_values: bytes <= self.gc_memory_bytes(),
                 },

@@ -88,9 +88,10 @@ pub use glintdb_lsm::{Compression, LsmOptions, PinnedLevels};
 pub use iter::{Iter, Keys};
 pub use keyspace::{KEYSPACE_NAME_BYTES_MAX, Keyspace};
 pub use options::{
-    DirectIo, Durability, IndexKind, Isolation, KeyspaceOptions, LOG_RING_BYTES, LOG_SEGMENT_BYTES,
-    MEMORY_BUDGET_BYTES_MIN, OpenProgress, Options, PinMode, ProgressFn, READ_DEPTH_MAX,
-    REPLAY_BYTES_MAX, ReadEngine, SEPARATE_MIN_BYTES, TransactionOptions, parse_bytes,
+    DirectIo, Durability, GcReads, IndexKind, Isolation, KeyspaceOptions, LOG_RING_BYTES,
+    LOG_SEGMENT_BYTES, MEMORY_BUDGET_BYTES_MIN, OpenProgress, Options, PinMode, ProgressFn,
+    READ_DEPTH_MAX, REPLAY_BYTES_MAX, ReadEngine, SEPARATE_MIN_BYTES, TransactionOptions,
+    parse_bytes,
 };
 pub use salvage::{
     SalvageOptions, SalvageProgress, SalvageProgressFn, SalvageReport, SalvagedFile, salvage,

@@ -70,6 +70,18 @@ pub enum PinMode {
     LogBacked,
 }
 
+/// What value GC reads to find what is live in the segments that it is going to empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum GcReads {
+    /// Whatever costs less: the index where values are large.
+    #[default]
+    Auto,
+    /// The segments, from end to end; records are looked up in the index.
+    Segments,
+    /// The index, from end to end; of the segments what is live.
+    Index,
+}
+
 /// Options of one transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransactionOptions {
@@ -141,6 +153,8 @@ pub struct Options {
     pub range_cache: bool,
     /// Whether values move so that the space of dead ones can be used again. Without it a segment of the log goes when nothing in it is live. Default: true.
     pub value_gc: bool,
+    /// What value GC reads to find what is live. Default: [`GcReads::Auto`].
+    pub value_gc_reads: GcReads,
     /// Space that the files may take, for what is live in them, 1.1 to 100: value GC begins before there is more. Default: 1.5.
     pub space_amp_max: f64,
     /// Garbage that there may be in any case, in bytes: what is small needs no collecting. 0, the default: four segments of the log.
@@ -191,6 +205,7 @@ impl Default for Options {
             hot_keys: true,
             range_cache: true,
             value_gc: true,
+            value_gc_reads: GcReads::Auto,
             space_amp_max: SPACE_AMP_MAX,
             garbage_bytes_min: 0,
             pin_mode: PinMode::WrittenThrough,
@@ -229,7 +244,7 @@ impl Options {
     setters! {
         create_if_missing: bool, error_if_exists: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
         log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
-        read_batch_max: usize, help: bool, hot_keys: bool, range_cache: bool, value_gc: bool, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, progress: Option<ProgressFn>,
+        read_batch_max: usize, help: bool, hot_keys: bool, range_cache: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, progress: Option<ProgressFn>,
     }
 
     /// Opens the database in the directory `path`.

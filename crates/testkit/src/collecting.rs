@@ -7,7 +7,7 @@
 use crate::options::{self, Lane, OptionSet};
 use crate::place::Place;
 use crate::rng::Rng;
-use glintdb::{Db, Durability, Env, Keyspace, Stats};
+use glintdb::{Db, Durability, Env, GcReads, Keyspace, Stats};
 use glintdb_core::DbId;
 use glintdb_flash::{CrashMode, HookedVolume, Hooks, MemVolume, SystemClock};
 use std::ops::Range;
@@ -17,6 +17,9 @@ use std::time::Duration;
 
 /// Name of the set in which segments are collected as soon as a little of them is dead.
 pub const EAGER: &str = "GC eager";
+
+/// Both ways to find what is live in them.
+pub const READS: [GcReads; 2] = [GcReads::Segments, GcReads::Index];
 
 /// What a run did.
 #[derive(Clone, Copy, Default, Debug)]
@@ -38,15 +41,17 @@ impl Counts {
     }
 }
 
-/// The set of that name for a lane.
+/// The set of that name for a lane, in which rounds find what is live in that way.
 ///
 /// # Panics
 /// Where the lane does not have it.
 #[must_use]
-pub fn eager(lane: Lane) -> OptionSet {
+pub fn eager(lane: Lane, reads: GcReads) -> OptionSet {
     let mut sets = options::of(lane);
     sets.retain(|set| set.name == EAGER);
-    sets.pop().expect("the lane has the set")
+    let mut set = sets.pop().expect("the lane has the set");
+    set.options.value_gc_reads = reads;
+    set
 }
 
 fn name(key: u64) -> Vec<u8> {
@@ -84,10 +89,10 @@ fn told(error: glintdb::Error) -> String {
 ///
 /// # Errors
 /// What is wrong.
-pub fn alone(steps: &dyn Fn()) -> Result<Counts, String> {
+pub fn alone(reads: GcReads, steps: &dyn Fn()) -> Result<Counts, String> {
     const KEYS: u64 = 120;
     let db = Place::memory()
-        .open(eager(Lane::Model).options)
+        .open(eager(Lane::Model, reads).options)
         .map_err(told)?;
     let space = db.default_keyspace();
     let mut rng = Rng::of(&[7]);
@@ -219,9 +224,9 @@ fn whole(db: &Db) -> Result<(), String> {
 ///
 /// # Errors
 /// What is wrong.
-pub fn power(steps: &dyn Fn()) -> Result<Counts, String> {
+pub fn power(reads: GcReads, steps: &dyn Fn()) -> Result<Counts, String> {
     const KEYS: u64 = 60;
-    let set = eager(Lane::Sim);
+    let set = eager(Lane::Sim, reads);
     let volume = MemVolume::new();
     let db = Place::Memory(std::sync::Arc::clone(&volume))
         .open(set.options.clone())

@@ -22,16 +22,19 @@ pub(super) fn options() -> Options {
 }
 
 /// A round over every segment that is whole, which moves every value that is live below the flush point. `visit` is told of what comes next, before it does.
-pub(super) fn round(db: &Db, mut visit: impl FnMut(Place)) -> Vec<SegmentId> {
+pub(super) fn round(db: &Db, visit: impl FnMut(Place)) -> Vec<SegmentId> {
+    round_by(db, Scans::New { keeps_values: true }, visit)
+}
+
+/// [`round`] that finds what is live in that way.
+fn round_by(db: &Db, scans: Scans, mut visit: impl FnMut(Place)) -> Vec<SegmentId> {
     let engine = &db.handle.engine;
     let all = |state: &crate::manifest::State| {
         let mut live = state.live_segments();
         live.retain(|id| *id < state.flush_point.lsn.segment || engine.holds_moved(*id));
         live
     };
-    let mut round = Round::begin(engine, all, Scans::New { keeps_values: true })
-        .unwrap()
-        .unwrap();
+    let mut round = Round::begin(engine, all, scans).unwrap().unwrap();
     let victims = round.victims().collect();
     let mut place = None;
     loop {
@@ -252,4 +255,20 @@ fn a_live_value_in_a_retired_segment_is_reported() {
     assert!(told(&db.verify().unwrap().errors));
     db.close().unwrap();
     assert!(told(&check(home.path()).unwrap().errors));
+}
+
+#[test]
+fn a_round_that_walks_the_index_moves_what_one_that_reads_segments_does() {
+    let keeps = |keeps_values| Scans::New { keeps_values };
+    let moved = [keeps(true), keeps(false), Scans::None].map(|scans| {
+        let home = tempfile::tempdir().unwrap();
+        let db = options().open(home.path()).unwrap();
+        let expected = filled(&db, |_| {});
+        let victims = round_by(&db, scans, |_| {});
+        check_whole(&db, &expected);
+        assert_eq!(there(home.path(), &victims), 0);
+        (victims, db.stats().log.relocated_bytes)
+    });
+    assert!(moved[0].0.len() > 1 && moved[0].1 > 100_000, "{moved:?}");
+    assert!(moved.iter().all(|one| *one == moved[0]), "{moved:?}");
 }

@@ -27,6 +27,11 @@ const SEGMENT_PART: u64 = 16;
 const WORTH: f64 = 0.4;
 /// What an entry without its value takes in the index, about: that much of tables is not live records.
 const INDEX_ENTRY_BYTES: u64 = 64;
+/// What it costs to find a record in a victim and to look it up; to walk over an entry of an index; and to read a value for itself, beside its bytes: in bytes of a long read
+/// (`docs/decisions/010-relocation.md`, "Walking instead of scanning").
+const RECORD_COST_BYTES: u64 = 700;
+const ENTRY_COST_BYTES: u64 = 70;
+const READ_COST_BYTES: u64 = 16 << 10;
 /// Header of a segment.
 const HEADER_BYTES: u64 = 4096;
 
@@ -47,6 +52,9 @@ pub(crate) struct Account {
     pub(crate) some_victim: bool,
     /// Of what indexes' files point to, the share that is shadowed or hidden.
     pub(crate) hidden_share: f64,
+    /// Entries of all indexes, and bytes of their files.
+    index_entries: u64,
+    index_bytes: u64,
     /// How far the log's files went, and its commits.
     spilled: u64,
     completed: u64,
@@ -95,6 +103,23 @@ impl Account {
 
     pub(crate) fn is_urgent_at(&self, fill: f64) -> bool {
         fill >= URGENT
+    }
+
+    /// Whether a round over these victims has less to do where it walks the indexes and reads what is live, value by value, than where it reads the victims from end to end and looks their records up: what
+    /// each costs, in bytes that a long read of the device brings in the same time.
+    pub(super) fn is_walk_cheaper(&self, victims: &[Candidate]) -> bool {
+        if self.index_entries == 0 {
+            return false;
+        }
+        let bytes: u64 = victims.iter().map(|victim| victim.bytes).sum();
+        let live: u64 = victims.iter().map(|victim| victim.live_bytes).sum();
+        let record_bytes = (self.live_bytes / self.index_entries).max(1);
+        let scan = bytes + bytes / record_bytes * RECORD_COST_BYTES;
+        let walk = self.index_bytes
+            + self.index_entries * ENTRY_COST_BYTES
+            + live
+            + live / record_bytes * READ_COST_BYTES;
+        walk < scan
     }
 }
 
@@ -192,6 +217,8 @@ impl Engine {
         for keyspace in version.live_keyspaces() {
             let stats = keyspace.view.stats();
             account.other_bytes += stats.bytes;
+            account.index_bytes += stats.bytes;
+            account.index_entries += stats.entries;
             inline_bytes += stats
                 .bytes
                 .saturating_sub(stats.entries * INDEX_ENTRY_BYTES);

@@ -1,28 +1,29 @@
 //! One round of value GC: the live records of a few segments of the log get other places, and the segments are retired.
 //!
 //! In steps of a millisecond or two: *scan* the victims; *verify* each record, in key order, against the view of the index; write the *values* that are live into segments of
-//! their own, in that order; write a *run* of level 0 for each keyspace; *install* everything by one record of the manifest (`docs/decisions/010-relocation.md`).
+//! their own, in that order; write a *run* of level 0 for each keyspace; *install* everything by one record of the manifest (`docs/decisions/010-relocation.md`). Where values are large, so that the index
+//! is small beside them, it is *walked* instead of scanning and verifying: it names what is live, and nothing else of the victims is read.
 //!
-//! Thread safety: a round belongs to the job that runs it; between steps it holds no lock. Scanning and verifying are divided ([`super::pieces`]): others may be in them.
+//! Thread safety: a round belongs to the job that runs it; between steps it holds no lock. Scanning, verifying and walking are divided ([`super::pieces`]): others may be in them.
 //!
 //! Invariants:
 //! 1. A record is live if, and only if, the view's entry of its key has its pointer. Memtables are not asked: what an unsynced commit has overwritten is the newest again after a power cut.
 //! 2. Places in the indexes, view of the log and choice of the victims belong together: they are taken while no flush is under way.
-//! 3. A victim is retired only if everything was found in it that indexes point to, and every live value of it was read and verified.
+//! 3. A victim is retired only if everything was found in it that indexes point to (which is so by itself where they are walked), and every live value of it was read and verified.
 //! 4. Given up at any place, a round leaves nothing but what it has learnt.
 
 use super::pieces::{Invitation, Pieces, Unit};
 use super::records::{MovedRun, Records};
-use super::units::{Ahead, Scan, Scanned, Verify};
+use super::units::{Ahead, Scan, Scanned, Verify, Walk};
 use crate::change::{Pending, Relocated, abandon};
 use crate::engine::Engine;
 use crate::version::KeyspaceState;
 use crate::{Error, ErrorKind, Result};
-use bytes::Bytes;
 use glintdb_core::index::{IndexView, Relocation};
 use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer};
-use glintdb_log::{Log, LogView, NewValues, Space, ValuesWriter};
+use glintdb_log::{BegunValues, Log, LogView, NewValues, Space, ValuesWriter};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Keys looked up together, and stretches of them that a round has where they are enough for it.
@@ -45,8 +46,10 @@ struct Part {
 enum State {
     Scan(Arc<Pieces<Scan>>),
     Verify(Arc<Pieces<Verify>>),
+    Walk(Arc<Pieces<Walk>>),
     Values {
-        at: usize,
+        /// What comes next, being read.
+        chunk: Chunk,
         writer: Box<ValuesWriter>,
     },
     Runs {
@@ -59,11 +62,18 @@ enum State {
     Over,
 }
 
+/// Records whose values are written in a step: where they stand in the order, and the reads of those that are not at hand.
+struct Chunk {
+    range: Range<usize>,
+    reads: Option<BegunValues>,
+}
+
 /// What comes next in a round.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Place {
     Scan,
     Verify,
+    Walk,
     Values,
     Runs,
     Install,
@@ -137,6 +147,8 @@ pub(crate) enum Scans {
     New { keeps_values: bool },
     /// Others have begun.
     Begun(Arc<Pieces<Scan>>),
+    /// There are none: the indexes are walked.
+    None,
 }
 
 /// Begins to scan what the next round will want, while nobody reads for this one.
@@ -189,11 +201,26 @@ impl Round {
             ..Outcome::default()
         };
         let ids: Vec<SegmentId> = victims.iter().map(|(id, _)| *id).collect();
-        let scans = match scans {
-            Scans::Begun(scans) => scans,
+        let state = match scans {
+            Scans::Begun(scans) => State::Scan(scans),
             Scans::New { keeps_values } => {
                 let scan = |id: &SegmentId| Scan::new(engine, *id, keeps_values);
-                divided(engine, ids.iter().map(scan), 1)
+                State::Scan(divided(engine, ids.iter().map(scan), 1))
+            }
+            Scans::None => {
+                let mut victims: BTreeSet<SegmentId> = ids.iter().copied().collect();
+                while victims.len() > 1
+                    && glintdb_core::seeded::bug(
+                        "glintdb: value GC looks for one of its victims alone",
+                    )
+                {
+                    victims.pop_first();
+                }
+                let victims = Arc::new(victims);
+                let walk = |(id, part): (&KeyspaceId, &Part)| {
+                    Walk::new(engine, *id, Arc::clone(&part.view), Arc::clone(&victims))
+                };
+                State::Walk(divided(engine, parts.iter().map(walk), 1))
             }
         };
         Ok(Some(Round {
@@ -205,7 +232,7 @@ impl Round {
             records: Arc::new(Records::new(&engine.memory)),
             order: Arc::default(),
             written: Vec::new(),
-            state: State::Scan(scans),
+            state,
             outcome,
         }))
     }
@@ -215,6 +242,7 @@ impl Round {
         match &self.state {
             State::Scan(_) => Place::Scan,
             State::Verify(_) => Place::Verify,
+            State::Walk(_) => Place::Walk,
             State::Values { .. } => Place::Values,
             State::Runs { .. } => Place::Runs,
             State::Install { .. } => Place::Install,
@@ -227,7 +255,7 @@ impl Round {
         match &self.state {
             State::Values { writer, .. } => writer.file_bytes(),
             State::Runs { values } | State::Install { values, .. } => values.file_bytes(),
-            State::Scan(_) | State::Verify(_) | State::Over => 0,
+            State::Scan(_) | State::Verify(_) | State::Walk(_) | State::Over => 0,
         }
     }
 
@@ -247,7 +275,11 @@ impl Round {
                 Some(chunks) => self.verified(engine, chunks)?,
                 None => State::Verify(chunks),
             },
-            State::Values { at, writer } => self.values(engine, at, writer)?,
+            State::Walk(walks) => match step(&*walks, engine) {
+                Some(walks) => self.walked(engine, walks)?,
+                None => State::Walk(walks),
+            },
+            State::Values { chunk, writer } => self.values(engine, chunk, writer)?,
             State::Runs { values } => self.runs(values)?,
             State::Install { values, pending } => {
                 self.install(engine, values, pending)?;
@@ -263,6 +295,7 @@ impl Round {
         match self.state {
             State::Scan(scans) => scans.give_up(),
             State::Verify(chunks) => chunks.give_up(),
+            State::Walk(walks) => walks.give_up(),
             State::Install { pending, .. } => abandon(pending),
             State::Values { .. } | State::Runs { .. } | State::Over => {}
         }
@@ -354,6 +387,26 @@ impl Round {
         let records = &*self.records;
         let live = |index: &u32| records.seqno(*index) != SeqNum::MAX;
         self.order = Arc::new(self.order.iter().copied().filter(live).collect());
+        self.found_live(engine)
+    }
+
+    /// The indexes are walked: everything that they have of the victims is live.
+    fn walked(&mut self, engine: &Engine, walks: Vec<Walk>) -> Result<State> {
+        let mut records = Records::new(&engine.memory);
+        for walk in walks {
+            walk.result?;
+            records.append(walk.records);
+        }
+        records.charge();
+        self.outcome.records = records.all.len() as u64;
+        self.order = Arc::new((0u32..).take(records.all.len()).collect());
+        self.records = Arc::new(records);
+        self.found_live(engine)
+    }
+
+    /// What is live stands in `order`, and is to be written anew.
+    fn found_live(&mut self, engine: &Engine) -> Result<State> {
+        let records = &*self.records;
         for &index in &*self.order {
             let value = u64::from(records.pointer(index).length);
             let key = records.key(index).len() as u64;
@@ -363,27 +416,43 @@ impl Round {
         }
         self.outcome.live_records = self.order.len() as u64;
         Ok(State::Values {
-            at: 0,
+            chunk: self.begin_chunk(engine, 0),
             writer: Box::new(engine.log.values_writer(Space::Reserve)?),
         })
+    }
+
+    /// The next records that are written together, with the reads of their values begun; empty: there are no more.
+    fn begin_chunk(&self, engine: &Engine, at: usize) -> Chunk {
+        let mut bytes = 0;
+        let fits = |index: &&u32| {
+            let fits = bytes < WRITE_BYTES;
+            bytes += self.records.pointer(**index).length as usize;
+            fits
+        };
+        let rest = self.order.get(at..).unwrap_or_default();
+        let length = rest.iter().take(WRITE_RECORDS).take_while(fits).count();
+        let records = rest
+            .iter()
+            .take(length)
+            .map(|&index| &self.records.all[index as usize]);
+        let missing = records.filter(|record| record.value.is_none());
+        let missing: Vec<ValuePointer> = missing.map(|record| record.pointer).collect();
+        let reads = (self.log.as_ref())
+            .filter(|_| !missing.is_empty())
+            .map(|view| engine.log.begin_read_batch_in(view, missing));
+        Chunk {
+            range: at..at + length,
+            reads,
+        }
     }
 
     fn values(
         &mut self,
         engine: &Engine,
-        at: usize,
+        chunk: Chunk,
         mut writer: Box<ValuesWriter>,
     ) -> Result<State> {
-        let mut bytes = 0;
-        let chunk: Vec<u32> = (self.order.get(at..).unwrap_or_default().iter().copied())
-            .take(WRITE_RECORDS)
-            .take_while(|&index| {
-                let fits = bytes < WRITE_BYTES;
-                bytes += self.records.all[index as usize].pointer.length as usize;
-                fits
-            })
-            .collect();
-        if chunk.is_empty() {
+        if chunk.range.is_empty() {
             self.log = None;
             if let Some(records) = Arc::get_mut(&mut self.records) {
                 records.forget_values();
@@ -392,31 +461,19 @@ impl Round {
                 values: writer.finish(&engine.log)?,
             });
         }
-        let mut values: Vec<(u32, Result<Bytes>)> = Vec::with_capacity(chunk.len());
-        let (mut missing, mut pointers) = (Vec::new(), Vec::new());
-        let view = self.log.clone();
-        let read = |pointers: &[ValuePointer]| match &view {
-            Some(view) => engine.log.read_batch_in(view, pointers),
-            None => engine.log.read_batch(pointers),
-        };
-        for &index in &chunk {
-            let record = &self.records.all[index as usize];
+        let mut read = (chunk.reads.map_or_else(Vec::new, BegunValues::wait)).into_iter();
+        // While this one is written.
+        let next = self.begin_chunk(engine, chunk.range.end);
+        let records = Arc::clone(&self.records);
+        let order = Arc::clone(&self.order);
+        for &index in order.get(chunk.range).unwrap_or_default() {
+            let record = &records.all[index as usize];
             let value = match &record.value {
                 Some(value) => Log::verified(&record.pointer, value.clone()),
-                None => {
-                    missing.push(values.len());
-                    pointers.push(record.pointer);
-                    Ok(Bytes::new())
-                }
+                None => read
+                    .next()
+                    .unwrap_or_else(|| Err(Error::invalid("a value was not read"))),
             };
-            values.push((index, value));
-        }
-        for (at, value) in missing.into_iter().zip(read(&pointers)) {
-            values[at].1 = value;
-        }
-        let records = Arc::clone(&self.records);
-        for (index, value) in values {
-            let record = &records.all[index as usize];
             let segment = record.pointer.segment;
             if self.left_alone.contains(&segment) {
                 continue;
@@ -434,7 +491,7 @@ impl Round {
             self.written.push(index);
         }
         Ok(State::Values {
-            at: at + chunk.len(),
+            chunk: next,
             writer,
         })
     }

@@ -2,7 +2,7 @@
 
 use super::{GcJob, Round, Scans};
 use crate::jobs::{Job, Progress};
-use crate::{Db, Env, Options, Stats, check_volume};
+use crate::{Db, Env, GcReads, Options, Stats, check_volume};
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{DbId, SegmentId};
 use glintdb_flash::{ManualClock, MemVolume, Volume};
@@ -103,11 +103,18 @@ fn overwritten(options: Options) -> (f64, Stats) {
 /// Looked at after every hundredth commit. Beyond the bound: two segments, of which each is a thirtieth of the data here; and, where threads wait for the processor, what others write meanwhile.
 #[test]
 fn space_stays_within_its_bound_under_ten_overwrites() {
-    for (bound, threads, step) in [(1.5, 0, 0.065), (2.0, 0, 0.065), (1.5, 2, 0.2)] {
-        let options = options().space_amp_max(bound);
+    use GcReads::{Auto, Index};
+    for (bound, threads, reads, step) in [
+        (1.5, 0, Auto, 0.065),
+        (2.0, 0, Auto, 0.065),
+        (1.5, 0, Index, 0.065),
+        (1.5, 2, Auto, 0.2),
+        (1.5, 2, Index, 0.2),
+    ] {
+        let options = options().space_amp_max(bound).value_gc_reads(reads);
         let (worst, stats) = overwritten(options.background_threads(threads));
         let figures = format!(
-            "{bound} with {threads} threads: {worst}, {:?}",
+            "{bound} with {threads} threads, {reads:?}: {worst}, {:?}",
             stats.value_gc
         );
         assert!(worst < bound + step, "{figures}");

@@ -1,4 +1,4 @@
-//! The divisible work of a round: a victim is scanned, a stretch of keys is verified.
+//! The divisible work of a round: a victim is scanned, a stretch of keys is verified, or an index walked.
 //!
 //! Thread safety: a unit belongs to whoever is in it ([`super::pieces`]); what it reads of others is immutable, but for the sequence numbers of its own records.
 
@@ -6,11 +6,11 @@ use super::pieces::{Pieces, Unit};
 use super::records::Records;
 use crate::engine::Engine;
 use crate::{Error, ErrorKind, Result};
-use glintdb_core::index::IndexView;
-use glintdb_core::{EntryValue, KeyspaceId, SegmentId, SeqNum};
+use glintdb_core::index::{Cursor, IndexView, STEP_BUDGET};
+use glintdb_core::{Direction, EntryRef, EntryValue, KeyspaceId, SegmentId, SeqNum};
 use glintdb_log::LiveScan;
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 /// What a victim has come to.
@@ -138,6 +138,70 @@ impl Verify {
 impl Unit for Verify {
     fn step(&mut self, engine: &Engine) -> bool {
         self.result = self.verify(engine);
+        true
+    }
+}
+
+/// The index of a keyspace, which is walked for the entries whose values lie in victims: what is live, in key order.
+pub(super) struct Walk {
+    pub(super) keyspace: KeyspaceId,
+    pub(super) view: Arc<dyn IndexView>,
+    pub(super) victims: Arc<BTreeSet<SegmentId>>,
+    cursor: Option<Box<dyn Cursor>>,
+    pub(super) records: Records,
+    pub(super) result: Result<()>,
+}
+
+impl Walk {
+    pub(super) fn new(
+        engine: &Engine,
+        keyspace: KeyspaceId,
+        view: Arc<dyn IndexView>,
+        victims: Arc<BTreeSet<SegmentId>>,
+    ) -> Walk {
+        Walk {
+            keyspace,
+            view,
+            victims,
+            cursor: None,
+            records: Records::new(&engine.memory),
+            result: Ok(()),
+        }
+    }
+
+    /// Some entries more; `true`: that was the end.
+    fn walk(&mut self) -> Result<bool> {
+        let cursor = match &mut self.cursor {
+            Some(cursor) => cursor,
+            none => none.insert(self.view.cursor(
+                Bound::Unbounded,
+                Bound::Unbounded,
+                Direction::Forward,
+            )?),
+        };
+        let mut entries = 0;
+        let more = cursor.walk(&mut |key, seqno, value| {
+            if let EntryRef::Pointer(pointer) = value
+                && self.victims.contains(&pointer.segment)
+            {
+                self.records.add_live(self.keyspace, key, pointer, seqno);
+            }
+            entries += 1;
+            entries < STEP_BUDGET
+        })?;
+        self.records.charge();
+        Ok(!more)
+    }
+}
+
+impl Unit for Walk {
+    fn step(&mut self, _: &Engine) -> bool {
+        let walked = self.walk();
+        if let Ok(false) = walked {
+            return false;
+        }
+        self.cursor = None;
+        self.result = walked.map(drop);
         true
     }
 }

@@ -1,6 +1,6 @@
 //! Options by name, as `docs/options.md` spells them: for command lines, configuration files and other languages.
 
-use super::{KeyspaceOptions, Options, PinMode};
+use super::{GcReads, KeyspaceOptions, Options, PinMode};
 use crate::{Error, Result};
 use glintdb_flash::{DirectIo, ReadEngine};
 use glintdb_lsm::Compression;
@@ -15,7 +15,7 @@ const SWITCH: [(&str, bool); 4] = [
 
 impl Options {
     /// Every name that [`set`](Self::set) knows.
-    pub const NAMES: [&'static str; 21] = [
+    pub const NAMES: [&'static str; 22] = [
         "create_if_missing",
         "error_if_exists",
         "durability",
@@ -34,6 +34,7 @@ impl Options {
         "hot_keys",
         "range_cache",
         "value_gc",
+        "value_gc_reads",
         "space_amp_max",
         "garbage_bytes_min",
         "pin_mode",
@@ -90,6 +91,14 @@ impl Options {
             "hot_keys" => put(&mut self.hot_keys, word(value, &SWITCH)),
             "range_cache" => put(&mut self.range_cache, word(value, &SWITCH)),
             "value_gc" => put(&mut self.value_gc, word(value, &SWITCH)),
+            "value_gc_reads" => {
+                let words = [
+                    ("auto", GcReads::Auto),
+                    ("segments", GcReads::Segments),
+                    ("index", GcReads::Index),
+                ];
+                put(&mut self.value_gc_reads, word(value, &words))
+            }
             "space_amp_max" => put(&mut self.space_amp_max, parsed(value)),
             "garbage_bytes_min" => put(&mut self.garbage_bytes_min, size(value)),
             "pin_mode" => {
@@ -271,7 +280,8 @@ mod tests {
             (o.replay_bytes_max, o.snapshot_pin_bytes_max),
             (o.direct_io, o.read_engine, o.read_depth),
             (o.read_batch_max, o.help, o.hot_keys, o.range_cache),
-            (o.value_gc, o.space_amp_max, o.garbage_bytes_min),
+            (o.value_gc, o.value_gc_reads),
+            (o.space_amp_max, o.garbage_bytes_min),
             o.pin_mode,
         )
     }
@@ -289,6 +299,7 @@ mod tests {
                 "error_if_exists" => "true",
                 "durability" | "read_engine" => "sync",
                 "direct_io" => "off",
+                "value_gc_reads" => "index",
                 "pin_mode" => "log_backed",
                 _ => "63",
             };

@@ -1,7 +1,7 @@
 //! Pages cannot lie: `docs/options.md` has every option with the default and limits of the code, and the README's program is the example that is compiled.
 
 use glintdb::{
-    BATCH_BYTES_MAX, Compression, DirectIo, Durability, ErrorKind, IndexKind, Isolation,
+    BATCH_BYTES_MAX, Compression, DirectIo, Durability, ErrorKind, GcReads, IndexKind, Isolation,
     KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, KeyspaceOptions, LOG_RING_BYTES, LOG_SEGMENT_BYTES,
     LsmOptions, MEMORY_BUDGET_BYTES_MIN, Options, PinMode, REPLAY_BYTES_MAX, ReadEngine,
     SEPARATE_MIN_BYTES, TransactionOptions, VALUE_BYTES_MAX,
@@ -79,6 +79,7 @@ fn the_page_has_the_options_of_a_database() {
         hot_keys,
         range_cache,
         value_gc,
+        value_gc_reads,
         space_amp_max,
         garbage_bytes_min,
         pin_mode,
@@ -86,6 +87,7 @@ fn the_page_has_the_options_of_a_database() {
     } = Options::default();
     assert!(progress.is_none());
     assert_eq!(pin_mode, PinMode::WrittenThrough);
+    assert_eq!(value_gc_reads, GcReads::Auto);
     assert_eq!(
         (log_ring_bytes, snapshot_pin_bytes_max, garbage_bytes_min),
         (0, 0, 0),
@@ -141,6 +143,7 @@ fn the_page_has_the_options_of_a_database() {
             row("hot_keys", &word(hot_keys), "true, false"),
             row("range_cache", &word(range_cache), "true, false"),
             row("value_gc", &word(value_gc), "true, false"),
+            row("value_gc_reads", "auto", "auto, segments, index"),
             row("space_amp_max", &space_amp_max.to_string(), "1.1 to 100"),
             row("garbage_bytes_min", "0: four segments of the log", ""),
             row("pin_mode", "written_through", "written_through, log_backed"),

@@ -3,7 +3,8 @@
 
 use super::{Lane, OptionSet, stop};
 use glintdb::{
-    Compression, DirectIo, Durability, KeyspaceOptions, Options, PinMode, PinnedLevels, ReadEngine,
+    Compression, DirectIo, Durability, GcReads, KeyspaceOptions, Options, PinMode, PinnedLevels,
+    ReadEngine,
 };
 
 /// One set: what it changes in the base of each lane that takes it.
@@ -25,6 +26,15 @@ const INLINE: usize = usize::MAX;
 
 fn separated(set: &mut OptionSet, min_bytes: usize) {
     set.options.separate_min_bytes = min_bytes;
+}
+
+/// Every value is separated, and hardly any garbage may be.
+fn collects_eagerly(set: &mut OptionSet) {
+    separated(set, 1);
+    set.options.log_segment_bytes = 64 << 10;
+    set.options.log_ring_bytes = 64 << 10;
+    set.options.space_amp_max = 1.1;
+    set.options.garbage_bytes_min = 1;
 }
 
 fn lz4(set: &mut OptionSet) {
@@ -217,13 +227,7 @@ pub(super) const SETS: &[Line] = &[
     line(
         "GC eager",
         &[Lane::Model, Lane::Sim, Lane::Histories, Lane::Kill],
-        |set| {
-            separated(set, 1);
-            set.options.log_segment_bytes = 64 << 10;
-            set.options.log_ring_bytes = 64 << 10;
-            set.options.space_amp_max = 1.1;
-            set.options.garbage_bytes_min = 1;
-        },
+        collects_eagerly,
     ),
     line(
         "no pinned levels, LZ4, each input of a compaction read ahead for itself",
@@ -262,6 +266,14 @@ pub(super) const SETS: &[Line] = &[
             set.options.log_segment_bytes = 64 << 10;
             set.options.log_ring_bytes = 64 << 10;
             set.options.replay_bytes_max = 64 << 10;
+        },
+    ),
+    line(
+        "GC eager, by the index",
+        &[Lane::Model, Lane::Sim, Lane::Histories, Lane::Kill],
+        |set| {
+            collects_eagerly(set);
+            set.options.value_gc_reads = GcReads::Index;
         },
     ),
 ];

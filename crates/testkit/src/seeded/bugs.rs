@@ -93,6 +93,7 @@ pub const BUGS: &[Bug] = &[
     bug("glintdb: the manifest runs ahead of the log", "A flush does not sync the log before its manifest edit.", Lane::Crash),
     bug("glintdb: value GC believes commits that are not durable", "What a commit in a memtable has overwritten is not moved, and a power cut takes the commit.", Lane::Crash),
     bug("glintdb: value GC brings back what was deleted", "A record whose key has a tombstone in the index counts as live.", Lane::Model),
+    bug("glintdb: value GC looks for one of its victims alone", "A round that walks the index finds what is live in its newest victim, and retires the others too.", Lane::Model),
     bug("glintdb: values in key order take their place above what came meanwhile", "The place in the index is given out when the values are copied, above flushes that came in between: old values come back.", Lane::Threads),
     bug("glintdb: values that die are not counted", "Liveness only grows: segments never go.", Lane::Model),
     bug("glintdb: values that move are not counted", "The manifest is not told of the segments that a round writes: they count as dead.", Lane::Model),

@@ -139,7 +139,9 @@ pub(super) fn model() -> Result<(), String> {
     old_snapshot()?;
     old_scan()?;
     old_transaction()?;
-    collecting::alone(&Steps::count)?;
+    for reads in collecting::READS {
+        collecting::alone(reads, &Steps::count)?;
+    }
     let mut sequences = Sequences::new(1, Mix::default(), 200);
     for _ in 0..MODEL_SEQUENCES {
         let operations = sequences.next();
@@ -246,7 +248,7 @@ fn nearly_round() -> Result<(), String> {
 fn full_segments() -> Result<(), String> {
     const COMMITS: u64 = 400;
     let failed = |error: glintdb::Error| format!("full segments: {error}");
-    let set = collecting::eager(Lane::Sim);
+    let set = collecting::eager(Lane::Sim, collecting::READS[0]);
     let options = glintdb::Options {
         value_gc: false,
         // Or each flush would have synced what is full.
@@ -277,7 +279,9 @@ pub(super) fn crash() -> Result<(), String> {
     uniform()?;
     nearly_round()?;
     full_segments()?;
-    collecting::power(&Steps::count)?;
+    for reads in collecting::READS {
+        collecting::power(reads, &Steps::count)?;
+    }
     let mut sequences = Sequences::new(3, Mix { crashes: true }, 120);
     for number in 0..CRASH_SEQUENCES {
         let operations = sequences.next();

@@ -73,7 +73,8 @@ pub(super) fn run(dir: &Path) -> Result<(), String> {
     same_reads(&dir.join("same")).map_err(failed)??;
     collecting::bounded(&Steps::count)?;
     for seed in 1..=RACES {
-        let set = collecting::eager(Lane::Histories);
+        let reads = collecting::READS[(seed % 2) as usize];
+        let set = collecting::eager(Lane::Histories, reads);
         let counts = collecting::race(&Place::memory(), set, RACE_WRITES, seed)?;
         Steps::add(counts.writes);
     }

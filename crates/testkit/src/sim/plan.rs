@@ -39,7 +39,7 @@ impl Plan {
         };
         let set = set.cloned().unwrap_or(chosen);
         // There is nothing to collect before some segments are full.
-        let length = length * if set.name == EAGER { 3 } else { 1 };
+        let length = length * if set.name.starts_with(EAGER) { 3 } else { 1 };
         let mut operations: Vec<Operation> = (1..SPACES)
             .map(|space| Operation::Create(Space(space)))
             .collect();

@@ -233,6 +233,11 @@ pub trait Index: Send + Sync {
     /// way: every change of one has been applied or abandoned.
     fn begin_relocation(&self) -> Box<dyn Relocation>;
 
+    /// Scans have come by so many entries more. `true`: what they spend on merging runs is as much as a compaction would cost now, and [`pick_job`](Self::pick_job) has one for them.
+    fn note_scanned(&self, _entries: u64) -> bool {
+        false
+    }
+
     /// The job that helps most now, or `None`. Its inputs are reserved until it is finished or dropped.
     fn pick_job(&self) -> Option<Box<dyn IndexJob>>;
 

@@ -492,6 +492,19 @@ impl Scan {
     }
 }
 
+impl Drop for Scan {
+    fn drop(&mut self) {
+        let engine = self.pin.engine();
+        let entries = (self.front.records + self.back.records) as u64;
+        if entries > 0
+            && engine.options.compact_for_scans
+            && self.keyspace.index.note_scanned(entries)
+        {
+            engine.schedule();
+        }
+    }
+}
+
 impl Iterator for Iter {
     type Item = Result<(Bytes, Bytes)>;
 

@@ -151,6 +151,8 @@ pub struct Options {
     pub hot_keys: bool,
     /// Whether separated values that scans come by together are cached together too, beside one by one, as long as the cache has room. Hints to them take a 128th to a 64th of the budget, 32 MiB at most. Default: true.
     pub range_cache: bool,
+    /// Whether the runs of level 0 are compacted before there are many, where scans have spent as much on merging them as that costs. Default: true.
+    pub compact_for_scans: bool,
     /// Whether values move so that the space of dead ones can be used again. Without it a segment of the log goes when nothing in it is live. Default: true.
     pub value_gc: bool,
     /// What value GC reads to find what is live. Default: [`GcReads::Auto`].
@@ -204,6 +206,7 @@ impl Default for Options {
             help: true,
             hot_keys: true,
             range_cache: true,
+            compact_for_scans: true,
             value_gc: true,
             value_gc_reads: GcReads::Auto,
             space_amp_max: SPACE_AMP_MAX,
@@ -244,7 +247,7 @@ impl Options {
     setters! {
         create_if_missing: bool, error_if_exists: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
         log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
-        read_batch_max: usize, help: bool, hot_keys: bool, range_cache: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, progress: Option<ProgressFn>,
+        read_batch_max: usize, help: bool, hot_keys: bool, range_cache: bool, compact_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, progress: Option<ProgressFn>,
     }
 
     /// Opens the database in the directory `path`.

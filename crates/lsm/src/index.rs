@@ -131,6 +131,10 @@ impl Index for Lsm {
         Box::new(LsmRelocation::begin(&self.shared))
     }
 
+    fn note_scanned(&self, entries: u64) -> bool {
+        self.shared.note_scanned(entries)
+    }
+
     fn pick_job(&self) -> Option<Box<dyn IndexJob>> {
         let job = self.shared.pick(|picker| picker.pick());
         job.or_else(|| pinning::pin_job(&self.shared))

@@ -158,6 +158,8 @@ pub(crate) struct Picker<'a> {
     /// Runs with this number and above stay where they are: the place of the oldest pending relocation.
     pub(crate) runs_below: Option<u64>,
     pub(crate) tombstone_floor: SeqNum,
+    /// Scans have spent as much on merging the runs of level 0 as compacting them would cost.
+    pub(crate) scans_pay: bool,
 }
 
 impl Picker<'_> {
@@ -194,6 +196,7 @@ impl Picker<'_> {
             }
         }
         self.movable_run(&targets)
+            .or_else(|| self.for_scans())
             .or_else(|| self.dense_tombstones())
     }
 
@@ -316,6 +319,12 @@ impl Picker<'_> {
             priority: JobPriority::Level0,
             rewrite: false,
         })
+    }
+
+    /// Level 0 before it is full, where scans would be the better for it by as much as it costs.
+    fn for_scans(&self) -> Option<Plan> {
+        let plan = || self.level0(JobPriority::Background);
+        self.scans_pay.then(plan).flatten()
     }
 
     /// The table of `level` (of those within `range`) that is cheapest to move one level down.

@@ -5,6 +5,7 @@
 use crate::common::Common;
 use crate::compaction::Task;
 use crate::edit::Edit;
+use crate::levels::{Levels, Run, Sorted};
 use crate::picker::{Picker, Plan};
 use crate::view::View;
 use glintdb_core::index::IndexJob;
@@ -19,6 +20,53 @@ pub(crate) struct Shared {
     current: RwLock<Arc<View>>,
     state: Mutex<State>,
     next_run: AtomicU64,
+    scans: Scans,
+}
+
+/// When a compaction of level 0 would cost no more than scans have spent on merging its runs (`docs/decisions/026-compaction-for-scans.md`).
+#[derive(Default)]
+struct Scans {
+    /// Entries that scans have come by since a run left level 0.
+    entries: AtomicU64,
+    /// So many are as much as a compaction; 0: there is nothing to gain.
+    worth: AtomicU64,
+}
+
+/// What a compaction costs whatever it holds (files, syncs, the manifest), in entries.
+const COMPACTION_ENTRIES: u64 = 1 << 16;
+
+impl Scans {
+    fn follow(&self, levels: &Levels, has_compacted: bool) {
+        if has_compacted {
+            self.entries.store(0, Ordering::Relaxed);
+        }
+        self.worth.store(worth(levels), Ordering::Relaxed);
+    }
+
+    fn pay(&self) -> bool {
+        let worth = self.worth.load(Ordering::Relaxed);
+        worth > 0 && self.entries.load(Ordering::Relaxed) >= worth
+    }
+}
+
+/// Entries that a compaction of level 0 would write, about.
+fn worth(levels: &Levels) -> u64 {
+    let entries = |tables: &Sorted| {
+        tables
+            .slots
+            .iter()
+            .map(|slot| slot.meta().entries)
+            .sum::<u64>()
+    };
+    let runs: u64 = levels.runs.iter().map(|run| entries(&run.tables)).sum();
+    let beneath: u64 = (levels.below0())
+        .map(|(_, tables)| entries(tables))
+        .find(|&entries| entries > 0)
+        .unwrap_or(0);
+    if runs == 0 || (levels.runs.len() < 2 && beneath == 0) {
+        return 0;
+    }
+    (runs + beneath).max(COMPACTION_ENTRIES)
 }
 
 #[derive(Default)]
@@ -47,11 +95,14 @@ impl State {
 impl Shared {
     pub(crate) fn new(common: Arc<Common>, view: Arc<View>) -> Arc<Shared> {
         let newest_run = view.levels.runs.first().map_or(0, |run| run.id);
+        let scans = Scans::default();
+        scans.follow(&view.levels, false);
         Arc::new(Shared {
             common,
             current: RwLock::new(view),
             state: Mutex::default(),
             next_run: AtomicU64::new(newest_run + 1),
+            scans,
         })
     }
 
@@ -79,6 +130,17 @@ impl Shared {
         self.state.lock().relocating.remove(&run);
     }
 
+    /// See [`glintdb_core::index::Index::note_scanned`].
+    pub(crate) fn note_scanned(&self, entries: u64) -> bool {
+        let worth = self.scans.worth.load(Ordering::Relaxed);
+        if worth == 0 {
+            return false;
+        }
+        let before = self.scans.entries.fetch_add(entries, Ordering::Relaxed);
+        // Told once: whoever picks a job later finds it too.
+        before < worth && before.saturating_add(entries) >= worth
+    }
+
     /// A job of a task already begun, or of the one that `pick` chooses.
     pub(crate) fn pick(
         self: &Arc<Self>,
@@ -104,6 +166,7 @@ impl Shared {
                 reserved: &state.reserved,
                 runs_below: state.relocating.first().copied(),
                 tombstone_floor: self.common.tombstone_floor(),
+                scans_pay: self.scans.pay(),
             })?;
             state.reserved.extend(plan.numbers());
             (view, plan)
@@ -151,7 +214,11 @@ impl Shared {
     pub(crate) fn install(&self, view: Arc<View>, change: &Edit) {
         let mut state = self.state.lock();
         state.free(change);
+        let new = Arc::clone(&view);
         let old = std::mem::replace(&mut *self.current.write(), view);
+        let stays = |run: &Run| new.levels.runs.iter().any(|new| new.id == run.id);
+        self.scans
+            .follow(&new.levels, !old.levels.runs.iter().all(stays));
         drop(state);
         // The last handle of tables that are gone may go here, and their files with it: not under the locks.
         drop(old);

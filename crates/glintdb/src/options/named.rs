@@ -15,7 +15,7 @@ const SWITCH: [(&str, bool); 4] = [
 
 impl Options {
     /// Every name that [`set`](Self::set) knows.
-    pub const NAMES: [&'static str; 22] = [
+    pub const NAMES: [&'static str; 23] = [
         "create_if_missing",
         "error_if_exists",
         "durability",
@@ -33,6 +33,7 @@ impl Options {
         "help",
         "hot_keys",
         "range_cache",
+        "compact_for_scans",
         "value_gc",
         "value_gc_reads",
         "space_amp_max",
@@ -90,6 +91,7 @@ impl Options {
             "help" => put(&mut self.help, word(value, &SWITCH)),
             "hot_keys" => put(&mut self.hot_keys, word(value, &SWITCH)),
             "range_cache" => put(&mut self.range_cache, word(value, &SWITCH)),
+            "compact_for_scans" => put(&mut self.compact_for_scans, word(value, &SWITCH)),
             "value_gc" => put(&mut self.value_gc, word(value, &SWITCH)),
             "value_gc_reads" => {
                 let words = [
@@ -280,7 +282,7 @@ mod tests {
             (o.replay_bytes_max, o.snapshot_pin_bytes_max),
             (o.direct_io, o.read_engine, o.read_depth),
             (o.read_batch_max, o.help, o.hot_keys, o.range_cache),
-            (o.value_gc, o.value_gc_reads),
+            (o.compact_for_scans, o.value_gc, o.value_gc_reads),
             (o.space_amp_max, o.garbage_bytes_min),
             o.pin_mode,
         )
@@ -295,7 +297,7 @@ mod tests {
         for name in Options::NAMES {
             let value = match name {
                 "create_if_missing" => "false",
-                "value_gc" | "help" | "hot_keys" | "range_cache" => "off",
+                "compact_for_scans" | "value_gc" | "help" | "hot_keys" | "range_cache" => "off",
                 "error_if_exists" => "true",
                 "durability" | "read_engine" => "sync",
                 "direct_io" => "off",

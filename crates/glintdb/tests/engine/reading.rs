@@ -436,3 +436,37 @@ fn what_scans_come_by_together_is_found_together() {
         assert_eq!(hits < u64::from(KEYS) / 3, kept, "{hits} lookups");
     }
 }
+
+/// Flushes whose keys lie between each other, fewer than would be compacted for themselves, and scans over them.
+#[test]
+fn scans_over_runs_that_lie_between_each_other_have_them_compacted() {
+    const KEYS: u32 = 3000;
+    for compacts in [true, false] {
+        let options = options().compact_for_scans(compacts).background_threads(1);
+        let db = options.open_volume(MemVolume::new(), env()).unwrap();
+        let keyspace = db.default_keyspace();
+        for part in 0..3 {
+            for n in (part..KEYS).step_by(3) {
+                keyspace.put(key(n), value(n, 20)).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        let runs = || db.stats().keyspaces[0].levels[0].tables;
+        assert!(runs() > 1);
+        // As many entries as the compaction would cost, and then some for it to come about.
+        let mut scans = 0;
+        while runs() > 0 && scans < 100 {
+            assert_eq!(keyspace.iter().map(Result::unwrap).count(), KEYS as usize);
+            scans += 1;
+        }
+        assert_eq!(runs() == 0, compacts, "after {scans} scans");
+        assert!(scans > 20, "after {scans} scans");
+        let found: Vec<_> = keyspace.iter().keys().map(Result::unwrap).collect();
+        assert!(
+            found
+                .iter()
+                .zip(0..KEYS)
+                .all(|(found, n)| *found == key(n)[..])
+        );
+    }
+}

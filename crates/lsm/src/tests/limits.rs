@@ -505,3 +505,42 @@ fn level_0_is_not_merged_over_a_table_that_another_compaction_has() {
         harness.check(&mut Random(1));
     }
 }
+
+/// A scan pays for every run of level 0, and a compaction too: it comes when scans have paid as much.
+#[test]
+fn scans_call_for_a_compaction_when_they_have_spent_what_it_costs() {
+    const COSTS: u64 = 1 << 16;
+    let mut harness = Harness::new(LsmOptions {
+        level0_runs_compact: 8,
+        level0_runs_slow: 16,
+        level0_runs_stop: 32,
+        ..LsmOptions::default()
+    });
+    let scanned = |harness: &Harness, entries| harness.lsm.note_scanned(entries);
+    assert!(!scanned(&harness, 2 * COSTS), "there is nothing");
+    load(&mut harness, 0, 3000, 50);
+    harness.settle();
+    assert!(!scanned(&harness, 2 * COSTS), "one run is no merge");
+    for _ in 0..2 {
+        load(&mut harness, 0, 3000, 50);
+    }
+    let runs = |harness: &Harness| harness.lsm.debt().level0_runs;
+    assert_eq!(runs(&harness), 3);
+    assert!(!scanned(&harness, COSTS - 1));
+    assert!(harness.lsm.pick_job().is_none());
+    assert!(scanned(&harness, 1));
+    assert!(!scanned(&harness, COSTS), "it is told once");
+    harness.settle();
+    assert_eq!(runs(&harness), 0);
+    harness.check(&mut Random(3));
+    // What was spent is spent.
+    load(&mut harness, 0, 3000, 50);
+    assert!(!scanned(&harness, COSTS - 1));
+    assert!(harness.lsm.pick_job().is_none());
+    // More entries cost more.
+    for _ in 0..5 {
+        load(&mut harness, 0, 30_000, 50);
+    }
+    assert!(!scanned(&harness, COSTS));
+    assert!(scanned(&harness, COSTS));
+}

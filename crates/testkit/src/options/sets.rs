@@ -94,6 +94,7 @@ pub(super) const SETS: &[Line] = &[
             set.options.replay_bytes_max = 128 << 10;
             set.options.hot_keys = false;
             set.options.range_cache = false;
+            set.options.compact_for_scans = false;
         },
     ),
     line("small", &[Lane::Kill], |_| ()),

@@ -84,19 +84,28 @@ pub fn check(
         visit,
         &mut |_| (),
     );
-    let ends = match walked {
-        Ok(walk) => walk.ends(),
-        Err(error) => {
-            check.note(error)?;
-            Vec::new()
-        }
-    };
-    for &id in &files {
-        let end = ends.iter().find(|(segment, _)| *segment == id);
-        let within = match end {
+    let mut ends = BTreeMap::new();
+    match walked {
+        Ok(walk) => ends.extend(walk.ends().map(|(header, end)| {
+            let id = header.id;
             // The walk has seen it from the flush point on; in the ring, where that has more of it than the file.
-            Some((_, end)) if id == from.segment => Within::Walked(from.offset, *end),
-            Some((_, end)) => Within::Walked(FIRST_FRAME_OFFSET, *end),
+            let start = if id == from.segment {
+                from.offset
+            } else {
+                FIRST_FRAME_OFFSET
+            };
+            let durable = Lsn::new(id, end) <= durable || walk.is_durable(header, end);
+            (id, (start, end, durable))
+        })),
+        Err(error) => check.note(error)?,
+    }
+    for &id in &files {
+        let within = match ends.get(&id) {
+            Some(&(start, end, durable)) => Within::Walked {
+                start,
+                end,
+                durable,
+            },
             None if id < from.segment && live.contains(&id) => Within::Live,
             None if live.contains(&id) => Within::LiveBehind,
             None if id < from.segment => Within::Old,
@@ -112,8 +121,8 @@ pub fn check(
 
 /// What is known of a segment.
 enum Within {
-    /// The stream was walked from the one offset to the other.
-    Walked(u32, u32),
+    /// The stream was walked from `start` to `end`, which is known to be durable or not.
+    Walked { start: u32, end: u32, durable: bool },
     /// Wholly before the flush point, with values that an index points to.
     Live,
     /// With values that an index points to, and of a higher number than the flush point's segment: relocated values, or a segment of the stream that the walk did not reach.
@@ -176,9 +185,14 @@ fn segment(
         Within::LiveBehind if !values => Ok(()),
         Within::LiveBehind => frames(&mut scan, &*file, first, None, check),
         Within::Live | Within::Old => frames(&mut scan, &*file, first, None, check),
-        Within::Walked(from, end) => {
-            frames(&mut scan, &*file, first, Some(u64::from(*from)), check)?;
-            walked(&mut scan, &*file, u64::from(*from), u64::from(*end), check)
+        Within::Walked {
+            start,
+            end,
+            durable,
+        } => {
+            let (start, end) = (u64::from(*start), u64::from(*end));
+            frames(&mut scan, &*file, first, Some(start), check)?;
+            walked(&mut scan, &*file, start, (end, *durable), check)
         }
     }
 }
@@ -224,12 +238,12 @@ fn frames(
     Ok(())
 }
 
-/// Frames that the walk took from the file or from the ring: what of them is in the file has zeros where the format wants them.
+/// Frames that the walk took from the file or from the ring: what of them is in the file has zeros where the format wants them. Behind a seal that is not known to be durable, opening writes them.
 fn walked(
     scan: &mut SegmentScan<'_>,
     file: &dyn VolumeFile,
     start: u64,
-    end: u64,
+    (end, durable): (u64, bool),
     check: &mut LogCheck,
 ) -> Result<()> {
     let id = scan.header.id;
@@ -241,7 +255,7 @@ fn walked(
         };
         padding(id, file, &frame, check)?;
         offset = u64::from(frame.end());
-        if frame.header.ends_segment() {
+        if frame.header.ends_segment() && durable {
             return behind_last(id, file, offset, check);
         }
     }

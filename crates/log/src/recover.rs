@@ -4,13 +4,13 @@
 //! frame further on (in this segment, in later ones, in the ring) says by its durable position that what is missing here was durable: then it is corruption, and nothing is changed.
 //!
 //! After the walk, in this order, each step harmless if the next one never comes: files that no seal names are removed; frames that only the ring has are copied to their
-//! segments, and frames that no later one calls durable are written again as they are; the last segment is cut behind its last frame; every segment of the walk is synced; a new segment is made durable; a seal that names it is written and synced.
+//! segments, and frames that no later one calls durable are written again as they are; the blocks in which seals end are filled up with zeros; the last segment is cut behind its last frame; every segment of the walk is synced; a new segment is made durable; a seal that names it is written and synced.
 
 use crate::append::seal_frame;
 use crate::format::entry::EntryReader;
 use crate::format::frame::{FRAME_HEADER_BYTES, FRAME_MAGIC, FrameKind, SEAL_FRAME_BYTES};
-use crate::format::segment::SegmentKind;
-use crate::format::{ALIGN, FIRST_FRAME_OFFSET, block_down};
+use crate::format::segment::{SegmentHeader, SegmentKind};
+use crate::format::{ALIGN, FIRST_FRAME_OFFSET, block_down, block_up};
 use crate::log::{Log, LogSetup};
 use crate::lsn::Lsn;
 use crate::prepare::PrepareState;
@@ -93,7 +93,7 @@ pub struct Recovered {
 /// What the walk over the stream found.
 pub(crate) struct Walk {
     /// Segments of the stream from the starting place on.
-    segments: Vec<(Arc<dyn VolumeFile>, crate::format::segment::SegmentHeader)>,
+    segments: Vec<(Arc<dyn VolumeFile>, SegmentHeader)>,
     /// Where the walk entered each of them, and where it left.
     walked: Vec<(u32, u32)>,
     /// Everything before it was synced, the frames say.
@@ -228,10 +228,15 @@ pub(crate) fn walk(
 
 impl Walk {
     /// Every segment of the stream, and where it ends.
-    pub(crate) fn ends(&self) -> Vec<(SegmentId, u32)> {
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (&SegmentHeader, u32)> {
         let ends = self.seals.iter().copied().chain([self.end]);
-        let segments = self.segments.iter().map(|(_, header)| header.id);
-        segments.zip(ends).collect()
+        let segments = self.segments.iter().map(|(_, header)| header);
+        segments.zip(ends)
+    }
+
+    /// Whether some frame says that all of a segment before `end` was durable.
+    pub(crate) fn is_durable(&self, header: &SegmentHeader, end: u32) -> bool {
+        header.base + u64::from(end) <= self.durable_position
     }
 
     /// Walks one segment from `offset` to its seal (answers what it names) or to a hole.
@@ -489,6 +494,7 @@ fn finish(
             "expected room for a seal, found the end of the segment",
         ));
     }
+    fill_up_sealed(walk)?;
     last_file.set_len(u64::from(walk.end))?;
     for (file, header) in &walk.segments {
         if glintdb_core::seeded::bug("log: recovery does not sync what it keeps") {
@@ -546,6 +552,21 @@ fn write_again(volume: &dyn Volume, walk: &Walk) -> Result<()> {
         for (from, to) in gaps.chain([(u64::from(end), u64::from(end))]) {
             rewrite(volume, file, at, from)?;
             at = at.max(to);
+        }
+    }
+    Ok(())
+}
+
+/// Fills the blocks in which seals end up with zeros. What stands there is what the file held before it was this segment, where the seal was only in the ring, or where a power cut took the rest of its
+/// block. Where some frame says that the seal was durable, the rest was written with it: files that a checkpoint links stay as they are.
+fn fill_up_sealed(walk: &Walk) -> Result<()> {
+    for ((file, header), &seal_end) in walk.segments.iter().zip(&walk.seals) {
+        let end = u64::from(seal_end);
+        let rest = file.read_at(end, (block_up(end) - end) as usize)?;
+        // Zeros, too, may be in the system's memory alone: see `write_again`.
+        let written = !walk.is_durable(header, seal_end) || rest.iter().any(|&byte| byte != 0);
+        if written && !rest.is_empty() {
+            file.write_at(end, &vec![0; rest.len()])?;
         }
     }
     Ok(())

@@ -141,6 +141,100 @@ fn a_file_with_an_older_segments_frames_is_none_of_the_stream() {
     assert!(killed.open(log_file(id)).is_err());
 }
 
+fn check(volume: &Arc<MemVolume>, from: Lsn) -> Vec<glintdb_core::Error> {
+    let volume: Arc<dyn Volume> = Arc::clone(volume) as Arc<dyn Volume>;
+    let checked = glintdb_log::check(&volume, DB, from, from, &[], &mut |_| Ok(()));
+    checked.unwrap().errors
+}
+
+/// A log that goes on in a file which was another segment, full of values, and where it begins there.
+fn in_a_recycled_file() -> (Arc<MemVolume>, Arc<Numbers>, Log, Lsn) {
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = Log::create(setup(&volume, &numbers, small())).unwrap();
+    for n in 1..10 {
+        let from = log.end();
+        if rest_of_block(&volume, from.segment, from.offset + 8) {
+            return (volume, numbers, log, from);
+        }
+        // To its last block, so that no sync writes zeros ahead.
+        for at in 0..20 {
+            commit(&log, &Batch::separated(n * 100 + at, 3000));
+        }
+        seal(&log);
+        log.sync_all().unwrap();
+        log.delete(from.segment).unwrap();
+        volume.sync_directory().unwrap();
+    }
+    panic!("no file was written again");
+}
+
+/// Whether something stands behind `offset` in its block.
+fn rest_of_block(volume: &MemVolume, segment: SegmentId, offset: u32) -> bool {
+    let file = volume.open(log_file(segment)).unwrap();
+    let rest = 4096 - offset as usize % 4096;
+    let bytes = file.read_at(u64::from(offset), rest).unwrap();
+    bytes.iter().any(|&byte| byte != 0)
+}
+
+/// The segment is none that recovery cuts, and old bytes stood behind its seal: `glintdb check` called them damage.
+#[test]
+fn a_seal_that_only_the_ring_had_is_followed_by_zeros_in_a_file_that_was_another_segment() {
+    let (volume, numbers, log, from) = in_a_recycled_file();
+    let last = commit(&log, &Batch::put(9000, 500));
+    seal(&log);
+    let killed = volume.kill();
+    assert!(rest_of_block(&killed, from.segment, last.end.offset + 48));
+    assert_eq!(check(&killed, from).len(), 0);
+    let replay = recover(setup(&killed, &numbers, small()), from);
+    assert_eq!(replay.batches, [Batch::put(9000, 500)]);
+    assert_eq!(check(&killed, from).len(), 0);
+    assert!(!rest_of_block(&killed, from.segment, last.end.offset + 48));
+}
+
+#[test]
+fn a_power_cut_that_leaves_a_seal_and_not_the_rest_of_its_block_is_no_damage() {
+    let (volume, numbers, log, from) = in_a_recycled_file();
+    // The seal begins a block of its own.
+    let first = commit(&log, &Batch::separated(9000, 800));
+    let rest = 4096 - 2 * (first.end.offset - first.lsn.offset) + 800;
+    let batches =
+        [9000, 9001].map(|n| Batch::separated(n, if n == 9000 { 800 } else { rest as usize }));
+    let last = commit(&log, &batches[1]);
+    assert_eq!(last.end.offset, 8192);
+    log.sync_all().unwrap();
+    seal(&log);
+    while log.spill_step().unwrap() {}
+    let mut torn = 0;
+    for seed in 0..100 {
+        let cut = volume.crash(CrashMode::Random { seed });
+        assert_eq!(check(&cut, from).len(), 0, "{seed}");
+        let seal = cut.open(log_file(from.segment)).unwrap();
+        let seal = seal.read_at(u64::from(last.end.offset), 4).unwrap();
+        let left = &seal[..] == b"GLF\x01";
+        torn += u32::from(left && rest_of_block(&cut, from.segment, last.end.offset + 48));
+        let replay = recover(setup(&cut, &numbers, small()), from);
+        assert_eq!(replay.batches, batches);
+        drop(replay);
+        assert_eq!(check(&cut, from).len(), 0, "{seed}, opened");
+    }
+    assert!(torn > 0);
+}
+
+/// Once frames say that a seal was durable, what is behind it in its block was written with it.
+#[test]
+fn what_is_not_zero_behind_a_durable_seal_is_damage() {
+    let (volume, _numbers, log, from) = in_a_recycled_file();
+    commit(&log, &Batch::put(9000, 500));
+    seal(&log);
+    log.sync_all().unwrap();
+    commit(&log, &Batch::put(9001, 500));
+    log.sync_all().unwrap();
+    let killed = volume.kill();
+    assert_eq!(check(&killed, from).len(), 0);
+    killed.flip_bits(log_file(from.segment), 8191, 1).unwrap();
+    assert_eq!(check(&killed, from).len(), 1);
+}
+
 #[test]
 fn an_older_segments_header_over_frames_is_damage() {
     let (volume, numbers) = (MemVolume::new(), numbers());

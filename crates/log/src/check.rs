@@ -166,9 +166,10 @@ fn segment(
         return Ok(());
     }
     if SegmentHeader::is_of_older(id, db, &head) && matches!(within, Within::Unused | Within::Old) {
-        // Made of that one, and its own header was not written yet; unless a frame of its own says that it was.
+        // Made of that one, and its own header was not written yet, unless frames of its own say that it was. Those of relocated values do not: they are synced with their header, and without that the
+        // file is one that was not finished.
         let mut scan = SegmentScan::headless(id, db, Arc::clone(&file))?;
-        if scan.next_header(u64::from(FIRST_FRAME_OFFSET))?.is_none() {
+        if scan.own_kind()? != Some(SegmentKind::Stream) {
             return Ok(());
         }
     }

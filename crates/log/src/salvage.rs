@@ -11,6 +11,7 @@ use crate::{EntryReader, LogEntry};
 use bytes::Bytes;
 use glintdb_core::{DbId, Error, Result, SegmentId, ValuePointer};
 use glintdb_flash::{Ring, Volume};
+use std::sync::Arc;
 
 /// One thing in a damaged segment.
 #[derive(Clone, Debug)]
@@ -98,17 +99,18 @@ impl<'a> SegmentSalvage<'a> {
     ) -> Result<Self> {
         let file = volume.open(segment.file())?;
         let length = file.len()?;
-        let header = file
-            .read_at(0, BLOCK_BYTES as usize)
-            .and_then(|block| SegmentHeader::decode(segment, &block))
-            .and_then(|header| match header.db == db {
+        let block = file.read_at(0, BLOCK_BYTES as usize);
+        let header = block.as_ref().map_err(Clone::clone).and_then(|block| {
+            let header = SegmentHeader::decode(segment, block)?;
+            match header.db == db {
                 true => Ok(header),
                 false => Err(Error::corruption(
                     segment.file(),
                     16,
                     "a segment of another database",
                 )),
-            });
+            }
+        });
         let (header, ring, header_error) = match header {
             Ok(header) => (
                 header,
@@ -117,13 +119,20 @@ impl<'a> SegmentSalvage<'a> {
             ),
             Err(error) => {
                 // Frames are bound to the database, the file's number and their offset, which are known. Only where they stand in the ring is not.
-                let header = SegmentHeader {
+                let mut header = SegmentHeader {
                     kind: SegmentKind::Stream,
                     db,
                     id: segment,
                     base: 0,
                     capacity: length.next_multiple_of(BLOCK_BYTES),
                 };
+                // The file was written over an older one, and the header did not reach the medium.
+                if block.is_ok_and(|block| SegmentHeader::is_of_older(segment, db, &block))
+                    && let Some(kind) =
+                        SegmentScan::headless(segment, db, Arc::clone(&file))?.own_kind()?
+                {
+                    header.kind = kind;
+                }
                 (header, None, Some(error))
             }
         };
@@ -141,11 +150,11 @@ impl<'a> SegmentSalvage<'a> {
         self.header_error.as_ref()
     }
 
-    /// What the segment is for; `None` where its header is damaged.
+    /// What the segment is for; `None` where its header is damaged. Relocated values are known by their frames too, where the header is an older segment's that the file was before.
     #[must_use]
     pub fn kind(&self) -> Option<SegmentKind> {
-        let whole = self.header_error.is_none();
-        whole.then_some(self.scan.header.kind)
+        let known = self.header_error.is_none() || self.scan.header.kind == SegmentKind::Values;
+        known.then_some(self.scan.header.kind)
     }
 
     /// Stream position of an offset; means nothing where the header is damaged, or in a values segment.

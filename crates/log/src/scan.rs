@@ -427,6 +427,15 @@ impl<'a> SegmentScan<'a> {
         Ok(None)
     }
 
+    /// What the segment is for, by the first frame header of its own in its file, where its header does not say it; `None`: there is none.
+    pub(crate) fn own_kind(&mut self) -> Result<Option<SegmentKind>> {
+        let first = self.next_header(u64::from(FIRST_FRAME_OFFSET))?;
+        Ok(first.map(|(_, frame)| match frame.kind {
+            FrameKind::Relocation => SegmentKind::Values,
+            FrameKind::Commit | FrameKind::Seal | FrameKind::Mark => SegmentKind::Stream,
+        }))
+    }
+
     /// Whether the file's bytes from `start` to `end` are all zero.
     pub(crate) fn is_zero(&mut self, start: u64, end: u64) -> Result<bool> {
         let mut at = start;

@@ -180,8 +180,11 @@ fn one(
         }
     }
     if pass == Pass::Replay {
-        // A file without frames and header is one that was made ahead.
-        if let Some(error) = scan.header_error().filter(|_| frames > 0) {
+        // A file without frames and header is one that was made ahead; one of relocated values that are not live, one that a crash left.
+        let left = scan.kind() == Some(SegmentKind::Values)
+            && work.source.whole
+            && !work.source.live.contains(&segment);
+        if let Some(error) = scan.header_error().filter(|_| frames > 0 && !left) {
             work.report.damage(file, error.clone());
         }
         work.done(file, records);

@@ -341,6 +341,62 @@ fn tables_and_segments_that_are_gone_are_named() {
     }
 }
 
+/// What a round of value GC had written to a file that was a dead segment before, when the power went: nothing of it was synced, and its header is still the older one.
+#[test]
+fn relocated_values_that_nothing_names_and_that_have_no_header_are_no_damage() {
+    use glintdb_core::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SegmentId};
+    use glintdb_flash::{MemVolume, Volume};
+    use glintdb_log::{Log, LogOptions, LogSetup, Space};
+    use std::sync::Arc;
+
+    struct From(std::sync::atomic::AtomicU64);
+    impl FileNumbers for From {
+        fn next(&self) -> glintdb::Result<u64> {
+            Ok(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+        }
+    }
+
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("db");
+    let expected = filled(&dir);
+    let segments = named(&dir, "log-");
+    let header = std::fs::read(segments.last().unwrap()).unwrap()[..512].to_vec();
+    let newest = files(&dir).into_keys();
+    let newest = newest.filter_map(|path| FileId::parse(path.file_name()?.to_str()?));
+    let next = newest.map(|file| file.number).max().unwrap() + 100;
+
+    // A log of the same database elsewhere writes them.
+    let volume = MemVolume::new();
+    let setup = LogSetup {
+        volume: Arc::clone(&volume) as Arc<dyn Volume>,
+        db: DbId(header[16..32].try_into().unwrap()),
+        numbers: Arc::new(From(next.into())),
+        options: LogOptions {
+            segment_bytes: 64 << 10,
+            ring_bytes: 64 << 10,
+            reserve_segments: 0,
+        },
+    };
+    let log = Log::create(setup).unwrap();
+    let mut writer = log.values_writer(Space::Normal).unwrap();
+    let (key, value) = (key(3), value(3, "large", 300));
+    let checksum = glintdb_core::checksum::crc32c(&value);
+    writer
+        .put(&log, KeyspaceId(0), &key, &value, checksum)
+        .unwrap();
+    let moved = writer.finish(&log).unwrap();
+    let SegmentId(number) = moved.segments().next().unwrap();
+    moved.leave();
+    let id = FileId::new(FileKind::Log, number);
+    let bytes = volume.open(id).unwrap().read_at(0, 64 << 10).unwrap();
+    let orphan = [&header[..], &bytes[512..]].concat();
+    std::fs::write(dir.join(id.to_string()), orphan).unwrap();
+
+    let (report, found) = salvaged(&dir);
+    assert_eq!(report.damaged, 0, "{report:?}");
+    assert!(differing(&found, &expected).is_empty());
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Put(usize, u32, bool),

@@ -458,6 +458,47 @@ fn check_looks_at_values_that_are_live_and_at_no_others() {
     assert_eq!(check.files, 2);
 }
 
+/// Written over a segment that was dead, nothing of it synced, and of all that was written the power cut took the first sector.
+#[test]
+fn values_that_nothing_names_under_an_older_segments_header_are_no_damage() {
+    use glintdb_log::SegmentSalvage;
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = Log::create(setup(&volume, &numbers, small())).unwrap();
+    let moved = write(&log, &records(12, 900));
+    let id = moved.segments().next().unwrap();
+    moved.leave();
+    let [older, stream, from] = [1, 2, 3].map(|n| {
+        let begin = commit(&log, &Batch::put(n, 100)).lsn;
+        if n < 3 {
+            seal(&log);
+        }
+        begin
+    });
+    log.sync_all().unwrap();
+    let killed = volume.kill();
+    let older = killed.open(older.segment.file()).unwrap();
+    let older = older.read_at(0, 512).unwrap();
+    for id in [id, stream.segment] {
+        let file = killed.open(id.file()).unwrap();
+        file.write_at(0, &older).unwrap();
+    }
+    let errors = |live: &[SegmentId]| {
+        let killed: Arc<dyn Volume> = Arc::clone(&killed) as Arc<dyn Volume>;
+        let check = glintdb_log::check(&killed, DB, from, from, live, &mut |_| Ok(()));
+        let errors = check.unwrap().errors.into_iter();
+        let mut places: Vec<_> = errors.map(|e| e.place().unwrap().0.to_owned()).collect();
+        places.sort_unstable();
+        places
+    };
+    // Frames of the stream say that the header was there once.
+    let [values_file, stream_file] = [id, stream.segment].map(|id| id.file().to_string());
+    assert_eq!(errors(&[]), [stream_file.as_str()]);
+    assert_eq!(errors(&[id]).len(), 2, "{values_file} is live");
+    let kind = |id| SegmentSalvage::open(&*killed, DB, id, None).unwrap().kind();
+    assert_eq!(kind(id), Some(SegmentKind::Values));
+    assert_eq!(kind(stream.segment), None);
+}
+
 #[test]
 fn salvage_takes_values_out_of_a_segment_whose_header_and_first_frame_are_gone() {
     use glintdb_log::{LogOp, LogValue, SalvageItem, SegmentSalvage};

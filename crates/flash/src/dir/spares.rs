@@ -1,7 +1,8 @@
 //! Files that nobody needs any more and that are kept to be written again: their blocks are there already (`docs/decisions/025-recycled-files.md`).
 //!
 //! Thread-safe. Invariants: 1. A spare has no other name, and nobody has had it open since before it lost its old one. 2. It is written again only after the directory was synced without
-//! its old name, so no power cut brings that name back with other bytes. 3. Spares are found or made before they are removed: a volume that makes no files, a reader's, leaves those of another process alone.
+//! its old name, so no power cut brings that name back with other bytes. 3. What an earlier process left is removed before this one keeps or writes anything, and never written: whose bytes they are
+//! is not known. A volume that makes no files, a reader's, leaves it alone.
 
 use super::Shared;
 use glintdb_core::{Error, FileId, Result};
@@ -20,7 +21,7 @@ pub(super) struct Spares(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Whether spares that another process left have been looked for.
+    /// Whether what an earlier process left has been removed.
     searched: bool,
     kept: Vec<Spare>,
     /// Spares so far.
@@ -42,20 +43,16 @@ struct Spare {
 pub(super) struct Before(u64);
 
 impl State {
-    fn search(&mut self, directory: &Path) {
+    /// Removes what an earlier process left: if somebody has put other files of the same database into its place since, it may hold frames of the very segments that are made next.
+    fn search(&mut self, directory: &Path) -> bool {
         if std::mem::replace(&mut self.searched, true) {
-            return;
+            return false;
         }
-        for slot in 0..SPARES_MAX {
-            let path = path(directory, slot);
-            match fs::symlink_metadata(&path) {
-                Ok(metadata) if metadata.is_file() && metadata.nlink() == 1 => {
-                    self.add(slot, metadata.blocks() * 512);
-                }
-                // Not one that can be written. It is in nobody's way but this one's, and says so by staying.
-                Ok(_) | Err(_) => {}
-            }
-        }
+        // What cannot be removed is in nobody's way but this one's, and says so by staying.
+        let remove = |slot| fs::remove_file(path(directory, slot)).is_ok();
+        (0..SPARES_MAX)
+            .map(remove)
+            .fold(false, |any, one| any | one)
     }
 
     fn add(&mut self, slot: usize, bytes: u64) {
@@ -134,8 +131,7 @@ impl Spares {
     /// Removes them all; whether that gave space back.
     pub(super) fn release(&self, directory: &Path) -> bool {
         let mut state = self.0.lock();
-        state.search(directory);
-        let mut released = false;
+        let mut released = state.search(directory);
         for spare in state.kept.drain(..) {
             released |= fs::remove_file(path(directory, spare.slot)).is_ok();
         }
@@ -147,7 +143,7 @@ impl Spares {
         self.0.lock().kept.iter().map(|spare| spare.bytes).sum()
     }
 
-    /// [`release`](Self::release) where this volume has made or looked for some.
+    /// [`release`](Self::release) where this volume has made some, or has looked for those of an earlier process.
     pub(super) fn close(&self, directory: &Path) {
         if self.0.lock().searched {
             self.release(directory);

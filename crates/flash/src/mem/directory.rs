@@ -79,9 +79,9 @@ impl Directory {
         Some(self.spares.swap_remove(at).0)
     }
 
-    /// What a process that ends leaves to the next one, which knows nothing of syncs.
-    pub(super) fn forget_syncs(&mut self) {
-        self.spares.iter_mut().for_each(|spare| spare.1 = false);
+    /// What is kept goes with the process.
+    pub(super) fn forget_spares(&mut self) {
+        self.spares.clear();
     }
 
     /// Whether a power cut could take a name.

@@ -87,7 +87,7 @@ impl State {
         };
         for directory in &mut after.directories {
             directory.sync_failed = false;
-            directory.forget_syncs();
+            directory.forget_spares();
             if !self.options.ring_survives_kill {
                 directory.ring = None;
             }

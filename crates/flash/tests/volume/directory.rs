@@ -367,7 +367,7 @@ fn files_with_other_names_are_not_written_again() {
 }
 
 #[test]
-fn spares_of_a_killed_process_are_taken_over_by_who_writes_and_left_alone_by_who_reads() {
+fn spares_of_a_killed_process_are_removed_by_who_writes_and_left_alone_by_who_reads() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     for n in [0, 1] {
@@ -383,15 +383,23 @@ fn spares_of_a_killed_process_are_taken_over_by_who_writes_and_left_alone_by_who
 
     let writer = DirVolume::open(path, CREATE).unwrap();
     writer.create_recycled(id(1), reserving(8192)).unwrap();
-    assert_eq!(writer.stats().recycled_files, 0);
+    assert_eq!(spares(path), 0);
     writer.sync_directory().unwrap();
-    for number in [2, 3] {
-        let file = writer.create_recycled(id(number), reserving(8192)).unwrap();
-        file.write_at(0, &[1; 8192]).unwrap();
-    }
-    assert_eq!(writer.stats().recycled_files, 1);
-    recycle_one(&writer, 4);
-    drop(writer);
-    assert_eq!(spares(path), 1, "the one with another name");
+    writer.create_recycled(id(2), reserving(8192)).unwrap();
+    assert_eq!(writer.stats().recycled_files, 0);
     assert_eq!(fs::read(linked).unwrap(), [7; 8192]);
+    recycle_one(&writer, 3);
+    assert_eq!(spares(path), 1);
+}
+
+/// Who finds no space removes them too.
+#[test]
+fn spares_of_a_killed_process_make_way_on_a_full_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    fs::write(path.join("spare-0.glint"), vec![7; 8192]).unwrap();
+    let volume = DirVolume::open(path, CREATE).unwrap();
+    let refused = volume.create(id(1), reserving(1 << 50)).map(drop);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(spares(path), 0);
 }

@@ -4,7 +4,7 @@
 
 use crate::support::*;
 use glintdb_core::{FileId, FileKind, FileNumbers, SeqNum};
-use glintdb_flash::{DirOptions, DirVolume, Volume};
+use glintdb_flash::{DirOptions, DirVolume, MemVolume, Volume};
 use glintdb_log::{FrameBuilder, Log, LogOptions, LogSetup, Lsn, Space};
 use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Write};
@@ -163,5 +163,41 @@ fn nothing_acknowledged_is_lost_by_kill_9() {
         for (index, found) in replay.batches.iter().enumerate() {
             assert_eq!(*found, batch(index as u64 + 1));
         }
+    }
+}
+
+/// Somebody put an older state of the database into the directory and let the spares be: they hold frames of the very segments that are made next.
+#[test]
+fn what_a_killed_process_kept_to_be_written_again_does_not_come_back() {
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = Log::create(setup(&volume, &numbers, small())).unwrap();
+    commit(&log, &Batch::put(1, 100));
+    seal(&log);
+    let mut frames = Vec::new();
+    for n in 2..=8 {
+        let later = commit(&log, &Batch::put(n, 1000)).lsn;
+        log.sync_all().unwrap();
+        let file = volume.open(later.segment.file()).unwrap();
+        frames = file.read_at(0, 64 << 10).unwrap().to_vec();
+        assert_eq!(later.segment.0, 2);
+    }
+    for slots in [1, 2] {
+        let directory = tempfile::tempdir().unwrap();
+        for slot in 0..slots {
+            let spare = directory.path().join(format!("spare-{slot}.glint"));
+            std::fs::write(spare, &frames).unwrap();
+        }
+        let setup = || LogSetup {
+            options: small(),
+            ..dir_setup(directory.path())
+        };
+        let log = Log::create(setup()).unwrap();
+        let from = log.end();
+        commit(&log, &Batch::put(1, 100));
+        seal(&log);
+        log.sync_all().unwrap();
+        drop(log);
+        let shown = recover(setup(), from).batches;
+        assert!(shown == [Batch::put(1, 100)], "{} batches", shown.len());
     }
 }

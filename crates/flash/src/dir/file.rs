@@ -6,7 +6,7 @@ use crate::buffer::{DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
 use crate::volume::{CreateOptions, VolumeFile};
 use bytes::Bytes;
 use glintdb_core::{Error, ErrorKind, FileId, Result};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -27,6 +27,9 @@ pub(crate) struct DirFile {
     /// Last, so that it goes when the file is closed.
     handle: Handle,
 }
+
+/// What a file's blocks may take beside its bytes, where the file system keeps track of them in blocks of their own.
+const TAKEN_BESIDE_MAX: u64 = 64 << 10;
 
 /// What to read for a range: itself, or the aligned superset that direct I/O needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,14 +69,17 @@ impl DirFile {
         let path = shared.file_path(id);
         let file =
             Self::open_with(&mut OpenOptions::new(), &path, shared.direct).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
+        let mut metadata = file.metadata().map_err(failed)?;
         let wanted = options.reserve_bytes;
-        if metadata.len() > wanted {
-            file.set_len(wanted).map_err(failed)?;
+        // What lies behind may be reserved and no part of the length: only cutting gives it back.
+        if metadata.len() > wanted || taken(&metadata) > wanted.saturating_add(TAKEN_BESIDE_MAX) {
+            file.set_len(metadata.len().min(wanted)).map_err(failed)?;
+            metadata = file.metadata().map_err(failed)?;
         }
-        let taken = metadata.blocks() * 512;
-        if taken < wanted {
-            let free = super::free_bytes(&file).map(|free| free.saturating_add(taken));
+        if wanted > 0 {
+            // What is missing only the file system knows: the file may have holes, and takes blocks beside its own.
+            let free = super::free_bytes(&file);
+            let free = free.map(|free| free.saturating_add(taken(&metadata)));
             reserve(&file, wanted, free)
                 .map_err(|error| Error::io(format!("reserve {wanted} bytes for {id}"), error))?;
         }
@@ -467,6 +473,11 @@ pub(super) fn create_error(id: FileId, error: io::Error) -> Error {
         io::ErrorKind::AlreadyExists => Error::invalid(format!("create {id}: it exists already")),
         _ => Error::io(format!("create {id}"), error),
     }
+}
+
+/// What a file's blocks take.
+pub(super) fn taken(metadata: &Metadata) -> u64 {
+    metadata.blocks().saturating_mul(512)
 }
 
 /// Reserves space without changing the length. Where the file system cannot, the check of free space is all there is.

@@ -97,7 +97,7 @@ impl Spares {
             return Ok(false);
         };
         renamed?;
-        state.add(slot, metadata.blocks() * 512);
+        state.add(slot, super::file::taken(&metadata));
         Ok(true)
     }
 

@@ -403,3 +403,42 @@ fn spares_of_a_killed_process_make_way_on_a_full_disk() {
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(spares(path), 0);
 }
+
+fn taken(path: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+/// What is reserved behind a file's end shows in no length, and what the blocks take says nothing of where they are.
+#[test]
+fn a_file_that_is_written_again_has_what_is_reserved_for_it_and_no_more() {
+    const MIB: u64 = 1 << 20;
+    // Reserved, written, and reserved the next time.
+    for (reserved, written, wanted) in [
+        (8 * MIB, 4096, MIB),
+        (8 * MIB, 8 * MIB, MIB),
+        (MIB, MIB, MIB),
+        (MIB, 4096, MIB),
+        (MIB, 4096, 8 * MIB),
+        (0, MIB + 8192, MIB + 65536),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let volume = DirVolume::open(directory.path(), CREATE).unwrap();
+        let file = volume.create(id(1), reserving(reserved)).unwrap();
+        file.write_at(0, &vec![1; written as usize]).unwrap();
+        file.sync().unwrap();
+        drop(file);
+        let before = taken(&directory.path().join(id(1).to_string()));
+        volume.recycle(id(1)).unwrap();
+        volume.sync_directory().unwrap();
+        let file = volume.create_recycled(id(2), reserving(wanted)).unwrap();
+        assert_eq!(volume.stats().recycled_files, 1);
+        assert_eq!(file.len().unwrap(), wanted.min(written));
+        let now = taken(&directory.path().join(id(2).to_string()));
+        let context = format!("{reserved}, {written}, {wanted}: {before}, {now}");
+        assert!((wanted..=wanted + (64 << 10)).contains(&now), "{context}");
+        if reserved == wanted {
+            assert!(now <= before, "{context}");
+        }
+    }
+}

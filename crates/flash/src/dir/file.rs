@@ -468,7 +468,7 @@ pub(crate) fn slice_of(data: &Bytes, start: u64, offset: u64, length: usize) -> 
 }
 
 /// Why `id` could not be made.
-pub(super) fn create_error(id: FileId, error: io::Error) -> Error {
+fn create_error(id: FileId, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::AlreadyExists => Error::invalid(format!("create {id}: it exists already")),
         _ => Error::io(format!("create {id}"), error),

@@ -297,15 +297,15 @@ impl Volume for DirVolume {
 
     fn create_recycled(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
         let path = self.shared.file_path(id);
-        let taken = self.shared.spares.take(&self.shared.path, &path);
-        if !taken.map_err(|error| file::create_error(id, error))? {
+        if !self.shared.spares.take(&self.shared.path, &path) {
             return self.create(id, options);
         }
         let recycle = || DirFile::recycle(&self.shared, id, options);
-        let file = self.shared.with_space(recycle).inspect_err(|_| {
-            // As in `create`.
+        let Ok(file) = self.shared.with_space(recycle) else {
+            // Whatever is wrong with the file, a new one has nothing to do with it.
             fs::remove_file(&path).ok();
-        })?;
+            return self.create(id, options);
+        };
         let recycled = &self.shared.counters.recycled_files;
         recycled.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(file))
@@ -321,7 +321,7 @@ impl Volume for DirVolume {
     }
 
     fn recycle(&self, id: FileId) -> Result<()> {
-        match self.shared.spares.keep(&self.shared, id)? {
+        match self.shared.spares.keep(&self.shared, id) {
             true => Ok(()),
             false => self.delete(id),
         }

@@ -5,7 +5,7 @@
 //! is not known. A volume that makes no files, a reader's, leaves it alone.
 
 use super::Shared;
-use glintdb_core::{Error, FileId, Result};
+use glintdb_core::FileId;
 use parking_lot::Mutex;
 use std::fs;
 use std::io;
@@ -31,12 +31,25 @@ struct State {
 struct Spare {
     /// The N of `spare-N.glint`.
     slot: usize,
+    /// Which file it is: device and inode.
+    file: (u64, u64),
     /// Which of all spares there were.
     number: u64,
     /// What its blocks take.
     bytes: u64,
     /// The directory was synced since it lost its old name.
     renamed_durably: bool,
+}
+
+impl Spare {
+    /// Whether it is what stands there, and nobody has given it another name.
+    fn is_at(&self, path: &Path) -> bool {
+        fs::symlink_metadata(path).is_ok_and(|metadata| {
+            metadata.is_file()
+                && (metadata.dev(), metadata.ino()) == self.file
+                && metadata.nlink() == 1
+        })
+    }
 }
 
 /// How many spares there were when a sync of the directory began.
@@ -55,11 +68,12 @@ impl State {
             .fold(false, |any, one| any | one)
     }
 
-    fn add(&mut self, slot: usize, bytes: u64) {
+    fn add(&mut self, slot: usize, metadata: &fs::Metadata) {
         self.kept.push(Spare {
             slot,
+            file: (metadata.dev(), metadata.ino()),
             number: self.count,
-            bytes,
+            bytes: super::file::taken(metadata),
             renamed_durably: false,
         });
         self.count += 1;
@@ -71,8 +85,8 @@ fn path(directory: &Path, slot: usize) -> PathBuf {
 }
 
 impl Spares {
-    /// Takes the file `id` for a spare and its name away; `false`, and nothing is done: there are enough, it is open, or it has other names.
-    pub(super) fn keep(&self, shared: &Shared, id: FileId) -> Result<bool> {
+    /// Takes the file `id` for a spare and its name away; `false`, and nothing is done: there are enough, it is open, it has other names, or it cannot be renamed.
+    pub(super) fn keep(&self, shared: &Shared, id: FileId) -> bool {
         let mut state = self.0.lock();
         state.search(&shared.path);
         let free = (0..SPARES_MAX).find(|&slot| {
@@ -80,40 +94,45 @@ impl Spares {
             !taken && !path(&shared.path, slot).exists()
         });
         let Some(slot) = free else {
-            return Ok(false);
+            return false;
         };
         let from = shared.file_path(id);
-        let failed = |error| Error::io(format!("delete {id}"), error);
-        let metadata = fs::symlink_metadata(&from).map_err(failed)?;
+        let Ok(metadata) = fs::symlink_metadata(&from) else {
+            return false;
+        };
         let linked = metadata.nlink() > 1
             && !glintdb_core::seeded::bug(
                 "flash: a deleted file that has another name is recycled",
             );
         if linked || !metadata.is_file() {
-            return Ok(false);
+            return false;
         }
-        let rename = || fs::rename(&from, path(&shared.path, slot)).map_err(failed);
-        let Some(renamed) = shared.handles.unless_open(id, rename) else {
-            return Ok(false);
-        };
-        renamed?;
-        state.add(slot, super::file::taken(&metadata));
-        Ok(true)
+        let rename = || fs::rename(&from, path(&shared.path, slot));
+        if !matches!(shared.handles.unless_open(id, rename), Some(Ok(()))) {
+            return false;
+        }
+        state.add(slot, &metadata);
+        true
     }
 
-    /// Gives a spare the name `to`, which must not exist; `false`: there is none that can be written.
-    pub(super) fn take(&self, directory: &Path, to: &Path) -> io::Result<bool> {
+    /// Gives a spare the name `to`; `false`: there is none that can be written, or the name is taken.
+    pub(super) fn take(&self, directory: &Path, to: &Path) -> bool {
         let mut state = self.0.lock();
         state.search(directory);
-        let Some(at) = state.kept.iter().position(|spare| spare.renamed_durably) else {
-            return Ok(false);
-        };
-        if to.try_exists()? {
-            return Err(io::ErrorKind::AlreadyExists.into());
+        if to.try_exists().unwrap_or(true) {
+            return false;
         }
+        let Some(at) = state.kept.iter().position(|spare| spare.renamed_durably) else {
+            return false;
+        };
         let spare = state.kept.swap_remove(at);
-        fs::rename(path(directory, spare.slot), to)?;
-        Ok(true)
+        let from = path(directory, spare.slot);
+        let renamed = spare.is_at(&from) && fs::rename(&from, to).is_ok();
+        if !renamed {
+            // Where this fails too, its name is not used again.
+            fs::remove_file(&from).ok();
+        }
+        renamed
     }
 
     /// To be asked before the directory is synced.
@@ -128,13 +147,15 @@ impl Spares {
         }
     }
 
-    /// Removes them all; whether that gave space back.
+    /// Removes them all; whether that gave space back. What cannot be removed stays a spare.
     pub(super) fn release(&self, directory: &Path) -> bool {
         let mut state = self.0.lock();
         let mut released = state.search(directory);
-        for spare in state.kept.drain(..) {
-            released |= fs::remove_file(path(directory, spare.slot)).is_ok();
-        }
+        state.kept.retain(|spare| {
+            let removed = fs::remove_file(path(directory, spare.slot));
+            released |= removed.is_ok();
+            removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
+        });
         released
     }
 

@@ -442,3 +442,56 @@ fn a_file_that_is_written_again_has_what_is_reserved_for_it_and_no_more() {
         }
     }
 }
+
+/// Somebody changed the files behind the volume's back. What is kept to be written again is there to be fast, and its errors are nobody's.
+#[test]
+fn a_spare_that_cannot_be_written_is_no_error_of_whoever_makes_or_deletes_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let spare = path.join("spare-0.glint");
+    let volume = DirVolume::open(path, CREATE).unwrap();
+    recycle_one(&volume, 1);
+    volume.sync_directory().unwrap();
+    fs::remove_file(&spare).unwrap();
+    fs::create_dir(&spare).unwrap();
+    fs::write(spare.join("somebody's own"), "x").unwrap();
+    let file = volume.create_recycled(id(2), reserving(1 << 20)).unwrap();
+    file.write_at(0, b"new").unwrap();
+    assert_eq!(volume.stats().recycled_files, 0);
+    assert!(spare.join("somebody's own").exists());
+    drop(file);
+    // Its place is taken: the other one is used.
+    for number in [2, 3, 4] {
+        if number > 2 {
+            volume.create(id(number), options(true)).unwrap();
+        }
+        volume.recycle(id(number)).unwrap();
+    }
+    assert_eq!((volume.list().unwrap(), spares(path)), (vec![], 2));
+
+    // One that cannot be removed makes no space, and none that cannot be renamed is kept.
+    volume.sync_directory().unwrap();
+    fs::remove_file(path.join("spare-1.glint")).unwrap();
+    let full = volume.create(id(5), reserving(1 << 50)).map(drop);
+    assert_eq!(full.unwrap_err().kind(), ErrorKind::NoSpace);
+    volume.create_recycled(id(6), reserving(4096)).unwrap();
+    assert_eq!(
+        volume.recycle(id(7)).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+}
+
+/// A link to it made after it was kept.
+#[test]
+fn a_spare_that_has_got_another_name_is_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let volume = DirVolume::open(path, CREATE).unwrap();
+    recycle_one(&volume, 1);
+    volume.sync_directory().unwrap();
+    let linked = path.join("somebody's own");
+    fs::hard_link(path.join("spare-0.glint"), &linked).unwrap();
+    let file = volume.create_recycled(id(2), reserving(1 << 20)).unwrap();
+    file.write_at(0, b"new").unwrap();
+    assert_eq!(fs::read(linked).unwrap(), pattern(1, 1 << 20));
+}

@@ -246,6 +246,7 @@ impl DirVolume {
                 Err(error) => (false, format!("buffered (direct I/O refused: {error})")),
             },
         };
+        let in_place = probe::overwrites_in_place(&directory).is_ok();
         let engine = batch::Engine::choose(
             options.read_engine,
             options.read_depth.clamp(1, READ_DEPTH_MAX),
@@ -259,7 +260,7 @@ impl DirVolume {
                 pool: BufferPool::new(options.idle_buffer_bytes_max),
                 counters: Counters::default(),
                 handles: Handles::default(),
-                spares: Spares::default(),
+                spares: Spares::new(in_place),
                 sync_failed: AtomicBool::new(false),
                 _lock: lock,
             }),
@@ -550,5 +551,35 @@ mod tests {
         let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
         create(&volume, 4).sync().unwrap();
         volume.sync_directory().unwrap();
+    }
+    /// Only where blocks that are written again are the same ones is there anything to keep.
+    #[test]
+    fn on_a_file_system_that_copies_on_write_files_are_deleted() {
+        for in_place in [true, false] {
+            let directory = tempfile::tempdir().unwrap();
+            let mut volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
+            let parts = Arc::get_mut(&mut volume).unwrap();
+            Arc::get_mut(&mut parts.shared).unwrap().spares = Spares::new(in_place);
+            drop(create(&volume, 1));
+            volume.recycle(FileId::new(FileKind::Table, 1)).unwrap();
+            assert_eq!(volume.list().unwrap(), []);
+            let kept = directory.path().join("spare-0.glint").exists();
+            assert_eq!(kept, in_place);
+        }
+    }
+
+    #[test]
+    fn file_systems_known_to_overwrite_in_place_keep_files() {
+        for path in ["/dev/shm", "/tmp"] {
+            let Ok(directory) = tempfile::tempdir_in(path) else {
+                continue;
+            };
+            let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
+            drop(create(&volume, 1));
+            volume.recycle(FileId::new(FileKind::Table, 1)).unwrap();
+            let kept = directory.path().join("spare-0.glint").exists();
+            let opened = open_directory(directory.path()).unwrap();
+            assert_eq!(kept, probe::overwrites_in_place(&opened).is_ok(), "{path}");
+        }
     }
 }

@@ -52,7 +52,8 @@ fn attempt(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// File systems on which a fully written, shared, writable mapping never needs new space when it is written to (elsewhere that may end in `SIGBUS`).
+/// File systems on which a block that is written again stays the same one: a fully written, shared, writable mapping never needs new space when it is written to (elsewhere that may end in
+/// `SIGBUS`), and neither does a file that is kept to be written again.
 pub(super) fn overwrites_in_place(file: &std::fs::File) -> Result<(), String> {
     use std::os::fd::AsRawFd;
     // SAFETY: `statfs` is a plain struct of integers, for which zeros are a value.

@@ -16,8 +16,11 @@ use std::path::{Path, PathBuf};
 const SPARES_MAX: usize = 2;
 
 /// See the module's page.
-#[derive(Default)]
-pub(super) struct Spares(Mutex<State>);
+pub(super) struct Spares {
+    state: Mutex<State>,
+    /// Whether blocks that are written again are the same ones. Where the file system copies on write, a spare's blocks reserve nothing, and none is kept.
+    in_place: bool,
+}
 
 #[derive(Default)]
 struct State {
@@ -85,9 +88,19 @@ fn path(directory: &Path, slot: usize) -> PathBuf {
 }
 
 impl Spares {
-    /// Takes the file `id` for a spare and its name away; `false`, and nothing is done: there are enough, it is open, it has other names, or it cannot be renamed.
+    pub(super) fn new(in_place: bool) -> Self {
+        Spares {
+            state: Mutex::default(),
+            in_place,
+        }
+    }
+
+    /// Takes the file `id` for a spare and its name away; `false`, and nothing is done: it would be of no use, there are enough, it is open, it has other names, or it cannot be renamed.
     pub(super) fn keep(&self, shared: &Shared, id: FileId) -> bool {
-        let mut state = self.0.lock();
+        if !self.in_place {
+            return false;
+        }
+        let mut state = self.state.lock();
         state.search(&shared.path);
         let free = (0..SPARES_MAX).find(|&slot| {
             let taken = state.kept.iter().any(|spare| spare.slot == slot);
@@ -117,7 +130,7 @@ impl Spares {
 
     /// Gives a spare the name `to`; `false`: there is none that can be written, or the name is taken.
     pub(super) fn take(&self, directory: &Path, to: &Path) -> bool {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.search(directory);
         if to.try_exists().unwrap_or(true) {
             return false;
@@ -137,19 +150,19 @@ impl Spares {
 
     /// To be asked before the directory is synced.
     pub(super) fn before_sync(&self) -> Before {
-        Before(self.0.lock().count)
+        Before(self.state.lock().count)
     }
 
     /// The directory was synced.
     pub(super) fn synced(&self, before: Before) {
-        for spare in &mut self.0.lock().kept {
+        for spare in &mut self.state.lock().kept {
             spare.renamed_durably |= spare.number < before.0;
         }
     }
 
     /// Removes them all; whether that gave space back. What cannot be removed stays a spare.
     pub(super) fn release(&self, directory: &Path) -> bool {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let mut released = state.search(directory);
         state.kept.retain(|spare| {
             let removed = fs::remove_file(path(directory, spare.slot));
@@ -161,12 +174,12 @@ impl Spares {
 
     /// What they take.
     pub(super) fn bytes(&self) -> u64 {
-        self.0.lock().kept.iter().map(|spare| spare.bytes).sum()
+        self.state.lock().kept.iter().map(|spare| spare.bytes).sum()
     }
 
     /// [`release`](Self::release) where this volume has made some, or has looked for those of an earlier process.
     pub(super) fn close(&self, directory: &Path) {
-        if self.0.lock().searched {
+        if self.state.lock().searched {
             self.release(directory);
         }
     }

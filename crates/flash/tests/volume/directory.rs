@@ -301,6 +301,11 @@ fn recycle_one(volume: &DirVolume, number: u64) {
     volume.recycle(id(number)).unwrap();
 }
 
+/// Whether the directory of the tests is on a file system that overwrites in place, where the ring is mapped: elsewhere no file is kept.
+fn keeps_files(volume: &DirVolume) -> bool {
+    volume.ring(4096).unwrap().survives_kill()
+}
+
 fn spares(directory: &std::path::Path) -> usize {
     (0..10)
         .filter(|n| directory.join(format!("spare-{n}.glint")).exists())
@@ -319,6 +324,9 @@ fn files_are_written_again_once_their_names_have_gone_for_good() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let volume = DirVolume::open(path, CREATE).unwrap();
+    if !keeps_files(&volume) {
+        return;
+    }
     for number in 0..3 {
         recycle_one(&volume, number);
     }
@@ -389,7 +397,7 @@ fn spares_of_a_killed_process_are_removed_by_who_writes_and_left_alone_by_who_re
     assert_eq!(writer.stats().recycled_files, 0);
     assert_eq!(fs::read(linked).unwrap(), [7; 8192]);
     recycle_one(&writer, 3);
-    assert_eq!(spares(path), 1);
+    assert_eq!(spares(path), usize::from(keeps_files(&writer)));
 }
 
 /// Who finds no space removes them too.
@@ -424,6 +432,9 @@ fn a_file_that_is_written_again_has_what_is_reserved_for_it_and_no_more() {
     ] {
         let directory = tempfile::tempdir().unwrap();
         let volume = DirVolume::open(directory.path(), CREATE).unwrap();
+        if !keeps_files(&volume) {
+            return;
+        }
         let file = volume.create(id(1), reserving(reserved)).unwrap();
         file.write_at(0, &vec![1; written as usize]).unwrap();
         file.sync().unwrap();
@@ -450,6 +461,9 @@ fn a_spare_that_cannot_be_written_is_no_error_of_whoever_makes_or_deletes_a_file
     let path = directory.path();
     let spare = path.join("spare-0.glint");
     let volume = DirVolume::open(path, CREATE).unwrap();
+    if !keeps_files(&volume) {
+        return;
+    }
     recycle_one(&volume, 1);
     volume.sync_directory().unwrap();
     fs::remove_file(&spare).unwrap();
@@ -487,6 +501,9 @@ fn a_spare_that_has_got_another_name_is_not_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let volume = DirVolume::open(path, CREATE).unwrap();
+    if !keeps_files(&volume) {
+        return;
+    }
     recycle_one(&volume, 1);
     volume.sync_directory().unwrap();
     let linked = path.join("somebody's own");

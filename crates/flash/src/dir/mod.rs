@@ -156,13 +156,21 @@ impl Shared {
         Ok(())
     }
 
-    /// Does what needs space, and where there is none, once more without the files that are kept to be written again.
+    /// Syncs the open directory.
+    fn sync_names(&self, directory: &fs::File) -> Result<()> {
+        let failed = |error| Error::io(format!("sync directory {}", self.path.display()), error);
+        self.sync_with(|| directory.sync_all().map_err(failed))
+    }
+
+    /// Does what needs space, and where there is none, again without the files that are kept to be written again, whoever has removed them.
     pub(crate) fn with_space<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
-        match act() {
-            Err(error) if error.kind() == ErrorKind::NoSpace && self.spares.release(&self.path) => {
-                act()
+        loop {
+            let releases = self.spares.releases();
+            let result = act();
+            let full = (result.as_ref()).is_err_and(|error| error.kind() == ErrorKind::NoSpace);
+            if !full || !self.spares.release_since(releases, self) {
+                return result;
             }
-            other => other,
         }
     }
 
@@ -347,14 +355,7 @@ impl Volume for DirVolume {
     fn sync_directory(&self) -> Result<()> {
         let spares = &self.shared.spares;
         let before = spares.before_sync();
-        self.shared.sync_with(|| {
-            self.directory.sync_all().map_err(|error| {
-                Error::io(
-                    format!("sync directory {}", self.shared.path.display()),
-                    error,
-                )
-            })
-        })?;
+        self.shared.sync_names(&self.directory)?;
         spares.synced(before);
         Ok(())
     }
@@ -421,10 +422,12 @@ impl Volume for DirVolume {
                     io::copy(&mut from, &mut to)?;
                     to.sync_all()
                 };
-                copy().map_err(|error| {
-                    // Half a copy must not look like a file; where even this fails, the error below says what happened.
-                    fs::remove_file(&target).ok();
-                    failed("copy", error)
+                self.shared.with_space(|| {
+                    copy().map_err(|error| {
+                        // Half a copy must not look like a file; where even this fails, the error below says what happened.
+                        fs::remove_file(&target).ok();
+                        failed("copy", error)
+                    })
                 })
             }
         }
@@ -581,5 +584,37 @@ mod tests {
             let opened = open_directory(directory.path()).unwrap();
             assert_eq!(kept, probe::overwrites_in_place(&opened).is_ok(), "{path}");
         }
+    }
+
+    /// The other thread had removed the kept files, the first found none and said that the disk is full.
+    #[test]
+    fn whoever_finds_no_space_tries_again_where_another_has_made_some_meanwhile() {
+        let directory = tempfile::tempdir().unwrap();
+        let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
+        if !volume.ring(4096).unwrap().survives_kill() {
+            return;
+        }
+        let shared = volume.shared();
+        let full = || Error::new(ErrorKind::NoSpace, "simulated");
+        let tries = |meanwhile: &dyn Fn()| {
+            let mut tries = 0;
+            let done = shared.with_space(|| {
+                tries += 1;
+                if tries == 1 {
+                    meanwhile();
+                    return Err(full());
+                }
+                Ok(())
+            });
+            (done.is_ok(), tries)
+        };
+        assert_eq!(tries(&|| ()), (false, 1), "there is nothing to remove");
+        drop(create(&volume, 1));
+        volume.recycle(FileId::new(FileKind::Table, 1)).unwrap();
+        let syncs = volume.stats().syncs;
+        assert_eq!(tries(&|| assert_eq!(tries(&|| ()), (true, 2))), (true, 2));
+        // So that the file system counts what it has got back.
+        assert_eq!(volume.stats().syncs, syncs + 1);
+        assert_eq!(tries(&|| ()), (false, 1));
     }
 }

@@ -11,6 +11,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Spares of a directory, at most.
 const SPARES_MAX: usize = 2;
@@ -18,6 +19,8 @@ const SPARES_MAX: usize = 2;
 /// See the module's page.
 pub(super) struct Spares {
     state: Mutex<State>,
+    /// How often space was given back. Changed under the lock; whoever writes reads it, and waits for nobody.
+    releases: AtomicU64,
     /// Whether blocks that are written again are the same ones. Where the file system copies on write, a spare's blocks reserve nothing, and none is kept.
     in_place: bool,
 }
@@ -71,6 +74,17 @@ impl State {
             .fold(false, |any, one| any | one)
     }
 
+    /// Whether that gave space back. What cannot be removed stays a spare.
+    fn remove_all(&mut self, directory: &Path) -> bool {
+        let mut removed_some = self.search(directory);
+        self.kept.retain(|spare| {
+            let removed = fs::remove_file(path(directory, spare.slot));
+            removed_some |= removed.is_ok();
+            removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
+        });
+        removed_some
+    }
+
     fn add(&mut self, slot: usize, metadata: &fs::Metadata) {
         self.kept.push(Spare {
             slot,
@@ -91,6 +105,7 @@ impl Spares {
     pub(super) fn new(in_place: bool) -> Self {
         Spares {
             state: Mutex::default(),
+            releases: AtomicU64::new(0),
             in_place,
         }
     }
@@ -160,16 +175,21 @@ impl Spares {
         }
     }
 
-    /// Removes them all; whether that gave space back. What cannot be removed stays a spare.
-    pub(super) fn release(&self, directory: &Path) -> bool {
+    /// How often space was given back so far.
+    pub(super) fn releases(&self) -> u64 {
+        self.releases.load(Ordering::Acquire)
+    }
+
+    /// Removes them all; whether space was given back since there were `seen` [`releases`](Self::releases), by this or by somebody else.
+    pub(super) fn release_since(&self, seen: u64, shared: &Shared) -> bool {
         let mut state = self.state.lock();
-        let mut released = state.search(directory);
-        state.kept.retain(|spare| {
-            let removed = fs::remove_file(path(directory, spare.slot));
-            released |= removed.is_ok();
-            removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
-        });
-        released
+        if self.releases() == seen && state.remove_all(&shared.path) {
+            // Many a file system counts blocks as free only when their removal is durable. Where this fails, whoever syncs next is told. Under the lock: who waits for it shall find the space.
+            let directory = super::open_directory(&shared.path);
+            drop(directory.and_then(|directory| shared.sync_names(&directory)));
+            self.releases.fetch_add(1, Ordering::Release);
+        }
+        self.releases() != seen
     }
 
     /// What they take.
@@ -177,10 +197,11 @@ impl Spares {
         self.state.lock().kept.iter().map(|spare| spare.bytes).sum()
     }
 
-    /// [`release`](Self::release) where this volume has made some, or has looked for those of an earlier process.
+    /// Removes them where this volume has made some, or has looked for those of an earlier process.
     pub(super) fn close(&self, directory: &Path) {
-        if self.state.lock().searched {
-            self.release(directory);
+        let mut state = self.state.lock();
+        if state.searched {
+            state.remove_all(directory);
         }
     }
 }

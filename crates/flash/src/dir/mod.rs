@@ -21,7 +21,7 @@ use crate::volume::{
 };
 pub(crate) use file::{DirFile, Extent, slice_of};
 use glintdb_core::{Error, ErrorKind, FileId, Result};
-use handles::Handles;
+use handles::{Handle, Handles};
 use lock::DirLock;
 use parking_lot::Mutex;
 use spares::Spares;
@@ -397,6 +397,8 @@ impl Volume for DirVolume {
     }
 
     fn link(&self, id: FileId, target: &Path) -> Result<()> {
+        // Like one that is open, so that it is not kept to be written again: the system may give a file that was found by its name a second one when the first has gone.
+        let _linking = Handle::new(&self.shared, id);
         let source = self.shared.file_path(id);
         let target = target.join(id.to_string());
         let failed =

@@ -110,7 +110,7 @@ impl Spares {
         }
     }
 
-    /// Takes the file `id` for a spare and its name away; `false`, and nothing is done: it would be of no use, there are enough, it is open, it has other names, or it cannot be renamed.
+    /// Takes the file `id` for a spare and its name away; `false`, and nothing is done: it would be of no use, there are enough, it is open, or it cannot be renamed. One that has other names loses this one and is no spare.
     pub(super) fn keep(&self, shared: &Shared, id: FileId) -> bool {
         if !self.in_place {
             return false;
@@ -125,21 +125,24 @@ impl Spares {
             return false;
         };
         let from = shared.file_path(id);
-        let Ok(metadata) = fs::symlink_metadata(&from) else {
-            return false;
-        };
-        let linked = metadata.nlink() > 1
-            && !glintdb_core::seeded::bug(
-                "flash: a deleted file that has another name is recycled",
-            );
-        if linked || !metadata.is_file() {
+        if !fs::symlink_metadata(&from).is_ok_and(|metadata| metadata.is_file()) {
             return false;
         }
-        let rename = || fs::rename(&from, path(&shared.path, slot));
-        if !matches!(shared.handles.unless_open(id, rename), Some(Ok(()))) {
+        let kept = path(&shared.path, slot);
+        if !matches!(
+            shared.handles.unless_open(id, || fs::rename(&from, &kept)),
+            Some(Ok(()))
+        ) {
             return false;
         }
-        state.add(slot, &metadata);
+        // Looked at only now: as long as it had its name, somebody could give it another one.
+        match fs::symlink_metadata(&kept) {
+            Ok(metadata) if metadata.nlink() == 1 => state.add(slot, &metadata),
+            _ => {
+                // Where this fails its place is taken, and not used again.
+                fs::remove_file(&kept).ok();
+            }
+        }
         true
     }
 

@@ -512,3 +512,35 @@ fn a_spare_that_has_got_another_name_is_not_written() {
     file.write_at(0, b"new").unwrap();
     assert_eq!(fs::read(linked).unwrap(), pattern(1, 1 << 20));
 }
+
+/// The number of its names was looked at before it lost its own, and it may get another one in the middle of that.
+#[test]
+fn a_file_that_is_linked_while_it_is_given_away_is_not_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("database");
+    let copy = directory.path().join("copy");
+    let volume = DirVolume::open(&path, CREATE).unwrap();
+    volume.make_directory(&copy).unwrap();
+    let (mut linked, mut kept) = (0, 0);
+    for number in 0..500 {
+        drop(volume.create(id(number), options(true)).unwrap());
+        let start = std::sync::Barrier::new(2);
+        let is_linked = std::thread::scope(|scope| {
+            let link = scope.spawn(|| {
+                start.wait();
+                volume.link(id(number), &copy).is_ok()
+            });
+            start.wait();
+            volume.recycle(id(number)).unwrap();
+            link.join().unwrap()
+        });
+        linked += u32::from(is_linked);
+        kept += spares(&path);
+        assert!(
+            !is_linked || spares(&path) == 0,
+            "after {linked} and {kept}"
+        );
+        // Whoever finds no space removes it.
+        drop(volume.create(id(number), reserving(1 << 50)));
+    }
+}

@@ -161,28 +161,32 @@ fn segment(
     check.bytes += file.len()?;
     let head = file.read_at(0, BLOCK_BYTES as usize)?;
     let blank = head.len() < BLOCK_BYTES as usize || head.iter().all(|&byte| byte == 0);
-    if blank && matches!(within, Within::Unused | Within::Old) {
+    let unneeded = matches!(within, Within::Unused | Within::Old);
+    if blank && unneeded {
         // Made ahead, and never took a frame: the reserve.
         return Ok(());
     }
-    if SegmentHeader::is_of_older(id, db, &head) && matches!(within, Within::Unused | Within::Old) {
-        // Made of that one, and its own header was not written yet, unless frames of its own say that it was. Those of relocated values do not: they are synced with their header, and without that the
-        // file is one that was not finished.
+    let missing = SegmentHeader::is_of_older(id, db, &head) || SegmentHeader::is_of_none(&head);
+    if missing && unneeded {
+        // Its own header was not synced yet, unless frames of its own say that it was. Those of relocated values do not: they are synced with their header, and without that the file is one that was not
+        // finished.
         let mut scan = SegmentScan::headless(id, db, Arc::clone(&file))?;
         if scan.own_kind()? != Some(SegmentKind::Stream) {
             return Ok(());
         }
     }
     let (file, header) = open_segment(&**volume, db, id)?;
-    let rest = head.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
-    zeros(id, SEGMENT_HEADER_BYTES as u64, rest, check)?;
     let mut scan = SegmentScan::new(header, Arc::clone(&file), None)?;
     let first = u64::from(FIRST_FRAME_OFFSET);
     let values = header.kind == SegmentKind::Values;
+    // What a crash left, and opening removes: it may end anywhere.
+    if matches!(within, Within::Unused) || (matches!(within, Within::Old) && values) {
+        return Ok(());
+    }
+    let rest = head.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
+    zeros(id, SEGMENT_HEADER_BYTES as u64, rest, check)?;
     match within {
         Within::Unused => Ok(()),
-        // What a crash left, and opening removes: it may end anywhere.
-        Within::Old if values => Ok(()),
         Within::LiveBehind if !values => Ok(()),
         Within::LiveBehind => frames(&mut scan, &*file, first, None, check),
         Within::Live | Within::Old => frames(&mut scan, &*file, first, None, check),

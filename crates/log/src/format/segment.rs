@@ -139,6 +139,11 @@ impl SegmentHeader {
         })
     }
 
+    /// Whether `block` is no segment's header: noise, where a power cut came while one was written for the first time (`docs/format/media.md`, F9).
+    pub(crate) fn is_of_none(block: &[u8]) -> bool {
+        Self::fields(block).is_none_or(|(_, _, _, stored, computed)| stored != computed)
+    }
+
     fn fields(block: &[u8]) -> Option<(u32, u32, SegmentHeader, u32, u32)> {
         let mut reader = Reader::new(block);
         if reader.array::<8>()? != SEGMENT_MAGIC {

@@ -83,6 +83,14 @@ fn check(batches: &[Batch], promises: &Promises, promised: usize, context: &str)
     );
 }
 
+/// No crash leaves anything that is damage.
+fn check_closed(volume: &MemVolume, from: Lsn, context: &str) {
+    let volume: Arc<dyn Volume> = volume.kill();
+    let checked = glintdb_log::check(&volume, DB, from, from, &[], &mut |_| Ok(()));
+    let errors = checked.unwrap().errors;
+    assert!(errors.is_empty(), "{context}: {errors:?}");
+}
+
 fn fail_at(volume: &MemVolume, at_operation: u64, kind: FaultKind, sticky: bool) {
     volume.fail(Fault {
         at_operation,
@@ -113,8 +121,10 @@ fn a_kill_at_any_operation_loses_nothing_acknowledged() {
             drop(live(&volume, &numbers, &mut promises));
             let Some(from) = promises.from else { continue };
             let killed = volume.kill();
+            check_closed(&killed, from, &format!("kill at {at}"));
             let replay = try_recover(setup(&killed, &numbers, options()), from, &[])
                 .unwrap_or_else(|error| panic!("kill at {at}: {error}"));
+            check_closed(&killed, from, &format!("kill at {at}, opened"));
             check(
                 &replay.batches,
                 &promises,
@@ -139,13 +149,16 @@ fn a_power_cut_at_any_operation_keeps_what_was_synced_and_leaves_no_hole() {
             CrashMode::Random { seed: at },
             CrashMode::Random { seed: at + 10_000 },
             CrashMode::Random { seed: at + 20_000 },
+            CrashMode::Garbage { seed: at + 30_000 },
         ];
         for mode in modes {
             let context = format!("power cut at {at}, {mode:?}");
             let cut = volume.crash(mode);
+            check_closed(&cut, from, &context);
             let replay = try_recover(setup(&cut, &numbers, options()), from, &[])
                 .unwrap_or_else(|error| panic!("{context}: {error}"));
             check(&replay.batches, &promises, promises.synced, &context);
+            check_closed(&cut, from, &context);
             // Opened once, it is durable, and a second cut changes nothing.
             let again = cut.crash(CrashMode::LoseUnsynced);
             let again = try_recover(setup(&again, &numbers, options()), from, &[])

@@ -91,6 +91,73 @@ fn check_closed(volume: &MemVolume, from: Lsn, context: &str) {
     assert!(errors.is_empty(), "{context}: {errors:?}");
 }
 
+/// A life that begins in files which were other segments, full of values. What came before is made, and no crash comes there.
+fn live_in_recycled_files(
+    volume: &Arc<MemVolume>,
+    numbers: &Arc<Numbers>,
+    at: u64,
+    promises: &mut Promises,
+) -> Result<u64> {
+    let log = Log::create(setup(volume, numbers, options()))?;
+    let mut dead = Vec::new();
+    for n in 1000..1060 {
+        let lsn = commit(&log, &Batch::separated(n, 1500)).lsn;
+        if dead.last() != Some(&lsn.segment) {
+            dead.push(lsn.segment);
+        }
+    }
+    seal(&log);
+    log.sync_all()?;
+    for id in dead {
+        log.delete(id)?;
+    }
+    volume.sync_directory()?;
+    // Past those that were made before.
+    while volume.stats().recycled_files < 2 {
+        commit(&log, &Batch::separated(1100, 1500));
+        seal(&log);
+        log.sync_all()?;
+    }
+    let before = volume.operation_count();
+    fail_at(volume, before + at, FaultKind::PowerOff, false);
+    promises.from = Some(log.end());
+    go_on(volume, &log, promises, 1, 46)?;
+    Ok(volume.operation_count() - before)
+}
+
+#[test]
+fn no_crash_in_files_that_were_other_segments_leaves_what_a_check_calls_damage() {
+    let live = |at| {
+        let (volume, numbers) = (MemVolume::new(), numbers());
+        let mut promises = Promises::default();
+        let operations = live_in_recycled_files(&volume, &numbers, at, &mut promises);
+        (volume, numbers, promises, operations)
+    };
+    let operations = live(u64::MAX / 2).3.unwrap();
+    for at in 0..operations {
+        let (volume, numbers, promises, _) = live(at);
+        let Some(from) = promises.from else { continue };
+        let mut images = vec![(volume.kill(), promises.os)];
+        images.extend((0..8).map(|seed| {
+            let mode = match seed {
+                0 => CrashMode::LoseUnsynced,
+                1 => CrashMode::Garbage { seed: at },
+                _ => CrashMode::Random { seed: at + seed },
+            };
+            (volume.crash(mode), promises.synced)
+        }));
+        for (number, (image, promised)) in images.into_iter().enumerate() {
+            let context = format!("crash at {at}, image {number}");
+            check_closed(&image, from, &context);
+            let replay = try_recover(setup(&image, &numbers, options()), from, &[])
+                .unwrap_or_else(|error| panic!("{context}: {error}"));
+            check(&replay.batches, &promises, promised, &context);
+            drop(replay);
+            check_closed(&image, from, &format!("{context}, opened"));
+        }
+    }
+}
+
 fn fail_at(volume: &MemVolume, at_operation: u64, kind: FaultKind, sticky: bool) {
     volume.fail(Fault {
         at_operation,

@@ -267,6 +267,9 @@ pub trait Ring: Send + Sync {
     fn survives_kill(&self) -> bool;
     /// Copies `bytes` (a multiple of 8 long) to `offset` (a multiple of 8); must not go past the end. Disjoint writes may come from many threads.
     fn write(&self, offset: usize, bytes: &[u8]);
+    /// Makes the `length` bytes at `offset` (both multiples of 4 KiB, not past the end) ready to be written, so that whoever copies there waits for no page fault. What they hold stays. Does nothing
+    /// where that is not possible.
+    fn populate(&self, _offset: usize, _length: usize) {}
     /// Copies from `offset` (any) into `out`; must not go past the end.
     fn read(&self, offset: usize, out: &mut [u8]);
     /// Writes `length` bytes at ring `offset` (both multiples of 4 KiB, not past the end) to `file` at `file_offset` without copying where possible (direct I/O from the mapping).

@@ -296,6 +296,7 @@ impl Engine {
             self.pipeline.fail(&error);
             return Err(error);
         }
+        self.log.populate_ahead();
         if self.log.spill_due() {
             self.log
                 .spill_step()

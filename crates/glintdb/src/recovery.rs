@@ -139,6 +139,7 @@ impl Opening {
         LogSetup {
             volume: Arc::clone(&self.volume),
             db: self.db,
+            clock: Arc::clone(&self.env.clock),
             numbers: Arc::clone(numbers),
             options: LogOptions {
                 segment_bytes: self.options.log_segment_bytes,

@@ -66,6 +66,7 @@ fn main() {
     let setup = LogSetup {
         volume,
         db: DbId([1; 16]),
+        clock: Arc::new(glintdb_flash::SystemClock::new()),
         numbers: Arc::new(Numbers(AtomicU64::new(1))),
         options: LogOptions {
             ring_bytes: ring_mib << 20,

@@ -72,6 +72,8 @@ pub fn check(
     let setup = LogSetup {
         volume: Arc::clone(volume),
         db,
+        // Nobody commits here.
+        clock: Arc::new(glintdb_flash::ManualClock::default()),
         numbers: Arc::new(NoNumbers),
         options: LogOptions::default(),
     };

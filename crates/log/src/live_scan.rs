@@ -37,6 +37,7 @@ const BATCH_BYTES: usize = WINDOW_BYTES;
 /// # let setup = LogSetup {
 /// #     volume: MemVolume::new(),
 /// #     db: DbId([1; 16]),
+/// #     clock: Arc::new(glintdb_flash::SystemClock::new()),
 /// #     numbers: Arc::new(Numbers(AtomicU64::new(1))),
 /// #     options: LogOptions { segment_bytes: 64 << 10, ring_bytes: 64 << 10, reserve_segments: 0 },
 /// # };

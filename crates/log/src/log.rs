@@ -14,6 +14,7 @@ use crate::prepare::PrepareState;
 use crate::segment::{Doomed, LogView, Segment, SegmentInfo, SegmentTable};
 use crate::spill::SpillState;
 use crate::sync::SyncState;
+use glintdb_core::clock::Clock;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use glintdb_core::sync::{ArcSwap, Condvar, Mutex};
 use glintdb_core::{DbId, Error, ErrorKind, FileNumbers, Padded, Result, SegmentId};
@@ -82,6 +83,8 @@ pub struct LogSetup {
     pub volume: Arc<dyn Volume>,
     /// Seeds every checksum.
     pub db: DbId,
+    /// Says for how long the leader of a group sync has waited for company.
+    pub clock: Arc<dyn Clock>,
     /// Gives segment ids, never one twice.
     pub numbers: Arc<dyn FileNumbers>,
     /// Sizes.
@@ -158,6 +161,8 @@ pub struct Log {
     /// Ring bytes before it are taken: readers go to the segment. Moved by who reserves, under the sequencer's lock, before anything is overwritten.
     pub(crate) reclaimed: AtomicU64,
     pub(crate) durable: AtomicU64,
+    /// Ring bytes before it were made ready to be written.
+    pub(crate) populated: AtomicU64,
     /// Bytes of segments that are wholly written and not synced.
     pub(crate) full_unsynced_bytes: AtomicU64,
     /// For a ring that does not survive a kill: bytes before it are in their segments' files, part blocks too.
@@ -225,6 +230,7 @@ impl Log {
             reclaimable: AtomicU64::new(start),
             reclaimed: AtomicU64::new(start),
             durable: AtomicU64::new(start),
+            populated: AtomicU64::new(start),
             full_unsynced_bytes: AtomicU64::new(0),
             written: AtomicU64::new(start),
             poison: OnceLock::new(),

@@ -22,6 +22,7 @@ fn log() -> (Arc<MemVolume>, Arc<Log>, [Lsn; 2]) {
     let setup = LogSetup {
         volume: Arc::clone(&volume) as Arc<dyn Volume>,
         db: DbId([7; 16]),
+        clock: Arc::new(glintdb_flash::ManualClock::default()),
         numbers: Arc::new(Numbers(AtomicU64::new(1))),
         options: LogOptions {
             segment_bytes: 16 << 10,

@@ -10,10 +10,13 @@ use glintdb_core::sync::{Condvar, Mutex, thread};
 use glintdb_core::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Times a leader offers its core to others while company may come, and times in a row without anybody coming after which it begins. About half a microsecond each where nobody else wants
 /// the core.
 const COMPANY_TURNS_MAX: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 400 };
+/// And no longer than this: where other threads want every core, a turn may take as long as they are given one.
+const COMPANY_TIME_MAX: Duration = Duration::from_micros(200);
 const COMPANY_STILL_TURNS_MAX: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 128 };
 
 #[derive(Default)]
@@ -178,8 +181,13 @@ impl Log {
     /// Until as many have arrived as are expected, or nobody comes any more.
     fn wait_for_company(&self, expected: u64) {
         let (mut seen, mut still) = (self.arrivals(), 0);
+        if seen >= expected {
+            return;
+        }
+        let clock = &self.setup.clock;
+        let end = clock.monotonic() + COMPANY_TIME_MAX;
         for _ in 0..COMPANY_TURNS_MAX {
-            if seen >= expected || still == COMPANY_STILL_TURNS_MAX {
+            if seen >= expected || still == COMPANY_STILL_TURNS_MAX || clock.monotonic() > end {
                 return;
             }
             thread::yield_now();
@@ -237,5 +245,64 @@ impl Log {
                 Err(reason) => self.wait(reason, crate::Space::Reserve)?,
             }
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::{Log, LogOptions, LogSetup};
+    use glintdb_core::clock::Clock;
+    use glintdb_core::{DbId, FileNumbers, Result};
+    use glintdb_flash::MemVolume;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    #[derive(Debug)]
+    struct Numbers(AtomicU64);
+
+    impl FileNumbers for Numbers {
+        fn next(&self) -> Result<u64> {
+            Ok(self.0.fetch_add(1, Ordering::Relaxed))
+        }
+    }
+
+    /// Each look at it takes a millisecond, as a turn does where other threads want every core.
+    #[derive(Default)]
+    struct Busy(AtomicU64);
+
+    impl Clock for Busy {
+        fn monotonic(&self) -> Duration {
+            Duration::from_millis(self.0.fetch_add(1, Ordering::Relaxed))
+        }
+
+        fn wall(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn sleep(&self, _time: Duration) {}
+    }
+
+    /// A leader offered its core 128 times to whoever had synced with it before, however long that took: with threads that compute on every core, half a second.
+    #[test]
+    fn a_leader_does_not_wait_long_for_company_that_has_gone() {
+        let clock = Arc::new(Busy::default());
+        let log = Log::create(LogSetup {
+            volume: MemVolume::new(),
+            db: DbId([7; 16]),
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            numbers: Arc::new(Numbers(AtomicU64::new(1))),
+            options: LogOptions {
+                segment_bytes: 64 << 10,
+                ring_bytes: 64 << 10,
+                reserve_segments: 0,
+            },
+        })
+        .unwrap();
+        let expected = log.arrivals() + 3;
+        log.wait_for_company(expected);
+        assert_eq!(clock.0.load(Ordering::Relaxed), 2, "looks at the clock");
+        log.wait_for_company(log.arrivals());
+        assert_eq!(clock.0.load(Ordering::Relaxed), 2, "nobody is expected");
     }
 }

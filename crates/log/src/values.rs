@@ -48,6 +48,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// # let setup = LogSetup {
 /// #     volume: MemVolume::new(),
 /// #     db: DbId([1; 16]),
+/// #     clock: Arc::new(glintdb_flash::SystemClock::new()),
 /// #     numbers: Arc::new(Numbers(AtomicU64::new(1))),
 /// #     options: LogOptions { segment_bytes: 64 << 10, ring_bytes: 64 << 10, reserve_segments: 0 },
 /// # };

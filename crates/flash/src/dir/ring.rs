@@ -205,6 +205,26 @@ impl Ring for MappedRing {
         self.words.write(offset, bytes);
     }
 
+    fn populate(&self, offset: usize, length: usize) {
+        assert_aligned("ring offset", offset);
+        assert_aligned("length", length);
+        assert!(
+            offset
+                .checked_add(length)
+                .is_some_and(|end| end <= self.len()),
+            "populate past the ring's end"
+        );
+        // SAFETY: the range lies in the mapping, which lives as long as `self`, and begins at a page. The call changes no byte: it does what the first store to each page would have the kernel do. Where the
+        // kernel does not know it (before 5.14) or cannot, stores fault as they would have.
+        unsafe {
+            libc::madvise(
+                self.words.address(offset).cast_mut().cast(),
+                length,
+                libc::MADV_POPULATE_WRITE,
+            )
+        };
+    }
+
     fn read(&self, offset: usize, out: &mut [u8]) {
         self.words.read(offset, out);
     }

@@ -421,6 +421,9 @@ fn ring_keeps_what_is_written(volume: &dyn Volume) {
         (104_104, BYTES - 104_104),
     ] {
         ring.write(offset, &model[offset..offset + length]);
+        // Changes nothing of what is there.
+        ring.populate(0, BYTES);
+        ring.populate(BYTES, 0);
     }
     for (offset, length) in [
         (0, BYTES),

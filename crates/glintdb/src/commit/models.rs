@@ -29,6 +29,7 @@ fn setup(volume: &Arc<MemVolume>, numbers: u64) -> LogSetup {
     LogSetup {
         volume: Arc::clone(volume) as Arc<dyn Volume>,
         db: DbId([7; 16]),
+        clock: Arc::new(glintdb_flash::ManualClock::default()),
         numbers: Arc::new(Numbers(AtomicU64::new(numbers))),
         options: LogOptions {
             segment_bytes: 256 << 10,

@@ -370,6 +370,7 @@ fn relocated_values_that_nothing_names_and_that_have_no_header_are_no_damage() {
     let setup = LogSetup {
         volume: Arc::clone(&volume) as Arc<dyn Volume>,
         db: DbId(header[16..32].try_into().unwrap()),
+        clock: Arc::new(glintdb_flash::ManualClock::default()),
         numbers: Arc::new(From(next.into())),
         options: LogOptions {
             segment_bytes: 64 << 10,

@@ -22,6 +22,7 @@ fn dir_setup(directory: &Path) -> LogSetup {
     LogSetup {
         volume,
         db: DB,
+        clock: Arc::new(glintdb_flash::SystemClock::new()),
         numbers: Arc::new(Numbers(AtomicU64::new(next))) as Arc<dyn FileNumbers>,
         options: LogOptions {
             segment_bytes: 256 << 10,

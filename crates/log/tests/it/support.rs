@@ -36,6 +36,7 @@ pub fn setup(volume: &Arc<MemVolume>, numbers: &Arc<Numbers>, options: LogOption
     LogSetup {
         volume: Arc::clone(volume) as Arc<dyn Volume>,
         db: DB,
+        clock: Arc::new(glintdb_flash::ManualClock::default()),
         numbers: Arc::clone(numbers) as Arc<dyn FileNumbers>,
         options,
     }

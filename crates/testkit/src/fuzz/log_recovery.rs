@@ -35,6 +35,7 @@ fn recover(volume: &Arc<MemVolume>, numbers: u64) -> Result<(Log, Vec<Shown>)> {
     let setup = LogSetup {
         volume: Arc::clone(volume) as Arc<dyn Volume>,
         db: DB,
+        clock: Arc::new(glintdb_flash::ManualClock::default()),
         numbers: Arc::new(Numbers(AtomicU64::new(numbers))),
         options: LogOptions {
             segment_bytes: CAPACITY,

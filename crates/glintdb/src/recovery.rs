@@ -77,6 +77,10 @@ struct Opening {
     reserve: Reserve,
 }
 
+/// Segments of the log from the flush point on with which an opening is content, beside twice as many as what is in them would fill. Each one makes another, so a database that is opened often and written little
+/// would gather them without end.
+const SEGMENTS_WALKED_MAX: u64 = 8;
+
 /// Space that opening asks for beside the segment it goes on in: a manifest, and tables of a replay that does not fit memory.
 const OPEN_BYTES: u64 = 256 << 10;
 
@@ -314,12 +318,17 @@ impl Opening {
                 return Err(error);
             }
         };
+        let walked = recovered.segments;
         let replayed_bytes = replay.bytes;
         let replayed = replay.finish(&manifest, recovered.next)?;
         let engine =
             self.finish_replayed(keyspaces, manifest, numbers, log, replayed, replayed_bytes)?;
         if !glintdb_core::seeded::bug("glintdb: files that no manifest names stay") {
             engine.remove_orphans()?;
+        }
+        let filled = replayed_bytes / engine.options.log_segment_bytes;
+        if walked > SEGMENTS_WALKED_MAX + 2 * filled {
+            engine.flush_replayed();
         }
         engine.collect_garbage();
         Ok(engine)
@@ -542,15 +551,24 @@ impl Replay<'_> {
             }
         }
         // From here on a hole before this place is damage, whoever wrote last. Where the disk is full, nobody is told.
-        match manifest.commit(&[Item::LogDurable(log_end)]) {
+        let mut items = vec![Item::LogDurable(log_end)];
+        let nothing_in_memory = self.generation.first_seqno == self.newest.next();
+        if nothing_in_memory {
+            // The segments so far need not be walked again.
+            items.push(Item::FlushPoint(FlushPoint {
+                lsn: log_end,
+                seqno: self.newest,
+            }));
+        }
+        match manifest.commit(&items) {
             Err(error) if error.kind() != ErrorKind::NoSpace => return Err(error),
             _ => {}
         }
         // Everything that the manifest names was found; the old one held nothing else.
         manifest.remove_older()?;
         let mut generation = self.generation;
-        if generation.first_seqno == self.newest.next() {
-            // Nothing in memory: replay would begin behind everything there is.
+        if nothing_in_memory {
+            // Replay would begin behind everything there is.
             generation.start_lsn = log_end;
         }
         let mut newest = self.newest;
@@ -583,6 +601,15 @@ impl FileNumbers for DeferredNumbers {
 }
 
 impl Engine {
+    /// Writes what was replayed to the indexes. Where that fails the log holds it all the same, as when a flush fails later.
+    fn flush_replayed(&self) {
+        if let Err(error) = self.flush_all()
+            && error.kind() != ErrorKind::NoSpace
+        {
+            self.note_background_error(&error);
+        }
+    }
+
     /// Removes tables that no index names: outputs of flushes and compactions that a crash cut off.
     fn remove_orphans(&self) -> Result<()> {
         let version = self.version.load();

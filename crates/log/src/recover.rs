@@ -80,6 +80,8 @@ pub struct Recovered {
     pub end: Lsn,
     /// Where it goes on: the first frame of a new segment.
     pub next: Lsn,
+    /// Segments of the stream that were walked.
+    pub segments: u64,
     /// Commit frames shown.
     pub frames: u64,
     /// Newest sequence number shown; 0: none.
@@ -523,6 +525,7 @@ fn finish(
     let recovered = Recovered {
         end: Lsn::new(last.id, walk.end),
         next: Lsn::new(first.id, FIRST_FRAME_OFFSET),
+        segments: walk.segments.len() as u64,
         frames: walk.frames,
         seqno_max: walk.seqno_max,
         ring_bytes,

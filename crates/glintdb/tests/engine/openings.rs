@@ -3,7 +3,7 @@
 use crate::support::*;
 use glintdb::{Durability, ErrorKind, Options};
 use glintdb_core::FileKind;
-use glintdb_flash::{FaultKind, MemOptions, MemVolume, Operation, OperationKind};
+use glintdb_flash::{FaultKind, MemOptions, MemVolume, Operation, OperationKind, Volume};
 use std::sync::Arc;
 
 /// Memtables so small that the replay writes tables.
@@ -130,4 +130,41 @@ fn lives_that_end_before_a_flush_do_not_make_the_replay_longer_than_it_may_be() 
         volume = volume.kill();
     }
     assert!(longest > most / 3, "{longest}");
+}
+
+/// Each opening goes on in a segment of its own, and those before it stayed as long as nothing was flushed: a database that is only read, again and again, gathered them.
+#[test]
+fn openings_do_not_gather_segments_of_the_log() {
+    for (flushed, writes, killed) in [
+        (false, false, false),
+        (true, false, false),
+        (false, true, true),
+        (true, true, false),
+    ] {
+        let mut volume = MemVolume::new();
+        let db = open_with(&volume, options()).unwrap();
+        let keyspace = db.default_keyspace();
+        keyspace.put("first", "value").unwrap();
+        if flushed {
+            db.flush().unwrap();
+        }
+        db.close().unwrap();
+        for n in 0..40u64 {
+            volume = volume.kill();
+            let db = open_with(&volume, options()).unwrap();
+            if writes {
+                db.put(n.to_be_bytes(), "value").unwrap();
+            }
+            assert_eq!(db.get("first").unwrap().as_deref(), Some(&b"value"[..]));
+            let count = db.default_keyspace().iter().count() as u64;
+            assert_eq!(count, if writes { n + 2 } else { 1 });
+            if !killed {
+                db.close().unwrap();
+            }
+        }
+        let files = volume.kill().list().unwrap();
+        let segments = files.iter().filter(|id| id.kind == FileKind::Log).count();
+        // With the next one, and two of the reserve.
+        assert!(segments <= 13, "{segments} {flushed} {writes} {killed}");
+    }
 }

@@ -31,7 +31,21 @@ pub(crate) fn database(
     if let Some(mib) = place.memory_mb {
         options.memory_budget_bytes = mib.saturating_mul(1 << 20);
     }
-    Ok(options.open(&place.dir)?)
+    options.open(&place.dir).map_err(|error| {
+        if error.kind() == ErrorKind::NotFound && missing == Missing::Refuse {
+            return nothing_in(&place.dir);
+        }
+        error.into()
+    })
+}
+
+/// A directory without a database.
+fn nothing_in(dir: &Path) -> Failure {
+    let message = format!(
+        "there is no database in {}; `--dir` names the database's directory",
+        dir.display()
+    );
+    glintdb::Error::new(ErrorKind::NotFound, message).into()
 }
 
 /// Refuses a directory that is not there, before anything is made or locked in it.
@@ -40,8 +54,13 @@ pub(crate) fn present(dir: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let message = format!(
-        "{} is not there; `--dir` names the database's directory",
-        dir.display()
+        "{} is {}; `--dir` names the database's directory",
+        dir.display(),
+        if dir.exists() {
+            "no directory"
+        } else {
+            "not there"
+        }
     );
     Err(glintdb::Error::new(ErrorKind::NotFound, message).into())
 }

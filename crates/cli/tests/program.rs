@@ -195,7 +195,12 @@ fn bad_input_is_named_by_line_and_keeps_what_was_acknowledged() {
         input,
     );
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("input line 3"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("input line 3"), "{stderr}");
+    assert!(
+        stderr.contains("the 2 records before are in the database"),
+        "{stderr}"
+    );
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "acknowledged 1\nacknowledged 2\n"
@@ -377,6 +382,13 @@ fn exit_codes_are_those_of_the_help() {
     let dir = dir.path();
     assert_eq!(fails(dir, &["get", "key"]).0, 5, "no database");
     assert!(!dir.join("data").exists(), "reading made a directory");
+    std::fs::create_dir(dir.join("data")).unwrap();
+    let (code, stderr) = fails(dir, &["get", "key"]);
+    assert_eq!(code, 5, "an empty directory");
+    assert!(
+        stderr.contains("there is no database in ./data"),
+        "{stderr}"
+    );
     ok(dir, &["put", "key", "value"]);
     assert_eq!(fails(dir, &["get", "other"]).0, 1);
     assert_eq!(fails(dir, &["get"]).0, 2);
@@ -503,6 +515,17 @@ fn serve_beyond_this_machine_needs_a_password() {
     let (code, stderr) = fails(dir.path(), &["serve", "--bind", "0.0.0.0", "--port", "0"]);
     assert_eq!((code, stderr.lines().count()), (2, 1), "{stderr}");
     assert!(stderr.contains("without a password"), "{stderr}");
+    assert!(!dir.path().join("data").exists());
+}
+
+#[test]
+fn serve_makes_no_database_where_its_port_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let (code, stderr) = fails(dir.path(), &["serve", "--port", &port]);
+    assert_eq!(code, 5, "{stderr}");
+    assert!(stderr.contains("cannot listen on 127.0.0.1"), "{stderr}");
     assert!(!dir.path().join("data").exists());
 }
 

@@ -8,7 +8,7 @@ pub(super) fn run(arguments: &BenchArgs) -> Result<(), Failure> {
     match outcome {
         Ok(true) => Ok(()),
         Ok(false) => Err(Failure::Usage(
-            "the engine gave wrong answers; see the rows that say so".into(),
+            "what was read is not what the arguments say was written: either the database was filled with another --num, --value-size or --seed, or not at all (put a fill in front), or the engine gave wrong answers; see the rows that say so".into(),
         )),
         Err(error) => Err(failure(error)),
     }

@@ -17,6 +17,8 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 #[derive(Default)]
 struct Done {
     records: u64,
+    /// Of these, how many are in the database.
+    committed: u64,
     batches: u64,
     key_value_bytes: u64,
 }
@@ -26,9 +28,16 @@ pub(super) fn run(arguments: &Import) -> Result<(), Failure> {
     let keyspace = open::keyspace_to_write(&arguments.target, arguments.durability)?;
     let db = keyspace.db();
     let bar = progress::bytes(length, arguments.quiet);
-    let outcome = copy(arguments, input, &keyspace, &db, &bar);
+    let mut done = Done::default();
+    let outcome = copy(arguments, input, &keyspace, &db, &bar, &mut done);
     bar.finish_and_clear();
-    let done = outcome?;
+    if outcome.is_err() && done.committed > 0 {
+        output::note(&format!(
+            "the {} records before are in the database",
+            done.committed
+        ));
+    }
+    outcome?;
     if arguments.durability == Durability::Buffered {
         db.flush_log(Durability::Os)?;
     }
@@ -63,15 +72,16 @@ fn copy(
     keyspace: &Keyspace,
     db: &Db,
     bar: &ProgressBar,
-) -> Result<Done, Failure> {
+    done: &mut Done,
+) -> Result<(), Failure> {
     let mut records = format::reader(arguments.format, input);
     let prefix = arguments.key_prefix.as_bytes();
-    let mut done = Done::default();
     let mut batch = Batch::new();
     let mut batch_records = 0;
     let commit = |batch: &mut Batch, done: &mut Done| -> Result<(), Failure> {
         db.write_with(std::mem::take(batch), arguments.durability)?;
         done.batches += 1;
+        done.committed = done.records;
         if arguments.acknowledge {
             output::line(&format!("acknowledged {}", done.records))?;
         }
@@ -86,14 +96,14 @@ fn copy(
         done.records += 1;
         bar.inc(record.input_bytes);
         if batch_records >= arguments.batch_records || batch.size_bytes() >= BATCH_BYTES_MAX {
-            commit(&mut batch, &mut done)?;
+            commit(&mut batch, done)?;
             batch_records = 0;
         }
     }
     if !batch.is_empty() {
-        commit(&mut batch, &mut done)?;
+        commit(&mut batch, done)?;
     }
-    Ok(done)
+    Ok(())
 }
 
 fn report(arguments: &Import, done: &Done, elapsed: Duration) -> Result<(), Failure> {

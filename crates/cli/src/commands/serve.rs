@@ -5,6 +5,7 @@ use crate::exit::Failure;
 use crate::open::{self, Missing};
 use crate::output;
 use glintdb_server::{ServerConfig, ServerError, ServerEvent, Shutdown};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ pub(super) fn run(arguments: &Serve) -> Result<(), Failure> {
     config.durability = arguments.durability;
     config.observer = Arc::new(tell);
     limit(&mut config, &arguments.limits);
+    // Before a directory is made, too; the server binds it for itself.
+    let address = SocketAddr::new(arguments.bind, arguments.port);
+    drop(TcpListener::bind(address).map_err(|source| ServerError::Listen { address, source })?);
     glintdb_flash::give_back_freed_memory();
     let db = open::database(&arguments.place, arguments.durability, Missing::Create)?;
     glintdb_server::run(db, config, &Shutdown::new())?;

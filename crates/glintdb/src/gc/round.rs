@@ -65,6 +65,8 @@ enum State {
 /// Records whose values are written in a step: where they stand in the order, and the reads of those that are not at hand.
 struct Chunk {
     range: Range<usize>,
+    /// Of their values.
+    bytes: usize,
     reads: Option<BegunValues>,
 }
 
@@ -423,14 +425,15 @@ impl Round {
 
     /// The next records that are written together, with the reads of their values begun; empty: there are no more.
     fn begin_chunk(&self, engine: &Engine, at: usize) -> Chunk {
-        let mut bytes = 0;
-        let fits = |index: &&u32| {
-            let fits = bytes < WRITE_BYTES;
-            bytes += self.records.pointer(**index).length as usize;
-            fits
-        };
+        let (mut length, mut bytes) = (0, 0);
         let rest = self.order.get(at..).unwrap_or_default();
-        let length = rest.iter().take(WRITE_RECORDS).take_while(fits).count();
+        for &index in rest.iter().take(WRITE_RECORDS) {
+            if bytes >= WRITE_BYTES {
+                break;
+            }
+            length += 1;
+            bytes += self.records.pointer(index).length as usize;
+        }
         let records = rest
             .iter()
             .take(length)
@@ -442,6 +445,7 @@ impl Round {
             .map(|view| engine.log.begin_read_batch_in(view, missing));
         Chunk {
             range: at..at + length,
+            bytes,
             reads,
         }
     }
@@ -462,8 +466,9 @@ impl Round {
             });
         }
         let mut read = (chunk.reads.map_or_else(Vec::new, BegunValues::wait)).into_iter();
-        // While this one is written.
-        let next = self.begin_chunk(engine, chunk.range.end);
+        // While this one is written, unless it is one large value: two of those would be a lot of memory.
+        let end = chunk.range.end;
+        let ahead = (chunk.bytes <= 2 * WRITE_BYTES).then(|| self.begin_chunk(engine, end));
         let records = Arc::clone(&self.records);
         let order = Arc::clone(&self.order);
         for &index in order.get(chunk.range).unwrap_or_default() {
@@ -491,7 +496,7 @@ impl Round {
             self.written.push(index);
         }
         Ok(State::Values {
-            chunk: next,
+            chunk: ahead.unwrap_or_else(|| self.begin_chunk(engine, end)),
             writer,
         })
     }

@@ -43,6 +43,8 @@ mod scan;
 mod segment;
 mod spill;
 mod sync;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod testing;
 mod values;
 
 pub use append::{Reservation, Space, WaitReason};

@@ -424,37 +424,15 @@ impl Log {
 mod tests {
     use super::POPULATE_BYTES;
     use crate::format::block_down;
-    use crate::{Log, LogOptions, LogSetup, Space, WaitReason};
-    use glintdb_core::{DbId, FileNumbers, Result};
-    use glintdb_flash::{MemVolume, Volume};
+    use crate::{Log, Space, WaitReason, testing};
+    use glintdb_flash::ManualClock;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::Ordering;
     use std::sync::mpsc;
     use std::time::Duration;
 
-    #[derive(Debug)]
-    struct Numbers(AtomicU64);
-
-    impl FileNumbers for Numbers {
-        fn next(&self) -> Result<u64> {
-            Ok(self.0.fetch_add(1, Ordering::Relaxed))
-        }
-    }
-
-    /// A ring of 64 KiB.
     fn small() -> Log {
-        let setup = LogSetup {
-            volume: MemVolume::new() as Arc<dyn Volume>,
-            db: DbId([7; 16]),
-            clock: Arc::new(glintdb_flash::ManualClock::default()),
-            numbers: Arc::new(Numbers(AtomicU64::new(1))),
-            options: LogOptions {
-                segment_bytes: 64 << 10,
-                ring_bytes: 64 << 10,
-                reserve_segments: 0,
-            },
-        };
-        Log::create(setup).unwrap()
+        testing::small(Arc::new(ManualClock::default()))
     }
 
     /// The first store to a page of the ring is a fault of microseconds, with other threads behind it.

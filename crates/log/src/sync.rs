@@ -250,22 +250,11 @@ impl Log {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use crate::{Log, LogOptions, LogSetup};
+    use crate::testing::small;
     use glintdb_core::clock::Clock;
-    use glintdb_core::{DbId, FileNumbers, Result};
-    use glintdb_flash::MemVolume;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
-
-    #[derive(Debug)]
-    struct Numbers(AtomicU64);
-
-    impl FileNumbers for Numbers {
-        fn next(&self) -> Result<u64> {
-            Ok(self.0.fetch_add(1, Ordering::Relaxed))
-        }
-    }
 
     /// Each look at it takes a millisecond, as a turn does where other threads want every core.
     #[derive(Default)]
@@ -287,18 +276,7 @@ mod tests {
     #[test]
     fn a_leader_does_not_wait_long_for_company_that_has_gone() {
         let clock = Arc::new(Busy::default());
-        let log = Log::create(LogSetup {
-            volume: MemVolume::new(),
-            db: DbId([7; 16]),
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            numbers: Arc::new(Numbers(AtomicU64::new(1))),
-            options: LogOptions {
-                segment_bytes: 64 << 10,
-                ring_bytes: 64 << 10,
-                reserve_segments: 0,
-            },
-        })
-        .unwrap();
+        let log = small(Arc::clone(&clock) as Arc<dyn Clock>);
         let expected = log.arrivals() + 3;
         log.wait_for_company(expected);
         assert_eq!(clock.0.load(Ordering::Relaxed), 2, "looks at the clock");

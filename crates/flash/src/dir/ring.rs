@@ -192,6 +192,19 @@ struct MappedRing {
     sync_failed: AtomicBool,
 }
 
+impl MappedRing {
+    /// Whole pages of the mapping.
+    fn assert_within(&self, offset: usize, length: usize) {
+        assert_aligned("ring offset", offset);
+        assert_aligned("length", length);
+        let end = offset.checked_add(length);
+        assert!(
+            end.is_some_and(|end| end <= self.len()),
+            "past the ring's end"
+        );
+    }
+}
+
 impl Ring for MappedRing {
     fn len(&self) -> usize {
         self.words.bytes()
@@ -206,14 +219,7 @@ impl Ring for MappedRing {
     }
 
     fn populate(&self, offset: usize, length: usize) {
-        assert_aligned("ring offset", offset);
-        assert_aligned("length", length);
-        assert!(
-            offset
-                .checked_add(length)
-                .is_some_and(|end| end <= self.len()),
-            "populate past the ring's end"
-        );
+        self.assert_within(offset, length);
         // SAFETY: the range lies in the mapping, which lives as long as `self`, and begins at a page. The call changes no byte: it does what the first store to each page would have the kernel do. Where the
         // kernel does not know it (before 5.14) or cannot, stores fault as they would have.
         unsafe {
@@ -236,14 +242,7 @@ impl Ring for MappedRing {
         file: &dyn VolumeFile,
         file_offset: u64,
     ) -> Result<()> {
-        assert_aligned("ring offset", offset);
-        assert_aligned("length", length);
-        assert!(
-            offset
-                .checked_add(length)
-                .is_some_and(|end| end <= self.len()),
-            "write_to past the ring's end"
-        );
+        self.assert_within(offset, length);
         let done = match (file as &dyn Any).downcast_ref::<DirFile>() {
             // SAFETY: `offset + length` lies in the mapping, which lives as long as `self`; the mapping is page-aligned and so is `offset`.
             Some(file) => unsafe {

@@ -15,9 +15,9 @@ use std::time::Duration;
 /// Times a leader offers its core to others while company may come, and times in a row without anybody coming after which it begins. About half a microsecond each where nobody else wants
 /// the core.
 const COMPANY_TURNS_MAX: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 400 };
+const COMPANY_STILL_TURNS_MAX: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 128 };
 /// And no longer than this: where other threads want every core, a turn may take as long as they are given one.
 const COMPANY_TIME_MAX: Duration = Duration::from_micros(200);
-const COMPANY_STILL_TURNS_MAX: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 128 };
 
 #[derive(Default)]
 pub(crate) struct SyncState {

@@ -216,7 +216,6 @@ impl Engine {
         let mut inline_bytes = 0;
         for keyspace in version.live_keyspaces() {
             let stats = keyspace.view.stats();
-            account.other_bytes += stats.bytes;
             account.index_bytes += stats.bytes;
             account.index_entries += stats.entries;
             inline_bytes += stats
@@ -224,6 +223,7 @@ impl Engine {
                 .saturating_sub(stats.entries * INDEX_ENTRY_BYTES);
         }
         drop(version);
+        account.other_bytes += account.index_bytes;
         let amp = self.options.space_amp_max;
         // Where every byte of a small value costs more than that beside it, some garbage there may be all the same.
         let least = (amp - 1.0) * account.live_bytes as f64 / 3.0;

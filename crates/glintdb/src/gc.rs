@@ -36,7 +36,7 @@ use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::JobPriority;
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use glintdb_core::{SegmentId, ValuePointer};
+use glintdb_core::{KeyspaceId, SegmentId, ValuePointer};
 use glintdb_flash::CacheKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -308,26 +308,30 @@ impl Engine {
         account.is_urgent_at(self.fill_now(&account))
     }
 
-    /// Commits changes with which values move, `from` in the order of their new places. Those that are cached are found there.
+    /// Commits changes with which values move, `from` in the order of their new places, with the keys whose values they are. Those that are cached are found there.
     fn commit_moved<'a>(
         &self,
         pending: Vec<Pending>,
         relocated: Relocated,
-        from: impl Iterator<Item = &'a ValuePointer>,
+        from: impl Iterator<Item = (KeyspaceId, &'a [u8], ValuePointer)>,
     ) -> Result<()> {
         let mut to = relocated.values.pointers();
         if glintdb_core::seeded::bug("glintdb: a cached value moves to its neighbour's new place") {
             to = to.get(1..).unwrap_or_default();
         }
-        let moves = from.zip(to);
+        let moves = from.zip(to.iter().copied());
         let cached: Vec<_> = moves
-            .map(|(from, to)| (CacheKey::of(from), CacheKey::of(to)))
-            .inspect(|(from, _)| self.ranges.forget(&self.cache, from))
-            .filter(|(from, _)| self.cache.contains(from))
+            .inspect(|((.., from), _)| self.ranges.forget(&self.cache, &CacheKey::of(from)))
+            .filter(|((.., from), _)| self.cache.contains(&CacheKey::of(from)))
+            .map(|((keyspace, key, from), to)| (self.hot.look(keyspace, key), from, to))
             .collect();
         self.commit_changes(pending, None, Some(relocated))?;
-        for (from, to) in cached {
-            self.cache.rekey(&from, to);
+        let at = self.pipeline.visible();
+        for (look, from, to) in cached {
+            let moved = (self.cache).rekey(&CacheKey::of(&from), CacheKey::of(&to));
+            if let Some(look) = look.filter(|_| moved) {
+                look.moved(at, &from, &to);
+            }
         }
         Ok(())
     }

@@ -16,7 +16,7 @@
 //! 2. A bucket is believed only by who reads all commits up to a number that is not below its `newest` and the table's `floor`: nothing was told that such a reader does not see. What such a reader has found is sure if `newest` is
 //!    still the same when it is written down; nobody can tell the bucket anything meanwhile (`LOCKED`).
 //! 3. Commits that were numbered before the table was in use did not tell it anything: they are at or below `floor`.
-//! 4. A value that moves (value GC) stays the newest one of its key, so what the cache has at a sure place stays right, even when its segment is gone. Numbers of segments are never used again.
+//! 4. A value that moves (value GC) stays the newest one of its key: what the cache has at a sure place stays right, even when its segment is gone, and a place that was sure is so where the value went. Numbers of segments are never used again.
 
 use crate::place_word::{self, SEGMENT_BITS, TAG_SHIFT, place, tag, word};
 use foldhash::fast::FixedState;
@@ -29,11 +29,11 @@ use std::hash::BuildHasher;
 /// Keys of a bucket: with its number a cache line of them; few in models.
 const KEYS: usize = if cfg!(loom) { 1 } else { 7 };
 /// The budget holds a bucket for each so many bytes.
-const BUDGET_BYTES_A_BUCKET: usize = 8 << 10;
+const BUDGET_BYTES_A_BUCKET: usize = 4 << 10;
 /// Few in models, so that keys meet.
 const BUCKETS_MIN: usize = if cfg!(any(loom, shuttle)) { 1 } else { 1 << 11 };
-/// 8 MiB of them.
-const BUCKETS_MAX: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1 << 17 };
+/// 16 MiB of them.
+const BUCKETS_MAX: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1 << 18 };
 /// Of a word with a key's tag and place: that is sure.
 const SURE: u64 = place_word::FLAG;
 /// In a bucket's `newest`: greater than every number that is visible.
@@ -148,6 +148,43 @@ impl Look<'_> {
             && found != 0;
         believed.then(|| value_at(found, segments))
     }
+
+    /// The key's value stands at `to` now, where the same bytes are, and what is known of it holds there; told by who reads all commits up to `at`.
+    pub(crate) fn moved(&self, at: SeqNum, from: &ValuePointer, to: &ValuePointer) {
+        let floor = self.state.floor.load(Ordering::Acquire);
+        let segments = self.state.segments.load(Ordering::Acquire);
+        let newest = self.bucket.newest.load(Ordering::Acquire);
+        let high = [from, to].map(|pointer| pointer.segment.0 >> SEGMENT_BITS);
+        if newest.max(floor) > at.0 || high != [segments; 2] {
+            return;
+        }
+        let (was, now) = (word(self.hash, from), word(self.hash, to));
+        self.write_down(newest, floor, |bucket| {
+            for slot in &bucket.words {
+                let there = slot.load(Ordering::Relaxed);
+                if there & !SURE == was {
+                    slot.store(now | there & SURE, Ordering::Release);
+                }
+            }
+        });
+    }
+
+    /// Calls `with` while nobody can tell the bucket anything, unless somebody did since `newest` and `floor` were looked at. Both are not above a number that is visible, so commits that have told it something have ended.
+    fn write_down(&self, newest: u64, floor: u64, with: impl FnOnce(&Bucket)) {
+        let locked = (self.bucket.newest).compare_exchange(
+            newest,
+            newest | LOCKED,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        if locked.is_ok() {
+            // Not opened again for other segments.
+            if self.state.floor.load(Ordering::Acquire) == floor {
+                with(self.bucket);
+            }
+            self.bucket.newest.store(newest, Ordering::Release);
+        }
+    }
 }
 
 impl HotKeys {
@@ -224,23 +261,13 @@ impl HotKeys {
             }
             return;
         }
-        let locked = (look.bucket.newest).compare_exchange(
-            newest,
-            newest | LOCKED,
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        );
-        if locked.is_ok() {
-            // Not opened again for other segments.
-            if self.state.floor.load(Ordering::Acquire) == floor {
-                let (word, there) = (word | SURE, look.bucket.words());
-                if let Some(place) = Bucket::place_for(word, &there, pointer.checksum) {
-                    // Release: who finds it finds the bucket's `newest` as it is now, or later.
-                    look.bucket.words[place].store(word, Ordering::Release);
-                }
+        look.write_down(newest, floor, |bucket| {
+            let (word, there) = (word | SURE, bucket.words());
+            if let Some(place) = Bucket::place_for(word, &there, pointer.checksum) {
+                // Release: who finds it finds the bucket's `newest` as it is now, or later.
+                bucket.words[place].store(word, Ordering::Release);
             }
-            look.bucket.newest.store(newest, Ordering::Release);
-        }
+        });
     }
 
     /// Commit `seqno`, which is not completed yet, writes `key`: a separated value where `pointer` says, or something else. If its value was read lately, as far as is known, where that stood.
@@ -499,6 +526,36 @@ mod tests {
         assert_eq!(place(&hot, b"b", 10), Some(CacheKey::of(&far)));
         mark(&hot, b"a", 10, &at(1, 64));
         assert_eq!(place(&hot, b"a", 10), None, "one of before");
+    }
+
+    #[test]
+    fn what_is_known_of_a_value_moves_with_it() {
+        let hot = opened(1, 0);
+        let moved = |seqno, from, to| {
+            let look = hot.look(ONE, b"a").unwrap();
+            let ((segment, offset), (to, at_there)) = (from, to);
+            look.moved(SeqNum(seqno), &at(segment, offset), &at(to, at_there));
+        };
+        moved(0, (1, 64), (2, 0));
+        assert_eq!(place(&hot, b"a", 9), None, "nothing was known");
+        mark(&hot, b"a", 0, &at(1, 64));
+        moved(0, (1, 72), (2, 0));
+        assert_eq!(place(&hot, b"a", 0), Some(CacheKey::of(&at(1, 64))));
+        moved(0, (1, 64), (2, 0));
+        assert_eq!(place(&hot, b"a", 0), Some(CacheKey::of(&at(2, 0))));
+        // A hint stays one, and a commit is told the place that there is.
+        let was = hot.touch(ONE, b"a", SeqNum(1), Some(&at(3, 8)));
+        assert_eq!(was, Some(CacheKey::of(&at(2, 0))));
+        moved(0, (3, 8), (4, 0));
+        moved(1, (2, 0), (4, 0));
+        moved(1, (3, 8), (4, 8));
+        assert_eq!(place(&hot, b"a", 1), None);
+        let was = hot.touch(ONE, b"a", SeqNum(2), None);
+        assert_eq!(was, Some(CacheKey::of(&at(4, 8))));
+        // Of a segment whose number has other high bits nothing can be said.
+        mark(&hot, b"a", 2, &at(5, 0));
+        moved(2, (5, 0), ((1 << 20) + 1, 0));
+        assert_eq!(place(&hot, b"a", 2), Some(CacheKey::of(&at(5, 0))));
     }
 
     /// Threads write keys of few buckets and read them; what is sure is never older than what the reader knew to be visible before it looked.

@@ -151,7 +151,6 @@ impl Engine {
         let left: Vec<ValuePointer> = (moved.iter())
             .map(|&index| *records.pointer(index))
             .collect();
-        drop(records);
         let born = values.pointers().to_vec();
         let pending = vec![Pending {
             keyspace: Arc::clone(keyspace),
@@ -161,7 +160,9 @@ impl Engine {
             values,
             victims: Vec::new(),
         };
-        self.commit_moved(pending, relocated, left.iter())?;
+        let keys = moved.iter().map(|&index| records.key(index));
+        let from = (keys.zip(&left)).map(|(key, from)| (keyspace.id, key, *from));
+        self.commit_moved(pending, relocated, from)?;
         self.gc.born(&born, &[], 0.0);
         self.gc.left_behind(&left);
         self.update_space();

@@ -551,7 +551,11 @@ impl Round {
         self.parts.clear();
         let hidden = self.outcome.hidden_bytes;
         engine.gc.born(values.pointers(), &victims, hidden);
-        let from = (self.written.iter()).map(|&index| self.records.pointer(index));
+        let records = &self.records;
+        let from = self.written.iter().map(|&index| {
+            let keyspace = records.all[index as usize].keyspace;
+            (keyspace, records.key(index), *records.pointer(index))
+        });
         engine.commit_moved(pending, Relocated { values, victims }, from)
     }
 }

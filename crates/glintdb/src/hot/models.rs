@@ -106,6 +106,35 @@ fn what_is_sure_is_the_newest() {
     });
 }
 
+/// Value GC moves the value that a commit overwrites: where it went it is as sure as it was, and no surer.
+#[test]
+fn what_moves_is_no_newer_than_it_was() {
+    /// Offsets of places where values have moved.
+    const MOVED: u32 = 1 << 16;
+    explore(
+        "a hot value moves while its key is written",
+        Some(2),
+        || {
+            let engine = Engine::new();
+            engine.read();
+            let writer = Arc::clone(&engine);
+            let writer = thread::spawn(move || writer.write());
+            let mover = Arc::clone(&engine);
+            let mover = thread::spawn(move || {
+                let (from, mut to) = (at(0), at(0));
+                to.offset += MOVED;
+                let look = mover.hot.look(KeyspaceId(0), KEY).unwrap();
+                look.moved(mover.visible(), &from, &to);
+            });
+            let first = engine.look() % u64::from(MOVED);
+            writer.join().unwrap();
+            assert_eq!(engine.look() % u64::from(MOVED), 1, "behind {first}");
+            mover.join().unwrap();
+            assert_eq!(engine.read(), 1);
+        },
+    );
+}
+
 #[test]
 fn nothing_is_sure_behind_a_deleted_range() {
     explore(

@@ -17,6 +17,8 @@ pub enum MemoryPart {
     Cache,
     /// Buffers of running flushes and compactions.
     Buffers,
+    /// Read buffers that are kept for the next reads.
+    IdleBuffers,
     /// The log's ring.
     LogRing,
     /// Key blocks of pinned levels.
@@ -29,12 +31,13 @@ pub enum MemoryPart {
 
 impl MemoryPart {
     /// Every part, in the order of reports.
-    pub const ALL: [MemoryPart; 9] = [
+    pub const ALL: [MemoryPart; 10] = [
         MemoryPart::Memtables,
         MemoryPart::Fences,
         MemoryPart::Filters,
         MemoryPart::Cache,
         MemoryPart::Buffers,
+        MemoryPart::IdleBuffers,
         MemoryPart::LogRing,
         MemoryPart::Pinned,
         MemoryPart::Prefetch,
@@ -50,6 +53,7 @@ impl MemoryPart {
             MemoryPart::Filters => "filters",
             MemoryPart::Cache => "cache",
             MemoryPart::Buffers => "buffers",
+            MemoryPart::IdleBuffers => "idle_buffers",
             MemoryPart::LogRing => "log_ring",
             MemoryPart::Pinned => "pinned",
             MemoryPart::Prefetch => "prefetch",

@@ -307,4 +307,6 @@ pub struct VolumeStats {
     pub syncs: u64,
     /// Files that were made of others that nobody needed any more.
     pub recycled_files: u64,
+    /// Memory of read buffers that are kept for the next reads, in bytes, now.
+    pub idle_buffer_bytes: u64,
 }

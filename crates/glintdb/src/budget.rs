@@ -86,6 +86,8 @@ impl Engine {
         self.memory.set(MemoryPart::Resident, resident);
         self.memory.set(MemoryPart::Memtables, memtables);
         let tables = self.hot.bytes() + self.ranges.bytes();
+        let idle = usize::try_from(self.volume.stats().idle_buffer_bytes).unwrap_or(usize::MAX);
+        self.memory.set(MemoryPart::IdleBuffers, idle);
         (self.memory).set(MemoryPart::Cache, self.cache.used_bytes() + tables);
         let total = self.memory.total_bytes();
         let share = memtables_set_aside(total, self.options.memtable_share_bytes(), in_version)
@@ -94,6 +96,7 @@ impl Engine {
             MemoryPart::Fences,
             MemoryPart::Filters,
             MemoryPart::Buffers,
+            MemoryPart::IdleBuffers,
             MemoryPart::LogRing,
             MemoryPart::Prefetch,
             MemoryPart::Resident,

@@ -71,6 +71,7 @@ impl Db {
             read_engine: options.read_engine,
             read_depth: options.read_depth,
             create: options.create_if_missing,
+            idle_buffer_bytes_max: options.idle_buffer_bytes_max(),
             ..DirOptions::default()
         };
         let volume = DirVolume::open(path, dir)?;

@@ -331,6 +331,11 @@ impl Options {
         self.memory_budget_bytes / 4
     }
 
+    /// Memory of read buffers that may be kept for the next reads. A round of value GC takes twice as much where there is that much to collect, and fresh memory for each would have to be cleared.
+    pub(crate) fn idle_buffer_bytes_max(&self) -> usize {
+        (self.memory_budget_bytes / 16).clamp(1 << 20, 64 << 20)
+    }
+
     /// Size at which the active memtables are sealed: with one being flushed and one being filled, the share holds both and some slack.
     pub(crate) fn memtable_seal_bytes(&self) -> usize {
         self.memtable_share_bytes() / 2

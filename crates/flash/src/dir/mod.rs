@@ -459,6 +459,7 @@ impl Volume for DirVolume {
             written_bytes: get(&counters.written_bytes),
             syncs: get(&counters.syncs),
             recycled_files: get(&counters.recycled_files),
+            idle_buffer_bytes: self.shared.pool.idle_bytes() as u64,
         }
     }
 

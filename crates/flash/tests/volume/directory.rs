@@ -212,6 +212,7 @@ fn read_buffers_are_bounded_and_recycled() {
         (volume.buffers().used_bytes(), volume.buffers().idle_bytes()),
         (0, 64 << 10)
     );
+    assert_eq!(volume.stats().idle_buffer_bytes, 64 << 10);
 }
 
 #[test]

@@ -376,6 +376,25 @@ fn what_is_read_and_overwritten_all_the_time_takes_its_room_in_the_cache_once() 
     assert!(now < used + used / 2, "{used} and {now}");
 }
 
+/// Read buffers that are kept for the next reads are part of the budget.
+#[test]
+fn idle_read_buffers_are_bounded_and_counted() {
+    let home = tempfile::tempdir().unwrap();
+    let options = options().memory_budget_bytes(32 << 20);
+    let db = options.open(home.path()).unwrap();
+    let keyspace = db.default_keyspace();
+    (0..3000).for_each(|n| keyspace.put(key(n), value(n, 3000)).unwrap());
+    db.flush().unwrap();
+    let keys: Vec<_> = (0..3000).map(key).collect();
+    let found = keyspace.multi_get(&keys);
+    assert!(found.iter().all(|found| matches!(found, Ok(Some(_)))));
+    drop(found);
+    let memory = db.stats().memory;
+    let idle = (memory.parts.iter()).find(|(name, _)| *name == "idle_buffers");
+    let idle = idle.unwrap().1;
+    assert!((1 << 16..=2 << 20).contains(&idle), "{idle}");
+}
+
 /// What scans come by together is looked up together from the second scan on, and stays what it is when keys are written and deleted, in both directions, for snapshots and after value GC has moved it.
 #[test]
 fn what_scans_come_by_together_is_found_together() {

@@ -30,8 +30,8 @@ pub struct BenchArgs {
     /// Bytes of a key, at least 8
     #[arg(long, default_value_t = 16, value_parser = parse_key_size)]
     pub key_size: usize,
-    /// Bytes of a value, about half of them compressible
-    #[arg(long, default_value_t = 100)]
+    /// Bytes of a value, about half of them compressible; 1k are 1000
+    #[arg(long, default_value = "100", value_parser = parse_size)]
     pub value_size: usize,
     /// Threads
     #[arg(long, default_value_t = 1, value_parser = parse_positive)]
@@ -46,7 +46,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 64, value_parser = parse_positive)]
     pub multiget_size: usize,
     /// Records per scan in seekrandom
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value = "50", value_parser = parse_size)]
     pub scan_length: usize,
     /// Operations of workloads other than fills [default: as many as records, a tenth for scans]
     #[arg(long, value_parser = parse_count)]
@@ -192,6 +192,11 @@ fn parse_num(text: &str) -> std::result::Result<u64, String> {
             Err("records must be 1 to 2^48".to_owned())
         }
     })
+}
+
+fn parse_size(text: &str) -> std::result::Result<usize, String> {
+    let size = parse_count(text)?;
+    usize::try_from(size).map_err(|_| format!("`{text}` is too much"))
 }
 
 fn parse_positive(text: &str) -> std::result::Result<usize, String> {

@@ -51,7 +51,7 @@ pub(crate) enum Command {
     /// List the keyspaces, create one, change one's options, or drop one.
     #[command(after_help = KEYSPACES_HELP)]
     Keyspaces(Keyspaces),
-    /// Show the engine's figures: memory, log, levels, waits, bytes.
+    /// Show the engine's figures since this opening: memory, log, levels, waits, bytes; what is 0 is left out, but for --json.
     Stats(Figures),
     /// Read and verify every byte; says what is wrong and where, and ends with code 1 then.
     Check(Figures),

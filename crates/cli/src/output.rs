@@ -85,7 +85,8 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
     out
 }
 
-/// Figures for people: a JSON document as indented lines `name: value`, numbers whose name ends in `_bytes` with a unit behind them.
+/// Figures for people: a JSON document as indented lines `name: value`, numbers whose name has `bytes` in it with a unit behind them. What is 0 or nothing is left out; members of a list that have a name
+/// stand under that.
 pub(crate) fn figures(value: &Value) -> String {
     let mut out = String::new();
     write_figures(&mut out, 0, value);
@@ -102,7 +103,22 @@ fn write_figures(out: &mut String, depth: usize, value: &Value) {
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                write_field(out, depth, &format!("[{index}]"), item);
+                match item {
+                    Value::Object(fields) if fields.get("name").is_some_and(Value::is_string) => {
+                        let mut rest = fields.clone();
+                        let name = rest.remove("name").unwrap_or_default();
+                        let name = name.as_str().unwrap_or_default();
+                        write_field(out, depth, name, &Value::Object(rest));
+                    }
+                    // A part of memory and its size.
+                    Value::Array(pair) => match &pair[..] {
+                        [Value::String(name), size @ Value::Number(_)] => {
+                            write_field(out, depth, &format!("{name}_bytes"), size);
+                        }
+                        _ => write_field(out, depth, &format!("[{index}]"), item),
+                    },
+                    _ => write_field(out, depth, &format!("[{index}]"), item),
+                }
             }
         }
         other => out.push_str(&format!("{indent}{other}\n")),
@@ -112,12 +128,15 @@ fn write_figures(out: &mut String, depth: usize, value: &Value) {
 fn write_field(out: &mut String, depth: usize, name: &str, value: &Value) {
     let indent = "  ".repeat(depth);
     match value {
-        Value::Object(fields) if fields.is_empty() => {}
-        Value::Array(items) if items.is_empty() => out.push_str(&format!("{indent}{name}: none\n")),
+        Value::Null => {}
         Value::Object(_) | Value::Array(_) => {
-            out.push_str(&format!("{indent}{name}:\n"));
-            write_figures(out, depth + 1, value);
+            let mut within = String::new();
+            write_figures(&mut within, depth + 1, value);
+            if !within.is_empty() {
+                out.push_str(&format!("{indent}{name}:\n{within}"));
+            }
         }
+        Value::Number(number) if number.as_f64() == Some(0.0) => {}
         Value::Number(number) => {
             let size = number.as_u64().filter(|_| name.contains("bytes"));
             match size {
@@ -158,11 +177,17 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_indented_and_sizes_have_units() {
-        let value = serde_json::json!({"log": {"bytes": 2048, "segments": 2}, "waits": []});
+    fn figures_are_indented_sizes_have_units_and_zeros_are_left_out() {
+        let value = serde_json::json!({
+            "error": null,
+            "log": {"bytes": 2048, "segments": 2, "syncs": 0},
+            "parts": [["cache", 4096], ["ring", 0]],
+            "reads": [0, 3],
+            "waits": [{"name": "space", "count": 0}, {"name": "sync", "count": 2}],
+        });
         assert_eq!(
             figures(&value),
-            "log:\n  bytes: 2048 (2.00 KiB)\n  segments: 2\nwaits: none\n"
+            "log:\n  bytes: 2048 (2.00 KiB)\n  segments: 2\nparts:\n  cache_bytes: 4096 (4.00 KiB)\nreads:\n  [1]: 3\nwaits:\n  sync:\n    count: 2\n"
         );
     }
 }

@@ -90,7 +90,7 @@ pub struct Prediction {
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Advice {
-    /// The shape that takes the least of the device's time; of equal ones the one whose worst lookup reads least.
+    /// The shape that takes the least of the device's time; of equal ones (within a hundredth) the one whose worst lookup reads least, and of those the one that is written least.
     pub best: Prediction,
     /// Every shape that was looked at, by levels and pinned levels.
     pub all: Vec<Prediction>,
@@ -284,7 +284,13 @@ pub fn advise(
         // Within a hundredth they are the same.
         let close = (a.device_us - b.device_us).abs() <= 0.01 * a.device_us.max(b.device_us);
         match close {
-            true => (a.reads_max, a.pinned_levels).cmp(&(b.reads_max, b.pinned_levels)),
+            // Scans take so long that all shapes may be the same: then what is written decides before what is pinned.
+            true => (a.reads_max.cmp(&b.reads_max))
+                .then_with(|| {
+                    let written = |shape: &Prediction| shape.write_amplification_index;
+                    written(a).total_cmp(&written(b))
+                })
+                .then_with(|| a.pinned_levels.cmp(&b.pinned_levels)),
             false => a.device_us.total_cmp(&b.device_us),
         }
     };
@@ -296,7 +302,7 @@ pub fn advise(
     });
     let Some(best) = best.cloned() else {
         return Err(Error::invalid(format!(
-            "memory_budget_bytes is {}: no shape of the index fits it, for filters and fences alone take {:.0}",
+            "memory_budget_bytes (`--memory`) is {}: no shape of the index fits it, for filters and fences alone take {:.0}",
             options.memory_budget_bytes, all[0].filter_bytes
         )));
     };
@@ -545,6 +551,23 @@ mod tests {
             "{reads:?} {writes:?}"
         );
         assert!(writes.writes_of_a_flushed_byte <= reads.writes_of_a_flushed_byte);
+    }
+
+    /// Long scans take so much of the device that nothing else seems to matter: the shape that was named then wrote 17 times more than another one.
+    #[test]
+    fn where_scans_hide_the_rest_what_is_written_decides() {
+        let mut workload = Workload::new(1e9, 16.0, 1000.0).mix(50.0, 30.0);
+        workload.scan_records = 1000.0;
+        let advice = advise(&workload, &options(4 << 30), &KeyspaceOptions::default()).unwrap();
+        let best = &advice.best;
+        let as_good = |shape: &&Prediction| {
+            shape.fits
+                && shape.reads_max <= best.reads_max
+                && shape.device_us < best.device_us * 1.005
+        };
+        let written = |shape: &Prediction| shape.write_amplification_index;
+        let least = (advice.all.iter().filter(as_good).map(written)).fold(f64::MAX, f64::min);
+        assert!(written(best) < 1.5 * least, "{best:?}");
     }
 
     #[test]

@@ -130,7 +130,7 @@ fn table(
     let best = &advice.best;
     output::line("")?;
     output::line(&format!(
-        "* takes the least of the device. Filters and fences take {}, memtables and ring {}.",
+        "* takes the least of the device. Filters and fences take {}, memtables and ring {}. size_ratio is a limit: levels are as large as what is stored asks for.",
         size(best.filter_bytes),
         size(best.memtable_bytes)
     ))?;

@@ -2,6 +2,7 @@
 
 use super::{ReadRecords, Record, WriteRecords, input_error};
 use crate::exit::Failure;
+use crate::output::printable;
 use std::io::{BufRead, Write};
 
 pub(super) struct Reader<'a> {
@@ -62,10 +63,28 @@ impl ReadRecords for Reader<'_> {
     }
 }
 
+/// Whether `value` is one stanza, read as the record of `key`.
+fn is_stanza_of(key: &[u8], value: &[u8]) -> bool {
+    let whole = value.split(|&byte| byte == b'\n');
+    let package = |line: &[u8]| {
+        line.strip_prefix(b"Package:")
+            .map(|name| name.trim_ascii().to_vec())
+    };
+    whole.clone().all(|line| !line.trim_ascii().is_empty())
+        && whole.filter_map(package).next_back().as_deref() == Some(key)
+}
+
 pub(super) struct Writer<'a>(pub(super) Box<dyn Write + 'a>);
 
 impl WriteRecords for Writer<'_> {
-    fn write(&mut self, _key: &[u8], value: &[u8]) -> std::io::Result<()> {
+    fn write(&mut self, key: &[u8], value: &[u8]) -> std::io::Result<()> {
+        // Else the record would come back under another key, as several, or not at all.
+        if !is_stanza_of(key, value) {
+            return Err(std::io::Error::other(format!(
+                "the record `{}` is no stanza with `Package: {0}`; the formats jsonl and binary take every record",
+                printable(key)
+            )));
+        }
         self.0.write_all(value)?;
         self.0.write_all(b"\n\n")
     }
@@ -78,6 +97,22 @@ impl WriteRecords for Writer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_that_would_not_come_back_is_refused() {
+        let write = |key: &[u8], value: &[u8]| Writer(Box::new(std::io::sink())).write(key, value);
+        assert!(write(b"a", b"Package: a\nX: 1").is_ok());
+        for (key, value) in [
+            (&b"b"[..], &b"Package: a\nX: 1"[..]),
+            (b"a", b"X: 1"),
+            (b"a", b"Package: a\n\nPackage: b"),
+            (b"a", b"Package: a\n"),
+            (b"a", b""),
+        ] {
+            let error = write(key, value).expect_err("it would be lost");
+            assert!(error.to_string().contains("jsonl"), "{error}");
+        }
+    }
 
     #[test]
     fn stanzas_are_split_at_empty_lines_and_one_without_a_package_is_refused() {

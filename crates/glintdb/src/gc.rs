@@ -315,11 +315,7 @@ impl Engine {
         relocated: Relocated,
         from: impl Iterator<Item = (KeyspaceId, &'a [u8], ValuePointer)>,
     ) -> Result<()> {
-        let mut to = relocated.values.pointers();
-        if glintdb_core::seeded::bug("glintdb: a cached value moves to its neighbour's new place") {
-            to = to.get(1..).unwrap_or_default();
-        }
-        let moves = from.zip(to.iter().copied());
+        let moves = from.zip(relocated.values.pointers().iter().copied());
         let cached: Vec<_> = moves
             .inspect(|((.., from), _)| self.ranges.forget(&self.cache, &CacheKey::of(from)))
             .filter(|((.., from), _)| self.cache.contains(&CacheKey::of(from)))
@@ -327,8 +323,15 @@ impl Engine {
             .collect();
         self.commit_changes(pending, None, Some(relocated))?;
         let at = self.pipeline.visible();
+        let mut neighbour = None;
         for (look, from, to) in cached {
-            let moved = (self.cache).rekey(&CacheKey::of(&from), CacheKey::of(&to));
+            let mut place = to;
+            if glintdb_core::seeded::bug(
+                "glintdb: a cached value moves to its neighbour's new place",
+            ) {
+                place = neighbour.replace(to).unwrap_or(to);
+            }
+            let moved = (self.cache).rekey(&CacheKey::of(&from), CacheKey::of(&place));
             if let Some(look) = look.filter(|_| moved) {
                 look.moved(at, &from, &to);
             }

@@ -117,7 +117,7 @@ fn a_value_that_is_cached_stays_so_when_it_moves() {
     }
 }
 
-/// What is cached, has moved, and is written then, takes its room in the cache once. Its old value stayed there, as nobody knew where that was: of data that the budget holds twice over, one read in fifty came to be one of the device.
+/// What is cached, has moved, and is written then, takes its room in the cache once. Its old value stayed there, as nobody knew where that was: of data that the budget holds twice over, one read in a hundred came to be one of the device.
 #[test]
 fn what_has_moved_leaves_the_cache_when_it_is_written() {
     let home = tempfile::tempdir().unwrap();

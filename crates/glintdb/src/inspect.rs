@@ -4,12 +4,11 @@ use crate::manifest::{Item, RecordReader, describe, read_whole};
 use crate::{Error, Result};
 use glintdb_core::codec::Reader;
 use glintdb_core::memory::MemoryBudget;
-use glintdb_core::{Direction, EntryRef, FileId, FileKind, SegmentId};
+use glintdb_core::{EntryRef, FileId, FileKind, SegmentId};
 use glintdb_flash::{Cache, DirOptions, DirVolume, DirectIo, ReadEngine, Volume};
 use glintdb_log::{DumpItem, LogOp, LogValue};
-use glintdb_lsm::table::{Purpose, Table, TableEnv};
+use glintdb_lsm::table::{Table, TableEnv, salvage};
 use std::fmt::Write as _;
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -59,6 +58,8 @@ pub fn files(path: impl AsRef<Path>) -> Result<Vec<(String, u64)>> {
 }
 
 /// Dumps the file `name` (as [`files`] gives it) of the database in `path`: a log segment, a table or a manifest.
+///
+/// A damaged table is shown as far as it is whole, with the ranges of keys that are lost; its first damage is the error.
 ///
 /// # Errors
 /// `InvalidArgument` for a name that is not one of ours; `Locked`, `NotFound`, `Corruption`, I/O errors.
@@ -187,31 +188,19 @@ fn dump_table(volume: Arc<DirVolume>, id: FileId, out: Lines<'_>) -> Result<()> 
             )
         })?;
     let env = Arc::new(TableEnv {
-        volume,
+        volume: Arc::clone(&volume) as Arc<dyn Volume>,
         cache: Arc::new(Cache::new(1 << 20)),
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db,
         reads: None,
     });
-    let table = Table::open_file(&env, id)?;
-    let meta = table.meta();
-    out(format!("{id}: database {}, {meta:?}", db));
-    for tombstone in table.range_tombstones()? {
-        let end = tombstone.end.as_deref().map_or("the end".to_owned(), shown);
-        out(format!(
-            "  {:>10} delete from {} to {end}",
-            tombstone.seqno,
-            shown(&tombstone.start)
-        ));
+    match Table::open_file(&env, id) {
+        Ok(table) => out(format!("{id}: database {db}, {:?}", table.meta())),
+        // What of it: in the list of damage.
+        Err(_) => out(format!("{id}: database {db}, damaged")),
     }
-    let mut cursor = table.cursor(
-        Bound::Unbounded,
-        Bound::Unbounded,
-        Direction::Forward,
-        Purpose::Compaction,
-    );
-    while cursor.advance()? {
-        let value = match cursor.value() {
+    let found = salvage::salvage(&*volume, db, id, None, &mut |key, seqno, value| {
+        let value = match value {
             EntryRef::Inline(value) => shown(value),
             EntryRef::Pointer(pointer) => format!(
                 "{} bytes in segment {} at {}",
@@ -219,11 +208,24 @@ fn dump_table(volume: Arc<DirVolume>, id: FileId, out: Lines<'_>) -> Result<()> 
             ),
             EntryRef::Tombstone => "deleted".to_owned(),
         };
+        out(format!("  {seqno:>10} {} = {value}", shown(key)));
+        Ok(())
+    })?;
+    for tombstone in found.tombstones {
+        let end = tombstone.end.as_deref().map_or("the end".to_owned(), shown);
         out(format!(
-            "  {:>10} {} = {value}",
-            cursor.seqno(),
-            shown(cursor.key())
+            "  {:>10} delete from {} to {end}",
+            tombstone.seqno,
+            shown(&tombstone.start)
         ));
     }
-    Ok(())
+    for damage in &found.damage {
+        let (start, end) = &damage.range;
+        let end = end.as_deref().map_or("the end".to_owned(), shown);
+        out(format!("  lost: from {} to {end}", shown(start)));
+    }
+    match found.damage.into_iter().next() {
+        Some(damage) => Err(damage.error),
+        None => Ok(()),
+    }
 }

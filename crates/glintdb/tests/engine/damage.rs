@@ -270,3 +270,44 @@ fn an_error_while_the_log_is_looked_at_never_makes_damage_a_torn_tail() {
     }
     assert_eq!(refused(&damaged).kind(), ErrorKind::Corruption);
 }
+
+/// `glintdb dump` of a damaged table shows the rest of it. It ended at the first damaged block.
+#[test]
+fn a_damaged_table_is_dumped_as_far_as_it_is_whole() {
+    let home = tempfile::tempdir().unwrap();
+    let db = options().open(home.path()).unwrap();
+    for n in 0..3000u32 {
+        db.default_keyspace()
+            .put(n.to_be_bytes(), pattern(u64::from(n), 40))
+            .unwrap();
+    }
+    db.flush().unwrap();
+    db.close().unwrap();
+    let dumped = |name: &str| {
+        let mut lines = Vec::new();
+        let ended = glintdb::inspect::dump(home.path(), name, &mut |line| lines.push(line));
+        (lines, ended)
+    };
+    let names = glintdb::inspect::files(home.path()).unwrap();
+    let (name, bytes) = (names.iter())
+        .find(|(name, _)| name.starts_with("table"))
+        .unwrap();
+    let (whole, ended) = dumped(name);
+    ended.unwrap();
+    assert!(whole.len() > 1000, "one of the tables");
+    let path = home.path().join(name);
+    let mut damaged = std::fs::read(&path).unwrap();
+    damaged[usize::try_from(bytes / 2).unwrap()] ^= 1;
+    std::fs::write(&path, damaged).unwrap();
+    let (rest, ended) = dumped(name);
+    assert_eq!(named(&ended.unwrap_err()), name);
+    let lost: Vec<_> = whole.iter().filter(|line| !rest.contains(line)).collect();
+    assert!((1..300).contains(&lost.len()), "{}", lost.len());
+    assert!(rest.last().unwrap().starts_with("  lost: from "));
+    assert_eq!(rest.first(), whole.first());
+    assert_eq!(
+        rest.get(rest.len() - 2),
+        whole.last(),
+        "what is behind the damage"
+    );
+}

@@ -30,6 +30,8 @@ struct Shared {
     idle: [Mutex<Vec<Memory>>; CLASSES],
     idle_bytes: AtomicUsize,
     idle_bytes_max: usize,
+    /// The most that was idle so far.
+    idle_bytes_most: AtomicUsize,
     used_bytes: AtomicUsize,
 }
 
@@ -41,6 +43,7 @@ impl BufferPool {
             idle: Default::default(),
             idle_bytes: AtomicUsize::new(0),
             idle_bytes_max,
+            idle_bytes_most: AtomicUsize::new(0),
             used_bytes: AtomicUsize::new(0),
         }))
     }
@@ -83,6 +86,12 @@ impl BufferPool {
         self.0.idle_bytes.load(Ordering::Relaxed)
     }
 
+    /// The most that was kept for later so far, in bytes.
+    #[must_use]
+    pub fn idle_bytes_most(&self) -> usize {
+        self.0.idle_bytes_most.load(Ordering::Relaxed)
+    }
+
     fn give_back(&self, memory: Memory) {
         let bytes = memory.capacity();
         self.0.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -90,10 +99,12 @@ impl BufferPool {
             return;
         };
         // Count first, so that threads giving back at once cannot exceed the bound together.
-        if self.0.idle_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > self.0.idle_bytes_max {
+        let idle = self.0.idle_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if idle > self.0.idle_bytes_max {
             self.0.idle_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return;
         }
+        self.0.idle_bytes_most.fetch_max(idle, Ordering::Relaxed);
         list.lock().push(memory);
     }
 }
@@ -241,6 +252,13 @@ mod tests {
         assert_eq!(pool.used_bytes(), 40 << 10);
         drop(buffers);
         assert_eq!(pool.idle_bytes(), 16 << 10);
+        drop(pool.take(4096).unwrap().into_bytes());
+        let out = pool.take(4096).unwrap();
+        assert_eq!(
+            (pool.idle_bytes(), pool.idle_bytes_most()),
+            (12 << 10, 16 << 10)
+        );
+        drop(out);
         drop(pool.take(POOLED_BYTES_MAX + 1).unwrap());
         assert_eq!((pool.used_bytes(), pool.idle_bytes()), (0, 16 << 10));
         assert!(pool.take(usize::MAX - 10).is_err());

@@ -309,4 +309,6 @@ pub struct VolumeStats {
     pub recycled_files: u64,
     /// Memory of read buffers that are kept for the next reads, in bytes, now.
     pub idle_buffer_bytes: u64,
+    /// The most of it so far, which is what it comes back to.
+    pub idle_buffer_bytes_most: u64,
 }

@@ -86,7 +86,9 @@ impl Engine {
         self.memory.set(MemoryPart::Resident, resident);
         self.memory.set(MemoryPart::Memtables, memtables);
         let tables = self.hot.bytes() + self.ranges.bytes();
-        let idle = usize::try_from(self.volume.stats().idle_buffer_bytes).unwrap_or(usize::MAX);
+        let volume = self.volume.stats();
+        let [idle, idle_most] = [volume.idle_buffer_bytes, volume.idle_buffer_bytes_most]
+            .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         self.memory.set(MemoryPart::IdleBuffers, idle);
         (self.memory).set(MemoryPart::Cache, self.cache.used_bytes() + tables);
         let total = self.memory.total_bytes();
@@ -96,13 +98,13 @@ impl Engine {
             MemoryPart::Fences,
             MemoryPart::Filters,
             MemoryPart::Buffers,
-            MemoryPart::IdleBuffers,
             MemoryPart::LogRing,
             MemoryPart::Prefetch,
             MemoryPart::Resident,
         ]
         .map(|part| self.memory.used_bytes(part));
-        let fixed = fixed.iter().sum::<usize>() + tables;
+        // Not what is idle now: buffers that are in use come back, and the cache would shrink and grow with every round of value GC.
+        let fixed = fixed.iter().sum::<usize>() + tables + idle_most;
         let rest = total.saturating_sub(share + fixed);
         let rest = rest.saturating_sub(self.share_pins(rest, total / CACHE_SHARE_MIN));
         // A cache of nothing would make every lookup read; a sixteenth of the budget is kept for it whatever else there is.

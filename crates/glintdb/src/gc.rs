@@ -322,7 +322,6 @@ impl Engine {
             .map(|((keyspace, key, from), to)| (self.hot.look(keyspace, key), from, to))
             .collect();
         self.commit_changes(pending, None, Some(relocated))?;
-        let at = self.pipeline.visible();
         let mut neighbour = None;
         for (look, from, to) in cached {
             let mut place = to;
@@ -333,7 +332,7 @@ impl Engine {
             }
             let moved = (self.cache).rekey(&CacheKey::of(&from), CacheKey::of(&place));
             if let Some(look) = look.filter(|_| moved) {
-                look.moved(at, &from, &to);
+                look.moved(self.pipeline.visible(), &from, &to);
             }
         }
         Ok(())

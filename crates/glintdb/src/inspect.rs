@@ -1,7 +1,7 @@
 //! Files in readable form, for `glintdb dump`. The database must not be open.
 
 use crate::manifest::{Item, RecordReader, describe, read_whole};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use glintdb_core::codec::Reader;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{EntryRef, FileId, FileKind, SegmentId};
@@ -183,7 +183,7 @@ fn dump_table(volume: Arc<DirVolume>, id: FileId, out: Lines<'_>) -> Result<()> 
         .map(|loaded| loaded.db)
         .ok_or_else(|| {
             Error::new(
-                crate::ErrorKind::NotFound,
+                ErrorKind::NotFound,
                 "there is no manifest, which tells the database's identity",
             )
         })?;
@@ -197,6 +197,7 @@ fn dump_table(volume: Arc<DirVolume>, id: FileId, out: Lines<'_>) -> Result<()> 
     match Table::open_file(&env, id) {
         Ok(table) => out(format!("{id}: database {db}, {:?}", table.meta())),
         // What of it: in the list of damage.
+        Err(error) if error.kind() != ErrorKind::Corruption => return Err(error),
         Err(_) => out(format!("{id}: database {db}, damaged")),
     }
     let found = salvage::salvage(&*volume, db, id, None, &mut |key, seqno, value| {

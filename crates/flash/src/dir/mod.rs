@@ -460,6 +460,7 @@ impl Volume for DirVolume {
             syncs: get(&counters.syncs),
             recycled_files: get(&counters.recycled_files),
             idle_buffer_bytes: self.shared.pool.idle_bytes() as u64,
+            idle_buffer_bytes_most: self.shared.pool.idle_bytes_most() as u64,
         }
     }
 

@@ -122,8 +122,23 @@ mod tests {
         assert!(started.elapsed() < Duration::from_secs(900));
     }
 
+    /// With a debugger or without, and whatever that comes to: the name of a thread that waits is told.
     #[test]
     fn what_a_process_waits_for_is_told() {
-        assert!(threads(std::process::id()).contains("what_a_process"));
+        let (over, waiting) = std::sync::mpsc::channel::<()>();
+        let (begin, begun) = std::sync::mpsc::channel();
+        let waits = std::thread::Builder::new()
+            .name("waits-for-test".to_owned())
+            .spawn(move || {
+                begin.send(()).unwrap();
+                waiting.recv().is_err()
+            })
+            .unwrap();
+        // Only then it has its name.
+        begun.recv().unwrap();
+        let told = threads(std::process::id());
+        drop(over);
+        assert!(waits.join().unwrap());
+        assert!(told.contains("    waits-for-test: "), "{told}");
     }
 }

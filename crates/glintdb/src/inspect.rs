@@ -44,6 +44,12 @@ fn shown(bytes: &[u8]) -> String {
     out
 }
 
+/// Keys from the first on, up to the second, in a line; `None`: to the end.
+fn shown_range(start: &[u8], end: Option<&[u8]>) -> String {
+    let end = end.map_or("the end".to_owned(), shown);
+    format!("from {} to {end}", shown(start))
+}
+
 /// Every file of the database in `path`, by name, with its size in bytes.
 ///
 /// # Errors
@@ -149,11 +155,7 @@ fn dump_log(volume: &dyn Volume, segment: SegmentId, out: Lines<'_>) -> Result<(
                             format!("            {keyspace} delete {}", shown(key))
                         }
                         LogOp::DeleteRange { start, end } => {
-                            format!(
-                                "            {keyspace} delete from {} to {}",
-                                shown(start),
-                                end.map_or("the end".to_owned(), shown)
-                            )
+                            format!("            {keyspace} delete {}", shown_range(start, end))
                         }
                     });
                 }
@@ -213,17 +215,15 @@ fn dump_table(volume: Arc<DirVolume>, id: FileId, out: Lines<'_>) -> Result<()> 
         Ok(())
     })?;
     for tombstone in found.tombstones {
-        let end = tombstone.end.as_deref().map_or("the end".to_owned(), shown);
         out(format!(
-            "  {:>10} delete from {} to {end}",
+            "  {:>10} delete {}",
             tombstone.seqno,
-            shown(&tombstone.start)
+            shown_range(&tombstone.start, tombstone.end.as_deref())
         ));
     }
     for damage in &found.damage {
         let (start, end) = &damage.range;
-        let end = end.as_deref().map_or("the end".to_owned(), shown);
-        out(format!("  lost: from {} to {end}", shown(start)));
+        out(format!("  lost: {}", shown_range(start, end.as_deref())));
     }
     match found.damage.into_iter().next() {
         Some(damage) => Err(damage.error),

@@ -215,6 +215,12 @@ impl Cache {
             .read_each(keys, |key| self.entries.peek(key), read)
     }
 
+    /// What is cached for `key`; counts nothing and makes nothing more recent.
+    #[must_use]
+    pub fn peek(&self, key: &CacheKey) -> Option<Bytes> {
+        self.entries.peek(key)
+    }
+
     /// Whether `key` is cached; counts nothing and makes nothing more recent.
     #[must_use]
     pub fn contains(&self, key: &CacheKey) -> bool {
@@ -230,15 +236,21 @@ impl Cache {
         owned
     }
 
+    /// [`insert`](Self::insert) of what takes the place of something that was asked for: it counts as looked at once, for what is new is the first to leave.
+    pub fn insert_seen(&self, key: CacheKey, parts: &[&[u8]]) {
+        self.insert(key, parts);
+        let _seen = self.entries.get(&key);
+    }
+
     /// Keeps `bytes`, which must own exactly their memory (made from a `Vec` without spare capacity, or given out by this cache).
     pub fn insert_owned(&self, key: CacheKey, bytes: Bytes) {
         self.entries.insert(key, bytes);
     }
 
     /// What is cached at `from` is from now on cached at `to`, where the same bytes stand as well: nothing is copied, and the bytes in use stay what they are. It counts as looked at
-    /// once, for what is new is the first to leave. Whether there was anything.
+    /// once. Whether there was anything.
     pub fn rekey(&self, from: &CacheKey, to: CacheKey) -> bool {
-        let Some((_, bytes)) = self.entries.remove(from) else {
+        let Some(bytes) = self.remove(from) else {
             return false;
         };
         if !self.entries.contains_key(&to) {
@@ -252,16 +264,17 @@ impl Cache {
     /// Keeps `parts` at `key` instead of what is cached at `hidden`, if anything is: nobody will ask for that any more, and who asked for it will ask for this. So what is new counts as looked at where
     /// the other was there.
     pub fn replace(&self, hidden: &CacheKey, key: CacheKey, parts: &[&[u8]]) {
-        let wanted = self.entries.remove(hidden).is_some();
-        self.insert(key, parts);
-        if wanted {
-            let _seen = self.entries.get(&key);
+        match self.remove(hidden).is_some() {
+            true => self.insert_seen(key, parts),
+            false => {
+                self.insert(key, parts);
+            }
         }
     }
 
-    /// Forgets `key`.
-    pub fn remove(&self, key: &CacheKey) {
-        self.entries.remove(key);
+    /// Forgets `key`; answers what it was.
+    pub fn remove(&self, key: &CacheKey) -> Option<Bytes> {
+        self.entries.remove(key).map(|(_, bytes)| bytes)
     }
 
     /// Bytes in use, overhead included.

@@ -318,7 +318,9 @@ impl Engine {
         let moves = from.zip(relocated.values.pointers().iter().copied());
         let cached: Vec<_> = moves
             .inspect(|((.., from), _)| self.ranges.forget(&self.cache, &CacheKey::of(from)))
-            .filter(|((.., from), _)| self.cache.contains(&CacheKey::of(from)))
+            .filter(|((.., from), _)| {
+                self.cache.contains(&CacheKey::of(from)) || self.ranges.may_have(from)
+            })
             .map(|((keyspace, key, from), to)| (self.hot.look(keyspace, key), from, to))
             .collect();
         self.commit_changes(pending, None, Some(relocated))?;
@@ -330,7 +332,9 @@ impl Engine {
             ) {
                 place = neighbour.replace(to).unwrap_or(to);
             }
-            let moved = (self.cache).rekey(&CacheKey::of(&from), CacheKey::of(&place));
+            let place = CacheKey::of(&place);
+            let moved = (self.cache).rekey(&CacheKey::of(&from), place)
+                || self.ranges.take_out(&self.cache, &from, place);
             if let Some(look) = look.filter(|_| moved) {
                 look.moved(self.pipeline.visible(), &from, &to);
             }

@@ -1,8 +1,8 @@
 //! Values that scans come by one after the other, kept together: one lookup and one place in memory for about eight of them.
 //!
-//! The cache has values one by one, by where they stand in the log, so a scan waits for several lines of memory a value. Where scans find all values of a *range* in the cache, a copy of them is made and cached besides
-//! ([`CacheKey::Range`]): first who they are, then the values, in key order. A range begins at a value whose place has a hash that says so, one in [`RANGE_TYPICAL`], and goes on to the next such value: two scans that come by the
-//! same values agree on their ranges, whatever sources they come from. A scan that begins within one asks a table of hints which it is.
+//! The cache has values one by one, by where they stand in the log, so a scan waits for several lines of memory a value. Where scans find all values of a *range* in the cache, they are cached together instead
+//! ([`CacheKey::Range`]): first who they are, then the values, in key order. One of them that is asked for by its key is cached by itself too, from then on. A range begins at a value whose place has a hash that says so, one in [`RANGE_TYPICAL`], and goes on to the next such value: two scans that come by the
+//! same values agree on their ranges, whatever sources they come from. A scan that begins within one, and a get, ask a table of hints which it is; a value of which there is no room for a hint stays cached by itself.
 //!
 //! What a place holds never changes, so a range is never wrong: it gives the values of the pointers that it names and of no others. Where keys were overwritten since, the others are looked up one by one, and the range is made
 //! anew when they are many.
@@ -11,6 +11,7 @@
 
 use crate::Result;
 use crate::place_word::{SEGMENT_BITS, TAG_SHIFT, place, tag, word};
+use crate::record::Owner;
 use bytes::Bytes;
 use foldhash::quality::FixedState;
 use glintdb_core::{SegmentId, ValuePointer};
@@ -25,20 +26,16 @@ const RANGE_MAX: usize = 48;
 /// Bytes of a range's values at most, and of one of them on average: where they are large, finding them is little of what they cost.
 const RANGE_BYTES_MAX: usize = 64 << 10;
 const VALUE_BYTES_MAX: usize = 4 << 10;
-/// Of the cache's capacity: what must be free for ranges to be made, and what a range takes at most. The cache is divided, and its parts are not equally full.
+/// Of the cache's capacity: what must be free for ranges to be made of values most of which stay cached one by one, and what a range takes at most. The cache is divided, and its parts are not equally full.
 const ROOM_PART: usize = 64;
 const RANGE_PART: usize = 256;
-/// Once in so many batches it is looked whether the cache is full.
-const LOOK_EVERY: u64 = 256;
-/// One batch in so many looks its values up one by one where the cache is full, so that it is known that they are wanted.
-const ALONE_EVERY: u64 = 32;
 /// One batch in so many replaces ranges that do not fit any more.
 const REPLACES_EVERY: u64 = 8;
 /// Bytes of what a range has before its values, and of who each of them is.
 const HEAD_BYTES: usize = 8;
 const MEMBER_BYTES: usize = 16;
 /// Bytes of the budget for each hint, and hints at most.
-const BYTES_A_HINT: usize = 1024;
+const BYTES_A_HINT: usize = 512;
 const HINTS_MAX: usize = 1 << 22;
 /// Hints of values with the same low bits in their hash.
 const WAYS: usize = 4;
@@ -107,8 +104,8 @@ impl FromIterator<Result<Bytes>> for Values {
 pub(crate) struct RangeCache {
     /// By a hash of a value's place: where the first value of its range stands. Empty: ranges are not wanted.
     hints: Box<[[AtomicU64; WAYS]]>,
-    /// The cache has no room for ranges.
-    full: AtomicBool,
+    /// There may be some.
+    any: AtomicBool,
     /// Batches that were looked up. Of this database alone: what it does must not depend on what its threads did in others.
     batches: AtomicU64,
 }
@@ -131,10 +128,44 @@ fn identity(pointer: &ValuePointer) -> [u8; 12] {
     bytes
 }
 
+/// How many values a range has.
+fn members_of(range: &[u8]) -> Option<usize> {
+    let count = range.first_chunk::<HEAD_BYTES>()?;
+    usize::try_from(u64::from_le_bytes(*count)).ok()
+}
+
+/// The values of a range, and where each stands.
+fn members(range: &[u8]) -> impl Iterator<Item = (CacheKey, &[u8])> {
+    let heads = members_of(range).unwrap_or(0) * MEMBER_BYTES;
+    let (heads, mut values) = (range.get(HEAD_BYTES..))
+        .and_then(|rest| rest.split_at_checked(heads))
+        .unwrap_or_default();
+    heads.chunks_exact(MEMBER_BYTES).map_while(move |head| {
+        let (segment, head) = head.split_first_chunk()?;
+        let (offset, head) = head.split_first_chunk()?;
+        let (length, _) = head.split_first_chunk()?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (value, rest) = values.split_at_checked(length)?;
+        values = rest;
+        let segment = SegmentId(u64::from_le_bytes(*segment));
+        Some((CacheKey::Value(segment, u32::from_le_bytes(*offset)), value))
+    })
+}
+
+/// The values of a range that is not cached any more are cached one by one again, `but` those.
+fn put_back(cache: &Cache, range: &[u8], but: &[ValuePointer]) {
+    let there =
+        members(range).filter(|(place, _)| !but.iter().any(|but| CacheKey::of(but) == *place));
+    for (place, value) in there {
+        if !cache.contains(&place) {
+            Owner::unknown().record(value, |parts| cache.insert(place, parts));
+        }
+    }
+}
+
 impl Reader {
     fn new(ranges: &[Bytes], range: usize) -> Option<Reader> {
-        let count = ranges.get(range)?.first_chunk::<HEAD_BYTES>()?;
-        let members = usize::try_from(u64::from_le_bytes(*count)).ok()?;
+        let members = members_of(ranges.get(range)?)?;
         Some(Reader {
             range,
             members,
@@ -179,21 +210,13 @@ impl RangeCache {
         };
         RangeCache {
             hints: (0..buckets).map(|_| Default::default()).collect(),
-            full: AtomicBool::new(false),
+            any: AtomicBool::new(false),
             batches: AtomicU64::new(0),
         }
     }
 
     fn serves(&self, pointers: &[ValuePointer]) -> bool {
         !self.hints.is_empty() && pointers.len() >= SCAN_MIN
-    }
-
-    /// Whether nothing may be added to the cache; asks each part of it.
-    fn look_whether_full(&self, cache: &Cache) -> bool {
-        let capacity = cache.capacity_bytes();
-        let full = capacity.saturating_sub(cache.used_bytes()) < capacity / ROOM_PART;
-        self.full.store(full, Ordering::Relaxed);
-        full
     }
 
     /// Memory that it takes.
@@ -206,12 +229,8 @@ impl RangeCache {
         let mut values = Vec::with_capacity(pointers.len());
         let nothing = || Value::Own(Ok(Bytes::new()));
         let mut ranges = Vec::new();
-        let batch = self.batches.fetch_add(1, Ordering::Relaxed);
-        if batch.is_multiple_of(LOOK_EVERY) {
-            self.look_whether_full(cache);
-        }
-        let alone = self.full.load(Ordering::Relaxed) && batch.is_multiple_of(ALONE_EVERY);
-        if alone || !self.serves(pointers) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        if !self.serves(pointers) {
             values.resize_with(pointers.len(), nothing);
             return (Values { values, ranges }, (0..pointers.len()).collect());
         }
@@ -254,6 +273,24 @@ impl RangeCache {
         (Values { values, ranges }, others)
     }
 
+    /// The value at `pointer`, if a range has it: a part of that. `cached` looks for the range.
+    pub(crate) fn get(
+        &self,
+        pointer: &ValuePointer,
+        cached: impl FnOnce(&CacheKey) -> Option<Bytes>,
+    ) -> Option<Bytes> {
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        let range = begun_by(pointer).or_else(|| self.hinted(pointer))?;
+        let ranges = [cached(&range)?];
+        let mut reader = Reader::new(&ranges, 0)?;
+        match reader.find(&ranges, &identity(pointer), RANGE_MAX)? {
+            Value::Within(_, place) => Some(ranges[0].slice(place)),
+            Value::Own(_) => None,
+        }
+    }
+
     /// Keeps the ranges of `values`, all of which were cached one by one or in ranges, where many are among the `others`, which were in none.
     pub(crate) fn keep(
         &self,
@@ -262,7 +299,7 @@ impl RangeCache {
         values: &Values,
         others: &[usize],
     ) {
-        if !self.serves(pointers) || self.full.load(Ordering::Relaxed) {
+        if !self.serves(pointers) {
             return;
         }
         let batch = self.batches.load(Ordering::Relaxed);
@@ -285,9 +322,21 @@ impl RangeCache {
             if lacking * STALE_PART <= members.len() || !fits {
                 continue;
             }
-            let room = *room.get_or_insert_with(|| !self.look_whether_full(cache));
             // Snapshots and the present would take turns.
-            if room && (replaces || !cache.contains(&key)) {
+            if !replaces && cache.contains(&key) {
+                continue;
+            }
+            let room = *room.get_or_insert_with(|| {
+                let capacity = cache.capacity_bytes();
+                capacity.saturating_sub(cache.used_bytes()) > capacity / ROOM_PART
+            });
+            // Else it takes the place of others.
+            let its_own = || {
+                let leave =
+                    (members.iter()).filter(|member| self.place_of_hint(cache, member).is_some());
+                leave.count() * 2 > members.len()
+            };
+            if room || its_own() {
                 self.keep_range(cache, key, members, |at| values.get(first + at));
             }
         }
@@ -317,19 +366,43 @@ impl RangeCache {
         let Some((first, rest)) = pointers.split_first() else {
             return;
         };
-        cache.insert(key, &parts);
-        for pointer in rest {
-            self.hint(pointer, first);
+        self.any.store(true, Ordering::Relaxed);
+        cache.remove(&CacheKey::of(first));
+        for member in rest {
+            if let Some(hint) = self.place_of_hint(cache, member) {
+                hint.store(word(hash_of(member), first), Ordering::Relaxed);
+                cache.remove(&CacheKey::of(member));
+            }
         }
+        // A snapshot may ask for what was there, or a scan that goes on.
+        if let Some(there) = cache.remove(&key) {
+            put_back(cache, &there, pointers);
+        }
+        // In the place of what was asked for.
+        cache.insert_seen(key, &parts);
     }
 
-    /// What was cached at `place` is not looked for there any more: a range that begins with it would not be found.
+    /// Whether a range seems to have a value that it does not begin with.
+    pub(crate) fn may_have(&self, pointer: &ValuePointer) -> bool {
+        self.any.load(Ordering::Relaxed) && self.hinted(pointer).is_some()
+    }
+
+    /// A value that a range has is cached by itself from now on, at `to`, where it stands as well. Whether there was one.
+    pub(crate) fn take_out(&self, cache: &Cache, pointer: &ValuePointer, to: CacheKey) -> bool {
+        let value = self.get(pointer, |range| cache.peek(range));
+        value
+            .map(|value| Owner::unknown().record(&value, |parts| cache.insert_seen(to, parts)))
+            .is_some()
+    }
+
+    /// What was cached at `place` is not looked for there any more: of a range that begins with it the values are cached one by one again, for it would not be found.
     pub(crate) fn forget(&self, cache: &Cache, place: &CacheKey) {
         if let CacheKey::Value(segment, offset) = *place
-            && !self.hints.is_empty()
+            && self.any.load(Ordering::Relaxed)
             && let Some(range) = begun_at(segment, offset)
+            && let Some(range) = cache.remove(&range)
         {
-            cache.remove(&range);
+            put_back(cache, &range, &[]);
         }
     }
 
@@ -342,32 +415,44 @@ impl RangeCache {
         &self.hints[index]
     }
 
-    /// Notes that a value is in the range of `first`, in the place of what was known of it, of nothing, or of some other one.
-    fn hint(&self, pointer: &ValuePointer, first: &ValuePointer) {
-        let hash = hash(pointer.segment, pointer.offset);
+    /// Where it may be noted in which range a value is: in the place of what was known of it, of nothing, or of one in a range that is not there any more.
+    fn place_of_hint(&self, cache: &Cache, pointer: &ValuePointer) -> Option<&AtomicU64> {
+        let hash = hash_of(pointer);
         let bucket = self.bucket(hash);
         let known = |way: &&AtomicU64| {
             let hint = way.load(Ordering::Relaxed);
             hint == 0 || hint >> TAG_SHIFT == tag(hash)
         };
-        let some = &bucket[(hash >> 32) as usize % WAYS];
-        let way = bucket.iter().find(known).unwrap_or(some);
-        way.store(word(hash, first), Ordering::Relaxed);
+        let gone = |way: &&AtomicU64| {
+            let hint = way.load(Ordering::Relaxed);
+            !cache.contains(&range_of(hint, pointer))
+        };
+        let way = bucket.iter().find(known);
+        way.or_else(|| bucket.iter().find(gone))
     }
 
     /// The range that a value is in, if it seems to be in one and does not begin it.
     fn hinted(&self, pointer: &ValuePointer) -> Option<CacheKey> {
-        let hash = hash(pointer.segment, pointer.offset);
+        let hash = hash_of(pointer);
         let hints = self.bucket(hash).iter();
         let mut hints = hints.map(|way| way.load(Ordering::Relaxed));
         let hint = hints.find(|hint| *hint >> TAG_SHIFT == tag(hash))?;
-        let (segment, offset) = place(hint, pointer.segment.0 >> SEGMENT_BITS);
-        Some(CacheKey::Range(segment, offset))
+        Some(range_of(hint, pointer))
     }
+}
+
+/// The range that a hint names, of a value in about the same segment.
+fn range_of(hint: u64, pointer: &ValuePointer) -> CacheKey {
+    let (segment, offset) = place(hint, pointer.segment.0 >> SEGMENT_BITS);
+    CacheKey::Range(segment, offset)
 }
 
 fn hash(segment: SegmentId, offset: u32) -> u64 {
     FixedState::with_seed(0).hash_one((segment.0, offset))
+}
+
+fn hash_of(pointer: &ValuePointer) -> u64 {
+    hash(pointer.segment, pointer.offset)
 }
 
 /// The range that begins at a place, if one does.
@@ -384,6 +469,7 @@ fn begun_by(pointer: &ValuePointer) -> Option<CacheKey> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::record;
 
     fn at(n: u32) -> ValuePointer {
         ValuePointer {
@@ -484,6 +570,57 @@ mod tests {
         let other: Vec<_> = (20_000..21_000).map(at).collect();
         assert_eq!(scan(&ranges, &cache, &other), 1000);
         assert!(scan(&ranges, &cache, &other) < 100);
+    }
+
+    /// Of values that were cached one by one each is cached once when scans have come by, wherever they began and ended, and found.
+    #[test]
+    fn values_leave_their_places_for_ranges_and_come_back() {
+        let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(8 << 20));
+        let all: Vec<_> = (0..1000).map(at).collect();
+        let insert = |pointer: &ValuePointer| {
+            let value = value(pointer);
+            Owner::unknown().record(&value, |parts| cache.insert(CacheKey::of(pointer), parts));
+        };
+        all.iter().for_each(insert);
+        let alone = |pointer: &&ValuePointer| cache.contains(&CacheKey::of(pointer));
+        let check = |found: &dyn Fn(usize) -> bool| {
+            for pointer in &all {
+                let within = ranges.get(pointer, |range| cache.peek(range));
+                assert!(
+                    within
+                        .as_ref()
+                        .is_none_or(|within| *within == value(pointer))
+                );
+                assert!(within.is_some() || alone(&pointer), "{pointer:?} is lost");
+            }
+            let alone = all.iter().filter(alone).count();
+            assert!(found(alone), "{alone} are cached by themselves");
+        };
+        check(&|alone| alone == 1000);
+        scan(&ranges, &cache, &all);
+        check(&|alone| alone < 100);
+        // One in three is another one, and some of those begin ranges.
+        let mut now = all.clone();
+        for (new, n) in (5000..).zip((0..1000).step_by(3)) {
+            now[n] = at(new);
+            insert(&now[n]);
+        }
+        for start in (0..950).chain(0..950) {
+            scan(&ranges, &cache, &now[start..start + start % 43 + 6]);
+            check(&|_| true);
+        }
+        for pointer in &all {
+            ranges.forget(&cache, &CacheKey::of(pointer));
+        }
+        check(&|_| true);
+        let to = |pointer: &ValuePointer| CacheKey::Value(SegmentId(9), pointer.checksum);
+        for pointer in &all {
+            let there = alone(&pointer) || ranges.take_out(&cache, pointer, to(pointer));
+            let moved = cache
+                .peek(&to(pointer))
+                .map(|it| record::value_at(pointer, it));
+            assert!(there && moved.is_none_or(|moved| moved == value(pointer)));
+        }
     }
 
     #[test]

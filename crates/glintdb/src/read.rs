@@ -155,12 +155,26 @@ impl Engine {
         let place = CacheKey::of(pointer);
         let record = match self.cache.get(&place) {
             Some(record) => self.owned(pointer, of, record),
-            None => self.cache.read_once(place, || {
-                let value = self.log.read(pointer)?;
-                Ok(self.keep(place, of, value))
-            })?,
+            None => match self.in_range(pointer, of) {
+                Some(record) => record,
+                None => self.cache.read_once(place, || {
+                    let value = self.log.read(pointer)?;
+                    Ok(self.keep(place, of, value))
+                })?,
+            },
         };
         Ok(record::value_at(pointer, record))
+    }
+
+    /// A value that is not cached by itself but in a range of those that scans come by, or its record: where it is asked for by its key, it is cached by itself from now on.
+    fn in_range(&self, pointer: &ValuePointer, of: Owner<'_>) -> Option<Bytes> {
+        let cached = |range: &CacheKey| self.cache.get_if(range, |_| true);
+        let value = self.ranges.get(pointer, cached)?;
+        Some(match of.is_known() {
+            true => self.keep(CacheKey::of(pointer), of, value),
+            // Nobody should hold a dozen values for one.
+            false => Bytes::copy_from_slice(&value),
+        })
     }
 
     /// A record that was cached: where whoever did that had its pointer alone, whose it is is written down.
@@ -224,6 +238,7 @@ impl Engine {
     #[cold]
     pub(crate) fn keep_hot(&self, hidden: Vec<Hidden<'_>>) {
         for Hidden { place, of, by } in hidden {
+            self.ranges.forget(&self.cache, &place);
             match by.filter(|(_, value)| self.may_keep(value.len())) {
                 Some((to, mut value)) => {
                     if glintdb_core::seeded::bug(
@@ -233,9 +248,10 @@ impl Engine {
                     }
                     of.record(value, |parts| self.cache.replace(&place, to, parts));
                 }
-                None => self.cache.remove(&place),
+                None => {
+                    self.cache.remove(&place);
+                }
             }
-            self.ranges.forget(&self.cache, &place);
         }
     }
 
@@ -333,13 +349,15 @@ impl Engine {
         let keys = pointers.iter().map(CacheKey::of);
         self.cache.get_each(keys, |value| {
             let at = values.len();
-            if value.is_none() {
+            let (pointer, of) = (&pointers[at], owner(at));
+            let record = match value {
+                Some(record) => Some(self.owned(pointer, of, record)),
+                None => self.in_range(pointer, of),
+            };
+            if record.is_none() {
                 missing.push(at);
             }
-            let value = value.map(|record| {
-                let record = self.owned(&pointers[at], owner(at), record);
-                record::value_at(&pointers[at], record)
-            });
+            let value = record.map(|record| record::value_at(pointer, record));
             values.push(Ok(value.unwrap_or_default()));
         });
         (values, missing)

@@ -1,7 +1,9 @@
 //! Rounds of value GC over everything there is: whatever is written meanwhile, and wherever the power is cut.
 
-use super::tests::{check_whole, contents, filled, key, options, retired, round, there, value};
-use crate::gc::Place;
+use super::tests::{
+    check_whole, contents, filled, key, options, retired, round, round_over, there, value,
+};
+use crate::gc::{Place, Scans};
 use crate::{Db, Env, Keyspace, Options, SalvageOptions, check, salvage};
 use glintdb_core::DbId;
 use glintdb_flash::{CrashMode, ManualClock, MemVolume, Volume};
@@ -115,6 +117,51 @@ fn a_value_that_is_cached_stays_so_when_it_moves() {
         }
         assert_eq!(reads(), before, "move {moves}");
     }
+}
+
+/// Of values that are cached together some move: they are cached by themselves where they stand then, and the others stay where they are.
+#[test]
+fn what_moves_is_cached_without_those_that_it_was_cached_with() {
+    let home = tempfile::tempdir().unwrap();
+    let db = options().open(home.path()).unwrap();
+    let mut second = None;
+    for phase in [0, 1] {
+        (phase..400)
+            .step_by(2)
+            .for_each(|n| db.put(key(n), value(n, 0)).unwrap());
+        db.flush().unwrap();
+        second = second.or(db.handle.engine.log.segment_ids().into_iter().max());
+    }
+    let scan = || {
+        let found = db
+            .default_keyspace()
+            .iter()
+            .limit_hint(256)
+            .map(Result::unwrap);
+        assert!(
+            found
+                .zip(0..400)
+                .all(|((_, found), n)| found == value(n, 0))
+        );
+    };
+    (0..3).for_each(|_| scan());
+    let entries = || db.handle.engine.cache.stats().entries;
+    assert!(entries() < 200, "they are cached together: {}", entries());
+    let scans = Scans::New { keeps_values: true };
+    let moved = round_over(&db, |id| Some(id) < second, scans, |_| {});
+    assert!(moved.len() > 1);
+    // The blocks of the index are others now.
+    db.default_keyspace()
+        .iter()
+        .keys()
+        .for_each(|key| drop(key.unwrap()));
+    let reads = || db.stats().volume.reads;
+    let before = reads();
+    scan();
+    for n in 0..400 {
+        assert_eq!(db.get(key(n)).unwrap().as_deref(), Some(&value(n, 0)[..]));
+    }
+    assert_eq!(reads(), before);
 }
 
 /// What is cached, has moved, and is written then, takes its room in the cache once. Its old value stayed there, as nobody knew where that was: of data that the budget holds twice over, one read in a hundred came to be one of the device.

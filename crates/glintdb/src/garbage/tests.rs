@@ -27,14 +27,25 @@ pub(super) fn round(db: &Db, visit: impl FnMut(Place)) -> Vec<SegmentId> {
 }
 
 /// [`round`] that finds what is live in that way.
-fn round_by(db: &Db, scans: Scans, mut visit: impl FnMut(Place)) -> Vec<SegmentId> {
+fn round_by(db: &Db, scans: Scans, visit: impl FnMut(Place)) -> Vec<SegmentId> {
+    round_over(db, |_| true, scans, visit)
+}
+
+/// [`round_by`] over those segments that are `wanted`.
+pub(super) fn round_over(
+    db: &Db,
+    wanted: impl Fn(SegmentId) -> bool,
+    scans: Scans,
+    mut visit: impl FnMut(Place),
+) -> Vec<SegmentId> {
     let engine = &db.handle.engine;
-    let all = |state: &crate::manifest::State| {
+    let victims = |state: &crate::manifest::State| {
         let mut live = state.live_segments();
         live.retain(|id| *id < state.flush_point.lsn.segment || engine.holds_moved(*id));
+        live.retain(|id| wanted(*id));
         live
     };
-    let mut round = Round::begin(engine, all, scans).unwrap().unwrap();
+    let mut round = Round::begin(engine, victims, scans).unwrap().unwrap();
     let victims = round.victims().collect();
     let mut place = None;
     loop {

@@ -456,6 +456,63 @@ fn what_scans_come_by_together_is_found_together() {
     }
 }
 
+/// What scans come by together is cached once, and neither gets nor scans read any of it again, after value GC has moved it either.
+#[test]
+fn what_is_cached_together_is_cached_once_and_found_by_itself_too() {
+    const KEYS: u32 = 2000;
+    let options = options().memory_budget_bytes(32 << 20);
+    let db = options.open_volume(MemVolume::new(), env()).unwrap();
+    let keyspace = db.default_keyspace();
+    let keys: Vec<_> = (0..KEYS).map(key).collect();
+    for n in 0..KEYS {
+        keyspace.put(key(n), value(n, 900)).unwrap();
+    }
+    db.flush().unwrap();
+    let scan = || {
+        let found = keyspace.iter().limit_hint(256).map(Result::unwrap);
+        assert!(
+            found
+                .zip(0..KEYS)
+                .all(|((_, found), n)| found == value(n, 900))
+        );
+    };
+    let get = || {
+        let found = keyspace
+            .multi_get(&keys[..1000])
+            .into_iter()
+            .map(Result::unwrap);
+        assert!(
+            found
+                .zip(0..KEYS)
+                .all(|(found, n)| found == Some(value(n, 900)))
+        );
+        for n in 1000..KEYS {
+            assert_eq!(keyspace.get(key(n)).unwrap(), Some(value(n, 900)));
+        }
+    };
+    let cached = || {
+        let memory = db.stats().memory;
+        let cache = memory.parts.iter().find(|(name, _)| *name == "cache");
+        cache.unwrap().1
+    };
+    get();
+    let alone = cached();
+    (0..3).for_each(|_| scan());
+    assert!(cached() < alone, "{} after {alone}", cached());
+    let read = || db.stats().volume.read_bytes;
+    let few = u64::from(KEYS) * 900 / 50;
+    // What moves was cached in ranges, then one by one as well.
+    for gets in [0, 0, 2, 2] {
+        let before = read();
+        (0..2).for_each(|_| scan());
+        (0..gets).for_each(|_| get());
+        assert!(read() - before <= few, "{} bytes", read() - before);
+        keyspace.compact_values().unwrap();
+        // The index is another one now.
+        keyspace.iter().keys().for_each(|key| drop(key.unwrap()));
+    }
+}
+
 /// Flushes whose keys lie between each other, fewer than would be compacted for themselves, and scans over them.
 #[test]
 fn scans_over_runs_that_lie_between_each_other_have_them_compacted() {

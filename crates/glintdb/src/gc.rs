@@ -316,13 +316,15 @@ impl Engine {
         from: impl Iterator<Item = (KeyspaceId, &'a [u8], ValuePointer)>,
     ) -> Result<()> {
         let moves = from.zip(relocated.values.pointers().iter().copied());
-        let cached: Vec<_> = moves
-            .inspect(|((.., from), _)| self.ranges.forget(&self.cache, &CacheKey::of(from)))
-            .filter(|((.., from), _)| {
-                self.cache.contains(&CacheKey::of(from)) || self.ranges.may_have(from)
-            })
-            .map(|((keyspace, key, from), to)| (self.hot.look(keyspace, key), from, to))
-            .collect();
+        let mut cached = Vec::new();
+        for ((keyspace, key, from), to) in moves {
+            let place = CacheKey::of(&from);
+            // What a range that it begins has is cached by itself then.
+            self.ranges.forget(&self.cache, &place);
+            if self.cache.contains(&place) || self.ranges.may_have(&from) {
+                cached.push((self.hot.look(keyspace, key), from, to));
+            }
+        }
         self.commit_changes(pending, None, Some(relocated))?;
         let mut neighbour = None;
         for (look, from, to) in cached {

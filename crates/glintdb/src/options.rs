@@ -149,7 +149,7 @@ pub struct Options {
     /// Whether it is known of keys whose separated values are being read where the newest value is. Then a get that finds it in the cache needs no index, and what is written for such a key is cached at once.
     /// A 64th to a 32nd of the budget, 128 KiB to 16 MiB. Default: true.
     pub hot_keys: bool,
-    /// Whether separated values that scans come by together are cached together too, beside one by one, as long as the cache has room. Hints to them take a 128th to a 64th of the budget, 32 MiB at most. Default: true.
+    /// Whether separated values that scans come by together are cached together instead of one by one. Hints to them take a 64th to a 32nd of the budget, 32 MiB at most. Default: true.
     pub range_cache: bool,
     /// Whether the runs of level 0 are compacted before there are many, where scans have spent as much on merging them as that costs. Default: true.
     pub compact_for_scans: bool,

@@ -1,8 +1,10 @@
 //! Values that scans come by one after the other, kept together: one lookup and one place in memory for about eight of them.
 //!
 //! The cache has values one by one, by where they stand in the log, so a scan waits for several lines of memory a value. Where scans find all values of a *range* in the cache, they are cached together instead
-//! ([`CacheKey::Range`]): first who they are, then the values, in key order. One of them that is asked for by its key is cached by itself too, from then on. A range begins at a value whose place has a hash that says so, one in [`RANGE_TYPICAL`], and goes on to the next such value: two scans that come by the
-//! same values agree on their ranges, whatever sources they come from. A scan that begins within one, and a get, ask a table of hints which it is; a value of which there is no room for a hint stays cached by itself.
+//! ([`CacheKey::Range`]): first who they are, then the values, in key order. A range begins at a value whose place has a hash that says so, one in [`RANGE_TYPICAL`], and goes on to the next such value: two scans
+//! that come by the same values agree on their ranges, whatever sources they come from.
+//!
+//! A scan that begins within a range, and a get, ask a table of hints which it is; a value of which there is no room for a hint stays cached by itself. What a get finds in a range is cached by itself too, from then on.
 //!
 //! What a place holds never changes, so a range is never wrong: it gives the values of the pointers that it names and of no others. Where keys were overwritten since, the others are looked up one by one, and the range is made
 //! anew when they are many.
@@ -110,14 +112,57 @@ pub(crate) struct RangeCache {
     batches: AtomicU64,
 }
 
-/// A range that a scan is in.
-struct Reader {
-    /// Of [`Values::ranges`].
-    range: usize,
-    members: usize,
-    /// The member that is expected next, and where its value is.
-    next: usize,
+/// The values of a range from one on: who each is (see [`identity`]), and where in the range it is.
+#[derive(Clone)]
+struct Members<'a> {
+    /// Heads of those that come.
+    heads: &'a [u8],
+    /// Where the next value is.
     at: usize,
+}
+
+impl<'a> Members<'a> {
+    fn new(range: &'a [u8]) -> Option<Members<'a>> {
+        let (count, rest) = range.split_first_chunk::<HEAD_BYTES>()?;
+        let bytes = usize::try_from(u64::from_le_bytes(*count)).ok()? * MEMBER_BYTES;
+        Some(Members {
+            heads: rest.get(..bytes)?,
+            at: HEAD_BYTES + bytes,
+        })
+    }
+
+    /// Where a value is, if it is one of the next `look`; they go on behind it then.
+    #[inline]
+    fn find(&mut self, wanted: &[u8; 12], look: usize) -> Option<Range<usize>> {
+        let mut members = self.clone();
+        let mut before = None;
+        for (identity, place) in members.by_ref().take(look) {
+            if identity == wanted {
+                *self = members;
+                return Some(before.unwrap_or(place));
+            }
+            if glintdb_core::seeded::bug(
+                "glintdb: a range gives the value before the one that is asked for",
+            ) {
+                before = Some(place);
+            }
+        }
+        None
+    }
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = (&'a [u8; 12], Range<usize>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (head, heads) = self.heads.split_first_chunk::<MEMBER_BYTES>()?;
+        let (identity, length) = head.split_first_chunk::<12>()?;
+        let length = u32::from_le_bytes(*length.first_chunk()?) as usize;
+        let place = self.at..self.at + length;
+        (self.heads, self.at) = (heads, place.end);
+        Some((identity, place))
+    }
 }
 
 /// What a member is known by: segment and offset of its value.
@@ -128,75 +173,24 @@ fn identity(pointer: &ValuePointer) -> [u8; 12] {
     bytes
 }
 
-/// How many values a range has.
-fn members_of(range: &[u8]) -> Option<usize> {
-    let count = range.first_chunk::<HEAD_BYTES>()?;
-    usize::try_from(u64::from_le_bytes(*count)).ok()
-}
-
-/// The values of a range, and where each stands.
-fn members(range: &[u8]) -> impl Iterator<Item = (CacheKey, &[u8])> {
-    let heads = members_of(range).unwrap_or(0) * MEMBER_BYTES;
-    let (heads, mut values) = (range.get(HEAD_BYTES..))
-        .and_then(|rest| rest.split_at_checked(heads))
-        .unwrap_or_default();
-    heads.chunks_exact(MEMBER_BYTES).map_while(move |head| {
-        let (segment, head) = head.split_first_chunk()?;
-        let (offset, head) = head.split_first_chunk()?;
-        let (length, _) = head.split_first_chunk()?;
-        let length = u32::from_le_bytes(*length) as usize;
-        let (value, rest) = values.split_at_checked(length)?;
-        values = rest;
-        let segment = SegmentId(u64::from_le_bytes(*segment));
-        Some((CacheKey::Value(segment, u32::from_le_bytes(*offset)), value))
-    })
+/// Where a member is cached by itself.
+fn place_alone(identity: &[u8; 12]) -> Option<CacheKey> {
+    let (segment, offset) = identity.split_first_chunk()?;
+    let segment = SegmentId(u64::from_le_bytes(*segment));
+    let offset = u32::from_le_bytes(*offset.first_chunk()?);
+    Some(CacheKey::Value(segment, offset))
 }
 
 /// The values of a range that is not cached any more are cached one by one again, `but` those.
 fn put_back(cache: &Cache, range: &[u8], but: &[ValuePointer]) {
-    let there =
-        members(range).filter(|(place, _)| !but.iter().any(|but| CacheKey::of(but) == *place));
-    for (place, value) in there {
-        if !cache.contains(&place) {
-            Owner::unknown().record(value, |parts| cache.insert(place, parts));
+    for (who, place) in Members::new(range).into_iter().flatten() {
+        if !but.iter().any(|but| identity(but) == *who)
+            && let Some(alone) = place_alone(who)
+            && let Some(value) = range.get(place)
+            && !cache.contains(&alone)
+        {
+            Owner::unknown().record(value, |parts| cache.insert(alone, parts));
         }
-    }
-}
-
-impl Reader {
-    fn new(ranges: &[Bytes], range: usize) -> Option<Reader> {
-        let members = members_of(ranges.get(range)?)?;
-        Some(Reader {
-            range,
-            members,
-            next: 0,
-            at: HEAD_BYTES + members * MEMBER_BYTES,
-        })
-    }
-
-    /// The place of a value in the range, if it is one of the next `look` members.
-    #[inline]
-    fn find(&mut self, ranges: &[Bytes], wanted: &[u8; 12], look: usize) -> Option<Value> {
-        let bytes = ranges.get(self.range)?;
-        let members = bytes.get(HEAD_BYTES..)?;
-        let (mut before, mut at) = (self.at, self.at);
-        for number in self.next..self.members.min(self.next.saturating_add(look)) {
-            let start = number * MEMBER_BYTES;
-            let member = members.get(start..start + MEMBER_BYTES)?;
-            let (identity, length) = member.split_first_chunk::<12>()?;
-            let end = at + u32::from_le_bytes(length.try_into().ok()?) as usize;
-            if identity == wanted {
-                (self.next, self.at) = (number + 1, end);
-                if glintdb_core::seeded::bug(
-                    "glintdb: a range gives the value before the one that is asked for",
-                ) {
-                    at = before;
-                }
-                return Some(Value::Within(self.range, at..end));
-            }
-            (before, at) = (at, end);
-        }
-        None
     }
 }
 
@@ -246,29 +240,34 @@ impl RangeCache {
             ranges.extend(range);
             there
         });
-        let mut readers = (0..ranges.len()).filter_map(|range| Reader::new(&ranges, range));
-        let mut reader = readers.next();
-        let mut upcoming = readers.next();
+        let mut coming = (ranges.iter().enumerate())
+            .filter_map(|(range, bytes)| Some((range, Members::new(bytes)?)));
+        let mut now = coming.next();
+        let mut next = coming.next();
         let mut others = Vec::new();
         for (number, pointer) in pointers.iter().enumerate() {
             let wanted = identity(pointer);
             // Into the next range, where it begins.
-            if let Some(next) = &mut upcoming
-                && let Some(found) = next.find(&ranges, &wanted, 1)
+            if let Some((range, members)) = &mut next
+                && let Some(place) = members.find(&wanted, 1)
             {
-                (reader, upcoming) = (upcoming, readers.next());
-                values.push(found);
+                values.push(Value::Within(*range, place));
+                (now, next) = (next, coming.next());
                 continue;
             }
             let look = match number < LOOK_PAST {
                 true => RANGE_MAX,
                 false => LOOK_PAST,
             };
-            let found = (reader.as_mut()).and_then(|reader| reader.find(&ranges, &wanted, look));
-            if found.is_none() {
-                others.push(number);
-            }
-            values.push(found.unwrap_or_else(nothing));
+            let found = (now.as_mut())
+                .and_then(|(range, members)| Some((*range, members.find(&wanted, look)?)));
+            values.push(match found {
+                Some((range, place)) => Value::Within(range, place),
+                None => {
+                    others.push(number);
+                    nothing()
+                }
+            });
         }
         (Values { values, ranges }, others)
     }
@@ -283,12 +282,9 @@ impl RangeCache {
             return None;
         }
         let range = begun_by(pointer).or_else(|| self.hinted(pointer))?;
-        let ranges = [cached(&range)?];
-        let mut reader = Reader::new(&ranges, 0)?;
-        match reader.find(&ranges, &identity(pointer), RANGE_MAX)? {
-            Value::Within(_, place) => Some(ranges[0].slice(place)),
-            Value::Own(_) => None,
-        }
+        let range = cached(&range)?;
+        let place = Members::new(&range)?.find(&identity(pointer), RANGE_MAX)?;
+        Some(range.slice(place))
     }
 
     /// Keeps the ranges of `values`, all of which were cached one by one or in ranges, where many are among the `others`, which were in none.
@@ -330,24 +326,18 @@ impl RangeCache {
                 let capacity = cache.capacity_bytes();
                 capacity.saturating_sub(cache.used_bytes()) > capacity / ROOM_PART
             });
-            // Else it takes the place of others.
-            let its_own = || {
-                let leave =
-                    (members.iter()).filter(|member| self.place_of_hint(cache, member).is_some());
-                leave.count() * 2 > members.len()
-            };
-            if room || its_own() {
-                self.keep_range(cache, key, members, |at| values.get(first + at));
-            }
+            self.keep_range(cache, key, members, |at| values.get(first + at), room);
         }
     }
 
+    /// Caches a range instead of those of its values that will be found in it. Where the cache has no `room` it takes their place or none.
     fn keep_range<'a>(
         &self,
         cache: &Cache,
         key: CacheKey,
         pointers: &[ValuePointer],
         value: impl Fn(usize) -> Option<Result<&'a [u8]>>,
+        room: bool,
     ) {
         let mut head = Vec::with_capacity(HEAD_BYTES + pointers.len() * MEMBER_BYTES);
         head.extend_from_slice(&(pointers.len() as u64).to_le_bytes());
@@ -366,13 +356,19 @@ impl RangeCache {
         let Some((first, rest)) = pointers.split_first() else {
             return;
         };
-        self.any.store(true, Ordering::Relaxed);
-        cache.remove(&CacheKey::of(first));
+        let mut leave = vec![first];
         for member in rest {
             if let Some(hint) = self.place_of_hint(cache, member) {
                 hint.store(word(hash_of(member), first), Ordering::Relaxed);
-                cache.remove(&CacheKey::of(member));
+                leave.push(member);
             }
+        }
+        if !room && leave.len() * 2 <= pointers.len() {
+            return;
+        }
+        self.any.store(true, Ordering::Relaxed);
+        for member in leave {
+            cache.remove(&CacheKey::of(member));
         }
         // A snapshot may ask for what was there, or a scan that goes on.
         if let Some(there) = cache.remove(&key) {

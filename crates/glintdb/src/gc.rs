@@ -318,10 +318,8 @@ impl Engine {
         let moves = from.zip(relocated.values.pointers().iter().copied());
         let mut cached = Vec::new();
         for ((keyspace, key, from), to) in moves {
-            let place = CacheKey::of(&from);
-            // What a range that it begins has is cached by itself then.
-            self.ranges.forget(&self.cache, &place);
-            if self.cache.contains(&place) || self.ranges.may_have(&from) {
+            self.ranges.dissolve(&self.cache, &from);
+            if self.cache.contains(&CacheKey::of(&from)) {
                 cached.push((self.hot.look(keyspace, key), from, to));
             }
         }
@@ -334,9 +332,7 @@ impl Engine {
             ) {
                 place = neighbour.replace(to).unwrap_or(to);
             }
-            let place = CacheKey::of(&place);
-            let moved = (self.cache).rekey(&CacheKey::of(&from), place)
-                || self.ranges.take_out(&self.cache, &from, place);
+            let moved = (self.cache).rekey(&CacheKey::of(&from), CacheKey::of(&place));
             if let Some(look) = look.filter(|_| moved) {
                 look.moved(self.pipeline.visible(), &from, &to);
             }

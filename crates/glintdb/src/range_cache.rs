@@ -278,11 +278,7 @@ impl RangeCache {
         pointer: &ValuePointer,
         cached: impl FnOnce(&CacheKey) -> Option<Bytes>,
     ) -> Option<Bytes> {
-        if !self.any.load(Ordering::Relaxed) {
-            return None;
-        }
-        let range = begun_by(pointer).or_else(|| self.hinted(pointer))?;
-        let range = cached(&range)?;
+        let range = cached(&self.range_with(pointer)?)?;
         let place = Members::new(&range)?.find(&identity(pointer), RANGE_MAX)?;
         Some(range.slice(place))
     }
@@ -378,17 +374,14 @@ impl RangeCache {
         cache.insert_seen(key, &parts);
     }
 
-    /// Whether a range seems to have a value that it does not begin with.
-    pub(crate) fn may_have(&self, pointer: &ValuePointer) -> bool {
-        self.any.load(Ordering::Relaxed) && self.hinted(pointer).is_some()
-    }
-
-    /// A value that a range has is cached by itself from now on, at `to`, where it stands as well. Whether there was one.
-    pub(crate) fn take_out(&self, cache: &Cache, pointer: &ValuePointer, to: CacheKey) -> bool {
-        let value = self.get(pointer, |range| cache.peek(range));
-        value
-            .map(|value| Owner::unknown().record(&value, |parts| cache.insert_seen(to, parts)))
-            .is_some()
+    /// The value at `pointer` moves: of the range that has it the values are cached one by one again.
+    pub(crate) fn dissolve(&self, cache: &Cache, pointer: &ValuePointer) {
+        if self.get(pointer, |range| cache.peek(range)).is_some()
+            && let Some(range) = self.range_with(pointer)
+            && let Some(range) = cache.remove(&range)
+        {
+            put_back(cache, &range, &[]);
+        }
     }
 
     /// What was cached at `place` is not looked for there any more: of a range that begins with it the values are cached one by one again, for it would not be found.
@@ -425,6 +418,14 @@ impl RangeCache {
         };
         let way = bucket.iter().find(known);
         way.or_else(|| bucket.iter().find(gone))
+    }
+
+    /// The range that has a value, if one does.
+    fn range_with(&self, pointer: &ValuePointer) -> Option<CacheKey> {
+        match self.any.load(Ordering::Relaxed) {
+            true => begun_by(pointer).or_else(|| self.hinted(pointer)),
+            false => None,
+        }
     }
 
     /// The range that a value is in, if it seems to be in one and does not begin it.
@@ -609,13 +610,15 @@ mod tests {
             ranges.forget(&cache, &CacheKey::of(pointer));
         }
         check(&|_| true);
-        let to = |pointer: &ValuePointer| CacheKey::Value(SegmentId(9), pointer.checksum);
+        for start in 0..950 {
+            scan(&ranges, &cache, &all[start..start + start % 43 + 6]);
+        }
         for pointer in &all {
-            let there = alone(&pointer) || ranges.take_out(&cache, pointer, to(pointer));
-            let moved = cache
-                .peek(&to(pointer))
-                .map(|it| record::value_at(pointer, it));
-            assert!(there && moved.is_none_or(|moved| moved == value(pointer)));
+            ranges.dissolve(&cache, pointer);
+            let alone = cache.peek(&CacheKey::of(pointer));
+            let alone = alone.map(|it| record::value_at(pointer, it));
+            assert_eq!(alone, Some(value(pointer)));
+            assert_eq!(ranges.get(pointer, |range| cache.peek(range)), None);
         }
     }
 

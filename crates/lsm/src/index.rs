@@ -163,9 +163,10 @@ impl Index for Lsm {
         }
         let common = &self.shared.common;
         let edited = self.shared.view().levels.edited(&edit, &common.table_env)?;
-        let added = edit.new_files().map(|file| file.number);
+        let added = edit.new_files().map(|file| file.number).collect();
+        edited.levels.load(&added);
         let block_bytes = common.options().block_bytes;
-        common.pins.follow(&edited.levels, added, block_bytes);
+        (common.pins).follow(&edited.levels, added.into_iter(), block_bytes);
         let view = Arc::new(View {
             levels: edited.levels,
             common: Arc::clone(common),

@@ -15,7 +15,7 @@ use crate::tombstones::TombstoneSet;
 use bytes::Bytes;
 use glintdb_core::{Error, Result};
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 /// A table and the keys it answers for.
@@ -201,6 +201,15 @@ impl Levels {
     pub(crate) fn slots(&self) -> impl Iterator<Item = (Place, &Arc<Slot>)> {
         self.sources()
             .flat_map(|(place, tables)| tables.slots.iter().map(move |slot| (place, slot)))
+    }
+
+    /// Reads the tails of tables that are new, so that nobody who looks for a key waits for that. Where one cannot be read, whoever needs it tries again.
+    pub(crate) fn load(&self, numbers: &HashSet<u64>) {
+        for (_, slot) in self.slots() {
+            if numbers.contains(&slot.number()) {
+                let _tried_again = slot.table.load();
+            }
+        }
     }
 
     /// First level from 1 on that holds a table.

@@ -71,6 +71,28 @@ fn two_readers_of_a_block_read_it_once() {
 }
 
 /// Records in all sizes of batches, owned and borrowed, from both ends, with batches read ahead: each comes once, in order.
+/// The tables that flushes and compactions write are read by them: where their blocks are pinned, who looks for a key reads nothing. A get waited for each new table's filter and fences, while others wrote.
+#[test]
+fn tables_that_are_new_are_known_to_readers() {
+    let volume = MemVolume::new();
+    let db = open(&volume).unwrap();
+    for phase in 0..3 {
+        for n in (0..400).filter(|n| n % 3 == phase) {
+            db.put(key(n), value(n, 100)).unwrap();
+        }
+        match phase {
+            2 => db.compact().unwrap(),
+            _ => db.flush().unwrap(),
+        }
+        // Figures first: they open segments.
+        let (_, before) = (db.stats(), db.stats().volume.reads);
+        for n in (0..400).filter(|n| n % 3 <= phase) {
+            assert_eq!(db.get(key(n)).unwrap(), Some(value(n, 100)));
+        }
+        assert_eq!(db.stats().volume.reads, before, "phase {phase}");
+    }
+}
+
 #[test]
 fn scans_yield_every_record_once_however_they_are_taken() {
     for length in [10, 900] {

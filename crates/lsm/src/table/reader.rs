@@ -1,6 +1,6 @@
 //! An open table: point lookups, and what cursors and compactions need.
 //!
-//! Thread-safe. The file is opened and its tail (filter, fences, range tombstones, properties, footer) read at first use, in one read; nothing of it is read again
+//! Thread-safe. The file is opened and its tail (filter, fences, range tombstones, properties, footer) read at first use (of a new table by who made it), in one read; nothing of it is read again
 //! while the table lives. An error at first use is not remembered: the next use tries again.
 
 use super::block::{Block, BlockHandle, Malformed, StoredBlock};

@@ -282,6 +282,10 @@ fn advice_is_given_for_figures_and_for_a_database_and_can_be_followed() {
         ),
         (&["--records", "900000m", "--memory", "8M"], "no shape"),
         (&["./not there"], "is not there"),
+        (
+            &["--records", "1m", "--plot", "./not there/shapes.svg"],
+            "write ./not there/shapes.svg: No such file",
+        ),
     ] {
         let (_, stderr) = advise(wrong);
         assert!(stderr.contains(words), "{wrong:?}: {stderr}");

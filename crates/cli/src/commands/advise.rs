@@ -52,9 +52,10 @@ pub(super) fn run(arguments: &Advise) -> Result<(), Failure> {
     };
     let advice = advise(&workload, &options, &keyspace)?;
     if let Some(path) = &arguments.plot {
-        draw(path, &advice).map_err(|error| {
-            Failure::from(Error::invalid(format!("{}: {error}", path.display())))
-        })?;
+        let picture = draw(&advice)
+            .map_err(|error| Error::invalid(format!("it cannot be drawn: {error}")))?;
+        std::fs::write(path, picture)
+            .map_err(|error| Error::io(format!("write {}", path.display()), error))?;
     }
     if arguments.json {
         let advice = serde_json::json!({ "workload": workload, "advice": advice });
@@ -166,7 +167,7 @@ fn rows(advice: &Advice) -> Vec<&Prediction> {
 }
 
 /// The picture of the paper's figure 4: for each number of pinned levels a line through all heights.
-fn draw(path: &Path, advice: &Advice) -> Result<(), Box<dyn std::error::Error>> {
+fn draw(advice: &Advice) -> Result<String, Box<dyn std::error::Error>> {
     use plotters::prelude::*;
     let written = |shape: &Prediction| shape.write_amplification_index;
     // Of each height the shape that is written least.
@@ -185,7 +186,8 @@ fn draw(path: &Path, advice: &Advice) -> Result<(), Box<dyn std::error::Error>> 
     let x_min = all_written().fold(f64::MAX, f64::min) * 0.8;
     let x_max = all_written().fold(0.0, f64::max) * 1.4;
     let y_max = least.iter().map(|shape| shape.reads_max).max().unwrap_or(1);
-    let root = SVGBackend::new(path, (900, 520)).into_drawing_area();
+    let mut picture = String::new();
+    let root = SVGBackend::with_string(&mut picture, (900, 520)).into_drawing_area();
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&root)
         .margin(16)
@@ -243,5 +245,7 @@ fn draw(path: &Path, advice: &Advice) -> Result<(), Box<dyn std::error::Error>> 
         .border_style(BLACK)
         .draw()?;
     root.present()?;
-    Ok(())
+    drop(chart);
+    drop(root);
+    Ok(picture)
 }

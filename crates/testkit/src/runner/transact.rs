@@ -7,6 +7,7 @@ use super::{Done, Runner, Stop};
 use crate::model::State;
 use crate::operation::{Change, Operation, Range, Space, Step, Walk, Write};
 use glintdb::{Error, ErrorKind, Isolation, Transaction, TransactionOptions};
+use std::ops::Bound;
 
 /// What the commit must answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -196,9 +197,35 @@ fn verdict(
     }
 }
 
-/// Whether any key of the operations' alphabet lies in both.
+/// Whether any key lies in both, one that operations never write among them: the first one of either does then.
 fn may_meet(one: &Range, two: &Range) -> bool {
-    (0..crate::operation::KEYS)
-        .map(|n| crate::operation::Key(n).bytes())
-        .any(|key| one.contains(&key) && two.contains(&key))
+    let first = |range: &Range| match range.bounds().0 {
+        Bound::Included(key) => key,
+        Bound::Excluded(key) => [&key[..], &[0]].concat(),
+        Bound::Unbounded => Vec::new(),
+    };
+    [first(one), first(two)]
+        .iter()
+        .any(|key| one.contains(key) && two.contains(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::Key;
+
+    /// A deletion of a prefix was said not to meet a scan between that key and the next, as no key of the operations' lies there: the transaction was refused, rightly.
+    #[test]
+    fn ranges_meet_between_the_keys_of_operations() {
+        let between = |lower, upper| Range::Between(lower, upper);
+        let (one, two, three) = (Key(61), Key(62), Key(63));
+        let behind = between(Bound::Excluded(one), Bound::Excluded(two));
+        assert!(may_meet(&Range::Prefix(one), &behind));
+        assert!(may_meet(&behind, &Range::All));
+        assert!(!may_meet(&behind, &Range::of(one)));
+        assert!(!may_meet(&behind, &Range::of(two)));
+        let next = between(Bound::Included(two), Bound::Excluded(three));
+        assert!(!may_meet(&behind, &next) && !may_meet(&next, &behind));
+        assert!(may_meet(&next, &Range::of(two)));
+    }
 }

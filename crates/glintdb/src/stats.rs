@@ -136,10 +136,12 @@ pub struct ValueGcFigures {
     pub relocated_records: u64,
     /// Of what indexes' files point to, the share that is shadowed or hidden: by what rounds have found.
     pub hidden_share: f64,
-    /// Bytes of log segments that are not live, about; and how many there may be.
+    /// Bytes of log segments that are not live, about, as far as flushes have told; and how many there may be, together with what is not flushed.
     pub garbage_bytes: u64,
     /// See `garbage_bytes`.
     pub garbage_bytes_max: u64,
+    /// Bytes of log segments that no flush has told of, about: all of them may be live, or hidden by what was written later.
+    pub unflushed_bytes: u64,
     /// Rate at which writers are slowed for space now, in bytes of log a second; 0: not slowed.
     pub write_rate_max: u64,
     /// Whether writers wait until a round has given space back. Deletions do not.
@@ -392,8 +394,9 @@ impl Engine {
                 records: load(&self.gc.counters.records),
                 relocated_records: load(&self.gc.counters.relocated_records),
                 hidden_share: gc.account.hidden_share,
-                garbage_bytes: gc.account.garbage_bytes(),
+                garbage_bytes: gc.account.known_garbage_bytes(),
                 garbage_bytes_max: gc.account.allowed_bytes,
+                unflushed_bytes: gc.account.unflushed_bytes + gc.account.grown(&self.log),
                 write_rate_max: self.gc.brake.rate(),
                 writes_stopped: self.gc.brake.stopped(),
                 left_alone: gc.left_alone,

@@ -65,6 +65,11 @@ impl Account {
         self.log_bytes.saturating_sub(self.live_bytes)
     }
 
+    /// What is garbage as far as flushes and rounds have told: of what lies behind the flush point nobody knows, and to the bound it all counts.
+    pub(crate) fn known_garbage_bytes(&self) -> u64 {
+        self.garbage_bytes().saturating_sub(self.unflushed_bytes)
+    }
+
     /// Garbage, as part of what may be.
     pub(crate) fn fill(&self) -> f64 {
         match self.allowed_bytes {
@@ -87,9 +92,8 @@ impl Account {
 
     /// The log of one memtable should hold no more: half of what may be, less the garbage that is known; but no less than a part of it.
     fn seal_bytes(&self) -> u64 {
-        let known = self.garbage_bytes().saturating_sub(self.unflushed_bytes);
         (self.allowed_bytes / 2)
-            .saturating_sub(known)
+            .saturating_sub(self.known_garbage_bytes())
             .max(self.allowed_bytes / SEAL_PART)
     }
 
@@ -209,7 +213,10 @@ impl Engine {
             }
         }
         let live_records = live_values * known.keyed;
-        account.hidden_share = 1.0 - live_values / f64::max(held_bytes, 1.0);
+        account.hidden_share = match held_bytes {
+            0.0 => 0.0,
+            held => 1.0 - live_values / held,
+        };
         drop(known);
         drop(manifest);
         let version = self.version.load_full();

@@ -3,6 +3,7 @@
 use glintdb::{
     Batch, Db, Durability, ErrorKind, Isolation, KeyspaceOptions, Options, TransactionOptions,
 };
+use glintdb_flash::MemVolume;
 use tempfile::TempDir;
 
 fn small() -> Options {
@@ -386,4 +387,36 @@ fn threads_write_and_read_at_once() {
         }
     });
     assert_eq!(db.default_keyspace().iter().keys().count(), 80_000);
+}
+
+/// What is not flushed was shown as garbage, and all of it as hidden, where nothing had been overwritten.
+#[test]
+fn figures_tell_garbage_from_what_no_flush_has_told_of() {
+    let db = crate::support::open(&MemVolume::new()).unwrap();
+    let fill = || {
+        for n in 0..40u32 {
+            db.put(n.to_be_bytes(), vec![7; 1000]).unwrap();
+        }
+    };
+    let gc = || db.stats().value_gc;
+    fill();
+    let (now, records) = (gc(), 40_000);
+    assert!(
+        now.unflushed_bytes >= records / 2 && now.garbage_bytes < 5000,
+        "{now:?}"
+    );
+    assert_eq!(now.hidden_share, 0.0);
+    db.flush().unwrap();
+    let now = gc();
+    assert!(now.unflushed_bytes < 5000 && now.garbage_bytes < records / 2);
+    // Of the same keys: which of both is garbage a flush tells.
+    fill();
+    let now = gc();
+    assert!(now.unflushed_bytes >= records / 2 && now.garbage_bytes < records / 2);
+    db.flush().unwrap();
+    let now = gc();
+    assert!(
+        now.unflushed_bytes < 5000 && now.garbage_bytes >= records,
+        "{now:?}"
+    );
 }

@@ -332,7 +332,9 @@ impl Engine {
             ) {
                 place = neighbour.replace(to).unwrap_or(to);
             }
-            let moved = (self.cache).rekey(&CacheKey::of(&from), CacheKey::of(&place));
+            let rekey = || (self.cache).rekey(&CacheKey::of(&from), CacheKey::of(&place));
+            // Scans may have come by meanwhile.
+            let moved = rekey() || (self.ranges.dissolve(&self.cache, &from) && rekey());
             if let Some(look) = look.filter(|_| moved) {
                 look.moved(self.pipeline.visible(), &from, &to);
             }

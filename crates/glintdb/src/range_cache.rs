@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const RANGE_TYPICAL: u64 = 8;
 const RANGE_MAX: usize = 48;
 /// Bytes of a range's values at most, and of one of them on average: where they are large, finding them is little of what they cost.
-const RANGE_BYTES_MAX: usize = 64 << 10;
+const RANGE_BYTES_MAX: usize = 48 << 10;
 const VALUE_BYTES_MAX: usize = 4 << 10;
 /// Of the cache's capacity: what must be free for ranges to be made of values most of which stay cached one by one, and what a range takes at most. The cache is divided, and its parts are not equally full.
 const ROOM_PART: usize = 64;
@@ -308,10 +308,12 @@ impl RangeCache {
             let lacking = others.partition_point(|other| *other < end)
                 - others.partition_point(|other| *other < first);
             let bytes: usize = members.iter().map(|member| member.length as usize).sum();
-            let fits = members.len() > 1
-                && bytes <= RANGE_BYTES_MAX.min(members.len() * VALUE_BYTES_MAX)
-                && bytes <= cache.capacity_bytes() / RANGE_PART;
-            if lacking * STALE_PART <= members.len() || !fits {
+            let fits = || {
+                members.len() > 1
+                    && bytes <= RANGE_BYTES_MAX.min(members.len() * VALUE_BYTES_MAX)
+                    && bytes <= cache.capacity_bytes() / RANGE_PART
+            };
+            if lacking * STALE_PART <= members.len() || !fits() {
                 continue;
             }
             // Snapshots and the present would take turns.
@@ -322,7 +324,10 @@ impl RangeCache {
                 let capacity = cache.capacity_bytes();
                 capacity.saturating_sub(cache.used_bytes()) > capacity / ROOM_PART
             });
-            self.keep_range(cache, key, members, |at| values.get(first + at), room);
+            // Where it takes the place of its values there may be no hints for them, and nobody remembers that.
+            if room || replaces {
+                self.keep_range(cache, key, members, |at| values.get(first + at), room);
+            }
         }
     }
 
@@ -352,18 +357,24 @@ impl RangeCache {
         let Some((first, rest)) = pointers.split_first() else {
             return;
         };
-        let mut leave = vec![first];
+        let mut hints: Vec<(&AtomicU64, &ValuePointer)> = Vec::with_capacity(rest.len());
         for member in rest {
-            if let Some(hint) = self.place_of_hint(cache, member) {
-                hint.store(word(hash_of(member), first), Ordering::Relaxed);
-                leave.push(member);
+            let taken = |way: &AtomicU64| hints.iter().any(|(other, _)| std::ptr::eq(*other, way));
+            let way = self.place_of_hint(cache, member).filter(|way| !taken(way));
+            // A hint has not all of a segment's number.
+            if let Some(way) = way
+                && range_of(word(hash_of(member), first), member) == key
+            {
+                hints.push((way, member));
             }
         }
-        if !room && leave.len() * 2 <= pointers.len() {
+        if !room && (hints.len() + 1) * 2 <= pointers.len() {
             return;
         }
         self.any.store(true, Ordering::Relaxed);
-        for member in leave {
+        cache.remove(&CacheKey::of(first));
+        for (hint, member) in hints {
+            hint.store(word(hash_of(member), first), Ordering::Relaxed);
             cache.remove(&CacheKey::of(member));
         }
         // A snapshot may ask for what was there, or a scan that goes on.
@@ -374,14 +385,16 @@ impl RangeCache {
         cache.insert_seen(key, &parts);
     }
 
-    /// The value at `pointer` moves: of the range that has it the values are cached one by one again.
-    pub(crate) fn dissolve(&self, cache: &Cache, pointer: &ValuePointer) {
+    /// The value at `pointer` moves: of the range that has it the values are cached one by one again. Whether there was one.
+    pub(crate) fn dissolve(&self, cache: &Cache, pointer: &ValuePointer) -> bool {
         if self.get(pointer, |range| cache.peek(range)).is_some()
             && let Some(range) = self.range_with(pointer)
             && let Some(range) = cache.remove(&range)
         {
             put_back(cache, &range, &[]);
+            return true;
         }
+        false
     }
 
     /// What was cached at `place` is not looked for there any more: of a range that begins with it the values are cached one by one again, for it would not be found.

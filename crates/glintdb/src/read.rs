@@ -1,6 +1,6 @@
 //! Point reads: memtables newest first, then resident runs, then the index, then, for a separated value, the cache or the log. Where a key is known to be read often, the cache alone.
 //!
-//! Thread safety: reads take no lock and write no shared counter but the cache's own, and what they find into the table of hot keys.
+//! Thread safety: reads take no lock and write no shared counter but the caches' own, and what they find into the table of hot keys.
 
 use crate::Result;
 use crate::batch::Batch;

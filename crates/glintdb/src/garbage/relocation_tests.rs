@@ -119,7 +119,7 @@ fn a_value_that_is_cached_stays_so_when_it_moves() {
     }
 }
 
-/// Of values that are cached together some move: they are cached by themselves where they stand then, and the others stay where they are.
+/// Of values that are cached together some move: they are cached by themselves where they stand then, and the others where they are.
 #[test]
 fn what_moves_is_cached_without_those_that_it_was_cached_with() {
     let home = tempfile::tempdir().unwrap();

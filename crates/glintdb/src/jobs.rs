@@ -300,3 +300,85 @@ impl<H: Host> JobQueue<H> {
 
 #[cfg(all(test, loom))]
 mod models;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use JobPriority::{Background, Flush, Gc, Level0, Spill};
+
+    /// The steps that were taken.
+    #[derive(Default)]
+    struct Steps(Mutex<Vec<(JobPriority, char)>>);
+
+    impl Host for Steps {
+        fn after_job(&self) {}
+        fn after_failed_job(&self) {}
+    }
+
+    struct TwoSteps(JobPriority, char, bool);
+
+    impl Job<Steps> for TwoSteps {
+        fn step(&mut self, steps: &Steps) -> Result<Progress> {
+            steps.0.lock().push((self.0, self.1));
+            match std::mem::replace(&mut self.2, true) {
+                false => Ok(Progress::More),
+                true => Ok(Progress::Done),
+            }
+        }
+
+        fn name(&self) -> String {
+            self.1.to_string()
+        }
+
+        fn priority(&self) -> JobPriority {
+            self.0
+        }
+
+        fn abandon(self: Box<Self>, _: &Steps, _: Option<&crate::Error>) {}
+    }
+
+    fn queue(steps: &Steps) -> JobQueue<Steps> {
+        let queue = JobQueue::new(None);
+        let jobs = [
+            (Background, 'a'),
+            (Gc, 'b'),
+            (Level0, 'c'),
+            (Background, 'd'),
+            (Flush, 'e'),
+            (Spill, 'f'),
+        ];
+        for (priority, name) in jobs {
+            queue.push(steps, Box::new(TwoSteps(priority, name, false)));
+        }
+        queue
+    }
+
+    /// The spill before flushes, those before level 0, that before value GC and deeper levels; equals take turns.
+    #[test]
+    fn steps_are_taken_of_what_is_most_urgent() {
+        let steps = Steps::default();
+        let queue = queue(&steps);
+        while queue.help(&steps, Background) {}
+        let taken: String = steps.0.lock().iter().map(|(_, name)| name).collect();
+        assert_eq!(taken, "ffeeccbbadad");
+        assert_eq!(queue.counts(), (0, 0));
+    }
+
+    /// Whoever waits for something helps with what is as urgent, and no other.
+    #[test]
+    fn helpers_leave_what_is_less_urgent_than_what_they_wait_for() {
+        let steps = Steps::default();
+        let queue = queue(&steps);
+        while queue.help(&steps, Flush) {}
+        assert!(
+            steps
+                .0
+                .lock()
+                .iter()
+                .all(|(priority, _)| *priority <= Flush)
+        );
+        assert_eq!(queue.names(), ["c", "b", "a", "d"]);
+        assert_eq!(queue.give_up_below(&steps, Level0), 3);
+        assert_eq!(queue.names(), ["c"]);
+    }
+}

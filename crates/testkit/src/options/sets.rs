@@ -277,4 +277,18 @@ pub(super) const SETS: &[Line] = &[
             set.options.value_gc_reads = GcReads::Index;
         },
     ),
+    line(
+        "writers stop early and help, two pieces of a compaction read at a time",
+        &[Lane::Sim, Lane::Kill],
+        |set| {
+            separated(set, 64);
+            set.keyspace.lsm.pinned_levels = PinnedLevels::Levels(0);
+            set.options.read_batch_max = 2;
+            stop(set, 3, 4);
+        },
+    ),
+    line("batches read by libaio", &[Lane::Kill], |set| {
+        separated(set, 64);
+        set.options.read_engine = ReadEngine::Libaio;
+    }),
 ];

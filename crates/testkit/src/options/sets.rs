@@ -279,12 +279,12 @@ pub(super) const SETS: &[Line] = &[
     ),
     line(
         "writers stop early and help, two pieces of a compaction read at a time",
-        &[Lane::Sim, Lane::Kill],
+        &[Lane::Kill],
         |set| {
             separated(set, 64);
             set.keyspace.lsm.pinned_levels = PinnedLevels::Levels(0);
             set.options.read_batch_max = 2;
-            stop(set, 3, 4);
+            stop(set, 5, 6);
         },
     ),
     line("batches read by libaio", &[Lane::Kill], |set| {

@@ -181,17 +181,26 @@ fn place_alone(identity: &[u8; 12]) -> Option<CacheKey> {
     Some(CacheKey::Value(segment, offset))
 }
 
-/// The values of a range that is not cached any more are cached one by one again, `but` those.
-fn put_back(cache: &Cache, range: &[u8], but: &[ValuePointer]) {
-    for (who, place) in Members::new(range).into_iter().flatten() {
-        if !but.iter().any(|but| identity(but) == *who)
-            && let Some(alone) = place_alone(who)
+/// Where a range has the value at `pointer`, if it does.
+fn within(range: &[u8], pointer: &ValuePointer) -> Option<Range<usize>> {
+    Members::new(range)?.find(&identity(pointer), RANGE_MAX)
+}
+
+/// A range is cached no more, and its values one by one again, `but` those. Whether it was.
+fn break_up(cache: &Cache, range: &CacheKey, but: &[ValuePointer]) -> bool {
+    let Some(range) = cache.remove(range) else {
+        return false;
+    };
+    for (who, place) in Members::new(&range).into_iter().flatten() {
+        if let Some(alone) = place_alone(who)
+            && !but.iter().any(|but| CacheKey::of(but) == alone)
             && let Some(value) = range.get(place)
             && !cache.contains(&alone)
         {
             Owner::unknown().record(value, |parts| cache.insert(alone, parts));
         }
     }
+    true
 }
 
 impl RangeCache {
@@ -279,7 +288,7 @@ impl RangeCache {
         cached: impl FnOnce(&CacheKey) -> Option<Bytes>,
     ) -> Option<Bytes> {
         let range = cached(&self.range_with(pointer)?)?;
-        let place = Members::new(&range)?.find(&identity(pointer), RANGE_MAX)?;
+        let place = within(&range, pointer)?;
         Some(range.slice(place))
     }
 
@@ -378,23 +387,18 @@ impl RangeCache {
             cache.remove(&CacheKey::of(member));
         }
         // A snapshot may ask for what was there, or a scan that goes on.
-        if let Some(there) = cache.remove(&key) {
-            put_back(cache, &there, pointers);
-        }
+        break_up(cache, &key, pointers);
         // In the place of what was asked for.
         cache.insert_seen(key, &parts);
     }
 
     /// The value at `pointer` moves: of the range that has it the values are cached one by one again. Whether there was one.
     pub(crate) fn dissolve(&self, cache: &Cache, pointer: &ValuePointer) -> bool {
-        if self.get(pointer, |range| cache.peek(range)).is_some()
-            && let Some(range) = self.range_with(pointer)
-            && let Some(range) = cache.remove(&range)
-        {
-            put_back(cache, &range, &[]);
-            return true;
-        }
-        false
+        let has_it = |range: &CacheKey| {
+            let range = cache.peek(range);
+            range.is_some_and(|range| within(&range, pointer).is_some())
+        };
+        (self.range_with(pointer).filter(has_it)).is_some_and(|range| break_up(cache, &range, &[]))
     }
 
     /// What was cached at `place` is not looked for there any more: of a range that begins with it the values are cached one by one again, for it would not be found.
@@ -402,9 +406,8 @@ impl RangeCache {
         if let CacheKey::Value(segment, offset) = *place
             && self.any.load(Ordering::Relaxed)
             && let Some(range) = begun_at(segment, offset)
-            && let Some(range) = cache.remove(&range)
         {
-            put_back(cache, &range, &[]);
+            break_up(cache, &range, &[]);
         }
     }
 

@@ -166,7 +166,7 @@ impl Index for Lsm {
         let added = edit.new_files().map(|file| file.number).collect();
         edited.levels.load(&added);
         let block_bytes = common.options().block_bytes;
-        (common.pins).follow(&edited.levels, added.into_iter(), block_bytes);
+        common.pins.follow(&edited.levels, added, block_bytes);
         let view = Arc::new(View {
             levels: edited.levels,
             common: Arc::clone(common),

@@ -158,12 +158,13 @@ impl Pins {
     pub(crate) fn follow(
         &self,
         levels: &Levels,
-        added: impl Iterator<Item = u64>,
+        added: impl IntoIterator<Item = u64>,
         block_bytes: u32,
     ) {
         let mut state = self.state.lock();
         state.refused.retain(|_, for_good| *for_good);
         let mut fresh: HashMap<u64, PinnedBlocks> = added
+            .into_iter()
             .filter_map(|number| state.fresh.remove(&number).map(|pins| (number, pins)))
             .collect();
         self.replan(&mut state, levels, block_bytes);

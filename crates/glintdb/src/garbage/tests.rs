@@ -41,8 +41,8 @@ pub(super) fn round_over(
     let engine = &db.handle.engine;
     let victims = |state: &crate::manifest::State| {
         let mut live = state.live_segments();
-        live.retain(|id| *id < state.flush_point.lsn.segment || engine.holds_moved(*id));
-        live.retain(|id| wanted(*id));
+        let whole = |id| id < state.flush_point.lsn.segment || engine.holds_moved(id);
+        live.retain(|id| whole(*id) && wanted(*id));
         live
     };
     let mut round = Round::begin(engine, victims, scans).unwrap().unwrap();

@@ -70,7 +70,6 @@ fn two_readers_of_a_block_read_it_once() {
     }
 }
 
-/// Records in all sizes of batches, owned and borrowed, from both ends, with batches read ahead: each comes once, in order.
 /// The tables that flushes and compactions write are read by them: where their blocks are pinned, who looks for a key reads nothing. A get waited for each new table's filter and fences, while others wrote.
 #[test]
 fn tables_that_are_new_are_known_to_readers() {
@@ -93,6 +92,7 @@ fn tables_that_are_new_are_known_to_readers() {
     }
 }
 
+/// Records in all sizes of batches, owned and borrowed, from both ends, with batches read ahead: each comes once, in order.
 #[test]
 fn scans_yield_every_record_once_however_they_are_taken() {
     for length in [10, 900] {

@@ -217,14 +217,13 @@ mod tests {
     /// A deletion of a prefix was said not to meet a scan between that key and the next, as no key of the operations' lies there: the transaction was refused, rightly.
     #[test]
     fn ranges_meet_between_the_keys_of_operations() {
-        let between = |lower, upper| Range::Between(lower, upper);
         let (one, two, three) = (Key(61), Key(62), Key(63));
-        let behind = between(Bound::Excluded(one), Bound::Excluded(two));
+        let behind = Range::Between(Bound::Excluded(one), Bound::Excluded(two));
         assert!(may_meet(&Range::Prefix(one), &behind));
         assert!(may_meet(&behind, &Range::All));
         assert!(!may_meet(&behind, &Range::of(one)));
         assert!(!may_meet(&behind, &Range::of(two)));
-        let next = between(Bound::Included(two), Bound::Excluded(three));
+        let next = Range::Between(Bound::Included(two), Bound::Excluded(three));
         assert!(!may_meet(&behind, &next) && !may_meet(&next, &behind));
         assert!(may_meet(&next, &Range::of(two)));
     }

@@ -40,6 +40,7 @@ pub const BUGS: &[Bug] = &[
     bug("core: a checksum is not bound to its file", "A block read from, or written to, another file of its kind passes for the right one.", Lane::Crash),
     bug("flash: a deleted file that has another name is recycled", "A checkpoint's segment is written again with other values.", Lane::Sim),
     bug("flash: a piece read ahead is given to its neighbour", "A compaction merges blocks of another table, or of another place.", Lane::Model),
+    bug("flash: a read in flight goes to the place before", "Of a batch of reads that are done at once each has the bytes of the one before it.", Lane::Directory),
     bug("flash: a second opener is let in", "The lock of the directory is asked for, and the answer not looked at.", Lane::Threads),
     bug("flash: reads that are merged are as long as the last one", "A batch of reads gives short answers.", Lane::Directory),
     bug("flash: the cache takes its neighbour for what is asked for", "A lookup finds the value eight bytes further on.", Lane::Model),

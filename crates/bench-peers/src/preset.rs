@@ -75,8 +75,8 @@ const PRESETS: [Preset; 11] = [
     (
         "key-order",
         "scans of cold data before and after its values were put in key order",
-        "--engines glintdb,rocksdb --workloads seekrandom,compactvalues,seekrandom --num 2m --limit-mb 1200 --memory-mb 384 \
-         --threads 1 --duration 4",
+        "--engines glintdb,rocksdb,rocksdb-direct --workloads seekrandom,compactvalues,seekrandom --num 2m --cold \
+         --memory-mb 384 --threads 1 --duration 4",
     ),
     (
         "long-fill",

@@ -45,6 +45,9 @@ const WAYS: usize = 4;
 const STALE_PART: usize = 4;
 /// Members among which it looks for the next value, and values at the beginning of a scan that may say which range it is in: keys in between may have been overwritten or deleted.
 const LOOK_PAST: usize = 4;
+/// Values lie in order where less than this part of them lie further apart than so many bytes.
+const APART_PART: usize = 8;
+const GAP_MAX: u64 = 4096;
 /// A scan of fewer values looks for them one by one.
 const SCAN_MIN: usize = 4;
 
@@ -80,6 +83,18 @@ impl Values {
                 Bytes::copy_from_slice(&self.ranges[*range][place.clone()])
             }
         }
+    }
+
+    /// Puts a part of what others are parts of too in the place of a value that was not found before: whoever keeps it gets a copy.
+    pub(crate) fn set_shared(&mut self, at: usize, value: Result<Bytes>) {
+        self.values[at] = match value {
+            Ok(value) => {
+                self.ranges.push(value);
+                let number = self.ranges.len() - 1;
+                Value::Within(number, 0..self.ranges[number].len())
+            }
+            Err(error) => Value::Own(Err(error)),
+        };
     }
 
     /// Puts a value in the place of one that was not found before.
@@ -163,6 +178,19 @@ impl<'a> Iterator for Members<'a> {
         (self.heads, self.at) = (heads, place.end);
         Some((identity, place))
     }
+}
+
+/// Whether values that are beside one another in key order lie so in the log, but for a few: they are read in one piece.
+pub(crate) fn lie_in_order(pointers: &[ValuePointer]) -> bool {
+    let apart = |two: &&[ValuePointer]| match two {
+        [one, next] => {
+            let end = u64::from(one.offset) + u64::from(one.length);
+            let gap = u64::from(next.offset).checked_sub(end);
+            one.segment != next.segment || gap.is_none_or(|gap| gap > GAP_MAX)
+        }
+        _ => false,
+    };
+    pointers.windows(2).filter(apart).count() * APART_PART < pointers.len()
 }
 
 /// What a member is known by: segment and offset of its value.
@@ -335,9 +363,45 @@ impl RangeCache {
             });
             // Where it takes the place of its values there may be no hints for them, and nobody remembers that.
             if room || replaces {
-                self.keep_range(cache, key, members, |at| values.get(first + at), room);
+                let kept = |at| values.get(first + at);
+                self.keep_range(cache, key, members, kept, room, Cache::insert_seen);
             }
         }
+    }
+
+    /// Keeps the ranges of values that were read together and are not cached; which of them are in one now.
+    pub(crate) fn keep_read(
+        &self,
+        cache: &Cache,
+        pointers: &[ValuePointer],
+        values: &[Result<Bytes>],
+    ) -> Vec<bool> {
+        let mut kept = vec![false; values.len()];
+        if !self.serves(pointers) {
+            return kept;
+        }
+        let most = RANGE_BYTES_MAX.min(cache.capacity_bytes() / RANGE_PART);
+        let begin = pointers.iter().enumerate();
+        let begin = begin.filter_map(|(number, pointer)| Some((number, begun_by(pointer)?)));
+        let mut begin = begin.peekable();
+        while let Some((first, key)) = begin.next() {
+            let end = begin.peek().map_or(pointers.len(), |(number, _)| *number);
+            let members = first..end.min(first + RANGE_MAX);
+            let pointers = &pointers[members.clone()];
+            let bytes: usize = pointers.iter().map(|member| member.length as usize).sum();
+            if pointers.len() > 1 && bytes <= most.min(pointers.len() * VALUE_BYTES_MAX) {
+                let value = |at: usize| match values.get(first + at) {
+                    Some(Ok(value)) => Some(Result::Ok(value.as_ref())),
+                    _ => None,
+                };
+                let insert = |cache: &Cache, key, parts: &[&[u8]]| drop(cache.insert(key, parts));
+                let is = self.keep_range(cache, key, pointers, value, false, insert);
+                for (at, pointer) in members.zip(pointers) {
+                    kept[at] = is && (at == first || self.hinted(pointer) == Some(key));
+                }
+            }
+        }
+        kept
     }
 
     /// Caches a range instead of those of its values that will be found in it. Where the cache has no `room` it takes their place or none.
@@ -348,7 +412,8 @@ impl RangeCache {
         pointers: &[ValuePointer],
         value: impl Fn(usize) -> Option<Result<&'a [u8]>>,
         room: bool,
-    ) {
+        insert: impl FnOnce(&Cache, CacheKey, &[&[u8]]),
+    ) -> bool {
         let mut head = Vec::with_capacity(HEAD_BYTES + pointers.len() * MEMBER_BYTES);
         head.extend_from_slice(&(pointers.len() as u64).to_le_bytes());
         for pointer in pointers {
@@ -360,11 +425,11 @@ impl RangeCache {
         for (at, pointer) in pointers.iter().enumerate() {
             match value(at) {
                 Some(Ok(value)) if value.len() == pointer.length as usize => parts.push(value),
-                _ => return,
+                _ => return false,
             }
         }
         let Some((first, rest)) = pointers.split_first() else {
-            return;
+            return false;
         };
         let mut hints: Vec<(&AtomicU64, &ValuePointer)> = Vec::with_capacity(rest.len());
         for member in rest {
@@ -378,7 +443,7 @@ impl RangeCache {
             }
         }
         if !room && (hints.len() + 1) * 2 <= pointers.len() {
-            return;
+            return false;
         }
         self.any.store(true, Ordering::Relaxed);
         cache.remove(&CacheKey::of(first));
@@ -389,7 +454,8 @@ impl RangeCache {
         // A snapshot may ask for what was there, or a scan that goes on.
         break_up(cache, &key, pointers);
         // In the place of what was asked for.
-        cache.insert_seen(key, &parts);
+        insert(cache, key, &parts);
+        true
     }
 
     /// The value at `pointer` moves: of the range that has it the values are cached one by one again. Whether there was one.
@@ -636,6 +702,44 @@ mod tests {
             assert_eq!(alone, Some(value(pointer)));
             assert_eq!(ranges.get(pointer, |range| cache.peek(range)), None);
         }
+    }
+
+    #[test]
+    fn what_is_read_together_is_kept_in_ranges_at_once() {
+        let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(8 << 20));
+        let all: Vec<_> = (0..1000).map(at).collect();
+        let mut in_ranges = 0;
+        for batch in all.chunks(50) {
+            let read: Vec<_> = batch.iter().map(|pointer| Ok(value(pointer))).collect();
+            let kept = ranges.keep_read(&cache, batch, &read);
+            for (pointer, kept) in batch.iter().zip(kept) {
+                let within = ranges.get(pointer, |range| cache.peek(range));
+                assert_eq!(within, kept.then(|| value(pointer)));
+                assert!(!cache.contains(&CacheKey::of(pointer)));
+                in_ranges += usize::from(kept);
+            }
+        }
+        assert!(in_ranges > 700, "{in_ranges} are in ranges");
+        // What could not be read keeps its range from being made, and no other.
+        let mut read: Vec<_> = all.iter().map(|pointer| Ok(value(pointer))).collect();
+        read[500] = Err(crate::Error::new(crate::ErrorKind::Io, "not read"));
+        let kept = RangeCache::new(true, 8 << 20).keep_read(&Cache::new(8 << 20), &all, &read);
+        assert!(!kept[500] && kept.iter().filter(|kept| **kept).count() > 700);
+    }
+
+    #[test]
+    fn values_lie_in_order_where_few_steps_lead_elsewhere() {
+        let mut pointers: Vec<_> = (0..50).map(at).collect();
+        assert!(lie_in_order(&pointers));
+        pointers[10] = at(7000);
+        assert!(lie_in_order(&pointers));
+        pointers
+            .iter_mut()
+            .step_by(4)
+            .for_each(|one| *one = at(7000));
+        assert!(!lie_in_order(&pointers));
+        pointers.reverse();
+        assert!(!lie_in_order(&pointers));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::Result;
 use crate::batch::Batch;
 use crate::engine::Engine;
 use crate::hot::Look;
-use crate::range_cache::Values;
+use crate::range_cache::{Values, lie_in_order};
 use crate::record::{self, Owner};
 use crate::version::{KeyspaceState, Version};
 use bytes::Bytes;
@@ -268,10 +268,14 @@ impl Engine {
         let mut misses = 0;
         if !others.is_empty() {
             let wanted: Vec<ValuePointer> = others.iter().map(|&at| pointers[at]).collect();
-            let fetched = self.fetch_each(&wanted, |_| Owner::unknown());
+            let together = others.len() == pointers.len() && lie_in_order(&pointers);
+            let fetched = self.fetch_each(&wanted, |_| Owner::unknown(), together);
             misses = fetched.1;
             for (&at, value) in others.iter().zip(fetched.0) {
-                values.set(at, value);
+                match together && misses > 0 {
+                    true => values.set_shared(at, value),
+                    false => values.set(at, value),
+                }
             }
             if misses == 0 {
                 self.ranges.keep(&self.cache, &pointers, &values, &others);
@@ -283,11 +287,12 @@ impl Engine {
         (values, misses)
     }
 
-    /// Many separated values, and how many were not cached: those are read from the log in one batch.
+    /// Many separated values, and how many were not cached: those are read from the log in one batch. `together`: those are cached in ranges where ranges take them, and may be parts of one piece of memory.
     fn fetch_each<'a>(
         &self,
         pointers: &[ValuePointer],
         owner: impl Fn(usize) -> Owner<'a>,
+        together: bool,
     ) -> (Vec<Result<Bytes>>, usize) {
         let (mut values, missing) = self.cached(pointers, &owner);
         if missing.is_empty() {
@@ -298,11 +303,17 @@ impl Engine {
             .collect();
         let read = self.cache.read_each_once(&keys, |mine| {
             let wanted: Vec<_> = mine.iter().map(|&at| pointers[missing[at]]).collect();
-            let read = self.log.read_batch(&wanted).into_iter().zip(mine);
-            read.map(|(value, &at)| {
-                value.map(|value| self.keep(keys[at], owner(missing[at]), value))
-            })
-            .collect()
+            let read = self.log.read_batch(&wanted);
+            let in_ranges = match together && mine.len() == pointers.len() {
+                true => self.ranges.keep_read(&self.cache, &wanted, &read),
+                false => vec![false; read.len()],
+            };
+            (read.into_iter().zip(in_ranges).zip(mine))
+                .map(|((value, in_range), &at)| match in_range {
+                    true => value,
+                    false => value.map(|value| self.keep(keys[at], owner(missing[at]), value)),
+                })
+                .collect()
         });
         let misses = missing.len();
         for (at, record) in missing.into_iter().zip(read) {
@@ -438,7 +449,7 @@ impl Engine {
                 _ => None,
             })
             .collect();
-        let values = self.fetch_each(&pointers, |at| owners[at]).0;
+        let values = self.fetch_each(&pointers, |at| owners[at], false).0;
         let mut values = values.into_iter();
         found
             .into_iter()

@@ -181,7 +181,7 @@ impl<'a> Iterator for Members<'a> {
 }
 
 /// Whether values that are beside one another in key order lie so in the log, but for a few: they are read in one piece.
-pub(crate) fn lie_in_order(pointers: &[ValuePointer]) -> bool {
+fn lie_in_order(pointers: &[ValuePointer]) -> bool {
     let apart = |two: &&[ValuePointer]| match two {
         [one, next] => {
             let end = u64::from(one.offset) + u64::from(one.length);
@@ -369,7 +369,13 @@ impl RangeCache {
         }
     }
 
-    /// Keeps the ranges of values that were read together and are not cached; which of them are in one now.
+    /// Whether it takes values that are not cached as soon as they are read: they are few bytes each, and were read in one piece.
+    pub(crate) fn take_read(&self, pointers: &[ValuePointer]) -> bool {
+        let bytes: usize = pointers.iter().map(|member| member.length as usize).sum();
+        self.serves(pointers) && bytes <= pointers.len() * VALUE_BYTES_MAX && lie_in_order(pointers)
+    }
+
+    /// Keeps the ranges of such values; which of them are in one now.
     pub(crate) fn keep_read(
         &self,
         cache: &Cache,
@@ -377,9 +383,6 @@ impl RangeCache {
         values: &[Result<Bytes>],
     ) -> Vec<bool> {
         let mut kept = vec![false; values.len()];
-        if !self.serves(pointers) {
-            return kept;
-        }
         let most = RANGE_BYTES_MAX.min(cache.capacity_bytes() / RANGE_PART);
         let begin = pointers.iter().enumerate();
         let begin = begin.filter_map(|(number, pointer)| Some((number, begun_by(pointer)?)));

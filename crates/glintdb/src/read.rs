@@ -6,7 +6,7 @@ use crate::Result;
 use crate::batch::Batch;
 use crate::engine::Engine;
 use crate::hot::Look;
-use crate::range_cache::{Values, lie_in_order};
+use crate::range_cache::Values;
 use crate::record::{self, Owner};
 use crate::version::{KeyspaceState, Version};
 use bytes::Bytes;
@@ -268,7 +268,7 @@ impl Engine {
         let mut misses = 0;
         if !others.is_empty() {
             let wanted: Vec<ValuePointer> = others.iter().map(|&at| pointers[at]).collect();
-            let together = others.len() == pointers.len() && lie_in_order(&pointers);
+            let together = others.len() == pointers.len() && self.ranges.take_read(&pointers);
             let fetched = self.fetch_each(&wanted, |_| Owner::unknown(), together);
             misses = fetched.1;
             for (&at, value) in others.iter().zip(fetched.0) {
@@ -304,16 +304,8 @@ impl Engine {
         let read = self.cache.read_each_once(&keys, |mine| {
             let wanted: Vec<_> = mine.iter().map(|&at| pointers[missing[at]]).collect();
             let read = self.log.read_batch(&wanted);
-            let in_ranges = match together && mine.len() == pointers.len() {
-                true => self.ranges.keep_read(&self.cache, &wanted, &read),
-                false => vec![false; read.len()],
-            };
-            (read.into_iter().zip(in_ranges).zip(mine))
-                .map(|((value, in_range), &at)| match in_range {
-                    true => value,
-                    false => value.map(|value| self.keep(keys[at], owner(missing[at]), value)),
-                })
-                .collect()
+            let together = together && mine.len() == pointers.len();
+            self.keep_each(&wanted, |at| owner(missing[mine[at]]), read, together)
         });
         let misses = missing.len();
         for (at, record) in missing.into_iter().zip(read) {
@@ -337,16 +329,40 @@ impl Engine {
 
     /// What [`begin_fetch`](Self::begin_fetch) has begun, and how much of it was not cached.
     pub(crate) fn end_fetch(&self, begun: BegunFetch) -> (Values, usize) {
-        let mut values = begun.values;
         let misses = begun.missing.len();
         let read = begun.begun.map_or_else(Vec::new, BegunValues::wait);
-        for ((at, pointer), value) in begun.missing.into_iter().zip(begun.wanted).zip(read) {
-            values[at] = value.map(|value| {
-                let record = self.keep(CacheKey::of(&pointer), Owner::unknown(), value);
-                record::value_at(&pointer, record)
-            });
+        let together = misses == begun.values.len() && self.ranges.take_read(&begun.wanted);
+        let read = self.keep_each(&begun.wanted, |_| Owner::unknown(), read, together);
+        let mut values: Values = begun.values.into_iter().collect();
+        for ((at, pointer), record) in begun.missing.into_iter().zip(begun.wanted).zip(read) {
+            let value = record.map(|record| record::value_at(&pointer, record));
+            match together {
+                true => values.set_shared(at, value),
+                false => values.set(at, value),
+            }
         }
-        (values.into_iter().collect(), misses)
+        (values, misses)
+    }
+
+    /// Puts what was read into the cache, `together` in ranges where ranges take it; answers records, or values themselves.
+    fn keep_each<'a>(
+        &self,
+        pointers: &[ValuePointer],
+        owner: impl Fn(usize) -> Owner<'a>,
+        read: Vec<Result<Bytes>>,
+        together: bool,
+    ) -> Vec<Result<Bytes>> {
+        let in_ranges = match together {
+            true => self.ranges.keep_read(&self.cache, pointers, &read),
+            false => vec![false; read.len()],
+        };
+        let keep = |at: usize, value| self.keep(CacheKey::of(&pointers[at]), owner(at), value);
+        (read.into_iter().zip(in_ranges).enumerate())
+            .map(|(at, (value, in_range))| match in_range {
+                true => value,
+                false => value.map(|value| keep(at, value)),
+            })
+            .collect()
     }
 
     /// The values that are cached, in their places, and the places of the others.

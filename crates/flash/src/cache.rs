@@ -102,6 +102,15 @@ impl Cache {
         }
     }
 
+    /// Whether threads that want the same thing at the same time read it once. Said before anything is read; as it is made, they do.
+    #[must_use]
+    pub fn coalescing(self, wanted: bool) -> Self {
+        Cache {
+            claims: Claims::new(wanted),
+            ..self
+        }
+    }
+
     /// What is cached for `key`; shares the entry's memory.
     #[must_use]
     pub fn get(&self, key: &CacheKey) -> Option<Bytes> {

@@ -74,6 +74,8 @@ pub struct DirOptions {
     pub read_depth: usize,
     /// Batches that go on by themselves ([`Volume::begin_batch`]), at most. Each takes a queue and its buffers; 0: such a batch is read at once.
     pub begun_batches_max: usize,
+    /// Whether files that nobody needs any more are kept to be written again ([`Volume::recycle`]), where the file system overwrites in place.
+    pub recycle: bool,
     /// Make the directory (and its parents) where it is missing.
     pub create: bool,
     /// Most memory kept in unused read buffers, in bytes.
@@ -87,6 +89,7 @@ impl Default for DirOptions {
             read_engine: ReadEngine::Auto,
             read_depth: 128,
             begun_batches_max: 8,
+            recycle: true,
             create: false,
             idle_buffer_bytes_max: 8 << 20,
         }
@@ -254,7 +257,7 @@ impl DirVolume {
                 Err(error) => (false, format!("buffered (direct I/O refused: {error})")),
             },
         };
-        let in_place = probe::overwrites_in_place(&directory).is_ok();
+        let recycle = options.recycle && probe::overwrites_in_place(&directory).is_ok();
         let engine = batch::Engine::choose(
             options.read_engine,
             options.read_depth.clamp(1, READ_DEPTH_MAX),
@@ -268,7 +271,7 @@ impl DirVolume {
                 pool: BufferPool::new(options.idle_buffer_bytes_max),
                 counters: Counters::default(),
                 handles: Handles::default(),
-                spares: Spares::new(in_place),
+                spares: Spares::new(recycle),
                 sync_failed: AtomicBool::new(false),
                 _lock: lock,
             }),
@@ -559,19 +562,26 @@ mod tests {
         create(&volume, 4).sync().unwrap();
         volume.sync_directory().unwrap();
     }
-    /// Only where blocks that are written again are the same ones is there anything to keep.
+
+    /// Only where blocks that are written again are the same ones is there anything to keep, and only where that is wanted.
     #[test]
     fn on_a_file_system_that_copies_on_write_files_are_deleted() {
-        for in_place in [true, false] {
+        for (in_place, wanted) in [(true, true), (false, true), (true, false)] {
             let directory = tempfile::tempdir().unwrap();
-            let mut volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
-            let parts = Arc::get_mut(&mut volume).unwrap();
-            Arc::get_mut(&mut parts.shared).unwrap().spares = Spares::new(in_place);
+            let options = DirOptions {
+                recycle: wanted,
+                ..DirOptions::default()
+            };
+            let mut volume = DirVolume::open(directory.path(), options).unwrap();
+            if !in_place {
+                let parts = Arc::get_mut(&mut volume).unwrap();
+                Arc::get_mut(&mut parts.shared).unwrap().spares = Spares::new(false);
+            }
             drop(create(&volume, 1));
             volume.recycle(FileId::new(FileKind::Table, 1)).unwrap();
             assert_eq!(volume.list().unwrap(), []);
             let kept = directory.path().join("spare-0.glint").exists();
-            assert_eq!(kept, in_place);
+            assert_eq!(kept, in_place && wanted);
         }
     }
 

@@ -10,6 +10,7 @@ const CREATE: DirOptions = DirOptions {
     read_engine: ReadEngine::Auto,
     read_depth: 128,
     begun_batches_max: 8,
+    recycle: true,
     create: true,
     idle_buffer_bytes_max: 8 << 20,
 };

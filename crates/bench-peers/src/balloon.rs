@@ -2,7 +2,8 @@
 //!
 //! Not a cgroup, because version 1 throttles dirty pages badly at its limit. The balloon looks every 50 ms at what
 //! the engine and the page cache could have (free memory, page cache, reclaimable slabs and the engine's own
-//! anonymous memory) and grows or shrinks until that is the limit, so it gives way when other processes grow.
+//! anonymous memory, without what the kernel keeps for itself) and grows or shrinks until that is the limit, so it gives
+//! way when other processes grow.
 //!
 //! Thread safety: one thread owns the memory; [`Balloon`] only talks to it.
 
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use glintdb_bench::Result;
 
 const CHUNK_BYTES: usize = 32 << 20;
+const PAGE_BYTES: u64 = 4096;
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// Most chunks taken in one period: growing must leave the kernel time to write back.
@@ -128,12 +130,32 @@ fn pool_bytes(engine_pid: u32) -> u64 {
             kib(&status, "RssAnon:") << 10
         }
     };
+    let zones = fs::read_to_string("/proc/zoneinfo").unwrap_or_default();
     // Files in memory count as page cache but cannot be reclaimed.
-    field("MemFree:")
+    let pool = field("MemFree:")
         + field("Cached:").saturating_sub(field("Shmem:"))
         + field("Buffers:")
         + field("SReclaimable:")
-        + engine
+        + engine;
+    pool.saturating_sub(kept_pages(&zones) * PAGE_BYTES)
+}
+
+/// Pages that are free, and that no process gets: of each zone those below its high watermark, and those that it keeps
+/// for allocations that can come from nowhere else.
+fn kept_pages(zoneinfo: &str) -> u64 {
+    let number = |word: &str| word.parse::<u64>().unwrap_or(0);
+    let (mut all, mut high, mut managed) = (0, 0, 0);
+    for line in zoneinfo.lines().map(str::trim) {
+        if let Some(pages) = line.strip_prefix("high ") {
+            high = number(pages.trim());
+        } else if let Some(pages) = line.strip_prefix("managed ") {
+            managed = number(pages.trim());
+        } else if let Some(pages) = line.strip_prefix("protection: ") {
+            let protection = pages.trim_matches(['(', ')']).split(", ").map(number);
+            all += (high + protection.max().unwrap_or(0)).min(managed);
+        }
+    }
+    all
 }
 
 fn kib(text: &str, name: &str) -> u64 {
@@ -193,5 +215,20 @@ impl Drop for Chunk {
     fn drop(&mut self) {
         // SAFETY: the mapping is this chunk's alone and nothing points into it.
         unsafe { libc::munmap(self.start.as_ptr(), CHUNK_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_keeps_of_each_zone_is_no_processs() {
+        let zones = "Node 0, zone      DMA\n        min      10\n        high     16\n        managed  3840\n        \
+            protection: (0, 3019, 24090)\nNode 0, zone    DMA32\n        high     3660\n        managed  772917\n        \
+            protection: (0, 0, 21071)\n  pagesets\n              high:  0\nNode 0, zone   Normal\n        \
+            high     25557\n        managed  5394266\n        protection: (0, 0, 0)\n";
+        assert_eq!(kept_pages(zones), 3840 + 24_731 + 25_557);
+        assert_eq!(kept_pages(""), 0);
     }
 }

@@ -70,6 +70,7 @@ impl Db {
             direct: options.direct_io,
             read_engine: options.read_engine,
             read_depth: options.read_depth,
+            recycle: options.recycle_files,
             create: options.create_if_missing,
             idle_buffer_bytes_max: options.idle_buffer_bytes_max(),
             ..DirOptions::default()

@@ -217,7 +217,9 @@ impl Engine {
         let mut of = 0;
         if self.options.background_threads > 0 {
             of = entries;
-            self.drain.begin(bytes);
+            if self.options.pace_writers {
+                self.drain.begin(bytes);
+            }
         }
         Draining {
             engine: self,

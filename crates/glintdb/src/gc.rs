@@ -16,6 +16,7 @@ mod ordering;
 mod pieces;
 mod records;
 mod round;
+mod scattered;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -25,6 +26,7 @@ use account::Candidate;
 use brake::Brake;
 use hidden::Hidden;
 pub(crate) use round::{Outcome, Place, Round, Scans};
+pub(crate) use scattered::{Misses, Scattered};
 use units::Ahead;
 
 use crate::change::{Pending, Relocated};
@@ -103,6 +105,7 @@ pub(crate) struct Counters {
     pub(crate) victims: std::sync::atomic::AtomicU64,
     pub(crate) records: std::sync::atomic::AtomicU64,
     pub(crate) relocated_records: std::sync::atomic::AtomicU64,
+    pub(crate) ordered_records: std::sync::atomic::AtomicU64,
     pub(crate) given_up: std::sync::atomic::AtomicU64,
 }
 

@@ -6,6 +6,7 @@
 //! 1. The two ends never pass each other: each yields only keys that the other has not.
 //! 2. After an error an iterator is at its end.
 
+use crate::gc::Misses;
 use crate::keyspace::Keyspace;
 use crate::range_cache::Values;
 use crate::read::BegunFetch;
@@ -355,16 +356,33 @@ impl Scan {
             }
         };
         let limit = self.limit;
+        let wanted = self.pin.engine().options.scan_read_ahead;
         let end = self.end(direction);
         // Only where values come from the medium there is something to win. A scan that has not said how long it is shows it by going on.
         end.begin_at = match batch.records.len() {
-            _ if misses == 0 || end.exhausted => None,
+            _ if misses.count == 0 || end.exhausted || !wanted => None,
             _ if end.records < limit => Some(1),
             records if end.records > limit && end.batch == BATCH_MAX => Some(records / 2),
             _ => None,
         };
         end.take_batch(batch);
+        self.note_misses(direction, misses);
         Ok(())
+    }
+
+    /// The batch that is ready was read in part: who scans where values lie apart may have them put in order.
+    fn note_misses(&self, direction: Direction, misses: Misses) {
+        let batch = match direction {
+            Direction::Forward => &self.front.ready,
+            Direction::Reverse => &self.back.ready,
+        };
+        let lowest = match direction {
+            Direction::Forward => 0,
+            Direction::Reverse => batch.records.len().saturating_sub(1),
+        };
+        if let Some(key) = batch.key(lowest) {
+            (self.pin.engine()).note_scattered(&self.keyspace, misses, key);
+        }
     }
 
     /// Begins to read the batch behind the one that is being yielded.

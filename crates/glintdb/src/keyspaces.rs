@@ -68,6 +68,7 @@ impl Engine {
             index,
             dropped: AtomicBool::new(false),
             counters: KeyspaceCounters::default(),
+            scattered: Default::default(),
         });
         // A new generation, for the old one has no memtable for it. No commit can name the keyspace before this returns.
         self.rotate_with(|version| {

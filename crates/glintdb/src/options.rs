@@ -151,8 +151,14 @@ pub struct Options {
     pub hot_keys: bool,
     /// Whether separated values that scans come by together are cached together instead of one by one. Hints to them take a 64th to a 32nd of the budget, 32 MiB at most. Default: true.
     pub range_cache: bool,
+    /// Whether threads that want the same block or value at the same time do one read for it. Default: true.
+    pub coalesce_reads: bool,
+    /// Whether long scans read the next values while those before them are taken. Default: true.
+    pub scan_read_ahead: bool,
     /// Whether the runs of level 0 are compacted before there are many, where scans have spent as much on merging them as that costs. Default: true.
     pub compact_for_scans: bool,
+    /// Whether values are put in the order of their keys where scans have paid as much for their disorder as that costs; only with `value_gc`. Default: true.
+    pub order_for_scans: bool,
     /// Whether values move so that the space of dead ones can be used again. Without it a segment of the log goes when nothing in it is live. Default: true.
     pub value_gc: bool,
     /// What value GC reads to find what is live. Default: [`GcReads::Auto`].
@@ -163,6 +169,10 @@ pub struct Options {
     pub garbage_bytes_min: u64,
     /// Whether flushes are written at once, or held in memory until several are written together. Default: [`PinMode::WrittenThrough`].
     pub pin_mode: PinMode,
+    /// Whether writers go no faster than memtables are flushed, once they are ahead of that: instead of one long wait at the end. Default: true.
+    pub pace_writers: bool,
+    /// Whether up to two files of the log that are dead are kept to be written again, where the file system overwrites in place. Default: true.
+    pub recycle_files: bool,
     /// Told how far a replay has come. Default: nobody.
     pub progress: Option<ProgressFn>,
 }
@@ -206,12 +216,17 @@ impl Default for Options {
             help: true,
             hot_keys: true,
             range_cache: true,
+            coalesce_reads: true,
+            scan_read_ahead: true,
             compact_for_scans: true,
+            order_for_scans: true,
             value_gc: true,
             value_gc_reads: GcReads::Auto,
             space_amp_max: SPACE_AMP_MAX,
             garbage_bytes_min: 0,
             pin_mode: PinMode::WrittenThrough,
+            pace_writers: true,
+            recycle_files: true,
             progress: None,
         }
     }
@@ -247,7 +262,7 @@ impl Options {
     setters! {
         create_if_missing: bool, error_if_exists: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
         log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
-        read_batch_max: usize, help: bool, hot_keys: bool, range_cache: bool, compact_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, progress: Option<ProgressFn>,
+        read_batch_max: usize, help: bool, hot_keys: bool, range_cache: bool, coalesce_reads: bool, scan_read_ahead: bool, compact_for_scans: bool, order_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, pace_writers: bool, recycle_files: bool, progress: Option<ProgressFn>,
     }
 
     /// Opens the database in the directory `path`.

@@ -5,6 +5,7 @@
 use crate::Result;
 use crate::batch::Batch;
 use crate::engine::Engine;
+use crate::gc::Misses;
 use crate::hot::Look;
 use crate::range_cache::Values;
 use crate::record::{self, Owner};
@@ -255,29 +256,29 @@ impl Engine {
         }
     }
 
-    /// Many separated values, beside one another in key order, and how many were not cached: those are read from the log in one batch.
+    /// Many separated values, beside one another in key order, and what of them was not cached: that is read from the log in one batch.
     pub(crate) fn fetch_in_order(
         &self,
         mut pointers: Vec<ValuePointer>,
         direction: Direction,
-    ) -> (Values, usize) {
+    ) -> (Values, Misses) {
         if direction == Direction::Reverse {
             pointers.reverse();
         }
         let (mut values, others) = self.ranges.find(&self.cache, &pointers);
-        let mut misses = 0;
+        let mut misses = Misses::default();
         if !others.is_empty() {
             let wanted: Vec<ValuePointer> = others.iter().map(|&at| pointers[at]).collect();
             let together = others.len() == pointers.len() && self.ranges.take_read(&pointers);
             let fetched = self.fetch_each(&wanted, |_| Owner::unknown(), together);
-            misses = fetched.1;
+            misses = Misses::of(fetched.1.iter().map(|&at| &wanted[at]));
             for (&at, value) in others.iter().zip(fetched.0) {
-                match together && misses > 0 {
+                match together && misses.count > 0 {
                     true => values.set_shared(at, value),
                     false => values.set(at, value),
                 }
             }
-            if misses == 0 {
+            if misses.count == 0 {
                 self.ranges.keep(&self.cache, &pointers, &values, &others);
             }
         }
@@ -287,16 +288,16 @@ impl Engine {
         (values, misses)
     }
 
-    /// Many separated values, and how many were not cached: those are read from the log in one batch. `together`: those are cached in ranges where ranges take them, and may be parts of one piece of memory.
+    /// Many separated values, and the places of those that were not cached: they are read from the log in one batch. `together`: those are cached in ranges where ranges take them, and may be parts of one piece of memory.
     fn fetch_each<'a>(
         &self,
         pointers: &[ValuePointer],
         owner: impl Fn(usize) -> Owner<'a>,
         together: bool,
-    ) -> (Vec<Result<Bytes>>, usize) {
+    ) -> (Vec<Result<Bytes>>, Vec<usize>) {
         let (mut values, missing) = self.cached(pointers, &owner);
         if missing.is_empty() {
-            return (values, 0);
+            return (values, missing);
         }
         let keys: Vec<CacheKey> = (missing.iter())
             .map(|&at| CacheKey::of(&pointers[at]))
@@ -307,11 +308,10 @@ impl Engine {
             let together = together && mine.len() == pointers.len();
             self.keep_each(&wanted, |at| owner(missing[mine[at]]), read, together)
         });
-        let misses = missing.len();
-        for (at, record) in missing.into_iter().zip(read) {
+        for (&at, record) in missing.iter().zip(read) {
             values[at] = record.map(|record| record::value_at(&pointers[at], record));
         }
-        (values, misses)
+        (values, missing)
     }
 
     /// Begins to fetch values, of which many are not cached, one by one: those are read while the caller does something else. Claims nothing, for nobody knows when it is waited for: other
@@ -327,11 +327,11 @@ impl Engine {
         }
     }
 
-    /// What [`begin_fetch`](Self::begin_fetch) has begun, and how much of it was not cached.
-    pub(crate) fn end_fetch(&self, begun: BegunFetch) -> (Values, usize) {
-        let misses = begun.missing.len();
+    /// What [`begin_fetch`](Self::begin_fetch) has begun, and what of it was not cached.
+    pub(crate) fn end_fetch(&self, begun: BegunFetch) -> (Values, Misses) {
+        let misses = Misses::of(begun.wanted.iter());
         let read = begun.begun.map_or_else(Vec::new, BegunValues::wait);
-        let together = misses == begun.values.len() && self.ranges.take_read(&begun.wanted);
+        let together = misses.count == begun.values.len() && self.ranges.take_read(&begun.wanted);
         let read = self.keep_each(&begun.wanted, |_| Owner::unknown(), read, together);
         let mut values: Values = begun.values.into_iter().collect();
         for ((at, pointer), record) in begun.missing.into_iter().zip(begun.wanted).zip(read) {

@@ -116,7 +116,7 @@ impl Opening {
             volume,
             env,
             memory,
-            cache: Arc::new(Cache::new(cache_bytes)),
+            cache: Arc::new(Cache::new(cache_bytes).coalescing(options.coalesce_reads)),
             // As many idle chunks as one generation has: the next one takes the memory of the one just flushed.
             chunks: ChunkPool::new(options.memtable_seal_bytes()),
             tombstone_floor: Arc::new(AtomicU64::new(0)),
@@ -230,6 +230,7 @@ impl Opening {
             index,
             dropped: AtomicBool::new(false),
             counters: KeyspaceCounters::default(),
+            scattered: Default::default(),
         })
     }
 

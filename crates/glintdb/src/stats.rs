@@ -134,6 +134,8 @@ pub struct ValueGcFigures {
     pub records: u64,
     /// Records that were moved.
     pub relocated_records: u64,
+    /// Records that were put in the order of their keys, as scans have called for it.
+    pub ordered_records: u64,
     /// Of what indexes' files point to, the share that is shadowed or hidden: by what rounds have found.
     pub hidden_share: f64,
     /// Bytes of log segments that are not live, about, as far as flushes have told; and how many there may be, together with what is not flushed.
@@ -393,6 +395,7 @@ impl Engine {
                 victims: load(&self.gc.counters.victims),
                 records: load(&self.gc.counters.records),
                 relocated_records: load(&self.gc.counters.relocated_records),
+                ordered_records: load(&self.gc.counters.ordered_records),
                 hidden_share: gc.account.hidden_share,
                 garbage_bytes: gc.account.known_garbage_bytes(),
                 garbage_bytes_max: gc.account.allowed_bytes,

@@ -8,6 +8,7 @@
 //! 3. Indexes hold only visible commits.
 
 use crate::budget::Kept;
+use crate::gc::Scattered;
 use crate::options::KeyspaceOptions;
 use crate::range_set::RangeSet;
 use crate::resident::{Held, Resident};
@@ -146,6 +147,7 @@ pub(crate) struct KeyspaceState {
     pub(crate) index: Arc<dyn Index>,
     pub(crate) dropped: glintdb_core::sync::atomic::AtomicBool,
     pub(crate) counters: KeyspaceCounters,
+    pub(crate) scattered: Scattered,
 }
 
 impl KeyspaceState {

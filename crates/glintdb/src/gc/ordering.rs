@@ -21,7 +21,7 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 /// Records and bytes of values of a piece, at most.
-const PIECE_RECORDS: usize = 1 << 15;
+pub(super) const PIECE_RECORDS: usize = 1 << 15;
 const PIECE_BYTES_MAX: u64 = 64 << 20;
 const PIECE_BYTES_MIN: u64 = 256 << 10;
 /// Of the garbage that may be, a piece makes this part at most.
@@ -35,6 +35,16 @@ const GAP_BYTES: u32 = 16 << 10;
 /// Values of which the reads are in flight together, in number and in bytes.
 const READ_RECORDS: usize = 256;
 const READ_BYTES: u64 = 1 << 20;
+
+/// What has become of a piece.
+#[derive(Default)]
+pub(super) struct Piece {
+    /// The last key that was looked at; `None`: there is no more.
+    next: Option<Vec<u8>>,
+    /// Records that have moved, and bytes of their values.
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+}
 
 impl Engine {
     /// Puts the values of the keys within bounds in the order of keys where they do not lie so, and compacts the index.
@@ -67,8 +77,9 @@ impl Engine {
         let mut from = lower.map(<[u8]>::to_vec);
         while !keyspace.dropped.load(Ordering::Acquire) {
             self.make_way_for_values(keyspace)?;
-            let next = self.order_piece(keyspace, from.as_ref().map(Vec::as_slice), upper)?;
-            let Some(next) = next else { break };
+            let lower = from.as_ref().map(Vec::as_slice);
+            let piece = self.order_piece(keyspace, lower, upper, &|| true)?;
+            let Some(next) = piece.next else { break };
             from = Bound::Excluded(next);
         }
         Ok(())
@@ -93,13 +104,14 @@ impl Engine {
         }
     }
 
-    /// Orders what comes first. The last key that was looked at, or `None`: there is no more.
-    fn order_piece(
+    /// Orders what comes first, as much of it as it gets to while it `goes_on`.
+    pub(super) fn order_piece(
         &self,
         keyspace: &Arc<KeyspaceState>,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
-    ) -> Result<Option<Vec<u8>>> {
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Piece> {
         let late = glintdb_core::seeded::bug(
             "glintdb: values in key order take their place above what came meanwhile",
         );
@@ -111,14 +123,17 @@ impl Engine {
             Ok(is_there.then(|| (keyspace.index.begin_relocation(), self.log.view())))
         };
         let Some((mut relocation, log)) = begin()? else {
-            return Ok(None);
+            return Ok(Piece::default());
         };
         let view = relocation.view();
         let (records, mut next) = self.gather_piece(keyspace, &*view, lower, upper)?;
         drop(view);
         let mut moved = out_of_order(&records);
         if moved.is_empty() {
-            return Ok(next);
+            return Ok(Piece {
+                next,
+                ..Piece::default()
+            });
         }
         let bytes: u64 = moved.iter().map(|&index| records.bytes(index)).sum();
         let _running = self.begin_writing(
@@ -126,7 +141,7 @@ impl Engine {
             bytes + bytes / 8,
             &self.compactions_called,
         )?;
-        let values = self.write_values(keyspace, &records, &moved, &log)?;
+        let values = self.write_values(keyspace, &records, &moved, &log, goes_on)?;
         drop(log);
         let written = values.pointers().len();
         if let Some(&last) = moved.get(..written).and_then(<[u32]>::last)
@@ -138,7 +153,7 @@ impl Engine {
         if late {
             drop(relocation);
             let Some((again, _)) = begin()? else {
-                return Ok(None);
+                return Ok(Piece::default());
             };
             relocation = again;
         }
@@ -166,7 +181,22 @@ impl Engine {
         self.gc.born(&born, &[], 0.0);
         self.gc.left_behind(&left);
         self.update_space();
-        Ok(next)
+        Ok(Piece {
+            next,
+            records: left.len() as u64,
+            bytes: left.iter().map(|from| u64::from(from.length)).sum(),
+        })
+    }
+
+    /// Bytes of keys and values of a piece, at most.
+    pub(super) fn piece_bytes_max(&self) -> u64 {
+        let allowed = match self.gc.known_account().allowed_bytes {
+            // Nobody counts.
+            0 => u64::MAX,
+            allowed => allowed / PIECE_PART,
+        };
+        let least = PIECE_BYTES_MIN.min(self.options.log_segment_bytes);
+        (self.gc_memory_bytes().min(allowed)).clamp(least, PIECE_BYTES_MAX)
     }
 
     /// The entries of the next piece whose values are separated, and the key that ended it.
@@ -177,13 +207,7 @@ impl Engine {
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
     ) -> Result<(Records, Option<Vec<u8>>)> {
-        let allowed = match self.gc.known_account().allowed_bytes {
-            // Nobody counts.
-            0 => u64::MAX,
-            allowed => allowed / PIECE_PART,
-        };
-        let bytes_max =
-            (self.gc_memory_bytes().min(allowed)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
+        let bytes_max = self.piece_bytes_max();
         let mut records = Records::new(&self.memory);
         let (mut bytes, mut count) = (0, 0);
         let mut cursor = view.cursor(lower, upper, Direction::Forward)?;
@@ -206,6 +230,7 @@ impl Engine {
         records: &Records,
         moved: &[u32],
         log: &LogView,
+        goes_on: &dyn Fn() -> bool,
     ) -> Result<NewValues> {
         let mut writer = self.log.values_writer(Space::Normal)?;
         let batches = batches(records, moved);
@@ -222,8 +247,9 @@ impl Engine {
             }
             let values = values.wait();
             let debt = keyspace.index.debt();
-            let goes_on = debt.level0_runs < debt.level0_runs_slow;
+            let goes_on = debt.level0_runs < debt.level0_runs_slow && goes_on();
             begun = (batches.next().filter(|_| goes_on)).map(|batch| (batch, read(batch)));
+            self.spill_if_urgent();
             for (&index, value) in batch.iter().zip(values) {
                 let record = &records.all[index as usize];
                 let checksum = record.pointer.checksum;
@@ -258,30 +284,40 @@ fn out_of_order(records: &Records) -> Vec<u32> {
     let indexes: Vec<u32> = (0u32..).take(records.all.len()).collect();
     for group in indexes.chunks(GROUP_RECORDS) {
         let pointers = group.iter().map(|&index| records.pointer(index));
-        let places = places(pointers.clone());
-        let bytes: u64 = pointers.map(|pointer| u64::from(pointer.length)).sum();
-        // The first and the last one go on in the neighbours.
-        if places.saturating_sub(2) * PLACE_BYTES > bytes {
+        if places_more_than_needed(pointers) > 0 {
             moved.extend_from_slice(group);
         }
     }
     moved
 }
 
-/// Places at which values lie.
+/// Places at which neighbours lie, but for those that they would lie at in key order.
+pub(super) fn places_more_than_needed<'a>(
+    pointers: impl Iterator<Item = &'a ValuePointer> + Clone,
+) -> u64 {
+    let bytes: u64 = (pointers.clone())
+        .map(|pointer| u64::from(pointer.length))
+        .sum();
+    // The first and the last one go on in the neighbours.
+    places(pointers).saturating_sub(2 + bytes / PLACE_BYTES)
+}
+
+/// Places at which values lie that come in one order of keys or the other.
 fn places<'a>(pointers: impl Iterator<Item = &'a ValuePointer>) -> u64 {
     let mut places = 0;
     let mut last: Option<&ValuePointer> = None;
     for pointer in pointers {
-        let follows = last.is_some_and(|last| {
-            let end = last.offset.saturating_add(last.length);
-            last.segment == pointer.segment
-                && pointer
-                    .offset
-                    .checked_sub(end)
-                    .is_some_and(|gap| gap <= GAP_BYTES)
+        let beside = last.is_some_and(|last| {
+            let (first, second) = match last.offset < pointer.offset {
+                true => (last, pointer),
+                false => (pointer, last),
+            };
+            let gap = second
+                .offset
+                .checked_sub(first.offset.saturating_add(first.length));
+            last.segment == pointer.segment && gap.is_some_and(|gap| gap <= GAP_BYTES)
         });
-        places += u64::from(!follows);
+        places += u64::from(!beside);
         last = Some(pointer);
     }
     places

@@ -15,7 +15,7 @@ const SWITCH: [(&str, bool); 4] = [
 
 impl Options {
     /// Every name that [`set`](Self::set) knows.
-    pub const NAMES: [&'static str; 23] = [
+    pub const NAMES: [&'static str; 28] = [
         "create_if_missing",
         "error_if_exists",
         "durability",
@@ -33,12 +33,17 @@ impl Options {
         "help",
         "hot_keys",
         "range_cache",
+        "coalesce_reads",
+        "scan_read_ahead",
         "compact_for_scans",
+        "order_for_scans",
         "value_gc",
         "value_gc_reads",
         "space_amp_max",
         "garbage_bytes_min",
         "pin_mode",
+        "pace_writers",
+        "recycle_files",
     ];
 
     /// Sets the option of a name (`-` and `_` are the same in it) to what `value` says. Sizes take `K`, `M` and `G`: powers of 1,024 bytes. Limits are checked when the database is opened.
@@ -91,7 +96,10 @@ impl Options {
             "help" => put(&mut self.help, word(value, &SWITCH)),
             "hot_keys" => put(&mut self.hot_keys, word(value, &SWITCH)),
             "range_cache" => put(&mut self.range_cache, word(value, &SWITCH)),
+            "coalesce_reads" => put(&mut self.coalesce_reads, word(value, &SWITCH)),
+            "scan_read_ahead" => put(&mut self.scan_read_ahead, word(value, &SWITCH)),
             "compact_for_scans" => put(&mut self.compact_for_scans, word(value, &SWITCH)),
+            "order_for_scans" => put(&mut self.order_for_scans, word(value, &SWITCH)),
             "value_gc" => put(&mut self.value_gc, word(value, &SWITCH)),
             "value_gc_reads" => {
                 let words = [
@@ -110,6 +118,8 @@ impl Options {
                 ];
                 put(&mut self.pin_mode, word(value, &words))
             }
+            "pace_writers" => put(&mut self.pace_writers, word(value, &SWITCH)),
+            "recycle_files" => put(&mut self.recycle_files, word(value, &SWITCH)),
             _ => Err(unknown(&Self::NAMES)),
         };
         named(name, set)
@@ -282,9 +292,10 @@ mod tests {
             (o.replay_bytes_max, o.snapshot_pin_bytes_max),
             (o.direct_io, o.read_engine, o.read_depth),
             (o.read_batch_max, o.help, o.hot_keys, o.range_cache),
+            (o.coalesce_reads, o.scan_read_ahead, o.order_for_scans),
             (o.compact_for_scans, o.value_gc, o.value_gc_reads),
             (o.space_amp_max, o.garbage_bytes_min),
-            o.pin_mode,
+            (o.pin_mode, o.pace_writers, o.recycle_files),
         )
     }
 
@@ -297,7 +308,9 @@ mod tests {
         for name in Options::NAMES {
             let value = match name {
                 "create_if_missing" => "false",
-                "compact_for_scans" | "value_gc" | "help" | "hot_keys" | "range_cache" => "off",
+                "compact_for_scans" | "value_gc" | "help" | "hot_keys" | "range_cache"
+                | "coalesce_reads" | "scan_read_ahead" | "pace_writers" | "recycle_files"
+                | "order_for_scans" => "off",
                 "error_if_exists" => "true",
                 "durability" | "read_engine" => "sync",
                 "direct_io" => "off",

@@ -3,7 +3,7 @@
 use crate::gate::Gate;
 use crate::support::{env, open, options};
 use bytes::Bytes;
-use glintdb::{Db, Durability, KeyspaceOptions};
+use glintdb::{Db, Durability, KeyspaceOptions, Options};
 use glintdb_flash::{HookedVolume, MemVolume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ fn value(n: u32, length: usize) -> Bytes {
     Bytes::from(vec![n.to_le_bytes()[0]; length])
 }
 
-/// 100 values of `length` bytes, flushed at once, in a database that was opened again: none of them is in memory, and neither are key blocks.
-fn reopened(length: usize) -> (Db, Arc<Gate>) {
+/// 100 values of `length` bytes, flushed at once, in a database that was opened again with `options`: none of them is in memory, and neither are key blocks.
+fn reopened(length: usize, options: Options) -> (Db, Arc<Gate>) {
     let volume = MemVolume::new();
     let db = open(&volume).unwrap();
     let unpinned = KeyspaceOptions::default().pinned_levels(glintdb::PinnedLevels::Levels(0));
@@ -30,19 +30,18 @@ fn reopened(length: usize) -> (Db, Arc<Gate>) {
     db.close().unwrap();
     let gate = Arc::new(Gate::default());
     let gated = HookedVolume::new(volume, gate.clone());
-    (options().open_volume(gated, env()).unwrap(), gate)
+    (options.open_volume(gated, env()).unwrap(), gate)
 }
 
 #[test]
 fn two_readers_of_a_block_read_it_once() {
     // In the key block itself, and apart from it.
-    for length in [300, 900] {
-        for batch in [false, true] {
-            let (db, gate) = reopened(length);
+    for (length, wanted) in [(300, 90), (900, 51)] {
+        for (batch, once) in [(false, true), (true, true), (false, false), (true, false)] {
+            let (db, gate) = reopened(length, options().coalesce_reads(once));
             let keyspace = db.keyspace("unpinned").unwrap();
             // Opens the table; where values stand apart, this has the block of both keys read.
             assert_eq!(keyspace.get(key(50)).unwrap(), Some(value(50, length)));
-            let wanted = if length == 300 { 90 } else { 51 };
             // Figures first: they open segments.
             let (spared, before) = (db.stats().coalesced_reads, gate.reads());
             gate.close_to_reads();
@@ -65,7 +64,12 @@ fn two_readers_of_a_block_read_it_once() {
                 gate.open();
             });
             let spared = db.stats().coalesced_reads - spared;
-            assert_eq!((gate.reads() - before, spared), (1, 1), "{length} {batch}");
+            let expected = if once { (1, 1) } else { (2, 0) };
+            assert_eq!(
+                (gate.reads() - before, spared),
+                expected,
+                "{length} {batch}"
+            );
         }
     }
 }
@@ -149,9 +153,19 @@ fn scans_yield_every_record_once_however_they_are_taken() {
 /// While one batch is taken the next one is read, up to what was said will be taken; who has said nothing shows by going on that it is a long scan.
 #[test]
 fn scans_read_ahead_what_is_to_come_and_no_more() {
+    let ahead = [(1, 256), (2, 512), (257, 512), (258, 600), (600, 600)];
+    let not = [(1, 256), (256, 256), (257, 512), (512, 512), (513, 600)];
+    let long = [(761, 1016), (888, 1016), (889, 1272)];
+    fetched_by_scans(true, &ahead, &long);
+    fetched_by_scans(false, &not, &[(761, 1016), (1016, 1016), (1017, 1272)]);
+}
+
+/// What scans of 1,500 values have fetched when they have taken so many: one that has said that it takes 600, and one that has said nothing, once it is long.
+fn fetched_by_scans(ahead: bool, said: &[(usize, u64)], long: &[(usize, u64)]) {
     let large = options().memory_budget_bytes(64 << 20);
     // Ranges take one lookup for many values.
     let large = large.replay_bytes_max(64 << 20).range_cache(false);
+    let large = large.scan_read_ahead(ahead);
     let db = large.open_volume(MemVolume::new(), env()).unwrap();
     let all = db.default_keyspace();
     for n in 0..1500 {
@@ -177,31 +191,11 @@ fn scans_read_ahead_what_is_to_come_and_no_more() {
             assert_eq!(looked_up() - before, fetched, "{limit} {take}");
         }
     };
-    // The first 856 are cached then: nothing to win by reading them ahead. From there on, at the half of a batch.
-    fetched(
-        600,
-        &[
-            (1, 256),
-            (2, 512),
-            (257, 512),
-            (258, 600),
-            (600, 600),
-            (601, 856),
-        ],
-    );
-    // The first 856 are cached then: nothing to win by reading them ahead. From there on, at half of a batch.
-    fetched(
-        0,
-        &[
-            (1, 8),
-            (9, 24),
-            (505, 760),
-            (700, 760),
-            (761, 1016),
-            (888, 1016),
-            (889, 1272),
-        ],
-    );
+    fetched(600, said);
+    fetched(600, &[(601, 856)]);
+    // These are cached then: nothing to win by reading them ahead. From there on, at half of a batch.
+    fetched(0, &[(1, 8), (9, 24), (505, 760), (700, 760)]);
+    fetched(0, long);
 }
 
 /// What is written for a key that is being read is still in memory when the ring has handed it to the log's file.

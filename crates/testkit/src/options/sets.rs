@@ -94,7 +94,12 @@ pub(super) const SETS: &[Line] = &[
             set.options.replay_bytes_max = 128 << 10;
             set.options.hot_keys = false;
             set.options.range_cache = false;
+            set.options.coalesce_reads = false;
+            set.options.scan_read_ahead = false;
+            set.options.pace_writers = false;
+            set.options.recycle_files = false;
             set.options.compact_for_scans = false;
+            set.options.order_for_scans = false;
         },
     ),
     line("small", &[Lane::Kill], |_| ()),

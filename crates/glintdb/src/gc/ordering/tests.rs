@@ -6,6 +6,7 @@ use crate::gc::tests::{KEYS, Random, check_all, filled, key, options, value};
 use crate::{Db, Env, Options, check_volume};
 use glintdb_core::{DbId, Direction, EntryRef, ValuePointer};
 use glintdb_flash::{ManualClock, MemVolume, SystemClock, Volume};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -208,4 +209,126 @@ fn a_piece_is_as_large_as_its_keys_and_values() {
     keyspace.compact_values().unwrap();
     assert!(db.verify().unwrap().is_clean());
     assert_eq!(keyspace.iter().count(), 600);
+}
+
+/// Scans of what does not fit into the cache have the values put in order, once they have paid for it, and not where they lie in order, or nobody wants it.
+#[test]
+fn scans_have_values_put_in_order_that_lie_apart() {
+    const MANY: u64 = 12_000;
+    for (threads, wanted, shuffled) in [
+        (0, true, true),
+        (2, true, true),
+        (0, false, true),
+        (0, true, false),
+    ] {
+        let volume = MemVolume::new();
+        let options = options().background_threads(threads);
+        let options = options.order_for_scans(wanted).garbage_bytes_min(4 << 20);
+        let db = open(&volume, &options);
+        for n in 0..MANY {
+            // Odd, so that each comes once.
+            let n = if shuffled { n * 4_801 % MANY } else { n };
+            db.put(key(n), [value(n, 0).as_slice(), &[7; 600]].concat())
+                .unwrap();
+        }
+        let before = pointers(&db);
+        let apart = places(before.iter());
+        assert_eq!(apart > MANY / 2, shuffled, "{apart} places");
+        let (keyspace, mut random) = (db.default_keyspace(), Random(11));
+        let reads = db.stats().volume.reads;
+        let scan = |from: u64, reverse: bool| {
+            let until = (from + 100).min(MANY);
+            let range = keyspace.range(key(from)..key(until)).limit_hint(100);
+            let found: Vec<_> = match reverse {
+                false => range.map(Result::unwrap).collect(),
+                true => range.rev().map(Result::unwrap).collect(),
+            };
+            assert_eq!(found.len() as u64, until - from);
+            for (at, (found, had)) in found.into_iter().enumerate() {
+                let n = if reverse {
+                    until - 1 - at as u64
+                } else {
+                    from + at as u64
+                };
+                assert_eq!((&*found, &had[..4]), (&*key(n), &value(n, 0)[..4]));
+            }
+        };
+        for turn in 0..1500 {
+            scan(random.below(MANY), turn % 4 == 0);
+            if turn % 8 == 0 {
+                // Without background threads, jobs are done by who writes.
+                db.put("zz", "1").unwrap();
+            }
+        }
+        let stats = db.stats();
+        let (ordered, gone) = (stats.value_gc.ordered_records, stats.volume.reads - reads);
+        assert_eq!(ordered > 0, wanted && shuffled, "{ordered}");
+        assert!(2 * ordered <= gone, "{ordered} were moved for {gone} reads");
+        db.delete("zz").unwrap();
+        let after = places(pointers(&db).iter());
+        assert_eq!(
+            after < apart / 2,
+            wanted && shuffled,
+            "{apart}, then {after}"
+        );
+        db.close().unwrap();
+        assert!(is_clean(&volume));
+    }
+}
+
+/// Values are put in order again and again for who scans, while others overwrite and delete, and value GC takes what is left behind.
+#[test]
+fn whoever_writes_while_scans_have_values_put_in_order_is_not_undone() {
+    const MANY: u64 = 8000;
+    let (volume, options) = (MemVolume::new(), options().background_threads(2));
+    let db = open(&volume, &options);
+    let mut expected = BTreeMap::new();
+    for n in (0..MANY).map(|n| n * 4_801 % MANY) {
+        db.put(key(n), value(n, 0)).unwrap();
+        expected.insert(key(n), value(n, 0));
+    }
+    db.flush().unwrap();
+    let ordered = || db.stats().value_gc.ordered_records;
+    std::thread::scope(|scope| {
+        let scans = scope.spawn(|| {
+            let (keyspace, mut random) = (db.default_keyspace(), Random(5));
+            while ordered() < 3 * MANY {
+                let from = random.below(MANY);
+                let mut last = Vec::new();
+                for found in keyspace.range(key(from)..).limit_hint(200).take(200) {
+                    let (key, value) = found.unwrap();
+                    assert!(*key > *last);
+                    last = key.to_vec();
+                    let n: u64 = String::from_utf8_lossy(&key[3..]).parse().unwrap();
+                    assert_eq!(value.len() as u64, 900 + n % 200);
+                }
+            }
+        });
+        let mut random = Random(3);
+        for round in 1.. {
+            if scans.is_finished() {
+                break;
+            }
+            let n = random.below(MANY);
+            match random.below(8) {
+                0 => {
+                    db.delete(key(n)).unwrap();
+                    expected.remove(&key(n));
+                }
+                _ => {
+                    db.put(key(n), value(n, round)).unwrap();
+                    expected.insert(key(n), value(n, round));
+                }
+            }
+            let n = random.below(MANY);
+            let found = db.get(key(n)).unwrap();
+            assert_eq!(found.as_deref(), expected.get(&key(n)).map(Vec::as_slice));
+        }
+        scans.join().unwrap();
+    });
+    assert!(db.stats().value_gc.error.is_none());
+    check_all(&db, &expected);
+    db.close().unwrap();
+    assert!(is_clean(&volume));
+    check_all(&open(&volume, &options), &expected);
 }

@@ -54,6 +54,8 @@ pub(crate) struct Gc {
     queued: AtomicBool,
     /// Full compactions that run: a round gives them another run to compact, so none is begun that is not urgent.
     held_off: AtomicUsize,
+    /// Values are put in order for scans, or are about to be.
+    ordering: AtomicBool,
     state: Mutex<State>,
     /// Changes that may have made a round worth while; and how many there were when one came to nothing.
     occasions: AtomicU64,
@@ -121,6 +123,7 @@ impl Default for Gc {
         Gc {
             queued: AtomicBool::new(false),
             held_off: AtomicUsize::new(0),
+            ordering: AtomicBool::new(false),
             state: Mutex::default(),
             occasions: AtomicU64::new(0),
             fruitless: AtomicU64::new(0),

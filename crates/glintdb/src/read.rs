@@ -271,7 +271,7 @@ impl Engine {
             let wanted: Vec<ValuePointer> = others.iter().map(|&at| pointers[at]).collect();
             let together = others.len() == pointers.len() && self.ranges.take_read(&pointers);
             let fetched = self.fetch_each(&wanted, |_| Owner::unknown(), together);
-            misses = Misses::of(fetched.1.iter().map(|&at| &wanted[at]));
+            misses = Misses::of(fetched.1.iter().map(|&at| (others[at], &wanted[at])));
             for (&at, value) in others.iter().zip(fetched.0) {
                 match together && misses.count > 0 {
                     true => values.set_shared(at, value),
@@ -329,7 +329,7 @@ impl Engine {
 
     /// What [`begin_fetch`](Self::begin_fetch) has begun, and what of it was not cached.
     pub(crate) fn end_fetch(&self, begun: BegunFetch) -> (Values, Misses) {
-        let misses = Misses::of(begun.wanted.iter());
+        let misses = Misses::of(begun.missing.iter().copied().zip(&begun.wanted));
         let read = begun.begun.map_or_else(Vec::new, BegunValues::wait);
         let together = misses.count == begun.values.len() && self.ranges.take_read(&begun.wanted);
         let read = self.keep_each(&begun.wanted, |_| Owner::unknown(), read, together);

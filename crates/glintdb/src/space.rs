@@ -159,7 +159,7 @@ impl Engine {
         Ok(())
     }
 
-    fn flush_space_bytes(&self) -> u64 {
+    pub(crate) fn flush_space_bytes(&self) -> u64 {
         reserve::flush_bytes(self.sequencer.lock().unflushed_bytes())
     }
 

@@ -48,6 +48,8 @@ pub(crate) struct Account {
     pub(crate) allowed_bytes: u64,
     /// Of the log, what lies behind the flush point.
     pub(crate) unflushed_bytes: u64,
+    /// Of the log, what only snapshots and iterators keep; not counted in the others.
+    pub(crate) kept_bytes: u64,
     /// Whether some segment is worth a round.
     pub(crate) some_victim: bool,
     /// Of what indexes' files point to, the share that is shadowed or hidden.
@@ -102,7 +104,11 @@ impl Account {
     }
 
     pub(crate) fn wants_round_at(&self, fill: f64) -> bool {
-        self.some_victim && fill >= BEGIN
+        self.some_victim && self.is_due_at(fill)
+    }
+
+    pub(super) fn is_due_at(&self, fill: f64) -> bool {
+        fill >= BEGIN
     }
 
     pub(crate) fn is_urgent_at(&self, fill: f64) -> bool {
@@ -183,6 +189,7 @@ impl Engine {
             let ends = moved || id < flushed;
             // Snapshots and iterators keep it.
             if kept.contains(&id) {
+                account.kept_bytes += bytes;
                 continue;
             }
             account.log_bytes += bytes;

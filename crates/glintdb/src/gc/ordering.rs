@@ -21,7 +21,7 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 /// Records and bytes of values of a piece, at most.
-pub(super) const PIECE_RECORDS: usize = 1 << 15;
+const PIECE_RECORDS: u64 = 1 << 15;
 const PIECE_BYTES_MAX: u64 = 64 << 20;
 const PIECE_BYTES_MIN: u64 = 256 << 10;
 /// Of the garbage that may be, a piece makes this part at most.
@@ -43,6 +43,14 @@ pub(super) struct Piece {
     next: Option<Vec<u8>>,
     /// Records that have moved, and bytes of their values.
     pub(super) records: u64,
+    pub(super) bytes: u64,
+}
+
+/// What a piece has at most.
+#[derive(Clone, Copy)]
+pub(super) struct PieceLimits {
+    pub(super) records: u64,
+    /// Of keys and values.
     pub(super) bytes: u64,
 }
 
@@ -78,7 +86,8 @@ impl Engine {
         while !keyspace.dropped.load(Ordering::Acquire) {
             self.make_way_for_values(keyspace)?;
             let lower = from.as_ref().map(Vec::as_slice);
-            let piece = self.order_piece(keyspace, lower, upper, &|| true)?;
+            let limits = self.piece_limits();
+            let piece = self.order_piece(keyspace, (lower, upper), limits, None)?;
             let Some(next) = piece.next else { break };
             from = Bound::Excluded(next);
         }
@@ -104,19 +113,25 @@ impl Engine {
         }
     }
 
-    /// Orders what comes first, as much of it as it gets to while it `goes_on`.
+    /// Orders what comes first. Where it may be given up it waits for no flush, and ends when it does not `goes_on` any more.
     pub(super) fn order_piece(
         &self,
         keyspace: &Arc<KeyspaceState>,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
-        goes_on: &dyn Fn() -> bool,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+        limits: PieceLimits,
+        goes_on: Option<&dyn Fn() -> bool>,
     ) -> Result<Piece> {
         let late = glintdb_core::seeded::bug(
             "glintdb: values in key order take their place above what came meanwhile",
         );
         let begin = || -> Result<_> {
-            let _no_flush = self.flush_lock.lock();
+            let no_flush = match goes_on {
+                Some(_) => self.flush_lock.try_lock(),
+                None => Some(self.flush_lock.lock()),
+            };
+            let Some(_no_flush) = no_flush else {
+                return Ok(None);
+            };
             let manifest = self.manifest.lock();
             manifest.check()?;
             let is_there = !keyspace.dropped.load(Ordering::Acquire);
@@ -126,7 +141,7 @@ impl Engine {
             return Ok(Piece::default());
         };
         let view = relocation.view();
-        let (records, mut next) = self.gather_piece(keyspace, &*view, lower, upper)?;
+        let (records, mut next) = self.gather_piece(keyspace, &*view, (lower, upper), limits)?;
         drop(view);
         let mut moved = out_of_order(&records);
         if moved.is_empty() {
@@ -188,15 +203,18 @@ impl Engine {
         })
     }
 
-    /// Bytes of keys and values of a piece, at most.
-    pub(super) fn piece_bytes_max(&self) -> u64 {
+    /// What memory, and the garbage that may be, leave to a piece.
+    pub(super) fn piece_limits(&self) -> PieceLimits {
         let allowed = match self.gc.known_account().allowed_bytes {
             // Nobody counts.
             0 => u64::MAX,
             allowed => allowed / PIECE_PART,
         };
         let least = PIECE_BYTES_MIN.min(self.options.log_segment_bytes);
-        (self.gc_memory_bytes().min(allowed)).clamp(least, PIECE_BYTES_MAX)
+        PieceLimits {
+            records: PIECE_RECORDS,
+            bytes: (self.gc_memory_bytes().min(allowed)).clamp(least, PIECE_BYTES_MAX),
+        }
     }
 
     /// The entries of the next piece whose values are separated, and the key that ended it.
@@ -204,10 +222,9 @@ impl Engine {
         &self,
         keyspace: &KeyspaceState,
         view: &dyn IndexView,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+        limits: PieceLimits,
     ) -> Result<(Records, Option<Vec<u8>>)> {
-        let bytes_max = self.piece_bytes_max();
         let mut records = Records::new(&self.memory);
         let (mut bytes, mut count) = (0, 0);
         let mut cursor = view.cursor(lower, upper, Direction::Forward)?;
@@ -217,7 +234,7 @@ impl Engine {
                 bytes += u64::from(pointer.length) + key.len() as u64;
             }
             count += 1;
-            count < PIECE_RECORDS && bytes < bytes_max
+            count < limits.records && bytes < limits.bytes
         })?;
         records.charge();
         Ok((records, more.then(|| cursor.key().to_vec())))
@@ -230,7 +247,7 @@ impl Engine {
         records: &Records,
         moved: &[u32],
         log: &LogView,
-        goes_on: &dyn Fn() -> bool,
+        goes_on: Option<&dyn Fn() -> bool>,
     ) -> Result<NewValues> {
         let mut writer = self.log.values_writer(Space::Normal)?;
         let batches = batches(records, moved);
@@ -247,7 +264,8 @@ impl Engine {
             }
             let values = values.wait();
             let debt = keyspace.index.debt();
-            let goes_on = debt.level0_runs < debt.level0_runs_slow && goes_on();
+            let goes_on =
+                debt.level0_runs < debt.level0_runs_slow && goes_on.is_none_or(|goes_on| goes_on());
             begun = (batches.next().filter(|_| goes_on)).map(|batch| (batch, read(batch)));
             self.spill_if_urgent();
             for (&index, value) in batch.iter().zip(values) {
@@ -284,43 +302,36 @@ fn out_of_order(records: &Records) -> Vec<u32> {
     let indexes: Vec<u32> = (0u32..).take(records.all.len()).collect();
     for group in indexes.chunks(GROUP_RECORDS) {
         let pointers = group.iter().map(|&index| records.pointer(index));
-        if places_more_than_needed(pointers) > 0 {
+        if apart(pointers.enumerate()) > 0 {
             moved.extend_from_slice(group);
         }
     }
     moved
 }
 
-/// Places at which neighbours lie, but for those that they would lie at in key order.
-pub(super) fn places_more_than_needed<'a>(
-    pointers: impl Iterator<Item = &'a ValuePointer> + Clone,
-) -> u64 {
-    let bytes: u64 = (pointers.clone())
-        .map(|pointer| u64::from(pointer.length))
-        .sum();
+/// At how many more places numbered values lie than they would in key order, as far as neighbours tell; in one order of keys or the other.
+pub(super) fn apart<'a>(values: impl Iterator<Item = (usize, &'a ValuePointer)>) -> u64 {
+    let (mut steps, mut bytes) = (0, 0);
+    let mut last: Option<(usize, &ValuePointer)> = None;
+    for (number, pointer) in values {
+        let steps_away = last
+            .is_some_and(|(before, last)| before.abs_diff(number) == 1 && !beside(last, pointer));
+        steps += u64::from(steps_away);
+        bytes += u64::from(pointer.length);
+        last = Some((number, pointer));
+    }
     // The first and the last one go on in the neighbours.
-    places(pointers).saturating_sub(2 + bytes / PLACE_BYTES)
+    u64::saturating_sub(steps, 1 + bytes / PLACE_BYTES)
 }
 
-/// Places at which values lie that come in one order of keys or the other.
-fn places<'a>(pointers: impl Iterator<Item = &'a ValuePointer>) -> u64 {
-    let mut places = 0;
-    let mut last: Option<&ValuePointer> = None;
-    for pointer in pointers {
-        let beside = last.is_some_and(|last| {
-            let (first, second) = match last.offset < pointer.offset {
-                true => (last, pointer),
-                false => (pointer, last),
-            };
-            let gap = second
-                .offset
-                .checked_sub(first.offset.saturating_add(first.length));
-            last.segment == pointer.segment && gap.is_some_and(|gap| gap <= GAP_BYTES)
-        });
-        places += u64::from(!beside);
-        last = Some(pointer);
-    }
-    places
+/// Whether two values are at one place.
+fn beside(one: &ValuePointer, other: &ValuePointer) -> bool {
+    let (first, second) = match one.offset < other.offset {
+        true => (one, other),
+        false => (other, one),
+    };
+    let gap = (second.offset).checked_sub(first.offset.saturating_add(first.length));
+    one.segment == other.segment && gap.is_some_and(|gap| gap <= GAP_BYTES)
 }
 
 #[cfg(all(test, not(loom)))]

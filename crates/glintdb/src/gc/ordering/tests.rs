@@ -1,7 +1,7 @@
 //! Values put in key order, alone and while others write.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use super::places;
+use super::beside;
 use crate::gc::tests::{KEYS, Random, check_all, filled, key, options, value};
 use crate::{Db, Env, Options, check_volume};
 use glintdb_core::{DbId, Direction, EntryRef, ValuePointer};
@@ -39,6 +39,13 @@ fn pointers(db: &Db) -> Vec<ValuePointer> {
         })
         .unwrap();
     pointers
+}
+
+/// Places at which values lie.
+fn places<'a>(pointers: impl Iterator<Item = &'a ValuePointer>) -> u64 {
+    let pointers: Vec<_> = pointers.collect();
+    let apart = pointers.windows(2).filter(|two| !beside(two[0], two[1]));
+    apart.count() as u64 + 1
 }
 
 fn is_clean(volume: &Arc<MemVolume>) -> bool {
@@ -198,8 +205,9 @@ fn a_piece_is_as_large_as_its_keys_and_values() {
     let keyspace = db.default_keyspace();
     let view = keyspace.state.index.view();
     let bounds = (Bound::Unbounded, Bound::Unbounded);
-    let (records, next) = (db.handle.engine)
-        .gather_piece(&keyspace.state, &*view, bounds.0, bounds.1)
+    let engine = &db.handle.engine;
+    let (records, next) = engine
+        .gather_piece(&keyspace.state, &*view, bounds, engine.piece_limits())
         .unwrap();
     assert!(
         next.is_some() && records.all.len() < 200,
@@ -253,7 +261,12 @@ fn scans_have_values_put_in_order_that_lie_apart() {
                 assert_eq!((&*found, &had[..4]), (&*key(n), &value(n, 0)[..4]));
             }
         };
-        for turn in 0..1500 {
+        let ordered = || db.stats().value_gc.ordered_records;
+        // Background threads take their time.
+        for turn in (0..30_000).take_while(|turn| *turn < 1500 || ordered() > 0) {
+            if ordered() > MANY / 5 * 4 {
+                break;
+            }
             scan(random.below(MANY), turn % 4 == 0);
             if turn % 8 == 0 {
                 // Without background threads, jobs are done by who writes.
@@ -271,6 +284,7 @@ fn scans_have_values_put_in_order_that_lie_apart() {
             wanted && shuffled,
             "{apart}, then {after}"
         );
+        drop(keyspace);
         db.close().unwrap();
         assert!(is_clean(&volume));
     }
@@ -331,4 +345,99 @@ fn whoever_writes_while_scans_have_values_put_in_order_is_not_undone() {
     db.close().unwrap();
     assert!(is_clean(&volume));
     check_all(&open(&volume, &options), &expected);
+}
+
+/// Snapshots keep what pieces leave behind: no more of that is made than value GC lets be.
+#[test]
+fn beside_a_snapshot_values_are_put_in_order_as_long_as_there_is_space() {
+    const MANY: u64 = 12_000;
+    let mut worst = Vec::new();
+    for kept in [false, true] {
+        let options = options().background_threads(2).space_amp_max(1.3);
+        let db = open(&MemVolume::new(), &options);
+        for n in (0..MANY).map(|n| n * 4_801 % MANY) {
+            db.put(key(n), value(n, 0)).unwrap();
+        }
+        db.flush().unwrap();
+        let snapshot = kept.then(|| db.snapshot());
+        let (keyspace, mut random, mut most) = (db.default_keyspace(), Random(11), 0);
+        for _ in 0..2500 {
+            let from = random.below(MANY);
+            let scan = keyspace.range(key(from)..).limit_hint(100).take(100);
+            assert!(scan.filter(Result::is_ok).count() > 0);
+            most = db.stats().disk_bytes.max(most);
+        }
+        let ordered = db.stats().value_gc.ordered_records;
+        assert_eq!(
+            ordered > MANY / 2,
+            !kept,
+            "{ordered} with a snapshot: {kept}"
+        );
+        worst.push(most);
+        drop(snapshot);
+    }
+    assert!(worst[1] < worst[0] + (2 << 20), "{worst:?}");
+}
+
+/// What cannot be read ends it for the keyspace, is told, and stops nothing else.
+#[test]
+fn a_value_that_is_damaged_ends_putting_in_order_and_nothing_else() {
+    const MANY: u64 = 12_000;
+    let volume = MemVolume::new();
+    let options = options();
+    let db = open(&volume, &options);
+    for n in (0..MANY).map(|n| n * 4_801 % MANY) {
+        db.put(key(n), value(n, 0)).unwrap();
+    }
+    db.flush().unwrap();
+    let lost = pointers(&db)[6000];
+    db.close().unwrap();
+    let segment = glintdb_core::FileId::new(glintdb_core::FileKind::Log, lost.segment.0);
+    volume.flip_bits(segment, lost.offset.into(), 1).unwrap();
+    let db = open(&volume, &options);
+    let (keyspace, mut random) = (db.default_keyspace(), Random(11));
+    for _ in 0..3000 {
+        let from = random.below(MANY);
+        keyspace
+            .range(key(from)..)
+            .limit_hint(100)
+            .take(100)
+            .for_each(drop);
+        db.put("zz", "1").unwrap();
+    }
+    let told = db.stats().value_gc.error.unwrap_or_default();
+    assert!(told.contains("in key order for scans"), "{told}");
+    assert!(db.stats().background_error.is_none());
+    db.flush().unwrap();
+}
+
+/// A close in the middle of a piece leaves nothing behind that is not the database's.
+#[test]
+fn a_close_while_values_are_put_in_order_leaves_a_clean_database() {
+    const MANY: u64 = 3000;
+    for round in 0..60 {
+        let (volume, options) = (MemVolume::new(), options().background_threads(2));
+        let db = open(&volume, &options);
+        for n in (0..MANY).map(|n| n * 1_201 % MANY) {
+            db.put(key(n), value(n, 0)).unwrap();
+        }
+        db.flush().unwrap();
+        let (keyspace, mut random) = (db.default_keyspace(), Random(round));
+        let engine = &db.handle.engine;
+        for _ in 0..400 {
+            let from = random.below(MANY);
+            keyspace
+                .range(key(from)..)
+                .limit_hint(100)
+                .take(100)
+                .for_each(drop);
+            if engine.gc.ordering.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        std::thread::sleep(Duration::from_micros(100 * round));
+        drop(keyspace);
+        db.close().unwrap();
+        assert!(is_clean(&volume), "round {round}");
+    }
 }

@@ -121,6 +121,42 @@ fn of_a_range_nothing_else_is_moved() {
     assert!(db.verify().unwrap().is_clean());
 }
 
+/// Writes or deletes one of `keys` keys, and reads another.
+fn write_and_read(
+    db: &Db,
+    random: &mut Random,
+    keys: u64,
+    round: u64,
+    expected: &mut BTreeMap<Vec<u8>, Vec<u8>>,
+) {
+    let n = random.below(keys);
+    match random.below(8) {
+        0 => {
+            db.delete(key(n)).unwrap();
+            expected.remove(&key(n));
+        }
+        _ => {
+            db.put(key(n), value(n, round)).unwrap();
+            expected.insert(key(n), value(n, round));
+        }
+    }
+    let n = random.below(keys);
+    let found = db.get(key(n)).unwrap();
+    assert_eq!(found.as_deref(), expected.get(&key(n)).map(Vec::as_slice));
+}
+
+fn check_closed_and_opened(
+    db: Db,
+    volume: &Arc<MemVolume>,
+    options: &Options,
+    expected: &BTreeMap<Vec<u8>, Vec<u8>>,
+) {
+    check_all(&db, expected);
+    db.close().unwrap();
+    assert!(is_clean(volume));
+    check_all(&open(volume, options), expected);
+}
+
 /// Writers own keys, so each knows what it must find; values are ordered again and again meanwhile.
 #[test]
 fn whoever_writes_meanwhile_is_not_undone() {
@@ -137,27 +173,11 @@ fn whoever_writes_meanwhile_is_not_undone() {
         scope.spawn(pass);
         let mut random = Random(3);
         for round in 1..3 * KEYS {
-            let n = random.below(KEYS);
-            match random.below(8) {
-                0 => {
-                    db.delete(key(n)).unwrap();
-                    expected.remove(&key(n));
-                }
-                _ => {
-                    db.put(key(n), value(n, round)).unwrap();
-                    expected.insert(key(n), value(n, round));
-                }
-            }
-            let n = random.below(KEYS);
-            let found = db.get(key(n)).unwrap();
-            assert_eq!(found.as_deref(), expected.get(&key(n)).map(Vec::as_slice));
+            write_and_read(&db, &mut random, KEYS, round, &mut expected);
         }
         over.store(true, Ordering::Relaxed);
     });
-    check_all(&db, &expected);
-    db.close().unwrap();
-    assert!(is_clean(&volume));
-    check_all(&open(&volume, &options), &expected);
+    check_closed_and_opened(db, &volume, &options, &expected);
 }
 
 /// A pass that failed had kept level 0 from being compacted until writers were stopped; with no flush and no job under way nobody looked again, and they waited for ever.
@@ -323,28 +343,12 @@ fn whoever_writes_while_scans_have_values_put_in_order_is_not_undone() {
             if scans.is_finished() {
                 break;
             }
-            let n = random.below(MANY);
-            match random.below(8) {
-                0 => {
-                    db.delete(key(n)).unwrap();
-                    expected.remove(&key(n));
-                }
-                _ => {
-                    db.put(key(n), value(n, round)).unwrap();
-                    expected.insert(key(n), value(n, round));
-                }
-            }
-            let n = random.below(MANY);
-            let found = db.get(key(n)).unwrap();
-            assert_eq!(found.as_deref(), expected.get(&key(n)).map(Vec::as_slice));
+            write_and_read(&db, &mut random, MANY, round, &mut expected);
         }
         scans.join().unwrap();
     });
     assert!(db.stats().value_gc.error.is_none());
-    check_all(&db, &expected);
-    db.close().unwrap();
-    assert!(is_clean(&volume));
-    check_all(&open(&volume, &options), &expected);
+    check_closed_and_opened(db, &volume, &options, &expected);
 }
 
 /// Snapshots keep what pieces leave behind: no more of that is made than value GC lets be.

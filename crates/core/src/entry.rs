@@ -21,6 +21,14 @@ impl ValuePointer {
     /// Size of the encoded form.
     pub const ENCODED_BYTES: usize = 20;
 
+    /// Bytes between this value and `other`, where that lies behind it in the same segment.
+    #[must_use]
+    pub fn gap_before(&self, other: &ValuePointer) -> Option<u32> {
+        let end = self.offset.saturating_add(self.length);
+        let gap = other.offset.checked_sub(end);
+        gap.filter(|_| self.segment == other.segment)
+    }
+
     /// Writes the encoded form.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::ENCODED_BYTES] {

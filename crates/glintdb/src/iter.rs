@@ -372,15 +372,14 @@ impl Scan {
 
     /// The batch that is ready was read in part: who scans where values lie apart may have them put in order.
     fn note_misses(&self, direction: Direction, misses: Misses) {
-        let batch = match direction {
-            Direction::Forward => &self.front.ready,
-            Direction::Reverse => &self.back.ready,
-        };
         let lowest = match direction {
-            Direction::Forward => 0,
-            Direction::Reverse => batch.records.len().saturating_sub(1),
+            Direction::Forward => self.front.ready.key(0),
+            Direction::Reverse => {
+                let batch = &self.back.ready;
+                batch.key(batch.records.len().saturating_sub(1))
+            }
         };
-        if let Some(key) = batch.key(lowest) {
+        if let Some(key) = lowest {
             (self.pin.engine()).note_scattered(&self.keyspace, misses, key);
         }
     }

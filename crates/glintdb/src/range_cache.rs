@@ -47,7 +47,7 @@ const STALE_PART: usize = 4;
 const LOOK_PAST: usize = 4;
 /// Values lie in order where less than this part of them lie further apart than so many bytes.
 const APART_PART: usize = 8;
-const GAP_MAX: u64 = 4096;
+const GAP_MAX: u32 = 4096;
 /// A scan of fewer values looks for them one by one.
 const SCAN_MIN: usize = 4;
 
@@ -183,14 +183,31 @@ impl<'a> Iterator for Members<'a> {
 /// Whether values that are beside one another in key order lie so in the log, but for a few: they are read in one piece.
 fn lie_in_order(pointers: &[ValuePointer]) -> bool {
     let apart = |two: &&[ValuePointer]| match two {
-        [one, next] => {
-            let end = u64::from(one.offset) + u64::from(one.length);
-            let gap = u64::from(next.offset).checked_sub(end);
-            one.segment != next.segment || gap.is_none_or(|gap| gap > GAP_MAX)
-        }
+        [one, next] => one.gap_before(next).is_none_or(|gap| gap > GAP_MAX),
         _ => false,
     };
     pointers.windows(2).filter(apart).count() * APART_PART < pointers.len()
+}
+
+/// The ranges that begin among `pointers`: the key of each, and the numbers of its members. The last one may be longer; then it is made anew by a scan that goes on.
+fn ranges(pointers: &[ValuePointer]) -> impl Iterator<Item = (CacheKey, Range<usize>)> {
+    let begin = pointers.iter().enumerate();
+    let mut begin = begin
+        .filter_map(|(number, pointer)| Some((number, begun_by(pointer)?)))
+        .peekable();
+    std::iter::from_fn(move || {
+        let (first, key) = begin.next()?;
+        let end = begin.peek().map_or(pointers.len(), |(number, _)| *number);
+        Some((key, first..end.min(first + RANGE_MAX)))
+    })
+}
+
+/// Whether these are worth a range, and there may be one as large in a cache of that capacity.
+fn fits(members: &[ValuePointer], capacity_bytes: impl FnOnce() -> usize) -> bool {
+    let bytes: usize = members.iter().map(|member| member.length as usize).sum();
+    members.len() > 1
+        && bytes <= RANGE_BYTES_MAX.min(members.len() * VALUE_BYTES_MAX)
+        && bytes <= capacity_bytes() / RANGE_PART
 }
 
 /// What a member is known by: segment and offset of its value.
@@ -334,22 +351,12 @@ impl RangeCache {
         let batch = self.batches.load(Ordering::Relaxed);
         let replaces = batch.is_multiple_of(REPLACES_EVERY);
         let mut room = None;
-        let begin = pointers.iter().enumerate();
-        let begin = begin.filter_map(|(number, pointer)| Some((number, begun_by(pointer)?)));
-        let mut begin = begin.peekable();
-        while let Some((first, key)) = begin.next() {
-            // The last one may be longer; then it is made anew by a scan that goes on.
-            let end = begin.peek().map_or(pointers.len(), |(number, _)| *number);
-            let members = &pointers[first..end.min(first + RANGE_MAX)];
-            let end = first + members.len();
-            let lacking = others.partition_point(|other| *other < end)
+        for (key, numbers) in ranges(pointers) {
+            let first = numbers.start;
+            let lacking = others.partition_point(|other| *other < numbers.end)
                 - others.partition_point(|other| *other < first);
-            let bytes: usize = members.iter().map(|member| member.length as usize).sum();
-            let fits = || {
-                members.len() > 1
-                    && bytes <= RANGE_BYTES_MAX.min(members.len() * VALUE_BYTES_MAX)
-                    && bytes <= cache.capacity_bytes() / RANGE_PART
-            };
+            let members = &pointers[numbers];
+            let fits = || fits(members, || cache.capacity_bytes());
             if lacking * STALE_PART <= members.len() || !fits() {
                 continue;
             }
@@ -383,23 +390,17 @@ impl RangeCache {
         values: &[Result<Bytes>],
     ) -> Vec<bool> {
         let mut kept = vec![false; values.len()];
-        let most = RANGE_BYTES_MAX.min(cache.capacity_bytes() / RANGE_PART);
-        let begin = pointers.iter().enumerate();
-        let begin = begin.filter_map(|(number, pointer)| Some((number, begun_by(pointer)?)));
-        let mut begin = begin.peekable();
-        while let Some((first, key)) = begin.next() {
-            let end = begin.peek().map_or(pointers.len(), |(number, _)| *number);
-            let members = first..end.min(first + RANGE_MAX);
-            let pointers = &pointers[members.clone()];
-            let bytes: usize = pointers.iter().map(|member| member.length as usize).sum();
-            if pointers.len() > 1 && bytes <= most.min(pointers.len() * VALUE_BYTES_MAX) {
+        let capacity = cache.capacity_bytes();
+        for (key, numbers) in ranges(pointers) {
+            let (first, members) = (numbers.start, &pointers[numbers.clone()]);
+            if fits(members, || capacity) {
                 let value = |at: usize| match values.get(first + at) {
                     Some(Ok(value)) => Some(Result::Ok(value.as_ref())),
                     _ => None,
                 };
                 let insert = |cache: &Cache, key, parts: &[&[u8]]| drop(cache.insert(key, parts));
-                let is = self.keep_range(cache, key, pointers, value, false, insert);
-                for (at, pointer) in members.zip(pointers) {
+                let is = self.keep_range(cache, key, members, value, false, insert);
+                for (at, pointer) in numbers.zip(members) {
                     kept[at] = is && (at == first || self.hinted(pointer) == Some(key));
                 }
             }

@@ -326,12 +326,8 @@ pub(super) fn apart<'a>(values: impl Iterator<Item = (usize, &'a ValuePointer)>)
 
 /// Whether two values are at one place.
 fn beside(one: &ValuePointer, other: &ValuePointer) -> bool {
-    let (first, second) = match one.offset < other.offset {
-        true => (one, other),
-        false => (other, one),
-    };
-    let gap = (second.offset).checked_sub(first.offset.saturating_add(first.length));
-    one.segment == other.segment && gap.is_some_and(|gap| gap <= GAP_BYTES)
+    let gap = one.gap_before(other).or_else(|| other.gap_before(one));
+    gap.is_some_and(|gap| gap <= GAP_BYTES)
 }
 
 #[cfg(all(test, not(loom)))]

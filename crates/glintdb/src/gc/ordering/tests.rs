@@ -239,6 +239,19 @@ fn a_piece_is_as_large_as_its_keys_and_values() {
     assert_eq!(keyspace.iter().count(), 600);
 }
 
+/// Writes so many keys, each once, those that are beside one another far apart, and flushes them.
+fn filled_apart(db: &Db, keys: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    // A prime: no number of keys here is a multiple of it.
+    let shuffled = (0..keys).map(|n| n * 4_801 % keys);
+    let record = |n| {
+        db.put(key(n), value(n, 0)).unwrap();
+        (key(n), value(n, 0))
+    };
+    let filled = shuffled.map(record).collect();
+    db.flush().unwrap();
+    filled
+}
+
 /// Scans of what does not fit into the cache have the values put in order, once they have paid for it, and not where they lie in order, or nobody wants it.
 #[test]
 fn scans_have_values_put_in_order_that_lie_apart() {
@@ -316,12 +329,7 @@ fn whoever_writes_while_scans_have_values_put_in_order_is_not_undone() {
     const MANY: u64 = 8000;
     let (volume, options) = (MemVolume::new(), options().background_threads(2));
     let db = open(&volume, &options);
-    let mut expected = BTreeMap::new();
-    for n in (0..MANY).map(|n| n * 4_801 % MANY) {
-        db.put(key(n), value(n, 0)).unwrap();
-        expected.insert(key(n), value(n, 0));
-    }
-    db.flush().unwrap();
+    let mut expected = filled_apart(&db, MANY);
     let ordered = || db.stats().value_gc.ordered_records;
     std::thread::scope(|scope| {
         let scans = scope.spawn(|| {
@@ -359,10 +367,7 @@ fn beside_a_snapshot_values_are_put_in_order_as_long_as_there_is_space() {
     for kept in [false, true] {
         let options = options().background_threads(2).space_amp_max(1.3);
         let db = open(&MemVolume::new(), &options);
-        for n in (0..MANY).map(|n| n * 4_801 % MANY) {
-            db.put(key(n), value(n, 0)).unwrap();
-        }
-        db.flush().unwrap();
+        filled_apart(&db, MANY);
         let snapshot = kept.then(|| db.snapshot());
         let (keyspace, mut random, mut most) = (db.default_keyspace(), Random(11), 0);
         for _ in 0..2500 {
@@ -390,10 +395,7 @@ fn a_value_that_is_damaged_ends_putting_in_order_and_nothing_else() {
     let volume = MemVolume::new();
     let options = options();
     let db = open(&volume, &options);
-    for n in (0..MANY).map(|n| n * 4_801 % MANY) {
-        db.put(key(n), value(n, 0)).unwrap();
-    }
-    db.flush().unwrap();
+    filled_apart(&db, MANY);
     let lost = pointers(&db)[6000];
     db.close().unwrap();
     let segment = glintdb_core::FileId::new(glintdb_core::FileKind::Log, lost.segment.0);
@@ -422,10 +424,7 @@ fn a_close_while_values_are_put_in_order_leaves_a_clean_database() {
     for round in 0..60 {
         let (volume, options) = (MemVolume::new(), options().background_threads(2));
         let db = open(&volume, &options);
-        for n in (0..MANY).map(|n| n * 1_201 % MANY) {
-            db.put(key(n), value(n, 0)).unwrap();
-        }
-        db.flush().unwrap();
+        filled_apart(&db, MANY);
         let (keyspace, mut random) = (db.default_keyspace(), Random(round));
         let engine = &db.handle.engine;
         for _ in 0..400 {

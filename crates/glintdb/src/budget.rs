@@ -97,14 +97,14 @@ impl Engine {
         let fixed = [
             MemoryPart::Fences,
             MemoryPart::Filters,
-            MemoryPart::Buffers,
             MemoryPart::LogRing,
             MemoryPart::Prefetch,
             MemoryPart::Resident,
         ]
         .map(|part| self.memory.used_bytes(part));
-        // Not what is idle now: buffers that are in use come back, and the cache would shrink and grow with every round of value GC.
-        let fixed = fixed.iter().sum::<usize>() + tables + idle_most;
+        // Not what is idle now: buffers that are in use come back, and the cache would shrink and grow with every round of value GC. What is in use was idle before, or will be.
+        let buffers = self.memory.used_bytes(MemoryPart::Buffers).max(idle_most);
+        let fixed = fixed.iter().sum::<usize>() + tables + buffers;
         let rest = total.saturating_sub(share + fixed);
         let rest = rest.saturating_sub(self.share_pins(rest, total / CACHE_SHARE_MIN));
         // A cache of nothing would make every lookup read; a sixteenth of the budget is kept for it whatever else there is.

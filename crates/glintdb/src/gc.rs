@@ -44,8 +44,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A round takes at most this part of the budget for keys and values; larger victims are read twice.
-const MEMORY_SHARE: u64 = 8;
+/// A round takes at most this part of the budget for keys and values: the cache is without it from then on, and what a greater round spares is little.
+const MEMORY_SHARE: u64 = 32;
+/// Where that is less, so many bytes: small rounds look into the index for few values at a time,
+const MEMORY_BYTES_MIN: u64 = 16 << 20;
+/// but never more than this part of the budget. Larger victims are read twice.
+const MEMORY_SHARE_MAX: u64 = 8;
 /// What a round teaches counts this much against what was known.
 const LEARNT: f64 = 0.3;
 
@@ -350,7 +354,13 @@ impl Engine {
 
     /// Bytes of victims whose values a round may hold.
     fn gc_memory_bytes(&self) -> u64 {
-        self.options.memory_budget_bytes as u64 / MEMORY_SHARE
+        let share = self.options.memory_budget_bytes as u64 / MEMORY_SHARE;
+        share.max(MEMORY_BYTES_MIN).min(self.gc_memory_bytes_max())
+    }
+
+    /// Bytes that it may hold at the utmost, and a piece of values that are put in order.
+    fn gc_memory_bytes_max(&self) -> u64 {
+        self.options.memory_budget_bytes as u64 / MEMORY_SHARE_MAX
     }
 
     /// Whether a round over these victims walks the indexes.

@@ -213,7 +213,7 @@ impl Engine {
         let least = PIECE_BYTES_MIN.min(self.options.log_segment_bytes);
         PieceLimits {
             records: PIECE_RECORDS,
-            bytes: (self.gc_memory_bytes().min(allowed)).clamp(least, PIECE_BYTES_MAX),
+            bytes: (self.gc_memory_bytes_max().min(allowed)).clamp(least, PIECE_BYTES_MAX),
         }
     }
 

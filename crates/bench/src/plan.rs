@@ -5,6 +5,9 @@
 //!    time or on the engine; inserted record numbers alone are shared out among threads as they come.
 //! 2. A fill, a warm-up and `deleterandom` visit each record once over all threads; the warm-up also those that were
 //!    inserted since.
+//! 3. Threads take the places of a sequence in turn, so that its order is about that of time with any number of
+//!    threads. Records have places too: those of the load in the order of `fillrandom` and `load`, then those
+//!    inserted since. YCSB D's latest record is the one in the last place.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -74,12 +77,12 @@ impl<'a> Plan<'a> {
 
     /// The sequence of one thread, `thread` in `0..threads`; `limit` is the number of operations of all.
     pub(crate) fn thread(&'a self, thread: u64, limit: u64) -> Thread<'a> {
-        let share = |t: u64| (u128::from(limit) * u128::from(t) / u128::from(self.threads)) as u64;
         Thread {
             plan: self,
             rng: Rng::new(self.seed, thread),
-            next: share(thread),
-            end: share(thread + 1),
+            next: thread,
+            step: self.threads,
+            end: limit,
         }
     }
 
@@ -89,7 +92,18 @@ impl<'a> Plan<'a> {
             plan: self,
             rng: Rng::new(self.seed, self.threads),
             next: 0,
+            step: 1,
             end: u64::MAX,
+        }
+    }
+
+    /// The record in a place, as invariant 3 has them.
+    #[inline]
+    fn record(&self, place: u64) -> u64 {
+        if place < self.num {
+            self.fill_order.at(place)
+        } else {
+            place
         }
     }
 }
@@ -105,6 +119,7 @@ pub(crate) struct Thread<'a> {
     plan: &'a Plan<'a>,
     rng: Rng,
     next: u64,
+    step: u64,
     end: u64,
 }
 
@@ -112,15 +127,15 @@ impl Thread<'_> {
     /// The next operation of the workload, or `None` after the thread's share.
     #[inline]
     pub(crate) fn next_op(&mut self) -> Option<Op> {
-        if self.next == self.end {
+        if self.next >= self.end {
             return None;
         }
         let place = self.next;
-        self.next += 1;
+        self.next += self.step;
         let plan = self.plan;
         Some(match plan.workload {
             Workload::FillSeq => put(place, 0),
-            Workload::FillRandom | Workload::Load => put(plan.fill_order.at(place), 0),
+            Workload::FillRandom | Workload::Load => put(plan.record(place), 0),
             Workload::Overwrite => self.overwrite(),
             Workload::ReadRandom | Workload::MultiReadRandom | Workload::ReadWhileWriting => {
                 Op::Get {
@@ -149,11 +164,7 @@ impl Thread<'_> {
             // Made of no operations.
             Workload::Compact | Workload::CompactValues => return None,
             Workload::Warmup => Op::Get {
-                index: if place < plan.num {
-                    plan.fill_order.at(place)
-                } else {
-                    place
-                },
+                index: plan.record(place),
             },
             Workload::A => self.read_or(50, Self::update),
             Workload::B => self.read_or(95, Self::update),
@@ -230,7 +241,8 @@ impl Thread<'_> {
     #[inline]
     fn latest(&mut self) -> u64 {
         let newest = self.plan.num + self.plan.inserted.load(Ordering::Relaxed) - 1;
-        newest - self.plan.zipf.rank(&mut self.rng)
+        let distance = self.plan.zipf.rank(&mut self.rng);
+        self.plan.record(newest - distance)
     }
 }
 
@@ -246,15 +258,8 @@ mod tests {
 
     const NUM: u64 = 1000;
 
-    fn with_ops<R>(
-        workload: Workload,
-        threads: u64,
-        limit: u64,
-        f: impl FnOnce(Vec<Op>) -> R,
-    ) -> R {
-        let zipf = Zipfian::new(NUM);
-        let inserted = AtomicU64::new(0);
-        let config = PlanConfig {
+    fn config(workload: Workload, threads: u64) -> PlanConfig {
+        PlanConfig {
             workload,
             num: NUM,
             threads,
@@ -262,20 +267,32 @@ mod tests {
             scan_length: 50,
             seed: 1,
             phase: 0,
-        };
-        let plan = Plan::new(config, &zipf, &inserted);
-        let mut ops = Vec::new();
-        for thread in 0..threads {
-            let mut thread = plan.thread(thread, limit);
-            while let Some(op) = thread.next_op() {
-                ops.push(op);
-            }
         }
-        f(ops)
     }
 
+    /// Records put, in order.
+    fn puts(ops: Vec<Op>) -> Vec<u64> {
+        let puts = ops.into_iter().map(|op| match op {
+            Op::Put { index, .. } => index,
+            other => panic!("{other:?}"),
+        });
+        puts.collect()
+    }
+
+    /// What all threads do, in turn, as threads of one speed would.
     fn ops(workload: Workload, threads: u64, limit: u64) -> Vec<Op> {
-        with_ops(workload, threads, limit, |ops| ops)
+        let zipf = Zipfian::new(NUM);
+        let inserted = AtomicU64::new(0);
+        let plan = Plan::new(config(workload, threads), &zipf, &inserted);
+        let mut all: Vec<_> = (0..threads).map(|t| plan.thread(t, limit)).collect();
+        let mut ops = Vec::new();
+        loop {
+            let before = ops.len();
+            ops.extend(all.iter_mut().filter_map(Thread::next_op));
+            if ops.len() == before {
+                return ops;
+            }
+        }
     }
 
     #[test]
@@ -353,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn zipfian_is_scrambled_and_latest_follows_inserts() {
+    fn zipfian_is_scrambled() {
         let mut counts = HashMap::new();
         for op in ops(Workload::C, 1, 50_000) {
             if let Op::Get { index } = op {
@@ -369,20 +386,65 @@ mod tests {
             .filter(|w| w[0].1.abs_diff(w[1].1) < 5)
             .count();
         assert!(near < 3, "{:?}", &popular[..10]);
+    }
 
-        let all = ops(Workload::D, 1, 10_000);
-        let inserts = all
-            .iter()
-            .filter(|op| matches!(op, Op::Put { index, .. } if *index >= NUM));
-        let inserts = inserts.count() as u64;
-        assert!(inserts.abs_diff(500) < 100, "{inserts}");
-        let fresh = all
-            .iter()
-            .filter(|op| matches!(op, Op::Get { index } if *index >= NUM));
-        assert!(fresh.count() > 4000);
-        assert!(all.iter().all(|op| match op {
-            Op::Get { index } | Op::Put { index, .. } => *index < NUM + inserts,
-            _ => false,
-        }));
+    #[test]
+    fn threads_of_a_fill_write_in_the_order_of_one() {
+        for workload in [Workload::FillSeq, Workload::FillRandom, Workload::Load] {
+            let alone = ops(workload, 1, NUM);
+            for threads in [2, 3, 8] {
+                assert_eq!(ops(workload, threads, NUM), alone, "{workload} {threads}");
+            }
+        }
+        assert_eq!(
+            ops(Workload::Load, 1, NUM),
+            ops(Workload::FillRandom, 1, NUM)
+        );
+    }
+
+    #[test]
+    fn what_d_reads_most_was_loaded_last() {
+        for threads in [1, 4] {
+            let loaded = puts(ops(Workload::Load, threads, NUM));
+            let zipf = Zipfian::new(NUM);
+            let inserted = AtomicU64::new(0);
+            let plan = Plan::new(config(Workload::D, threads), &zipf, &inserted);
+            let mut thread = plan.thread(threads - 1, NUM);
+            let mut counts = HashMap::new();
+            for _ in 0..100_000 {
+                *counts.entry(thread.latest()).or_insert(0u32) += 1;
+            }
+            let mut popular: Vec<_> = counts.into_iter().map(|(index, n)| (n, index)).collect();
+            popular.sort_unstable_by(|a, b| b.cmp(a));
+            let most_read = popular[..5].iter().map(|&(_, index)| index);
+            assert!(most_read.eq(loaded.into_iter().rev().take(5)), "{threads}");
+        }
+    }
+
+    #[test]
+    fn what_d_inserts_is_the_newest_from_then_on() {
+        for threads in [1, 4] {
+            let mut written = puts(ops(Workload::Load, threads, NUM));
+            let mut by_distance = vec![0u32; NUM as usize];
+            for op in ops(Workload::D, threads, 40_000) {
+                match op {
+                    Op::Put { index, .. } => {
+                        assert_eq!(index, written.len() as u64);
+                        written.push(index);
+                    }
+                    Op::Get { index } => {
+                        let distance = written.iter().rev().position(|&other| other == index);
+                        by_distance[distance.unwrap()] += 1;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            let inserts = written.len() as u64 - NUM;
+            assert!(inserts.abs_diff(2000) < 200, "{inserts}");
+            // Of 38,000 reads the newest has 1 / zeta(1000) = 13 %, the ten newest have 39 %.
+            assert!(by_distance[0].abs_diff(5060) < 500, "{}", by_distance[0]);
+            let ten: u32 = by_distance[..10].iter().sum();
+            assert!(ten.abs_diff(14_900) < 1000, "{ten}");
+        }
     }
 }

@@ -39,7 +39,8 @@ pub enum Workload {
     B,
     /// YCSB C: reads, zipfian.
     C,
-    /// YCSB D: 95 % reads of the latest records, 5 % inserts.
+    /// YCSB D: 95 % reads of the latest records, 5 % inserts. Reads are at a zipfian distance from what was inserted
+    /// last, and behind that from what `load` or `fillrandom` loaded last.
     D,
     /// YCSB E: 95 % scans of 1 to 100 records from a zipfian start, 5 % inserts.
     E,

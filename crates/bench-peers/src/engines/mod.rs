@@ -36,9 +36,9 @@ pub(crate) struct Setup {
 const SEPARATOR: char = ':';
 
 /// The part of a memory limit that is left to the page cache, stacks and the allocator by an engine that reads round
-/// the page cache: 1 in so many. With a full cache of records of 1 KiB jemalloc was seen to take up to a third more than it
-/// was asked for.
-const REST_OF_LIMIT: u64 = 3;
+/// the page cache: 1 in so many. With a full cache of records of 1 KiB jemalloc was seen to take up to a quarter more than
+/// it was asked for (640 MiB of 512), which makes fifteen sixteenths of the limit.
+const REST_OF_LIMIT: u64 = 4;
 
 /// What is compared unless told otherwise: the engines of this build without their variants.
 pub(crate) fn default_names() -> impl Iterator<Item = String> {
@@ -217,13 +217,13 @@ mod tests {
 
     #[test]
     fn memory_is_the_same_in_total() {
-        let gib = Some(1200 << 20);
+        let limit = Some(1200 << 20);
         for name in ["glintdb", "glintdb:size_ratio=4", "rocksdb-direct"] {
-            assert_eq!(budget_bytes(name, 384 << 20, gib), 1000 << 20);
+            assert_eq!(budget_bytes(name, 384 << 20, limit), 900 << 20);
             assert_eq!(budget_bytes(name, 384 << 20, None), 384 << 20);
         }
         for name in ["glintdb:direct_io=off", "rocksdb", "fjall", "redb"] {
-            assert_eq!(budget_bytes(name, 384 << 20, gib), 384 << 20);
+            assert_eq!(budget_bytes(name, 384 << 20, limit), 384 << 20);
         }
     }
 

@@ -4,16 +4,29 @@
 //! some seconds, the rate in each second as lines.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fmt::Display;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use glintdb_bench::{Report, Result, grouped};
+use plotters::coord::Shift;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::table::median;
 
-const SIZE: (u32, u32) = (900, 420);
+/// Pixels. Pictures are as high as their engines need, so that no label lies on another.
+const WIDTH: u32 = 900;
+
+/// Height of an engine's bar, and of its line in a legend: more than its label's.
+const ROW: u32 = 28;
+
+/// Height of what else a picture of bars has: title, axis and margins.
+const BESIDE_BARS: u32 = 96;
+
+/// Height of lines by second, without their legend.
+const LINES: u32 = 420;
 
 /// Whole seconds from which on lines say something.
 const SECONDS_MIN: usize = 5;
@@ -33,21 +46,22 @@ const COLOURS: [RGBColor; 8] = [
 /// Draws what stands in `lines` into `out` and prints the names of the files.
 ///
 /// # Errors
-/// If a line is no report, or a file cannot be read or written.
+/// If a line is no report, or a file cannot be read or written; files that cannot be opened are all named, before anything
+/// is drawn.
 pub(crate) fn run(lines: &[PathBuf], out: &Path) -> Result<()> {
-    fs::create_dir_all(out)?;
     let mut cells: BTreeMap<String, Vec<Report>> = BTreeMap::new();
-    for path in lines {
-        for (number, line) in BufReader::new(fs::File::open(path)?).lines().enumerate() {
-            let line = line?;
+    for (path, file) in open(lines)? {
+        for (line, number) in BufReader::new(file).lines().zip(1..) {
+            let at = |error: &dyn Display| format!("{}:{number}: {error}", path.display());
+            let line = line.map_err(|error| at(&error))?;
             if line.trim().is_empty() {
                 continue;
             }
-            let report: Report = serde_json::from_str(&line)
-                .map_err(|error| format!("{}:{}: {error}", path.display(), number + 1))?;
+            let report: Report = serde_json::from_str(&line).map_err(|error| at(&error))?;
             cells.entry(cell(&report)).or_default().push(report);
         }
     }
+    fs::create_dir_all(out)?;
     for (cell, reports) in &cells {
         let medians = medians(reports);
         let path = out.join(format!("{cell}-rates.svg"));
@@ -63,6 +77,21 @@ pub(crate) fn run(lines: &[PathBuf], out: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn open(lines: &[PathBuf]) -> Result<Vec<(&Path, File)>> {
+    let (mut files, mut failed) = (Vec::new(), Vec::new());
+    for path in lines {
+        match File::open(path) {
+            Ok(file) => files.push((path.as_path(), file)),
+            Err(error) => failed.push(format!("{}: {error}", path.display())),
+        }
+    }
+    if failed.is_empty() {
+        Ok(files)
+    } else {
+        Err(format!("cannot open {}", failed.join(", ")).into())
+    }
 }
 
 /// Everything but engine and repetition, as part of a file's name.
@@ -92,13 +121,15 @@ fn medians(reports: &[Report]) -> Vec<&Report> {
 }
 
 fn bars(path: &Path, title: &str, reports: &[&Report]) -> Result<()> {
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
+    let height = BESIDE_BARS + ROW * reports.len() as u32;
+    let root = SVGBackend::new(path, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE)?;
+    let style = label_style(&root);
     let most = reports.iter().map(|r| r.ops_per_s).fold(1.0, f64::max);
     let mut chart = ChartBuilder::on(&root)
         .caption(title, ("sans-serif", 16))
         .margin(12)
-        .x_label_area_size(32)
+        .x_label_area_size(40)
         .y_label_area_size(12)
         .build_cartesian_2d(0.0..most * 1.02, 0.0..reports.len() as f64)?;
     chart
@@ -115,14 +146,17 @@ fn bars(path: &Path, title: &str, reports: &[&Report]) -> Result<()> {
         let bar = [(0.0, y + 0.12), (report.ops_per_s, y + 0.88)];
         chart.draw_series([Rectangle::new(bar, colour.mix(0.6).filled())])?;
         let text = format!("{}: {}", report.engine, grouped(report.ops_per_s));
-        chart.draw_series([Text::new(text, (most * 0.01, y + 0.6), ("sans-serif", 14))])?;
+        chart.draw_series([Text::new(text, (most * 0.01, y + 0.5), &style)])?;
     }
     Ok(root.present()?)
 }
 
 fn seconds(path: &Path, title: &str, reports: &[&Report]) -> Result<()> {
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
+    let height = LINES + ROW * reports.len() as u32 + ROW / 2;
+    let root = SVGBackend::new(path, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE)?;
+    let style = label_style(&root);
+    let (lines, legend) = root.split_vertically(LINES);
     let rates = || {
         reports
             .iter()
@@ -130,11 +164,11 @@ fn seconds(path: &Path, title: &str, reports: &[&Report]) -> Result<()> {
     };
     let most = rates().copied().max().unwrap_or(1) as f64;
     let longest = reports.iter().map(|r| whole_seconds(r)).max().unwrap_or(1);
-    let mut chart = ChartBuilder::on(&root)
+    let mut chart = ChartBuilder::on(&lines)
         .caption(title, ("sans-serif", 16))
         .margin(12)
-        .x_label_area_size(32)
-        .y_label_area_size(70)
+        .x_label_area_size(40)
+        .y_label_area_size(100)
         .build_cartesian_2d(0.0..longest as f64, 0.0..most * 1.02)?;
     chart
         .configure_mesh()
@@ -148,17 +182,20 @@ fn seconds(path: &Path, title: &str, reports: &[&Report]) -> Result<()> {
             .iter()
             .enumerate();
         let points = points.map(|(second, &ops)| (second as f64 + 0.5, ops as f64));
-        chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
-            .label(report.engine.as_str())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+        chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
+        // Below the lines: a label on them would hide some, or another label.
+        let y = (ROW * place as u32 + ROW / 2) as i32;
+        let sample = [(112, y), (130, y)];
+        legend.draw(&PathElement::new(sample, colour.stroke_width(2)))?;
+        legend.draw(&Text::new(report.engine.as_str(), (138, y), &style))?;
     }
-    chart
-        .configure_series_labels()
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()?;
     Ok(root.present()?)
+}
+
+/// Of an engine's label, which begins at its place and lies around it.
+fn label_style(root: &DrawingArea<SVGBackend<'_>, Shift>) -> TextStyle<'static> {
+    let style = ("sans-serif", 14).into_text_style(root);
+    style.pos(Pos::new(HPos::Left, VPos::Center))
 }
 
 /// Seconds without the last, which ends somewhere in its middle.
@@ -173,8 +210,7 @@ mod tests {
 
     #[test]
     fn a_run_becomes_pictures() {
-        let dir = std::env::temp_dir().join(format!("bench-peers-plot-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
+        let dir = temporary("run");
         let mut long = report("rocksdb", 300.0);
         long.ops_by_second = vec![500, 200, 0, 300, 400, 350, 20];
         let lines: String = [report("glintdb:size_ratio=4", 900.0), long]
@@ -197,5 +233,102 @@ mod tests {
         let error = run(&[path], &dir).unwrap_err().to_string();
         assert!(error.contains("lines.jsonl:1:"), "{error}");
         fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn files_that_are_missing_are_named_and_nothing_is_drawn() {
+        let dir = temporary("missing");
+        let there = dir.join("there.jsonl");
+        fs::write(&there, serde_json::to_string(&report("redb", 1.0)).unwrap()).unwrap();
+        let out = dir.join("out");
+        let lines = [dir.join("one.jsonl"), there, dir.join("two.jsonl")];
+        let error = run(&lines, &out).unwrap_err().to_string();
+        assert!(error.contains("one.jsonl: No such file"), "{error}");
+        assert!(error.contains("two.jsonl: No such file"), "{error}");
+        assert!(!error.contains("there.jsonl") && !out.exists(), "{error}");
+        let error = run(std::slice::from_ref(&dir), &out)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(dir.to_str().unwrap()), "{error}");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn labels_overlap_neither_each_other_nor_the_edge() {
+        let dir = temporary("labels");
+        for engines in [1, 2, 8, 30] {
+            for ops in [7, 1_234_567, 123_456_789] {
+                let reports: Vec<_> = (0..engines)
+                    .map(|place| {
+                        let name = format!("glintdb:separate_min_bytes=1G:size_ratio={place}");
+                        let mut report = report(&name, ops as f64 + f64::from(place));
+                        report.ops_by_second = vec![ops; 8];
+                        report
+                    })
+                    .collect();
+                let reports: Vec<_> = reports.iter().collect();
+                let title = cell(reports[0]);
+                let path = dir.join("picture.svg");
+                for draw in [bars, seconds] {
+                    draw(&path, &title, &reports).unwrap();
+                    check_labels(&fs::read_to_string(&path).unwrap(), reports.len() + 2);
+                }
+            }
+        }
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    fn temporary(name: &str) -> PathBuf {
+        let dir =
+            std::env::temp_dir().join(format!("bench-peers-plot-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    /// Asserts that there are at least `count` texts, all inside the picture and apart from each other.
+    fn check_labels(svg: &str, count: usize) {
+        let number = |name| attribute(svg, name).parse::<f64>().unwrap();
+        let (width, height) = (number("width"), number("height"));
+        let texts: Vec<_> = svg.split("<text").skip(1).map(text_box).collect();
+        assert!(texts.len() >= count, "{texts:?}");
+        for (place, (text, a)) in texts.iter().enumerate() {
+            let inside = a[0] >= 0.0 && a[1] >= 0.0 && a[2] <= width && a[3] <= height;
+            assert!(inside, "{text} at {a:?} of {width} x {height}");
+            for (other, b) in &texts[..place] {
+                let apart = a[2] <= b[0] || b[2] <= a[0] || a[3] <= b[1] || b[3] <= a[1];
+                assert!(apart, "{text} at {a:?}, {other} at {b:?}");
+            }
+        }
+    }
+
+    /// What a text says, and about where it lies: left, top, right, bottom. Letters of a sans-serif font are six tenths
+    /// of its size wide at most on average, a line is as high as its size and a fifth.
+    fn text_box(svg: &str) -> (&str, [f64; 4]) {
+        let (tag, rest) = svg.split_once('>').unwrap();
+        let text = rest.split_once("</text>").unwrap().0.trim();
+        let number = |name| attribute(tag, name).parse::<f64>().unwrap();
+        let (x, y, size) = (number("x"), number("y"), number("font-size"));
+        let (width, height) = (text.chars().count() as f64 * size * 0.6, size * 1.2);
+        let left = match attribute(tag, "text-anchor") {
+            "start" => 0.0,
+            "middle" => -width / 2.0,
+            _ => -width,
+        };
+        let top = match attribute(tag, "dy") {
+            "0.76em" => size - height,
+            "0.5ex" => -height / 2.0,
+            _ => -height,
+        };
+        let (right, bottom) = (left + width, top + height);
+        let [left, top, right, bottom] = match tag.contains("rotate(270") {
+            true => [top, -right, bottom, -left],
+            false => [left, top, right, bottom],
+        };
+        (text, [x + left, y + top, x + right, y + bottom])
+    }
+
+    fn attribute<'a>(tag: &'a str, name: &str) -> &'a str {
+        let from = tag.split_once(&format!(" {name}=\"")).unwrap().1;
+        from.split_once('"').unwrap().0
     }
 }

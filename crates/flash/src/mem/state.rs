@@ -341,8 +341,18 @@ impl State {
     }
 
     pub(super) fn close(&mut self, number: u64) {
-        self.inode_mut(number).handles -= 1;
-        self.forget_inodes();
+        let inode = self.inode_mut(number);
+        inode.handles -= 1;
+        // No other inode loses anything: names and spares are lost in `sync_directory`.
+        if inode.handles == 0 && !self.is_kept(number) {
+            self.inodes.remove(&number);
+        }
+    }
+
+    /// Whether some name refers to the inode, now or after some power cut, or it is kept to be written again.
+    fn is_kept(&self, number: u64) -> bool {
+        let mut directories = self.directories.iter();
+        directories.any(|directory| directory.inodes().any(|kept| kept == number))
     }
 
     /// Bytes left of the capacity; `None`: no limit. What only a power cut could bring back takes no space.
@@ -432,5 +442,35 @@ impl Inode {
     /// How far the file may grow with `free` bytes on the volume.
     pub(super) fn length_max(&self, free: Option<u64>) -> u64 {
         free.map_or(u64::MAX, |free| self.allocated().saturating_add(free))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::Stream;
+    use glintdb_core::FileKind;
+
+    #[test]
+    fn an_inode_goes_with_the_last_of_its_names_and_handles() {
+        let mut state = State::new(MemOptions::default());
+        let options = CreateOptions {
+            stream: Stream::Log,
+            reserve_bytes: 0,
+            direct: false,
+        };
+        let [gone, stays] = [1, 2].map(|number| FileId::new(FileKind::Log, number));
+        let inode = state.create(0, gone, options, false).unwrap();
+        let other = state.create(0, stays, options, false).unwrap();
+        state.sync_directory(0).unwrap();
+        assert_eq!(state.open(0, gone).unwrap(), inode);
+        state.close(inode);
+        // A power cut would bring the name back until the directory is synced; then the handle alone keeps it.
+        state.delete(0, gone, false).unwrap();
+        state.sync_directory(0).unwrap();
+        assert!(state.inodes.contains_key(&inode));
+        state.close(inode);
+        state.close(other);
+        assert_eq!(state.inodes.keys().collect::<Vec<_>>(), [&other]);
     }
 }

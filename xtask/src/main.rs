@@ -6,6 +6,7 @@
     reason = "a program for people that runs other programs and measures how long they take"
 )]
 
+mod child;
 mod demo_debian;
 mod fuzz;
 mod hang;

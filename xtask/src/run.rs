@@ -1,11 +1,20 @@
 //! Running other programs: their output goes straight through or into a file, line by line, and each line is shown to a closure.
 
+use crate::child::{Stream, attend};
 use crate::hang;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::time::Duration;
+
+/// In a run of `cargo xtask test`, no program of a step takes so long, also where the machine is busy;
+const PROGRAM_MAX: Duration = Duration::from_secs(15 * 60);
+/// cargo, which may have to build everything, on two cores, before it tests it;
+const CARGO_MAX: Duration = Duration::from_secs(25 * 60);
+/// a helper of a step: `pip` is the slowest.
+const HELPER_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Where goes what is said, by programs on both streams and by [`say`]; `None`: straight on.
 static LOG: Mutex<Option<File>> = Mutex::new(None);
@@ -63,56 +72,30 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Copies a stream to `to` or into the log, line by line.
-fn pass(from: impl Read, mut to: impl Write, mut line: impl FnMut(&str)) {
-    let mut reader = BufReader::new(from);
-    let mut bytes = Vec::new();
-    loop {
-        bytes.clear();
-        match reader.read_until(b'\n', &mut bytes) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        write(&bytes, &mut to);
-        line(String::from_utf8_lossy(&bytes).trim_end());
-    }
-}
-
 /// Runs `command`, standard output through `line`. Whether it ended well.
 /// A lane of the reliability campaign finds in the environment where its report belongs, where `command` does not say otherwise.
 pub(crate) fn lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<bool, String> {
-    let name = command.get_program().to_string_lossy().into_owned();
+    const REPORTS: &str = "GLINTDB_REPORTS";
+    if !command.get_envs().any(|(name, _)| name == REPORTS) {
+        command.env(REPORTS, crate::reliability::reports_dir());
+    }
     let stderr = if log().is_some() {
         Stdio::piped()
     } else {
         Stdio::inherit()
     };
-    const REPORTS: &str = "GLINTDB_REPORTS";
-    if !command.get_envs().any(|(name, _)| name == REPORTS) {
-        command.env(REPORTS, crate::reliability::reports_dir());
-    }
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(stderr)
-        .spawn()
-        .map_err(|error| format!("cannot run {name}: {error}"))?;
-    let (ended, end) = std::sync::mpsc::channel();
-    let process = child.id();
-    let status = std::thread::scope(|scope| {
-        scope.spawn(move || hang::watch(process, &end));
-        if let Some(stderr) = child.stderr.take() {
-            scope.spawn(|| pass(stderr, std::io::stderr(), |_| ()));
-        }
-        if let Some(stdout) = child.stdout.take() {
-            pass(stdout, std::io::stdout(), &mut line);
-        }
-        let status = child.wait();
-        drop(ended);
-        status
-    });
-    let status = status.map_err(|error| format!("{name}: {error}"))?;
-    Ok(status.success())
+    let builds = command.get_program() == cargo().get_program();
+    let limit = hang::limit(if builds { CARGO_MAX } else { PROGRAM_MAX });
+    attend(
+        command.stdout(Stdio::piped()).stderr(stderr),
+        limit,
+        |stream, bytes| {
+            write(bytes, &mut std::io::stdout());
+            if stream == Stream::Out {
+                line(String::from_utf8_lossy(bytes).trim_end());
+            }
+        },
+    )
 }
 
 /// A program of the workspace, up to date. Inside `xtask test` it is built together with all tests: the same features, so nothing is compiled a second time.
@@ -163,15 +146,20 @@ pub(crate) enum Build {
 /// Runs `command` and hands back what it printed, or what it said on standard error when it failed.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("cannot run {name}: {error}"))?;
-    if output.status.success() {
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let (mut out, mut error) = (Vec::new(), Vec::new());
+    let ok = attend(
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()),
+        hang::limit(HELPER_MAX),
+        |stream, bytes| match stream {
+            Stream::Out => out.extend_from_slice(bytes),
+            Stream::Error => error.extend_from_slice(bytes),
+        },
+    )?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if ok {
+        Ok(text(&out))
     } else {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        Err(format!("{name} failed: {}", stderr.trim()))
+        Err(format!("{name} failed: {}", text(&error).trim()))
     }
 }
 

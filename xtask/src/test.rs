@@ -8,7 +8,9 @@ use crate::run::{self, Scratch};
 use crate::summary::Counts;
 use crate::{demo_debian, fuzz, hang, lane, models, python, reliability, tidy};
 use std::io::Write as _;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Instant;
 
 /// Seconds of each fuzz target in `xtask test`.
 const FUZZ_SECONDS: &str = "3";
@@ -16,9 +18,6 @@ const FUZZ_SECONDS: &str = "3";
 const SHUTTLE_SECONDS: &str = "20";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
-
-/// No program of a step takes so long, also where everything has to be built and the machine is busy.
-const PROGRAM_MAX: Duration = Duration::from_secs(25 * 60);
 
 /// Of a line that tells why a step failed.
 const LINE_CHARS_MAX: usize = 400;
@@ -77,13 +76,14 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
     if let Some(step) = only.filter(|step| !STEPS.contains(step)) {
         return Err(format!("no step `{step}`; there are {}", STEPS.join(", ")));
     }
-    let scratch = Scratch::new("tests")?;
-    hang::limit(PROGRAM_MAX);
+    hang::begin_run();
+    let scratch = Arc::new(Scratch::new("tests")?);
     if only.is_none() {
         reliability::forget();
     }
     let mut total = Counts::default();
     let mut failures = Vec::new();
+    let mut ended = Vec::new();
     for step in STEPS {
         if only.is_some_and(|only| only != step) {
             continue;
@@ -98,7 +98,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
             run::log_to(&log)?;
         }
         let start = Instant::now();
-        let outcome = step_outcome(step, &scratch).unwrap_or_else(|message| {
+        let outcome = watched(step, &scratch).unwrap_or_else(|message| {
             run::say(&format!("{step}: {message}"));
             Outcome::of(Counts::one(false))
         });
@@ -115,6 +115,8 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
         for reason in outcome.not_run {
             run::say(&format!("        not run: {reason}"));
         }
+        let notes = hang::take_notes().into_iter();
+        ended.extend(notes.map(|note| format!("{step}: {note}")));
         total.add(outcome.counts);
         if failed > 0 {
             failures.push((step, log));
@@ -135,10 +137,15 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
         }
         run::say("");
     }
+    for what in ended {
+        run::say(&what);
+    }
     run::say(&format!(
         "{} passed, {} failed, {} skipped",
         total.passed, total.failed, total.skipped
     ));
+    // A step that was given up has hold of it still.
+    std::fs::remove_dir_all(scratch.path()).ok();
     Ok(total.failed == 0 && total.passed > 0)
 }
 
@@ -167,6 +174,8 @@ fn excerpt<'a>(lines: &[&'a str]) -> Vec<&'a str> {
                 "failures",
                 "glint-",
                 "it hangs",
+                "not through after",
+                "left behind",
                 " at crates/",
             ];
             words.iter().any(|word| line.contains(word))
@@ -179,6 +188,25 @@ fn excerpt<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     }
     found.truncate(LINES_MAX);
     found
+}
+
+/// A step in a thread of its own: where it is not through when the run's time is over it is given up, with all that it has started.
+fn watched(step: &'static str, scratch: &Arc<Scratch>) -> Result<Outcome, String> {
+    if hang::over() {
+        return Err("not begun, for the run's time is over".into());
+    }
+    let (answer, answered) = channel();
+    let scratch = Arc::clone(scratch);
+    std::thread::spawn(move || answer.send(step_outcome(step, &scratch)).ok());
+    let outcome = answered.recv_timeout(hang::step_limit());
+    outcome.unwrap_or_else(|error| {
+        if error == RecvTimeoutError::Disconnected {
+            return Err("panicked".into());
+        }
+        hang::note("given up, for the run's time is over".into());
+        hang::end_all();
+        Err("it hangs".into())
+    })
 }
 
 fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {

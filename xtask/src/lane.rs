@@ -33,7 +33,7 @@ const LANE: Lane = Lane {
 const LANES: [Lane; 7] = [
     Lane { name: "kill", arguments: &["--cycles", "500"], dir: true, ..LANE },
     Lane { name: "attack", arguments: &["--seconds", "25", "--peers", "2000"], dir: true, beside: Some(("glintdb-cli", "glintdb")), ..LANE },
-    Lane { name: "kernel", arguments: &["--seconds", "40"], ..LANE },
+    Lane { name: "kernel", arguments: &["--seconds", "40"], beside: Some(("glintdb-faultdisk", "glint-disk")), ..LANE },
     // Two threads try more than a million crash points on a machine that has nothing else to do; the same seed every time, so that what failed here fails again.
     Lane { name: "sim", arguments: &["--minutes", "3", "--threads", "2", "--seed", "1"], build_step: Build::Seeded, ..LANE },
     // Every mutation of what was written of the smallest database, a part of those of the others.

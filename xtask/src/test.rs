@@ -22,7 +22,7 @@ const DEMO_RECORDS: &str = "8000";
 /// Of a line that tells why a step failed.
 const LINE_CHARS_MAX: usize = 400;
 
-const STEPS: [&str; 14] = [
+const STEPS: [&str; 15] = [
     "fmt",
     "tidy",
     "clippy",
@@ -30,6 +30,7 @@ const STEPS: [&str; 14] = [
     "python",
     "kill",
     "attack",
+    "kernel",
     "sim",
     "sweep",
     "seeded",

@@ -1,23 +1,23 @@
-//! The device: FUSE mount, loop device, and a mounted file system; taken down in the other order.
+//! The device: the process that serves it, FUSE mount, loop device, and a mounted file system; taken down in the other order.
 //!
 //! Thread-safe.
 //!
 //! Invariant: whatever becomes of the process, nothing of a disk is left. A child process, the guardian, waits for the end of a pipe that only this process holds, and then
 //! takes down what is still there; where that is killed too, the next disk of any process does it.
 
+use crate::connection::Connection;
 use crate::fault::Fault;
 use crate::image::Image;
 use crate::leftovers::{self, PREFIX, TAKE_DOWN};
-use crate::server::{FILE, Server, State};
+use crate::server::FILE;
 use crate::tape::Tape;
-use fuser::{BackgroundSession, Config, MountOption};
+use crate::wire::{Request, Wire};
 use parking_lot::Mutex;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -69,11 +69,14 @@ fn run(command: &mut Command) -> Result<String, String> {
 }
 
 /// A block device in user space.
+///
+/// # Panics
+/// Whatever asks the process that serves it: where that is gone, or does not answer.
 pub struct Disk {
     dir: PathBuf,
+    bytes: usize,
     device: Option<String>,
-    session: Option<BackgroundSession>,
-    state: Arc<Mutex<State>>,
+    connection: Option<Connection>,
     guardian: Option<Child>,
     mounted: Mutex<bool>,
 }
@@ -85,44 +88,29 @@ impl Disk {
     /// A sentence: what the machine lacks.
     pub fn new(bytes: usize) -> Result<Disk, String> {
         leftovers::remove();
-        let image = Image::zeroed(bytes);
-        let bytes = image.bytes();
-        let state = Arc::new(Mutex::new(State {
-            image,
-            flushed: None,
-            tape: None,
-            faults: Default::default(),
-            operations: Operations::default(),
-        }));
+        let bytes = Image::zeroed(bytes).bytes();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = leftovers::place().join(format!("{PREFIX}{}-{number}", std::process::id()));
         let mut disk = Disk {
             dir,
+            bytes,
             device: None,
-            session: None,
-            state,
+            connection: None,
             guardian: None,
             mounted: Mutex::new(false),
         };
         // From here on `drop` takes down what is there.
-        disk.set_up(bytes)?;
+        disk.set_up()?;
         Ok(disk)
     }
 
-    fn set_up(&mut self, bytes: usize) -> Result<(), String> {
+    fn set_up(&mut self) -> Result<(), String> {
         let fuse = self.dir.join("fuse");
         for dir in [&fuse, &self.mount_point()] {
             std::fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         }
         self.guardian = Some(guard(&self.dir)?);
-        let mut config = Config::default();
-        config.mount_options = vec![MountOption::FSName(PREFIX.trim_end_matches('-').into())];
-        let server = Server {
-            state: Arc::clone(&self.state),
-            bytes,
-        };
-        let session = fuser::spawn_mount(server, &fuse, &config);
-        self.session = Some(session.map_err(|error| format!("mount FUSE: {error}"))?);
+        self.connection = Some(Connection::new(&fuse, self.bytes)?);
         let mut losetup = Command::new("losetup");
         losetup.args(["--find", "--show", "--direct-io=on"]);
         self.device = Some(run(losetup.arg(fuse.join(FILE)))?);
@@ -190,10 +178,16 @@ impl Disk {
         Err("unmount: in use for five seconds".into())
     }
 
+    fn ask<T: Wire>(&self, request: &Request) -> T {
+        let connection = self.connection.as_ref().expect("set up by `new`");
+        let answer = connection.ask(request);
+        answer.unwrap_or_else(|error| panic!("the process that serves the disk: {error}"))
+    }
+
     /// The bytes as they are.
     #[must_use]
     pub fn image(&self) -> Image {
-        self.state.lock().image.clone()
+        self.ask(&Request::Image)
     }
 
     /// Other bytes, of the same size. Only while nothing is mounted: the kernel is made to forget what it knows of the old ones. It would by itself when the last
@@ -206,54 +200,49 @@ impl Disk {
     /// Where the size is another, or something is mounted.
     pub fn insert(&self, image: Image) -> Result<(), String> {
         assert!(!*self.mounted.lock(), "unmount first");
+        assert_eq!(image.bytes(), self.bytes);
         tool("blockdev", &["--flushbufs", self.device()])?;
-        let mut state = self.state.lock();
-        assert_eq!(image.bytes(), state.image.bytes());
-        state.image = image;
-        state.flushed = None;
+        self.ask::<()>(&Request::Insert(image));
         Ok(())
     }
 
     /// From now on everything is recorded.
     pub fn record(&self) {
-        let mut state = self.state.lock();
-        state.tape = Some(Tape {
-            base: state.image.clone(),
-            entries: Vec::new(),
-        });
+        self.ask(&Request::Record)
     }
 
     /// How many writes and flushes are on the tape; 0 where nothing is recorded. What was acknowledged by the file system before this call is in front of that place.
     #[must_use]
     pub fn position(&self) -> usize {
-        let state = self.state.lock();
-        state.tape.as_ref().map_or(0, |tape| tape.entries.len())
+        self.ask(&Request::Position)
     }
 
     /// Ends the recording.
     #[must_use]
     pub fn tape(&self) -> Option<Tape> {
-        self.state.lock().tape.take()
+        self.ask(&Request::Tape)
     }
 
     /// Plans a fault. One that loses what was written since the last flush counts from now.
     pub fn fail(&self, fault: Fault) {
-        let mut state = self.state.lock();
-        if fault.effect == crate::Effect::ErrorAndLoss {
-            state.flushed = Some(state.image.clone());
-        }
-        state.faults.add(fault);
+        self.ask(&Request::Fail(fault))
     }
 
     /// Forgets all faults: the disk is sound again.
     pub fn repair(&self) {
-        self.state.lock().faults.clear();
+        self.ask(&Request::Repair)
     }
 
     /// What it was asked to do so far.
     #[must_use]
     pub fn operations(&self) -> Operations {
-        self.state.lock().operations
+        self.ask(&Request::Operations)
+    }
+
+    /// The process that serves it.
+    #[must_use]
+    pub fn server(&self) -> Option<u32> {
+        self.connection.as_ref().map(Connection::server)
     }
 }
 
@@ -271,7 +260,9 @@ fn guard(dir: &Path) -> Result<Child, String> {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        self.repair();
+        if let Some(connection) = &self.connection {
+            connection.ask::<()>(&Request::Repair).ok();
+        }
         if *self.mounted.get_mut() && self.unmount().is_err() {
             // Detached: it goes when its last user does.
             rustix::mount::unmount(self.mount_point(), UnmountFlags::DETACH).ok();
@@ -279,9 +270,9 @@ impl Drop for Disk {
         if let Some(device) = &self.device {
             run(Command::new("losetup").args(["--detach", device])).ok();
         }
-        if let Some(session) = self.session.take() {
-            session.umount_and_join().ok();
-        }
+        rustix::mount::unmount(self.dir.join("fuse"), UnmountFlags::DETACH).ok();
+        // The process that serves it ends when the connection does.
+        drop(self.connection.take());
         if let Some(mut guardian) = self.guardian.take() {
             // Its standard input ends, and it looks for what is left.
             if let Some(mut pipe) = guardian.stdin.take() {

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 /// Size of the pieces that are shared.
-const BLOCK_BYTES: usize = 4096;
+pub(crate) const BLOCK_BYTES: usize = 4096;
 
-type Block = [u8; BLOCK_BYTES];
+pub(crate) type Block = [u8; BLOCK_BYTES];
 
 /// The bytes of a disk; zeros where nothing was written.
 #[derive(Clone)]
@@ -28,6 +28,12 @@ impl Image {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.blocks.len() * BLOCK_BYTES
+    }
+
+    /// What is not zeros: places and blocks.
+    pub(crate) fn written(&self) -> impl Iterator<Item = (usize, &Block)> {
+        let blocks = self.blocks.iter().enumerate();
+        blocks.filter_map(|(at, block)| Some((at * BLOCK_BYTES, &**block.as_ref()?)))
     }
 
     /// Fills `out` from `offset` on; what is behind the end reads as zeros.

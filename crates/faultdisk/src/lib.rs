@@ -7,7 +7,9 @@
 //! - [`tape`]: every write and flush in order; what a power cut at any place may leave.
 //! - [`fault`]: which reads, writes and flushes fail, and how.
 //! - [`disk`]: the device, and mounting on it. [`disk::missing`] says what a machine lacks for it.
-//! - `server`: the FUSE side. `leftovers`: what a process that was killed left is removed by the next.
+//! - [`process`](serve): the disk is served by a process of its own, the program `glint-disk`. `server`: the FUSE side of it. `connection`: what it is asked through a socket, and
+//!   `wire`: how.
+//! - `leftovers`: what a process that was killed left is removed by the next.
 //!
 //! Requests are served one after the other, so that there is one order. Needs root, `/dev/fuse`, a free loop device and `losetup` and `blockdev` of util-linux.
 //!
@@ -17,14 +19,18 @@
     reason = "test equipment: real processes and files"
 )]
 
+mod connection;
 pub mod disk;
 pub mod fault;
 pub mod image;
 mod leftovers;
+mod process;
 mod server;
 pub mod tape;
+mod wire;
 
 pub use disk::{Disk, missing};
 pub use fault::{Effect, Fault, On, Times};
 pub use image::Image;
+pub use process::serve;
 pub use tape::{Entry, Kept, Replay, Tape};

@@ -1,8 +1,8 @@
 //! The FUSE side: a file system with one file, which is the disk.
 //!
-//! Thread safety: fuser calls it from one thread; the state behind the lock is shared with [`Disk`](crate::Disk).
+//! Thread safety: fuser calls it from one thread; the state behind the lock is shared with who answers what [`Disk`](crate::Disk) asks.
 
-use crate::fault::{Effect, Faults, On};
+use crate::fault::{Effect, Fault, Faults, On};
 use crate::image::Image;
 use crate::tape::{Entry, Tape};
 use fuser::{
@@ -47,6 +47,40 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// A disk of zeros.
+    pub(crate) fn new(bytes: usize) -> State {
+        State {
+            image: Image::zeroed(bytes),
+            flushed: None,
+            tape: None,
+            faults: Faults::default(),
+            operations: Operations::default(),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, image: Image) {
+        self.image = image;
+        self.flushed = None;
+    }
+
+    pub(crate) fn record(&mut self) {
+        self.tape = Some(Tape {
+            base: self.image.clone(),
+            entries: Vec::new(),
+        });
+    }
+
+    pub(crate) fn position(&self) -> usize {
+        self.tape.as_ref().map_or(0, |tape| tape.entries.len())
+    }
+
+    pub(crate) fn fail(&mut self, fault: Fault) {
+        if fault.effect == Effect::ErrorAndLoss {
+            self.flushed = Some(self.image.clone());
+        }
+        self.faults.add(fault);
+    }
+
     fn strike(&mut self, on: On, range: &Range<usize>) -> Option<Effect> {
         let operations = &mut self.operations;
         match on {

@@ -9,6 +9,8 @@
 use glintdb_faultdisk::{Disk, Effect, Entry, Fault, Kept, On};
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::Command;
 
 /// A disk with a fresh ext4 on it.
 fn formatted() -> Option<Disk> {
@@ -95,4 +97,36 @@ fn errors_come_through_and_a_failed_flush_may_lose_what_was_written() {
     assert!(file.read_to_end(&mut Vec::new()).is_err());
     disk.repair();
     assert_eq!(fs::read(&path).unwrap(), [7; 65536]);
+}
+
+/// In the process that uses the file system a page fault may wait for the disk with the memory map locked, which allocating wants.
+#[test]
+fn the_disk_is_served_by_a_process_of_its_own_which_ends_with_the_disk() {
+    let Some(disk) = formatted() else { return };
+    let server = PathBuf::from("/proc").join(disk.server().unwrap().to_string());
+    let name = fs::read_to_string(server.join("comm")).unwrap();
+    assert_eq!(name.trim(), "glint-disk");
+    assert_ne!(disk.server(), Some(std::process::id()));
+    disk.mount("ext4", "").unwrap();
+    fs::write(disk.mount_point().join("file"), [7; 65536]).unwrap();
+    let dir = disk.mount_point().parent().unwrap().to_owned();
+    drop(disk);
+    assert!(!server.exists());
+    assert!(!dir.exists());
+}
+
+/// Nothing is unmounted first: whoever waits for the disk then must not do so for ever.
+#[test]
+fn a_disk_whose_process_is_killed_fails_and_nothing_of_it_is_left() {
+    let Some(disk) = formatted() else { return };
+    disk.mount("ext4", "").unwrap();
+    let path = disk.mount_point().join("file");
+    fs::write(&path, [7; 65536]).unwrap();
+    let server = disk.server().unwrap().to_string();
+    let killed = Command::new("kill").args(["-KILL", &server]).status();
+    assert!(killed.unwrap().success());
+    assert!(File::open(&path).and_then(|file| file.sync_all()).is_err());
+    let dir = disk.mount_point().parent().unwrap().to_owned();
+    drop(disk);
+    assert!(!dir.exists());
 }

@@ -1,4 +1,4 @@
-//! Miri: what undefined behaviour the tests of `core`, the memtable (nodes of four slots), and flash's buffers and ring words would show.
+//! Miri: what undefined behaviour the tests of `core`, the memtable (nodes of four slots), and flash's buffers, ring words and slabs of the cache would show.
 
 use crate::reliability::{Figures, save};
 use crate::run;
@@ -27,6 +27,7 @@ const SETS: [&[&str]; 3] = [
         "--",
         "buffer::",
         "ring::tests",
+        "slabs::",
         // Miri opens no file for direct I/O.
         "--skip",
         "uring::",

@@ -2,26 +2,39 @@
 //!
 //! Thread-safe. Invariants: 1. what is cached was verified before it was put here, so a hit needs no checksum. 2. Each entry owns exactly its bytes: a slice of a larger
 //! buffer is copied, else a 100-byte value would keep a 4 KiB read buffer alive and `used_bytes` would lie. 3. Files and segments are never rewritten and their numbers
-//! never reused, so an entry is never stale; entries of deleted files are what stood there, and leave by age.
+//! never reused, so an entry is never stale; entries of deleted files are what stood there, and leave by age. 4. Entries and the memory they lie in ([`slabs`](crate::slabs)) are bounded
+//! each: what is free in slabs is no entry's, so entries weigh less than the capacity by that much. What callers hold of entries that left counts against up to half of it.
 
 use crate::claims::Claims;
-use crate::held;
+use crate::slabs::{COUNT_BEFORE_BYTES, Held, SLAB_BYTES, Slabs};
 use bytes::Bytes;
 use glintdb_core::{FileId, Result, SegmentId, ValuePointer};
+use parking_lot::Mutex;
 use quick_cache::{OptionsBuilder, Weighter, sync};
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// What an entry costs beside its bytes, as rounded up by `held`: measured 114 with half a million entries of 100 bytes (`examples/cache_hit.rs`): slot, share of the hash
-/// table, count of references, length, and the allocator's header.
-pub const ENTRY_OVERHEAD_BYTES: usize = 128;
+/// What an entry costs beside the memory that its bytes and their key lie in: slot and share of the hash table, which doubles (`examples/cache_hit.rs`).
+pub const ENTRY_OVERHEAD_BYTES: usize = 64;
+/// Below this capacity entries come from the allocator: slabs of many sizes would have more free than is in use.
+const SLABS_FROM_BYTES: usize = 64 << 20;
+/// So often memory for one entry is looked for, a slab being given up in between: where nothing is free the first time makes entries go.
+const ATTEMPTS: usize = 4;
+/// So many slabs are given up when the capacity shrinks; where that is not enough, each entry that comes gives up one more.
+const GIVEN_UP_AT_ONCE: usize = 32;
+/// Of the capacity, what is never filled, so that a few cells are free.
+const RESERVE_PART: usize = 128;
+/// The weight of entries is bounded anew where it is this part of it off: each time, what is known of entries that left is lost a little.
+const WEIGHT_STEP_PART: u64 = 256;
 /// Guess of an entry's size, by which the cache sizes its tables; they grow where it is wrong.
 const ENTRY_BYTES_TYPICAL: usize = 2048;
 /// Entries that are fetched from memory at once: about as many lines as a core waits for together.
 const FETCHED_TOGETHER: usize = 32;
 /// Lines of a range of values that are fetched from memory at once.
 const RANGE_LINES: usize = 4;
+/// A line of the processor's caches.
+const LINE_BYTES: usize = 64;
 /// Stripes of the counters; a power of two.
 pub const STRIPES: usize = 16;
 
@@ -46,7 +59,12 @@ impl CacheKey {
 
 /// The cache. See the module's page.
 pub struct Cache {
-    entries: sync::Cache<CacheKey, Bytes, ByteWeight, Mixer>,
+    entries: sync::Cache<CacheKey, Held, ByteWeight, Mixer>,
+    slabs: Slabs,
+    capacity_bytes: AtomicUsize,
+    /// More is used than that, and slabs could be given up.
+    above: AtomicBool,
+    weighing: Mutex<()>,
     counters: [Stripe; STRIPES],
     claims: Claims,
     whereabouts: Whereabouts,
@@ -96,6 +114,10 @@ impl Cache {
                 Mixer,
                 sync::DefaultLifecycle::default(),
             ),
+            slabs: Slabs::new(),
+            capacity_bytes: AtomicUsize::new(capacity_bytes),
+            above: AtomicBool::new(false),
+            weighing: Mutex::new(()),
             counters: Default::default(),
             claims: Claims::default(),
             whereabouts,
@@ -126,17 +148,18 @@ impl Cache {
         self.whereabouts.fetch_entry(key);
         let found = self.entries.get(key).filter(|bytes| wanted(bytes));
         self.count(u64::from(found.is_some()), 0);
-        found
+        found.map(Bytes::from_owner)
     }
 
     fn look_up(&self, key: &CacheKey) -> Option<Bytes> {
-        let found = self.entries.get(key);
+        let found = self.entries.get(key).map(Bytes::from_owner);
         if let CacheKey::Value(segment, offset) = key
             && glintdb_core::seeded::bug(
                 "flash: the cache takes its neighbour for what is asked for",
             )
         {
-            return found.or_else(|| self.entries.get(&CacheKey::Value(*segment, offset ^ 8)));
+            let neighbour = CacheKey::Value(*segment, offset ^ 8);
+            return found.or_else(|| self.entries.get(&neighbour).map(Bytes::from_owner));
         }
         found
     }
@@ -166,7 +189,7 @@ impl Cache {
     ) {
         let mut hits = 0;
         self.fetch_each(keys, |key| {
-            hits += u64::from(found(self.entries.get(&key)));
+            hits += u64::from(found(self.entries.get(&key).map(Bytes::from_owner)));
         });
         self.count(hits, 0);
     }
@@ -210,7 +233,7 @@ impl Cache {
     /// # Errors
     /// Those of `read`.
     pub fn read_once(&self, key: CacheKey, read: impl FnOnce() -> Result<Bytes>) -> Result<Bytes> {
-        self.claims.read(key, |key| self.entries.peek(key), read)
+        self.claims.read(key, |key| self.peek(key), read)
     }
 
     /// [`read_once`](Self::read_once) of many together: `read` gets the indices of those that this thread is to read, and gives as many answers. It may be called a second
@@ -220,14 +243,13 @@ impl Cache {
         keys: &[CacheKey],
         read: impl FnMut(&[usize]) -> Vec<Result<Bytes>>,
     ) -> Vec<Result<Bytes>> {
-        self.claims
-            .read_each(keys, |key| self.entries.peek(key), read)
+        self.claims.read_each(keys, |key| self.peek(key), read)
     }
 
     /// What is cached for `key`; counts nothing and makes nothing more recent.
     #[must_use]
     pub fn peek(&self, key: &CacheKey) -> Option<Bytes> {
-        self.entries.peek(key)
+        self.entries.peek(key).map(Bytes::from_owner)
     }
 
     /// Whether `key` is cached; counts nothing and makes nothing more recent.
@@ -239,41 +261,135 @@ impl Cache {
     /// Keeps a copy of `parts`, one behind the other (they may be parts of something larger), and gives back what it keeps (so that the caller need not hold a read buffer either).
     /// Something too large for the cache is just given back.
     pub fn insert(&self, key: CacheKey, parts: &[&[u8]]) -> Bytes {
-        let owned = held::copy(parts);
-        self.whereabouts.note(&key, &owned);
-        self.entries.insert(key, owned.clone());
-        owned
+        match self.hold(key, parts) {
+            None => parts.concat().into(),
+            Some(held) => {
+                self.keep(key, held.clone());
+                Bytes::from_owner(held)
+            }
+        }
     }
 
     /// [`insert`](Self::insert) of what takes the place of something that was asked for: it counts as looked at once, for what is new is the first to leave.
     pub fn insert_seen(&self, key: CacheKey, parts: &[&[u8]]) {
-        self.insert(key, parts);
-        let _seen = self.entries.get(&key);
+        if let Some(held) = self.hold(key, parts) {
+            self.keep(key, held);
+            let _seen = self.entries.get(&key);
+        }
     }
 
-    /// Keeps `bytes`, which must own exactly their memory (made from a `Vec` without spare capacity, or given out by this cache).
-    pub fn insert_owned(&self, key: CacheKey, bytes: Bytes) {
-        self.entries.insert(key, bytes);
-    }
-
-    /// What is cached at `from` is from now on cached at `to`, where the same bytes stand as well: nothing is copied, and the bytes in use stay what they are. It counts as looked at
-    /// once. Whether there was anything.
+    /// What is cached at `from` is from now on cached at `to`, where the same bytes stand as well. It counts as looked at once. Whether there was anything.
     pub fn rekey(&self, from: &CacheKey, to: CacheKey) -> bool {
-        let Some(bytes) = self.remove(from) else {
+        let Some((_, held)) = self.entries.remove(from) else {
             return false;
         };
-        if !self.entries.contains_key(&to) {
-            self.whereabouts.note(&to, &bytes);
-            self.entries.insert(to, bytes);
+        // The cell says what it is kept for, so this is another one.
+        if !self.entries.contains_key(&to)
+            && let Some(held) = self.hold(to, &[&held])
+        {
+            self.keep(to, held);
         }
         let _seen = self.entries.get(&to);
         true
     }
 
+    fn keep(&self, key: CacheKey, held: Held) {
+        self.whereabouts.note(&key, &held);
+        self.entries.insert(key, held);
+    }
+
+    /// A copy of `parts` that may be kept; `None` where there is no memory for it.
+    fn hold(&self, key: CacheKey, parts: &[&[u8]]) -> Option<Held> {
+        if self.above.load(Ordering::Relaxed) {
+            self.shrink(1);
+        }
+        let alone = self.is_small();
+        let room = |bytes| alone || self.counted().all() + bytes <= self.capacity_bytes();
+        let mut kept = false;
+        for _ in 1..ATTEMPTS {
+            if let Some(held) = self.slabs.hold(key, parts, alone, room) {
+                return Some(held);
+            }
+            kept |= self.give_up_slab() == Some(false);
+        }
+        // What callers hold is not the cache's, nor is what they keep it from giving up.
+        (self.slabs).hold(key, parts, alone, |bytes| kept || room(bytes))
+    }
+
+    fn is_small(&self) -> bool {
+        self.capacity_bytes.load(Ordering::Relaxed) < SLABS_FROM_BYTES
+    }
+
+    fn counted(&self) -> Counted {
+        let entries = usize::try_from(self.entries.weight()).unwrap_or(usize::MAX);
+        let (free, stuck) = self.slabs.free_bytes();
+        let others = self.used_bytes().saturating_sub(entries + free);
+        Counted {
+            entries,
+            free,
+            stuck,
+            others: others.min(self.capacity_bytes() / 2),
+        }
+    }
+
+    /// Gives up slabs, at most so many, until no more is used than may be.
+    fn shrink(&self, slabs: usize) {
+        let above = || self.counted().all() > self.capacity_bytes();
+        let on = (0..slabs).all(|_| above() && self.give_up_slab() != Some(false));
+        self.above.store(on && above(), Ordering::Relaxed);
+    }
+
+    /// Empties a slab: its entries move to cells that are free elsewhere, or are forgotten where there are none. Whether it is gone, as none is that callers refer to; `None`: no cell is
+    /// free, and entries have gone instead.
+    fn give_up_slab(&self) -> Option<bool> {
+        let gone = self.slabs.give_up_one(|held| {
+            let key = held.key();
+            match self.slabs.hold(key, &[&held], false, |_| false) {
+                Some(moved) if self.entries.peek(&key).is_some_and(|it| it.is(&held)) => {
+                    self.whereabouts.note(&key, &moved);
+                    // It stays as recent as it is. Where somebody has removed it meanwhile, it is not put back.
+                    let _removed = self.entries.replace(key, moved, true);
+                }
+                // Something else is there by now, or nothing.
+                Some(_) => {}
+                None => {
+                    self.entries.remove_if(&key, |it| it.is(&held));
+                }
+            }
+        });
+        self.weigh(if gone.is_none() { SLAB_BYTES } else { 0 });
+        gone
+    }
+
+    /// Lets entries weigh as much as the capacity leaves them beside what is used and not theirs, and `less` than now; what is above that goes now.
+    fn weigh(&self, less: usize) {
+        let _one = self.weighing.lock();
+        let capacity = self.capacity_bytes();
+        let counted = self.counted();
+        let least = match self.is_small() {
+            true => 0,
+            false => SLAB_BYTES.max(capacity / RESERVE_PART),
+        };
+        let reserve = (counted.stuck + counted.others).max(least);
+        // Half is the cache's whatever callers hold, but for room to grow.
+        let half = (capacity / 2).saturating_sub(least);
+        let mut weight = capacity.saturating_sub(reserve).max(half);
+        if less > 0 && !self.is_small() {
+            weight = weight.min(counted.entries.saturating_sub(less)).max(half);
+        }
+        let (weight, before) = (weight as u64, self.entries.capacity());
+        let far = weight.abs_diff(before) > before / WEIGHT_STEP_PART;
+        if far || less > 0 || self.is_small() {
+            self.entries.set_capacity(weight);
+        }
+    }
+
     /// Keeps `parts` at `key` instead of what is cached at `hidden`, if anything is: nobody will ask for that any more, and who asked for it will ask for this. So what is new counts as looked at where
     /// the other was there.
     pub fn replace(&self, hidden: &CacheKey, key: CacheKey, parts: &[&[u8]]) {
-        match self.remove(hidden).is_some() {
+        // Dropped before: its cell is the one that is taken.
+        let was_cached = self.entries.remove(hidden).is_some();
+        match was_cached {
             true => self.insert_seen(key, parts),
             false => {
                 self.insert(key, parts);
@@ -283,25 +399,28 @@ impl Cache {
 
     /// Forgets `key`; answers what it was.
     pub fn remove(&self, key: &CacheKey) -> Option<Bytes> {
-        self.entries.remove(key).map(|(_, bytes)| bytes)
+        let (_, held) = self.entries.remove(key)?;
+        Some(Bytes::from_owner(held))
     }
 
-    /// Bytes in use, overhead included.
+    /// Bytes in use: entries, what is free beside them, and tables.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
-        usize::try_from(self.entries.weight()).unwrap_or(usize::MAX)
+        self.slabs.taken_bytes() + self.entries.len() * ENTRY_OVERHEAD_BYTES
     }
 
     /// Bytes it may take.
     #[must_use]
     pub fn capacity_bytes(&self) -> usize {
-        usize::try_from(self.entries.capacity()).unwrap_or(usize::MAX)
+        let capacity_bytes = self.capacity_bytes.load(Ordering::Relaxed);
+        usize::try_from(self.whereabouts.rest_of(capacity_bytes)).unwrap_or(usize::MAX)
     }
 
-    /// Changes the capacity; when it shrinks, entries go now.
+    /// Changes the capacity; when it shrinks, entries go now, and so does memory that they leave, but for what more than [4 MiB](GIVEN_UP_AT_ONCE) of slabs hold: that goes with entries that come.
     pub fn set_capacity_bytes(&self, capacity_bytes: usize) {
-        self.entries
-            .set_capacity(self.whereabouts.rest_of(capacity_bytes));
+        self.capacity_bytes.store(capacity_bytes, Ordering::Relaxed);
+        self.weigh(0);
+        self.shrink(GIVEN_UP_AT_ONCE);
     }
 
     /// Counters and gauges.
@@ -319,9 +438,27 @@ impl Cache {
             coalesced: self.claims.saved(),
             waiting: self.claims.waiting(),
             entries: self.entries.len() as u64,
-            used_bytes: self.entries.weight(),
-            capacity_bytes: self.entries.capacity(),
+            used_bytes: self.used_bytes() as u64,
+            capacity_bytes: self.capacity_bytes() as u64,
         }
+    }
+}
+
+/// What is used of the capacity, in bytes.
+struct Counted {
+    /// Entries, with their share of the tables.
+    entries: usize,
+    /// Cells that are free.
+    free: usize,
+    /// Of these, those that giving up slabs does not bring together.
+    stuck: usize,
+    /// What callers hold of entries that left, and what is in slabs that are given up; at most half of the capacity.
+    others: usize,
+}
+
+impl Counted {
+    fn all(&self) -> usize {
+        self.entries + self.free + self.others
     }
 }
 
@@ -371,7 +508,7 @@ impl Whereabouts {
         &self.0[hash & (self.0.len() - 1)]
     }
 
-    fn note(&self, key: &CacheKey, bytes: &Bytes) {
+    fn note(&self, key: &CacheKey, bytes: &Held) {
         if !matches!(key, CacheKey::Block(..)) {
             self.place(key)
                 .store(bytes.as_ptr() as usize, Ordering::Relaxed);
@@ -387,12 +524,13 @@ impl Whereabouts {
     fn fetch_entry(&self, key: &CacheKey) {
         let address = self.place(key).load(Ordering::Relaxed);
         // The count of references stands before the bytes; of a range, who is in it first among them.
-        let start = address.wrapping_sub(held::COUNT_BEFORE_BYTES);
-        let lines = match key {
-            CacheKey::Range(..) => RANGE_LINES,
-            _ => 1,
-        };
-        (0..lines).for_each(|line| prefetch(start.wrapping_add(line * 64)));
+        let start = address.wrapping_sub(COUNT_BEFORE_BYTES);
+        prefetch(start);
+        // A cell that is no line of its own may begin in one and have its first bytes in the next.
+        prefetch(start.wrapping_add(LINE_BYTES - 1));
+        if let CacheKey::Range(..) = key {
+            (1..RANGE_LINES).for_each(|line| prefetch(start.wrapping_add(line * LINE_BYTES)));
+        }
     }
 }
 
@@ -412,9 +550,9 @@ fn prefetch(address: usize) {
 #[derive(Clone)]
 struct ByteWeight;
 
-impl Weighter<CacheKey, Bytes> for ByteWeight {
-    fn weight(&self, _: &CacheKey, value: &Bytes) -> u64 {
-        (held::memory_bytes(value.len()) + ENTRY_OVERHEAD_BYTES) as u64
+impl Weighter<CacheKey, Held> for ByteWeight {
+    fn weight(&self, _: &CacheKey, held: &Held) -> u64 {
+        (held.bytes() + ENTRY_OVERHEAD_BYTES) as u64
     }
 }
 
@@ -482,8 +620,9 @@ mod tests {
         assert_eq!(cache.get(&block(1, 4096)), None, "another kind of place");
         let stats = cache.stats();
         assert_eq!((stats.hits, stats.misses, stats.entries), (1, 2, 1));
-        assert_eq!(cache.used_bytes(), 32 + ENTRY_OVERHEAD_BYTES);
-        cache.remove(&value);
+        let alone = Slabs::bytes_of(5, true);
+        assert_eq!(cache.used_bytes(), alone + ENTRY_OVERHEAD_BYTES);
+        assert_eq!(cache.remove(&value), Some(kept));
         assert!(!cache.contains(&value) && cache.used_bytes() == 0);
     }
 
@@ -494,9 +633,10 @@ mod tests {
             CacheKey::Value(SegmentId(1), 64),
             CacheKey::Value(SegmentId(2), 128),
         );
-        let (kept, used) = (cache.insert(old, &[b"value"]), cache.used_bytes());
+        cache.insert(old, &[b"value"]);
+        let used = cache.used_bytes();
         assert!(cache.rekey(&old, new) && !cache.rekey(&old, new));
-        assert_eq!(cache.get(&new).unwrap().as_ptr(), kept.as_ptr());
+        assert_eq!(cache.get(&new).as_deref(), Some(&b"value"[..]));
         assert!(!cache.contains(&old) && cache.used_bytes() == used);
         // Somebody has read it at its new place before.
         cache.insert(old, &[b"value"]);
@@ -592,6 +732,172 @@ mod tests {
         cache.set_capacity_bytes(0);
         cache.insert(block(2, 0), &[b"x"]);
         assert_eq!(cache.stats().entries, 0);
+    }
+
+    /// What is resident is what is counted: slabs, with what is free in them.
+    #[test]
+    fn capacity_holds_whatever_the_sizes_and_most_of_it_is_used() {
+        const CAPACITY: usize = 80 << 20;
+        let cache = Cache::new(CAPACITY);
+        let mut number = 0_u32;
+        for lengths in [
+            1000..1001,
+            60..64,
+            4000..4001,
+            1..3000,
+            60_000..60_001,
+            100..1000,
+        ] {
+            let mut inserted = 0;
+            while inserted < 2 * CAPACITY {
+                let length = lengths.start + number as usize % lengths.len();
+                cache.insert(block(u64::from(number), 0), &[&vec![0; length]]);
+                inserted += length;
+                number += 1;
+                assert!(cache.used_bytes() <= CAPACITY + SLAB_BYTES, "{number}");
+            }
+            let stats = cache.stats();
+            let filled: usize = (0..number)
+                .filter_map(|number| cache.peek(&block(u64::from(number), 0)))
+                .map(|bytes| bytes.len() + size_of::<CacheKey>() + ENTRY_OVERHEAD_BYTES)
+                .sum();
+            assert!(filled * 10 > CAPACITY * 8, "{lengths:?} {filled} {stats:?}");
+        }
+        cache.set_capacity_bytes(0);
+        assert_eq!((cache.stats().entries, cache.used_bytes()), (0, 0));
+    }
+
+    /// Entries that are asked for again and again, in no order, and cached where they are not; so each slab has some of those that leave.
+    fn use_at_random(cache: &Cache, length: usize, times: u64) {
+        let before = cache.stats();
+        for step in before.hits + before.misses..before.hits + before.misses + times {
+            let random = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+            // Squared: some more often than others.
+            let key = block((random * random) >> 46, 0);
+            if cache.get(&key).is_none() {
+                cache.insert(key, &[&vec![0; length]]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_capacity_that_goes_up_and_down_is_held_and_used() {
+        let cache = Cache::new(160 << 20);
+        use_at_random(&cache, 1000, 600_000);
+        let used = |least: usize, most: usize| {
+            let (entries, used) = (cache.counted().entries, cache.used_bytes());
+            assert!(
+                least << 20 < entries && used <= most << 20,
+                "{entries} {used}"
+            );
+        };
+        used(150, 160);
+        for _ in 0..20 {
+            // Said again and again, as the engine does.
+            (0..5).for_each(|_| cache.set_capacity_bytes(120 << 20));
+            use_at_random(&cache, 1000, 20_000);
+            used(110, 120);
+            (0..5).for_each(|_| cache.set_capacity_bytes(140 << 20));
+            use_at_random(&cache, 1000, 60_000);
+        }
+        used(125, 140);
+        // Of another size; and so small that slabs are no more made.
+        use_at_random(&cache, 3000, 400_000);
+        used(125, 140);
+        cache.set_capacity_bytes(20 << 20);
+        use_at_random(&cache, 500, 100_000);
+        used(10, 20);
+        cache.set_capacity_bytes(140 << 20);
+        use_at_random(&cache, 60_000, 200_000);
+        used(115, 140);
+    }
+
+    /// What callers keep of each slab does not keep others from being cached.
+    #[test]
+    fn what_callers_hold_counts_and_stops_nothing() {
+        let cache = Cache::new(80 << 20);
+        let insert = |n: u32| cache.insert(block(u64::from(n), 0), &[&[1; 1000]]);
+        let held: Vec<Bytes> = (0..200_000).map(insert).step_by(100).collect();
+        cache.set_capacity_bytes(72 << 20);
+        let kept = |n: u32| {
+            insert(n);
+            assert!(cache.contains(&block(u64::from(n), 0)), "{n}");
+        };
+        (200_000..400_000).for_each(kept);
+        assert!(cache.counted().entries > 66 << 20 && cache.used_bytes() <= 80 << 20);
+        assert!(held.iter().all(|bytes| **bytes == [1; 1000]));
+        // Of another size, for which slabs that callers keep from going would have to go.
+        for n in 0..20_000 {
+            cache.insert(block(n, 1), &[&[1; 3000]]);
+            assert!(cache.contains(&block(n, 1)));
+        }
+        assert!(cache.counted().entries > 60 << 20);
+        // Far more than the capacity, held by callers: half of it is the cache's all the same.
+        let more: Vec<Bytes> = (400_000..600_000).map(insert).collect();
+        (600_000..700_000).for_each(kept);
+        assert!(cache.counted().entries > 30 << 20);
+        drop((held, more));
+        cache.set_capacity_bytes(72 << 20);
+        (700_000..900_000).for_each(kept);
+        assert!(cache.counted().entries > 66 << 20 && cache.used_bytes() <= 72 << 20);
+    }
+
+    /// Nobody is given what another put there, whatever moves meanwhile; what the cache has counts to the end.
+    #[test]
+    fn threads_cache_move_and_forget_while_the_capacity_changes() {
+        const KEYS: u32 = 60_000;
+        let at = |segment, n: u32| CacheKey::Value(SegmentId(segment), n * 8);
+        let value = |segment: u64, n: u32| {
+            let length = 100 + (u64::from(n) * 7 + segment * 600) % 2000;
+            let byte = n.to_le_bytes()[0] ^ segment.to_le_bytes()[0];
+            vec![byte; usize::try_from(length).unwrap()]
+        };
+        let cache = Cache::new(80 << 20);
+        let kept = std::thread::scope(|scope| {
+            let work = |thread: u32| {
+                let cache = &cache;
+                move || {
+                    let mut kept = Vec::new();
+                    for step in 0..200_000_u32 {
+                        let n = step.wrapping_mul(0x9e37_79b9).wrapping_add(thread) % KEYS;
+                        let segment = u64::from(step / 50_000);
+                        let found = cache.get(&at(segment, n));
+                        assert!(
+                            found
+                                .as_ref()
+                                .is_none_or(|found| *found == value(segment, n))
+                        );
+                        match step % 16 {
+                            0 => cache.replace(
+                                &at(segment, n),
+                                at(segment, n),
+                                &[&value(segment, n)],
+                            ),
+                            1 => drop(cache.remove(&at(segment, n))),
+                            2 if step % 20_000 == 2 => {
+                                cache.set_capacity_bytes((50 + step as usize % 30) << 20);
+                            }
+                            3 if step % 50 == 3 => kept.extend(found.map(|it| (segment, n, it))),
+                            _ => drop(cache.insert(at(segment, n), &[&value(segment, n)])),
+                        }
+                    }
+                    kept
+                }
+            };
+            let threads: Vec<_> = (0..4).map(|thread| scope.spawn(work(thread))).collect();
+            let joined = threads
+                .into_iter()
+                .flat_map(|thread| thread.join().unwrap());
+            joined.collect::<Vec<_>>()
+        });
+        cache.set_capacity_bytes(0);
+        assert_eq!(cache.stats().entries, 0);
+        assert!(cache.used_bytes() > 0 && !kept.is_empty());
+        for (segment, n, it) in &kept {
+            assert!(*it == value(*segment, *n));
+        }
+        drop(kept);
+        assert_eq!(cache.used_bytes(), 0);
     }
 
     #[test]

@@ -11,7 +11,6 @@
 //! 2. A claim ends with its holder, whatever becomes of it, a panic too.
 
 use crate::cache::{CacheKey, Mixer};
-use crate::held;
 use bytes::Bytes;
 use glintdb_core::Result;
 use glintdb_core::sync::{Condvar, Mutex};
@@ -214,7 +213,7 @@ impl Drop for Claim<'_> {
         {
             // What was read may be part of something larger, and nobody should hold that for it.
             let found = self.found.take();
-            *bed.outcome.lock() = Some(found.map(|found| held::copy(&[&found])));
+            *bed.outcome.lock() = Some(found.map(|found| Bytes::copy_from_slice(&found)));
             bed.over.notify_all();
         }
     }

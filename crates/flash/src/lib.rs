@@ -20,11 +20,11 @@ mod claims;
 mod clock;
 mod dir;
 mod flight;
-mod held;
 mod mem;
 mod prefetch;
 mod queue;
 mod ring;
+mod slabs;
 mod system;
 pub mod volume;
 

@@ -296,8 +296,12 @@ fn lock_is_free_at_once_although_processes_are_being_started() {
 
 /// Makes a file of a megabyte, and has it recycled.
 fn recycle_one(volume: &DirVolume, number: u64) {
+    recycle_one_of(volume, number, 1 << 20);
+}
+
+fn recycle_one_of(volume: &DirVolume, number: u64, bytes: usize) {
     let file = volume.create(id(number), options(true)).unwrap();
-    file.write_at(0, &pattern(number, 1 << 20)).unwrap();
+    file.write_at(0, &pattern(number, bytes)).unwrap();
     file.sync().unwrap();
     drop(file);
     volume.recycle(id(number)).unwrap();
@@ -323,6 +327,8 @@ fn reserving(bytes: u64) -> CreateOptions {
 
 #[test]
 fn files_are_written_again_once_their_names_have_gone_for_good() {
+    // Much against what other programs take and give back meanwhile.
+    const BYTES: usize = 32 << 20;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let volume = DirVolume::open(path, CREATE).unwrap();
@@ -330,25 +336,29 @@ fn files_are_written_again_once_their_names_have_gone_for_good() {
         return;
     }
     for number in 0..3 {
-        recycle_one(&volume, number);
+        recycle_one_of(&volume, number, BYTES);
     }
     assert_eq!(spares(path), 2, "the third is deleted");
     assert_eq!(volume.list().unwrap(), []);
 
     // A power cut could bring the old names back, with what stands in the files.
-    volume.create_recycled(id(10), reserving(1 << 20)).unwrap();
+    volume
+        .create_recycled(id(10), reserving(BYTES as u64))
+        .unwrap();
     assert_eq!((volume.stats().recycled_files, spares(path)), (0, 2));
     volume.sync_directory().unwrap();
-    let file = volume.create_recycled(id(11), reserving(1 << 20)).unwrap();
+    let file = volume
+        .create_recycled(id(11), reserving(BYTES as u64))
+        .unwrap();
     assert_eq!((volume.stats().recycled_files, spares(path)), (1, 1));
-    assert_eq!(file.len().unwrap(), 1 << 20);
+    assert_eq!(file.len().unwrap(), BYTES as u64);
 
     // Space that they take is free, to whoever asks and to whoever needs it.
     let free = volume.free_bytes().unwrap();
     let error = volume.create(id(12), reserving(1 << 50)).map(drop);
     assert_eq!(error.unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(spares(path), 0);
-    assert!(volume.free_bytes().unwrap() < free + (1 << 20));
+    assert!(volume.free_bytes().unwrap() < free + BYTES as u64);
 
     recycle_one(&volume, 4);
     assert_eq!(spares(path), 1);

@@ -107,14 +107,10 @@ impl TableEnv {
         self.cache.contains(&CacheKey::Block(file, offset))
     }
 
-    /// Gives the image of a block to the cache, and gives back what the cache holds. `owned`: the image is no part of anything larger; otherwise it is copied, which
-    /// also spreads blocks over the sets of the processor's caches: read buffers are 4 KiB-aligned, so that all blocks' headers would share one.
-    pub(super) fn keep(&self, file: FileId, offset: u64, image: Bytes, owned: bool) -> Bytes {
+    /// Gives a copy of the image of a block to the cache, and gives back what the cache holds: the image may be part of something larger, and read buffers are 4 KiB-aligned, so that
+    /// all blocks' headers would share one set of the processor's caches.
+    pub(super) fn keep(&self, file: FileId, offset: u64, image: &[u8]) -> Bytes {
         let key = CacheKey::Block(file, offset);
-        if owned {
-            self.cache.insert_owned(key, image.clone());
-            return image;
-        }
-        self.cache.insert(key, &[&image])
+        self.cache.insert(key, &[image])
     }
 }

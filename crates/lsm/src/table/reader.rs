@@ -333,11 +333,8 @@ impl Table {
     /// `Corruption`.
     pub fn accept_block(&self, handle: BlockHandle, stored: Bytes) -> Result<Block> {
         let accepted = self.accept_stored(handle, stored)?;
-        let decompressed = accepted.block.image.as_ptr() != accepted.stored.as_ptr();
-        let image = accepted.block.image;
-        let image = self
-            .env
-            .keep(self.meta.id, handle.offset, image, decompressed);
+        let image = &accepted.block.image;
+        let image = self.env.keep(self.meta.id, handle.offset, image);
         Ok(Block { image, handle })
     }
 

@@ -118,6 +118,7 @@ fn the_emptiest_slab_is_given_up_and_gone_with_what_is_in_it() {
     // Of one that somebody refers to the cells are taken again.
     assert_eq!(slabs.give_up_one(drop), Some(false));
     let free = slabs.free_bytes().0 / held[0].bytes();
+    assert!(free >= cells as usize / 5);
     held.extend((0..u32::try_from(free).unwrap()).map(|n| hold(&slabs, n, 1000)));
     assert_eq!(
         (slabs.free_bytes().0, slabs.taken_bytes()),

@@ -85,10 +85,15 @@ impl Wire for usize {
     }
 }
 
+/// As [`Vec<u8>`](Vec) takes them.
+fn put_bytes(bytes: &[u8], to: &mut impl Write) -> io::Result<()> {
+    bytes.len().put(to)?;
+    to.write_all(bytes)
+}
+
 impl Wire for Vec<u8> {
     fn put(&self, to: &mut impl Write) -> io::Result<()> {
-        self.len().put(to)?;
-        to.write_all(self)
+        put_bytes(self, to)
     }
 
     fn get(from: &mut impl Read) -> io::Result<Vec<u8>> {
@@ -100,7 +105,7 @@ impl Wire for Vec<u8> {
 
 impl Wire for String {
     fn put(&self, to: &mut impl Write) -> io::Result<()> {
-        self.as_bytes().to_vec().put(to)
+        put_bytes(self.as_bytes(), to)
     }
 
     fn get(from: &mut impl Read) -> io::Result<String> {
@@ -163,8 +168,7 @@ impl Wire for Entry {
             Entry::Write { offset, bytes } => {
                 1_usize.put(to)?;
                 offset.put(to)?;
-                bytes.len().put(to)?;
-                to.write_all(bytes)
+                put_bytes(bytes, to)
             }
         }
     }

@@ -7,7 +7,7 @@
 
 use glintdb_core::clock::Clock;
 use glintdb_core::{FileId, FileKind, SegmentId};
-use glintdb_flash::{Cache, CacheKey, ENTRY_OVERHEAD_BYTES, SystemClock};
+use glintdb_flash::{Cache, CacheKey, SystemClock};
 use std::hint::black_box;
 
 const LOOKUPS: u64 = 4_000_000;
@@ -21,8 +21,9 @@ fn main() {
         }
         let grown = resident_bytes().saturating_sub(before);
         println!(
-            "{entries} entries of 100 bytes: {} bytes each beside their own (counted as {ENTRY_OVERHEAD_BYTES})",
-            (grown / entries).saturating_sub(100)
+            "{entries} entries of 100 bytes: {} bytes each beside their own (counted as {})",
+            (grown / entries).saturating_sub(100),
+            (cache.used_bytes() as u64 / entries).saturating_sub(100)
         );
         for threads in [1, 2] {
             let (clock, cpu) = (SystemClock::new(), cpu_seconds());

@@ -6,7 +6,7 @@
 //! each: what is free in slabs is no entry's, so entries weigh less than the capacity by that much. What callers hold of entries that left counts against up to half of it.
 
 use crate::claims::Claims;
-use crate::slabs::{COUNT_BEFORE_BYTES, Held, SLAB_BYTES, Slabs};
+use crate::slabs::{COUNT_BEFORE_BYTES, Held, LINE_BYTES, SLAB_BYTES, Slabs};
 use bytes::Bytes;
 use glintdb_core::{FileId, Result, SegmentId, ValuePointer};
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// What an entry costs beside the memory that its bytes and their key lie in: slot and share of the hash table, which doubles (`examples/cache_hit.rs`).
-pub const ENTRY_OVERHEAD_BYTES: usize = 64;
+const ENTRY_OVERHEAD_BYTES: usize = 64;
 /// Below this capacity entries come from the allocator: slabs of many sizes would have more free than is in use.
 const SLABS_FROM_BYTES: usize = 64 << 20;
 /// So often memory for one entry is looked for, a slab being given up in between: where nothing is free the first time makes entries go.
@@ -33,8 +33,6 @@ const ENTRY_BYTES_TYPICAL: usize = 2048;
 const FETCHED_TOGETHER: usize = 32;
 /// Lines of a range of values that are fetched from memory at once.
 const RANGE_LINES: usize = 4;
-/// A line of the processor's caches.
-const LINE_BYTES: usize = 64;
 /// Stripes of the counters; a power of two.
 pub const STRIPES: usize = 16;
 
@@ -416,7 +414,7 @@ impl Cache {
         usize::try_from(self.whereabouts.rest_of(capacity_bytes)).unwrap_or(usize::MAX)
     }
 
-    /// Changes the capacity; when it shrinks, entries go now, and so does memory that they leave, but for what more than [4 MiB](GIVEN_UP_AT_ONCE) of slabs hold: that goes with entries that come.
+    /// Changes the capacity; when it shrinks, entries go now, and so does memory that they leave, but for what more than 4 MiB of slabs hold: that goes with entries that come.
     pub fn set_capacity_bytes(&self, capacity_bytes: usize) {
         self.capacity_bytes.store(capacity_bytes, Ordering::Relaxed);
         self.weigh(0);

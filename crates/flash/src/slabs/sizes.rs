@@ -10,8 +10,9 @@ const SMALLEST: usize = 64;
 const CELLS_MIN: usize = 7;
 const STEP_PART: usize = 32;
 const ALIGNMENT: usize = 8;
-/// Cells from [`LINES_FROM`] on are whole lines of the processor's caches: the head of one, and the first bytes behind it, are one line.
-const LINE_BYTES: usize = 64;
+/// A line of the processor's caches.
+pub(crate) const LINE_BYTES: usize = 64;
+/// From here on cells are whole lines: the head of one, and the first bytes behind it, are one line.
 const LINES_FROM: usize = 1024;
 
 /// Number of sizes.

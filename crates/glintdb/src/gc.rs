@@ -358,7 +358,7 @@ impl Engine {
         share.max(MEMORY_BYTES_MIN).min(self.gc_memory_bytes_max())
     }
 
-    /// Bytes that it may hold at the utmost, and a piece of values that are put in order.
+    /// Bytes that it may hold at the utmost, with what is read for the next one; and a piece of values that are put in order.
     fn gc_memory_bytes_max(&self) -> u64 {
         self.options.memory_budget_bytes as u64 / MEMORY_SHARE_MAX
     }
@@ -427,7 +427,7 @@ impl Engine {
         })
     }
 
-    /// While a round has read and goes on, others read for the next one, if that is due at once, and both fit into the memory of one.
+    /// While a round has read and goes on, others read for the next one, if that is due at once, and both fit into the memory of two, or what one may have at the utmost.
     fn scan_ahead(&self, round: &Round, bytes: u64) -> Result<()> {
         let nobody_comes = self.options.background_threads < 2 || self.helping.guests() == 0;
         if nobody_comes || self.closing() || !self.is_gc_urgent() {
@@ -436,7 +436,8 @@ impl Engine {
         let current: Vec<SegmentId> = round.victims().collect();
         let next = self.choose_victims(|id| !current.contains(&id))?;
         let more: u64 = next.iter().map(|victim| victim.bytes).sum();
-        if !next.is_empty() && bytes + more <= self.gc_memory_bytes() {
+        let most = (2 * self.gc_memory_bytes()).min(self.gc_memory_bytes_max());
+        if !next.is_empty() && bytes + more <= most {
             let ids = next.iter().map(|victim| victim.id).collect();
             *self.gc.ahead.lock() = Some(round::scan_ahead(self, ids));
         }

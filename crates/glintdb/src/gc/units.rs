@@ -106,7 +106,14 @@ pub(super) struct Verify {
 impl Verify {
     fn verify(&self, engine: &Engine) -> Result<()> {
         let chunk = self.order.get(self.range.clone()).unwrap_or_default();
-        let keys: Vec<&[u8]> = chunk.iter().map(|&index| self.records.key(index)).collect();
+        let key = |index: &u32| self.records.key(*index);
+        // A key that was written again and again is looked up once.
+        let mut keys: Vec<&[u8]> = Vec::with_capacity(chunk.len());
+        for index in chunk {
+            if keys.last() != Some(&key(index)) {
+                keys.push(key(index));
+            }
+        }
         let entries = self.view.get_batch(&keys);
         let overwritten = |key: &[u8]| {
             // Where somebody believes commits that are not durable yet.
@@ -116,19 +123,23 @@ impl Verify {
                         .is_some_and(|mem| mem.get(key, SeqNum::MAX).is_some())
                 })
         };
-        for ((&index, entry), key) in chunk.iter().zip(entries).zip(keys) {
-            let Some(found) = entry? else { continue };
-            let live = match &found.value {
-                EntryValue::Pointer(pointer) => {
-                    *pointer == *self.records.pointer(index) && !overwritten(key)
+        let mut chunk = chunk.iter().peekable();
+        for (entry, its_key) in entries.into_iter().zip(keys) {
+            let found = entry?;
+            while let Some(&index) = chunk.next_if(|index| key(index) == its_key) {
+                let Some(found) = &found else { continue };
+                let live = match &found.value {
+                    EntryValue::Pointer(pointer) => {
+                        *pointer == *self.records.pointer(index) && !overwritten(its_key)
+                    }
+                    EntryValue::Tombstone => {
+                        glintdb_core::seeded::bug("glintdb: value GC brings back what was deleted")
+                    }
+                    EntryValue::Inline(_) => false,
+                };
+                if live {
+                    self.records.set_live(index, found.seqno);
                 }
-                EntryValue::Tombstone => {
-                    glintdb_core::seeded::bug("glintdb: value GC brings back what was deleted")
-                }
-                EntryValue::Inline(_) => false,
-            };
-            if live {
-                self.records.set_live(index, found.seqno);
             }
         }
         Ok(())

@@ -7,7 +7,7 @@
 
 use glintdb_core::clock::Clock;
 use glintdb_core::{FileId, FileKind, SegmentId};
-use glintdb_flash::{Cache, CacheKey, SystemClock};
+use glintdb_flash::{Cache, CacheKey, KeyHash, SystemClock, ValuePlace};
 use std::hint::black_box;
 
 const LOOKUPS: u64 = 4_000_000;
@@ -52,7 +52,10 @@ fn key(index: u64) -> CacheKey {
     let place = u32::try_from(index % 1000).unwrap_or(0) * 4096;
     match index % 2 {
         0 => CacheKey::Block(FileId::new(FileKind::Table, index / 1000), u64::from(place)),
-        _ => CacheKey::Value(SegmentId(index / 1000), place),
+        _ => CacheKey::Value(
+            KeyHash(index, index),
+            ValuePlace(SegmentId(index / 1000), place),
+        ),
     }
 }
 

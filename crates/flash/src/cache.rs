@@ -1,8 +1,8 @@
-//! The one cache of a database: key blocks of tables and values of the log, by where they stand.
+//! The one cache of a database: key blocks of tables by where they stand, and values of the log by their keys, of each the one that was cached last.
 //!
 //! Thread-safe. Invariants: 1. what is cached was verified before it was put here, so a hit needs no checksum. 2. Each entry owns exactly its bytes: a slice of a larger
 //! buffer is copied, else a 100-byte value would keep a 4 KiB read buffer alive and `used_bytes` would lie. 3. Files and segments are never rewritten and their numbers
-//! never reused, so an entry is never stale; entries of deleted files are what stood there, and leave by age. 4. Entries and the memory they lie in ([`slabs`](crate::slabs)) are bounded
+//! never reused, and who asks for a value says where it stands, so nobody is given another one, of that key or of one with the same hash; blocks of deleted files leave by age. 4. Entries and the memory they lie in ([`slabs`](crate::slabs)) are bounded
 //! each: what is free in slabs is no entry's, so entries weigh less than the capacity by that much. What callers hold of entries that left counts against up to half of it.
 
 use crate::claims::Claims;
@@ -36,28 +36,95 @@ const RANGE_LINES: usize = 4;
 /// Stripes of the counters; a power of two.
 pub const STRIPES: usize = 16;
 
-/// Where the cached bytes stand.
+/// Where a separated value stands: in a segment of the log, at an offset in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ValuePlace(pub SegmentId, pub u32);
+
+impl ValuePlace {
+    /// Of what has no place of its own.
+    const NONE: ValuePlace = ValuePlace(SegmentId(0), 0);
+
+    /// Where the value of `pointer` stands.
+    #[must_use]
+    #[inline]
+    pub fn of(pointer: &ValuePointer) -> ValuePlace {
+        ValuePlace(pointer.segment, pointer.offset)
+    }
+}
+
+/// A key by two of its hashes: by the first its value is found, and the second, which has a seed that nobody knows, says that it is its. [`UNKNOWN`](KeyHash::UNKNOWN) as the second: that is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct KeyHash(pub u64, pub u64);
+
+impl KeyHash {
+    /// Of a key of which the first hash alone is at hand.
+    pub const UNKNOWN: u64 = 0;
+}
+
+/// What is cached.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CacheKey {
     /// A block of a file, by its offset in bytes.
     Block(FileId, u64),
-    /// A separated value, by its offset in its log segment.
-    Value(SegmentId, u32),
-    /// Values that scans come by one after the other, by where the first of them stands.
-    Range(SegmentId, u32),
+    /// A separated value: its key, and where it stands. Of values of one key, or of keys with the same first hash, one is cached: the one that came last.
+    Value(KeyHash, ValuePlace),
+    /// Values that scans come by one after the other, by the hash of the first one's key.
+    Range(u64),
 }
 
 impl CacheKey {
-    /// The key of the value that `pointer` points to.
-    #[must_use]
-    pub fn of(pointer: &ValuePointer) -> CacheKey {
-        CacheKey::Value(pointer.segment, pointer.offset)
+    #[inline]
+    fn slot(&self) -> Slot {
+        match *self {
+            CacheKey::Block(file, offset) => Slot((file.kind as u64) << 56 | file.number, offset),
+            CacheKey::Value(key, _) => Slot::of_value(&key),
+            CacheKey::Range(first) => Slot(Slot::RANGES, first),
+        }
     }
+
+    /// Where the value stands; of what is no value, nowhere.
+    #[inline]
+    fn place(&self) -> ValuePlace {
+        match *self {
+            CacheKey::Value(_, place) => place,
+            CacheKey::Block(..) | CacheKey::Range(_) => ValuePlace::NONE,
+        }
+    }
+
+    /// The second hash of a value's key.
+    #[inline]
+    fn whose(&self) -> u64 {
+        match *self {
+            CacheKey::Value(key, _) => key.1,
+            CacheKey::Block(..) | CacheKey::Range(_) => KeyHash::UNKNOWN,
+        }
+    }
+}
+
+/// What there is one entry for, in two words, so that an entry is hardly more than a line of memory: kind and number of a file with an offset, or what no file has with a hash.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Slot(pub(crate) u64, pub(crate) u64);
+
+impl Slot {
+    const VALUES: u64 = u64::MAX;
+    const RANGES: u64 = u64::MAX - 1;
+
+    #[inline]
+    fn of_value(key: &KeyHash) -> Slot {
+        Slot(Slot::VALUES, key.0)
+    }
+}
+
+/// What a slot has. It may be told that it stands elsewhere; its bytes stay where they are.
+#[derive(Clone)]
+struct Entry {
+    held: Held,
+    place: ValuePlace,
 }
 
 /// The cache. See the module's page.
 pub struct Cache {
-    entries: sync::Cache<CacheKey, Held, ByteWeight, Mixer>,
+    entries: sync::Cache<Slot, Entry, ByteWeight, Mixer>,
     slabs: Slabs,
     capacity_bytes: AtomicUsize,
     /// More is used than that, and slabs could be given up.
@@ -139,27 +206,35 @@ impl Cache {
         found
     }
 
-    /// What is cached for `key` if it is what `wanted` says; nothing is counted if not.
+    /// What is cached for `key`; counted if it is there, and only then. A value has to be known to be the key's: the place alone may come from where keys with the same hash are taken for one another.
     #[inline]
     #[must_use]
-    pub fn get_if(&self, key: &CacheKey, wanted: impl FnOnce(&[u8]) -> bool) -> Option<Bytes> {
-        self.whereabouts.fetch_entry(key);
-        let found = self.entries.get(key).filter(|bytes| wanted(bytes));
+    pub fn get_there(&self, key: &CacheKey) -> Option<Bytes> {
+        self.whereabouts.fetch_entry(&key.slot());
+        let found = self.look_up_of(key);
         self.count(u64::from(found.is_some()), 0);
-        found.map(Bytes::from_owner)
+        found
     }
 
+    #[inline]
+    fn look_up_of(&self, key: &CacheKey) -> Option<Bytes> {
+        let entry = self.entries.get(&key.slot())?;
+        let its = (entry.place == key.place() && entry.held.whose() == key.whose())
+            || glintdb_core::seeded::bug("flash: the cache has one value of a key for all of them");
+        its.then(|| Bytes::from_owner(entry.held))
+    }
+
+    /// By its place alone, which whoever asks has from the index.
+    #[inline]
     fn look_up(&self, key: &CacheKey) -> Option<Bytes> {
-        let found = self.entries.get(key).map(Bytes::from_owner);
-        if let CacheKey::Value(segment, offset) = key
-            && glintdb_core::seeded::bug(
-                "flash: the cache takes its neighbour for what is asked for",
-            )
-        {
-            let neighbour = CacheKey::Value(*segment, offset ^ 8);
-            return found.or_else(|| self.entries.get(&neighbour).map(Bytes::from_owner));
+        let entry = self.entries.get(&key.slot())?;
+        let its = entry.place == key.place()
+            || glintdb_core::seeded::bug("flash: the cache has one value of a key for all of them");
+        if its && entry.held.whose() != key.whose() && key.whose() != KeyHash::UNKNOWN {
+            // From now on it is known.
+            return Some(self.insert(*key, &[&entry.held]));
         }
-        found
+        its.then(|| Bytes::from_owner(entry.held))
     }
 
     /// [`get`](Self::get) of many. An entry that was not looked at for a while is far away, and its references are counted by an operation that nothing goes past: one by one,
@@ -179,15 +254,17 @@ impl Cache {
         self.count(hits, misses);
     }
 
-    /// [`get_each`](Self::get_each) of what is there: `found` says whether it is what was wanted, and only that is counted.
-    pub fn get_each_if(
+    /// [`get_there`](Self::get_there) of many, as [`get_each`](Self::get_each).
+    pub fn get_each_there(
         &self,
         keys: impl Iterator<Item = CacheKey> + Clone,
-        mut found: impl FnMut(Option<Bytes>) -> bool,
+        mut found: impl FnMut(Option<Bytes>),
     ) {
         let mut hits = 0;
         self.fetch_each(keys, |key| {
-            hits += u64::from(found(self.entries.get(&key).map(Bytes::from_owner)));
+            let bytes = self.look_up_of(&key);
+            hits += u64::from(bytes.is_some());
+            found(bytes);
         });
         self.count(hits, 0);
     }
@@ -202,10 +279,10 @@ impl Cache {
         loop {
             let together = keys.clone().take(FETCHED_TOGETHER);
             for key in together.clone() {
-                self.whereabouts.fetch_place(&key);
+                self.whereabouts.fetch_place(&key.slot());
             }
             for key in together.clone() {
-                self.whereabouts.fetch_entry(&key);
+                self.whereabouts.fetch_entry(&key.slot());
             }
             together.for_each(&mut with);
             if keys.nth(FETCHED_TOGETHER - 1).is_none() {
@@ -247,17 +324,19 @@ impl Cache {
     /// What is cached for `key`; counts nothing and makes nothing more recent.
     #[must_use]
     pub fn peek(&self, key: &CacheKey) -> Option<Bytes> {
-        self.entries.peek(key).map(Bytes::from_owner)
+        let entry = self.entries.peek(&key.slot())?;
+        (entry.place == key.place()).then(|| Bytes::from_owner(entry.held))
     }
 
     /// Whether `key` is cached; counts nothing and makes nothing more recent.
     #[must_use]
     pub fn contains(&self, key: &CacheKey) -> bool {
-        self.entries.contains_key(key)
+        let entry = self.entries.peek(&key.slot());
+        entry.is_some_and(|entry| entry.place == key.place())
     }
 
     /// Keeps a copy of `parts`, one behind the other (they may be parts of something larger), and gives back what it keeps (so that the caller need not hold a read buffer either).
-    /// Something too large for the cache is just given back.
+    /// A value takes the place of the one that is cached of its key. Something too large for the cache is just given back.
     pub fn insert(&self, key: CacheKey, parts: &[&[u8]]) -> Bytes {
         match self.hold(key, parts) {
             None => parts.concat().into(),
@@ -268,32 +347,41 @@ impl Cache {
         }
     }
 
+    /// [`insert`](Self::insert), unless something is cached there, of a value's key whichever value.
+    pub fn insert_new(&self, key: CacheKey, parts: &[&[u8]]) {
+        if !self.entries.contains_key(&key.slot())
+            && let Some(held) = self.hold(key, parts)
+        {
+            self.keep(key, held);
+        }
+    }
+
     /// [`insert`](Self::insert) of what takes the place of something that was asked for: it counts as looked at once, for what is new is the first to leave.
     pub fn insert_seen(&self, key: CacheKey, parts: &[&[u8]]) {
         if let Some(held) = self.hold(key, parts) {
             self.keep(key, held);
-            let _seen = self.entries.get(&key);
+            let _seen = self.entries.get(&key.slot());
         }
     }
 
-    /// What is cached at `from` is from now on cached at `to`, where the same bytes stand as well. It counts as looked at once. Whether there was anything.
-    pub fn rekey(&self, from: &CacheKey, to: CacheKey) -> bool {
-        let Some((_, held)) = self.entries.remove(from) else {
-            return false;
-        };
-        // The cell says what it is kept for, so this is another one.
-        if !self.entries.contains_key(&to)
-            && let Some(held) = self.hold(to, &[&held])
-        {
-            self.keep(to, held);
-        }
-        let _seen = self.entries.get(&to);
-        true
+    /// The value of a key that stands at `from` stands at `to` as well from now on, and is asked for there. Nothing is copied, and it is as recent as it was. Whether it is cached.
+    pub fn moved(&self, key: &KeyHash, from: ValuePlace, to: ValuePlace) -> bool {
+        let slot = Slot::of_value(key);
+        let taken = glintdb_core::seeded::bug(
+            "flash: what moves is taken for whatever is cached of its key",
+        );
+        let entry = (self.entries.peek(&slot)).filter(|entry| entry.place == from || taken);
+        // Where another value of the key came in between, this one takes its place: whoever asks for that is told that it is not there.
+        entry.is_some_and(|entry| {
+            let moved = Entry { place: to, ..entry };
+            self.entries.replace(slot, moved, true).is_ok()
+        })
     }
 
     fn keep(&self, key: CacheKey, held: Held) {
-        self.whereabouts.note(&key, &held);
-        self.entries.insert(key, held);
+        let (slot, place) = (key.slot(), key.place());
+        self.whereabouts.note(&slot, &held);
+        self.entries.insert(slot, Entry { held, place });
     }
 
     /// A copy of `parts` that may be kept; `None` where there is no memory for it.
@@ -305,13 +393,15 @@ impl Cache {
         let room = |bytes| alone || self.counted().all() + bytes <= self.capacity_bytes();
         let mut kept = false;
         for _ in 1..ATTEMPTS {
-            if let Some(held) = self.slabs.hold(key, parts, alone, room) {
+            if let Some(held) = self.slabs.hold(key.slot(), key.whose(), parts, alone, room) {
                 return Some(held);
             }
             kept |= self.give_up_slab() == Some(false);
         }
         // What callers hold is not the cache's, nor is what they keep it from giving up.
-        (self.slabs).hold(key, parts, alone, |bytes| kept || room(bytes))
+        (self.slabs).hold(key.slot(), key.whose(), parts, alone, |bytes| {
+            kept || room(bytes)
+        })
     }
 
     fn is_small(&self) -> bool {
@@ -341,17 +431,23 @@ impl Cache {
     /// free, and entries have gone instead.
     fn give_up_slab(&self) -> Option<bool> {
         let gone = self.slabs.give_up_one(|held| {
-            let key = held.key();
-            match self.slabs.hold(key, &[&held], false, |_| false) {
-                Some(moved) if self.entries.peek(&key).is_some_and(|it| it.is(&held)) => {
-                    self.whereabouts.note(&key, &moved);
-                    // It stays as recent as it is. Where somebody has removed it meanwhile, it is not put back.
-                    let _removed = self.entries.replace(key, moved, true);
+            let slot = held.slot();
+            match (self.slabs).hold(slot, held.whose(), &[&held], false, |_| false) {
+                Some(moved) => {
+                    let entry = self.entries.peek(&slot);
+                    // Else something else is there by now, or nothing.
+                    if let Some(entry) = entry.filter(|entry| entry.held.is(&held)) {
+                        self.whereabouts.note(&slot, &moved);
+                        let moved = Entry {
+                            held: moved,
+                            ..entry
+                        };
+                        // It stays as recent as it is. Where somebody has removed it meanwhile, it is not put back.
+                        let _removed = self.entries.replace(slot, moved, true);
+                    }
                 }
-                // Something else is there by now, or nothing.
-                Some(_) => {}
                 None => {
-                    self.entries.remove_if(&key, |it| it.is(&held));
+                    self.entries.remove_if(&slot, |entry| entry.held.is(&held));
                 }
             }
         });
@@ -382,23 +478,16 @@ impl Cache {
         }
     }
 
-    /// Keeps `parts` at `key` instead of what is cached at `hidden`, if anything is: nobody will ask for that any more, and who asked for it will ask for this. So what is new counts as looked at where
-    /// the other was there.
-    pub fn replace(&self, hidden: &CacheKey, key: CacheKey, parts: &[&[u8]]) {
-        // Dropped before: its cell is the one that is taken.
-        let was_cached = self.entries.remove(hidden).is_some();
-        match was_cached {
-            true => self.insert_seen(key, parts),
-            false => {
-                self.insert(key, parts);
-            }
-        }
-    }
-
     /// Forgets `key`; answers what it was.
     pub fn remove(&self, key: &CacheKey) -> Option<Bytes> {
-        let (_, held) = self.entries.remove(key)?;
-        Some(Bytes::from_owner(held))
+        let its = |entry: &Entry| entry.place == key.place();
+        let (_, entry) = self.entries.remove_if(&key.slot(), its)?;
+        Some(Bytes::from_owner(entry.held))
+    }
+
+    /// Forgets whichever value is cached of a key.
+    pub fn forget(&self, key: &KeyHash) {
+        self.entries.remove(&Slot::of_value(key));
     }
 
     /// Bytes in use: entries, what is free beside them, and tables.
@@ -476,7 +565,7 @@ pub fn stripe_of_thread() -> usize {
     })
 }
 
-/// Addresses of values in the cache, by a hash of where they stand, only to have them fetched from memory ahead: an address may be that of another value, or of one that
+/// Addresses of values in the cache, by a hash of what they are cached for, only to have them fetched from memory ahead: an address may be that of another value, or of one that
 /// left long ago, and is never looked at.
 struct Whereabouts(Box<[AtomicUsize]>);
 
@@ -497,36 +586,36 @@ impl Whereabouts {
     }
 
     #[inline]
-    fn place(&self, key: &CacheKey) -> &AtomicUsize {
+    fn place(&self, slot: &Slot) -> &AtomicUsize {
         #[expect(
             clippy::cast_possible_truncation,
             reason = "the places are a power of two: the low bits are what is wanted"
         )]
-        let hash = Mixer.hash_one(key) as usize;
+        let hash = Mixer.hash_one(slot) as usize;
         &self.0[hash & (self.0.len() - 1)]
     }
 
-    fn note(&self, key: &CacheKey, bytes: &Held) {
-        if !matches!(key, CacheKey::Block(..)) {
-            self.place(key)
+    fn note(&self, slot: &Slot, bytes: &Held) {
+        if slot.0 >= Slot::RANGES {
+            self.place(slot)
                 .store(bytes.as_ptr() as usize, Ordering::Relaxed);
         }
     }
 
     #[inline]
-    fn fetch_place(&self, key: &CacheKey) {
-        prefetch(std::ptr::from_ref(self.place(key)) as usize);
+    fn fetch_place(&self, slot: &Slot) {
+        prefetch(std::ptr::from_ref(self.place(slot)) as usize);
     }
 
     #[inline]
-    fn fetch_entry(&self, key: &CacheKey) {
-        let address = self.place(key).load(Ordering::Relaxed);
+    fn fetch_entry(&self, slot: &Slot) {
+        let address = self.place(slot).load(Ordering::Relaxed);
         // The count of references stands before the bytes; of a range, who is in it first among them.
         let start = address.wrapping_sub(COUNT_BEFORE_BYTES);
         prefetch(start);
         // A cell that is no line of its own may begin in one and have its first bytes in the next.
         prefetch(start.wrapping_add(LINE_BYTES - 1));
-        if let CacheKey::Range(..) = key {
+        if slot.0 == Slot::RANGES {
             (1..RANGE_LINES).for_each(|line| prefetch(start.wrapping_add(line * LINE_BYTES)));
         }
     }
@@ -548,9 +637,9 @@ fn prefetch(address: usize) {
 #[derive(Clone)]
 struct ByteWeight;
 
-impl Weighter<CacheKey, Held> for ByteWeight {
-    fn weight(&self, _: &CacheKey, held: &Held) -> u64 {
-        (held.bytes() + ENTRY_OVERHEAD_BYTES) as u64
+impl Weighter<Slot, Entry> for ByteWeight {
+    fn weight(&self, _: &Slot, entry: &Entry) -> u64 {
+        (entry.held.bytes() + ENTRY_OVERHEAD_BYTES) as u64
     }
 }
 
@@ -608,14 +697,24 @@ mod tests {
         CacheKey::Block(FileId::new(FileKind::Table, number), offset)
     }
 
+    /// Of key `n`, the value that was written to a segment.
+    fn value(n: u32, segment: u64) -> CacheKey {
+        CacheKey::Value(hash(n), ValuePlace(SegmentId(segment), n * 8))
+    }
+
+    fn hash(n: u32) -> KeyHash {
+        KeyHash(n.into(), u64::from(n) + 1)
+    }
+
     #[test]
     fn hit_gives_the_bytes_and_is_counted_miss_too() {
         let cache = Cache::new(1 << 20);
-        let value = CacheKey::Value(SegmentId(1), 4096);
+        let value = value(512, 1);
         assert_eq!(cache.get(&value), None);
         let kept = cache.insert(value, &[b"value"]);
         assert_eq!(cache.get(&value).unwrap().as_ptr(), kept.as_ptr());
         assert_eq!(cache.get(&block(1, 4096)), None, "another kind of place");
+        assert_eq!(cache.get_there(&block(1, 4096)), None, "not counted");
         let stats = cache.stats();
         assert_eq!((stats.hits, stats.misses, stats.entries), (1, 2, 1));
         let alone = Slabs::bytes_of(5, true);
@@ -627,62 +726,84 @@ mod tests {
     #[test]
     fn what_moves_is_cached_where_it_stands_now() {
         let cache = Cache::new(1 << 20);
-        let (old, new) = (
-            CacheKey::Value(SegmentId(1), 64),
-            CacheKey::Value(SegmentId(2), 128),
-        );
-        cache.insert(old, &[b"value"]);
+        let (old, new) = (value(1, 1), value(1, 2));
+        let moved = || cache.moved(&hash(1), old.place(), new.place());
+        assert!(!moved());
+        let kept = cache.insert(old, &[b"value"]);
         let used = cache.used_bytes();
-        assert!(cache.rekey(&old, new) && !cache.rekey(&old, new));
-        assert_eq!(cache.get(&new).as_deref(), Some(&b"value"[..]));
+        assert!(moved() && !moved());
+        assert_eq!(cache.get(&new).unwrap().as_ptr(), kept.as_ptr());
         assert!(!cache.contains(&old) && cache.used_bytes() == used);
-        // Somebody has read it at its new place before.
-        cache.insert(old, &[b"value"]);
-        assert!(cache.rekey(&old, new));
-        assert_eq!((cache.stats().entries, cache.used_bytes()), (1, used));
         let stats = cache.stats();
         assert_eq!((stats.hits, stats.misses), (1, 0), "moves are no lookups");
     }
 
     #[test]
-    fn what_is_new_takes_the_place_of_what_it_hides() {
-        let cache = Cache::new(4 << 20);
-        let at = |segment, n: u32| CacheKey::Value(SegmentId(segment), n * 1024);
-        for n in 0..2048 {
-            cache.insert(at(0, n), &[&[0; 1000]]);
-        }
-        let before = cache.stats();
-        for segment in 1..20 {
-            for n in 0..2048 {
-                cache.replace(&at(segment - 1, n), at(segment, n), &[&[1; 1000]]);
-            }
-        }
-        // Nothing hidden is left, and so nothing else had to go.
-        assert_eq!(cache.stats().used_bytes, before.used_bytes);
-        assert!((0..2048).all(|n| cache.get(&at(19, n)).is_some_and(|value| value[0] == 1)));
-        cache.replace(&at(0, 0), at(20, 0), &[b"n", b"ew"]);
-        assert_eq!(cache.get(&at(20, 0)).as_deref(), Some(&b"new"[..]));
+    fn of_a_key_one_value_is_cached_and_no_other_is_taken_for_it() {
+        let cache = Cache::new(1 << 20);
+        let (old, new) = (value(1, 1), value(1, 2));
+        cache.insert(old, &[b"old"]);
+        cache.insert(new, &[b"new"]);
+        assert_eq!(cache.get(&new).as_deref(), Some(&b"new"[..]));
+        assert_eq!((cache.get(&old), cache.peek(&old)), (None, None));
+        assert_eq!((cache.get_there(&old), cache.remove(&old)), (None, None));
+        let mut there = Vec::new();
+        cache.get_each_there([old, new].into_iter(), |found| there.push(found.is_some()));
+        cache.get_each([old, new].into_iter(), |found| there.push(found.is_some()));
+        assert_eq!(there, [false, true, false, true]);
+        // Who brings back what was there before, where nobody wants it any more.
+        cache.insert_new(old, &[b"old"]);
+        assert!(cache.contains(&new) && cache.stats().entries == 1);
+        cache.forget(&hash(1));
+        cache.insert_new(old, &[b"old"]);
+        assert!(cache.contains(&old) && cache.stats().entries == 1);
     }
 
-    /// Of a full cache everything moves, as rounds of value GC do it: about as much stays as was there.
+    #[test]
+    fn whose_a_value_is_is_told_by_who_has_its_place_from_an_index() {
+        let cache = Cache::new(1 << 20);
+        let place = value(1, 1).place();
+        let of = |whose| CacheKey::Value(KeyHash(1, whose), place);
+        cache.insert(of(KeyHash::UNKNOWN), &[b"value"]);
+        assert_eq!(cache.get_there(&of(2)), None);
+        assert_eq!(
+            cache.get(&of(KeyHash::UNKNOWN)).as_deref(),
+            Some(&b"value"[..])
+        );
+        assert_eq!(cache.get_there(&of(2)), None);
+        assert_eq!(cache.get(&of(2)).as_deref(), Some(&b"value"[..]));
+        assert_eq!(cache.get_there(&of(2)).as_deref(), Some(&b"value"[..]));
+        // A key with the same first hash.
+        assert_eq!(cache.get_there(&of(3)), None);
+        assert_eq!(cache.stats().entries, 1);
+    }
+
+    #[test]
+    fn what_is_new_takes_the_place_of_what_it_hides() {
+        let cache = Cache::new(4 << 20);
+        let write = |segment: u64| {
+            let byte = segment.to_le_bytes()[0];
+            (0..2048).for_each(|n| drop(cache.insert(value(n, segment), &[&[byte; 1000]])));
+        };
+        write(0);
+        let before = cache.stats();
+        (1..20).for_each(write);
+        // Nothing hidden is left, and so nothing else had to go.
+        assert_eq!(cache.stats().used_bytes, before.used_bytes);
+        assert!((0..2048).all(|n| cache.get(&value(n, 19)).is_some_and(|value| value[0] == 19)));
+    }
+
+    /// Of a full cache everything moves, as rounds of value GC do it: what was there stays.
     #[test]
     fn what_moves_stays_in_a_full_cache() {
         let cache = Cache::new(4 << 20);
-        let at = |segment, n: u32| CacheKey::Value(SegmentId(segment), n * 1024);
-        for n in 0..8192 {
-            cache.insert(at(1, n), &[&[0; 1000]]);
-        }
+        (0..8192).for_each(|n| drop(cache.insert(value(n, 1), &[&[0; 1000]])));
         let before = cache.stats();
-        (0..8192).for_each(|n| {
-            cache.rekey(&at(1, n), at(2, n));
-        });
-        assert!((0..8192).all(|n| !cache.contains(&at(1, n))));
-        let after = cache.stats();
-        assert!(after.used_bytes <= after.capacity_bytes);
-        assert!(
-            after.entries * 10 >= before.entries * 9,
-            "{before:?} {after:?}"
-        );
+        let place = |n, segment| value(n, segment).place();
+        let moved = (0..8192).filter(|&n| cache.moved(&hash(n), place(n, 1), place(n, 2)));
+        assert_eq!(moved.count() as u64, before.entries);
+        assert!((0..8192).all(|n| !cache.contains(&value(n, 1))));
+        assert_eq!(cache.stats(), before);
     }
 
     #[test]
@@ -698,7 +819,7 @@ mod tests {
     #[test]
     fn many_are_looked_up_as_one_is() {
         let cache = Cache::new(1 << 20);
-        let value = |n: u32| CacheKey::Value(SegmentId(1), n * 8);
+        let value = |n| value(n, 1);
         for n in (0..200).filter(|n| n % 3 > 0) {
             cache.insert(value(n), &[&n.to_le_bytes()]);
         }
@@ -757,7 +878,7 @@ mod tests {
             let stats = cache.stats();
             let filled: usize = (0..number)
                 .filter_map(|number| cache.peek(&block(u64::from(number), 0)))
-                .map(|bytes| bytes.len() + size_of::<CacheKey>() + ENTRY_OVERHEAD_BYTES)
+                .map(|bytes| bytes.len() + size_of::<Slot>() + ENTRY_OVERHEAD_BYTES)
                 .sum();
             assert!(filled * 10 > CAPACITY * 8, "{lengths:?} {filled} {stats:?}");
         }
@@ -844,7 +965,7 @@ mod tests {
     #[test]
     fn threads_cache_move_and_forget_while_the_capacity_changes() {
         const KEYS: u32 = 60_000;
-        let at = |segment, n: u32| CacheKey::Value(SegmentId(segment), n * 8);
+        let at = |segment, n| value(n, segment);
         let value = |segment: u64, n: u32| {
             let length = 100 + (u64::from(n) * 7 + segment * 600) % 2000;
             let byte = n.to_le_bytes()[0] ^ segment.to_le_bytes()[0];
@@ -866,12 +987,14 @@ mod tests {
                                 .is_none_or(|found| *found == value(segment, n))
                         );
                         match step % 16 {
-                            0 => cache.replace(
-                                &at(segment, n),
-                                at(segment, n),
-                                &[&value(segment, n)],
-                            ),
+                            0 => cache.insert_new(at(segment, n), &[&value(segment, n)]),
                             1 => drop(cache.remove(&at(segment, n))),
+                            // To where the same bytes stand, but for what others do.
+                            4 => drop(cache.moved(
+                                &hash(n),
+                                at(segment, n).place(),
+                                at(segment, n).place(),
+                            )),
                             2 if step % 20_000 == 2 => {
                                 cache.set_capacity_bytes((50 + step as usize % 30) << 20);
                             }

@@ -10,7 +10,7 @@
 //!    want what the other reads both go on.
 //! 2. A claim ends with its holder, whatever becomes of it, a panic too.
 
-use crate::cache::{CacheKey, Mixer};
+use crate::cache::{CacheKey, KeyHash, Mixer, ValuePlace};
 use bytes::Bytes;
 use glintdb_core::Result;
 use glintdb_core::sync::{Condvar, Mutex};
@@ -163,10 +163,10 @@ impl Claims {
     }
 
     fn claim(&self, mut key: CacheKey) -> Claimed<'_> {
-        if let CacheKey::Value(_, offset) = &mut key
+        if let CacheKey::Value(key, ValuePlace(_, offset)) = &mut key
             && glintdb_core::seeded::bug("flash: who waits for a value is given another one")
         {
-            *offset &= !0xfff;
+            (*key, *offset) = (KeyHash(0, 0), *offset & !0xfff);
         }
         let shard = self.shard(&key);
         let mut reading = shard.0.lock();
@@ -229,7 +229,7 @@ mod tests {
     use std::thread;
 
     fn key(offset: u32) -> CacheKey {
-        CacheKey::Value(SegmentId(1), offset)
+        CacheKey::Value(KeyHash(offset.into(), 1), ValuePlace(SegmentId(1), offset))
     }
 
     fn not_here(_: &CacheKey) -> Option<Bytes> {

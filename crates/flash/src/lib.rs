@@ -29,7 +29,7 @@ mod system;
 pub mod volume;
 
 pub use buffer::{AlignedBuffer, BufferPool, DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
-pub use cache::{Cache, CacheKey, CacheStats, STRIPES, stripe_of_thread};
+pub use cache::{Cache, CacheKey, CacheStats, KeyHash, STRIPES, ValuePlace, stripe_of_thread};
 pub use clock::{ManualClock, SystemClock};
 pub use dir::{DirOptions, DirVolume, DirectIo, READ_DEPTH_MAX, ReadEngine};
 pub use mem::{

@@ -9,7 +9,7 @@
 //! Thread-safe. Locks: a class's, for moments; inside it none. The chunks', inside none. Dropping a [`Held`] takes a class's lock.
 //!
 //! Invariants:
-//! 1. A cell is free, or has one owner that fills it, or is shared: its count is 0 but for the last. Its key, length and bytes are written before the count is, and never after.
+//! 1. A cell is free, or has one owner that fills it, or is shared: its count is 0 but for the last. Its slot, length and bytes are written before the count is, and never after.
 //! 2. A slab is in its class's list just while it has a free cell and is not given up. Header and free cells are looked at under the lock of its class alone.
 //! 3. A slab with a cell in use keeps the memory of all: what is handed out outlives the cache.
 
@@ -18,7 +18,7 @@ mod sizes;
 #[cfg(test)]
 mod tests;
 
-use crate::cache::CacheKey;
+use crate::cache::Slot;
 use chunks::Chunks;
 use parking_lot::Mutex;
 use sizes::{CLASSES, HEADER_BYTES};
@@ -46,7 +46,9 @@ struct Cell {
     count: AtomicU32,
     /// Of the bytes, with [`ALONE`]; of a free cell, the next free one.
     length: u32,
-    key: CacheKey,
+    slot: Slot,
+    /// Of a value, the second hash of its key.
+    whose: u64,
 }
 
 /// The start of a slab.
@@ -100,7 +102,7 @@ unsafe impl Send for Class {}
 // SAFETY: as above.
 unsafe impl Sync for Class {}
 
-/// Bytes that the cache keeps, with the key they are kept for; a counted reference.
+/// Bytes that the cache keeps, with what they are kept for; a counted reference.
 pub(crate) struct Held(NonNull<Cell>);
 
 // SAFETY: what is shared is never written again (invariant 1), and the count is atomic.
@@ -141,10 +143,11 @@ impl Slabs {
         }
     }
 
-    /// A copy of `parts`, one behind the other, for `key`. `grows`: asked whether there may be so many bytes more, where a slab is needed, or more than a cell. `None`: there is no memory for it.
+    /// A copy of `parts`, one behind the other, for `slot`. `grows`: asked whether there may be so many bytes more, where a slab is needed, or more than a cell. `None`: there is no memory for it.
     pub(crate) fn hold(
         &self,
-        key: CacheKey,
+        slot: Slot,
+        whose: u64,
         parts: &[&[u8]],
         alone: bool,
         grows: impl Fn(usize) -> bool,
@@ -169,7 +172,8 @@ impl Slabs {
         unsafe {
             let fields = cell.as_ptr();
             (&raw mut (*fields).length).write(length | flag);
-            (&raw mut (*fields).key).write(key);
+            (&raw mut (*fields).slot).write(slot);
+            (&raw mut (*fields).whose).write(whose);
             let mut to = fields.cast::<u8>().add(size_of::<Cell>());
             for part in parts {
                 to.copy_from_nonoverlapping(part.as_ptr(), part.len());
@@ -396,9 +400,16 @@ impl Held {
     }
 
     /// What it is kept for.
-    pub(crate) fn key(&self) -> CacheKey {
+    pub(crate) fn slot(&self) -> Slot {
         // SAFETY: as in `length_and_flag`.
-        unsafe { (&raw const (*self.0.as_ptr()).key).read() }
+        unsafe { (&raw const (*self.0.as_ptr()).slot).read() }
+    }
+
+    /// Of a value, the second hash of its key.
+    #[inline]
+    pub(crate) fn whose(&self) -> u64 {
+        // SAFETY: as in `length_and_flag`.
+        unsafe { (&raw const (*self.0.as_ptr()).whose).read() }
     }
 
     /// Whether both are the same cell.

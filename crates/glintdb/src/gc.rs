@@ -34,12 +34,13 @@ use crate::engine::Engine;
 use crate::jobs::{Job, Progress};
 use crate::options::GcReads;
 use crate::space::Running;
+use crate::wanted::Wanted;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::JobPriority;
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use glintdb_core::{KeyspaceId, SegmentId, ValuePointer};
-use glintdb_flash::CacheKey;
+use glintdb_flash::ValuePlace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -323,29 +324,28 @@ impl Engine {
         &self,
         pending: Vec<Pending>,
         relocated: Relocated,
-        from: impl Iterator<Item = (KeyspaceId, &'a [u8], ValuePointer)>,
+        from: impl Iterator<Item = (KeyspaceId, &'a [u8], ValuePointer)> + Clone,
     ) -> Result<()> {
-        let moves = from.zip(relocated.values.pointers().iter().copied());
-        let mut cached = Vec::new();
-        for ((keyspace, key, from), to) in moves {
-            self.ranges.dissolve(&self.cache, &from);
-            if self.cache.contains(&CacheKey::of(&from)) {
-                cached.push((self.hot.look(keyspace, key), from, to));
+        let to = relocated.values.pointers().to_vec();
+        let in_ranges = self.ranges.any();
+        if in_ranges {
+            for (keyspace, key, from) in from.clone() {
+                let wanted = Wanted::scanned(keyspace, key, from);
+                self.ranges.dissolve(&self.cache, &wanted);
             }
         }
         self.commit_changes(pending, None, Some(relocated))?;
-        let mut neighbour = None;
-        for (look, from, to) in cached {
-            let mut place = to;
-            if glintdb_core::seeded::bug(
-                "glintdb: a cached value moves to its neighbour's new place",
-            ) {
-                place = neighbour.replace(to).unwrap_or(to);
-            }
-            let rekey = || (self.cache).rekey(&CacheKey::of(&from), CacheKey::of(&place));
+        for ((keyspace, key, from), to) in from.zip(to) {
+            let wanted = Wanted::scanned(keyspace, key, from);
+            let moved = || {
+                let (from, to) = (ValuePlace::of(&from), ValuePlace::of(&to));
+                self.cache.moved(&wanted.key, from, to)
+            };
             // Scans may have come by meanwhile.
-            let moved = rekey() || (self.ranges.dissolve(&self.cache, &from) && rekey());
-            if let Some(look) = look.filter(|_| moved) {
+            let dissolve = || in_ranges && self.ranges.dissolve(&self.cache, &wanted);
+            if (moved() || (dissolve() && moved()))
+                && let Some(look) = self.hot.look(keyspace, key)
+            {
                 look.moved(self.pipeline.visible(), &from, &to);
             }
         }

@@ -13,9 +13,10 @@ use crate::read::BegunFetch;
 use crate::snapshot::{Pin, PinnedMerge, bound_slices};
 use crate::transaction::OwnView;
 use crate::version::{KeyspaceState, Version};
+use crate::wanted::Wanted;
 use crate::{Error, Result};
 use bytes::{Bytes, BytesMut};
-use glintdb_core::{Direction, EntryRef, ValuePointer};
+use glintdb_core::{Direction, EntryRef};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -348,9 +349,9 @@ impl Scan {
                 (ahead.batch, misses)
             }
             None => {
-                let (mut batch, pointers) = self.gather(direction)?;
+                let (mut batch, wanted) = self.gather(direction)?;
                 let engine = self.pin.engine();
-                let (fetched, misses) = engine.fetch_in_order(pointers, direction);
+                let (fetched, misses) = engine.fetch_in_order(wanted, direction);
                 batch.fetched = fetched;
                 (batch, misses)
             }
@@ -393,9 +394,9 @@ impl Scan {
         // Held until the files are.
         let Ok(_version) = self.version() else { return };
         let gathered = self.gather(direction);
-        self.end(direction).ahead = Some(gathered.map(|(batch, pointers)| Ahead {
+        self.end(direction).ahead = Some(gathered.map(|(batch, wanted)| Ahead {
             batch,
-            begun: self.pin.engine().begin_fetch(&pointers),
+            begun: self.pin.engine().begin_fetch(&wanted),
             _permit: permit,
         }));
     }
@@ -412,8 +413,8 @@ impl Scan {
         version
     }
 
-    /// The keys of the next batch from one end, with the values that lie beside them; and where the others lie.
-    fn gather(&mut self, direction: Direction) -> Result<(Batch, Vec<ValuePointer>)> {
+    /// The keys of the next batch from one end, with the values that lie beside them; and the others.
+    fn gather(&mut self, direction: Direction) -> Result<(Batch, Vec<Wanted>)> {
         let nothing = || (Batch::default(), Vec::new());
         if self.end(direction).exhausted {
             return Ok(nothing());
@@ -436,7 +437,7 @@ impl Scan {
             end.merge = Some(merge);
             end.batch = batch;
         }
-        let (limit, with_values) = (self.limit, self.with_values);
+        let (limit, with_values, keyspace) = (self.limit, self.with_values, self.keyspace.id);
         let pin = &self.pin;
         let end = match direction {
             Direction::Forward => &mut self.front,
@@ -457,7 +458,7 @@ impl Scan {
         };
         let mut keys = BytesMut::with_capacity(wanted * KEY_BYTES_TYPICAL);
         let mut values = BytesMut::new();
-        let mut pointers = Vec::new();
+        let mut wanted_values = Vec::new();
         let mut records: Vec<Record> = Vec::with_capacity(wanted);
         let mut value_bytes = 0;
         let more = merge.walk(|key, value| {
@@ -475,12 +476,12 @@ impl Scan {
                     Place::Inline(start..values.len())
                 }
                 EntryRef::Pointer(pointer) if with_values => {
-                    if pointers.is_empty() {
-                        pointers.reserve_exact(wanted);
+                    if wanted_values.is_empty() {
+                        wanted_values.reserve_exact(wanted);
                     }
                     value_bytes += pointer.length as usize;
-                    pointers.push(pointer);
-                    Place::Fetched(pointers.len() - 1)
+                    wanted_values.push(Wanted::scanned(keyspace, key, pointer));
+                    Place::Fetched(wanted_values.len() - 1)
                 }
                 _ => Place::Inline(0..0),
             };
@@ -505,7 +506,7 @@ impl Scan {
             records,
             ..Batch::default()
         };
-        Ok((batch, pointers))
+        Ok((batch, wanted_values))
     }
 }
 

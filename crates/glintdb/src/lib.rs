@@ -62,7 +62,6 @@ mod place_word;
 mod range_cache;
 mod range_set;
 mod read;
-mod record;
 mod recovery;
 mod reserve;
 mod resident;
@@ -76,6 +75,7 @@ mod verify;
 mod version;
 mod versions;
 mod waits;
+mod wanted;
 
 pub use batch::{BATCH_BYTES_MAX, Batch};
 pub use bytes::Bytes;

@@ -3,6 +3,7 @@
 //! What lacks of the segment's number the table knows otherwise, or guesses: a place may be another one, and whoever looks there must be able to tell.
 
 use glintdb_core::{SegmentId, ValuePointer};
+use glintdb_flash::ValuePlace;
 
 /// Bits of the tag's place.
 pub(crate) const TAG_SHIFT: u32 = 53;
@@ -23,12 +24,12 @@ pub(crate) fn word(hash: u64, pointer: &ValuePointer) -> u64 {
 }
 
 /// Where the value of `word` stands, or seems to; `segments`: what lacks of the segment's number.
-pub(crate) fn place(word: u64, segments: u64) -> (SegmentId, u32) {
+pub(crate) fn place(word: u64, segments: u64) -> ValuePlace {
     let segment = segments << SEGMENT_BITS | (word >> 32 & SEGMENT_MASK);
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the low half is the offset"
     )]
     let offset = word as u32;
-    (SegmentId(segment), offset)
+    ValuePlace(SegmentId(segment), offset)
 }

@@ -8,11 +8,11 @@ use crate::engine::Engine;
 use crate::gc::Misses;
 use crate::hot::Look;
 use crate::range_cache::Values;
-use crate::record::{self, Owner};
 use crate::version::{KeyspaceState, Version};
+use crate::wanted::{Wanted, key_hash};
 use bytes::Bytes;
-use glintdb_core::{Direction, EntryValue, SeqNum, ValuePointer};
-use glintdb_flash::CacheKey;
+use glintdb_core::{Direction, EntryValue, KeyspaceId, SeqNum, ValuePointer};
+use glintdb_flash::{CacheKey, KeyHash, ValuePlace};
 use glintdb_log::{BegunValues, LogOp, LogValue, Reservation};
 use std::sync::Arc;
 
@@ -31,16 +31,15 @@ pub(crate) struct BegunFetch {
     values: Vec<Result<Bytes>>,
     /// Places of what is read.
     missing: Vec<usize>,
-    wanted: Vec<ValuePointer>,
+    wanted: Vec<Wanted>,
     begun: Option<BegunValues>,
 }
 
 /// A value that was being read, and is hidden by a commit.
 pub(crate) struct Hidden<'a> {
-    place: CacheKey,
-    of: Owner<'a>,
+    key: KeyHash,
     /// The separated value that hides it, if one does, and where that stands.
-    by: Option<(CacheKey, &'a [u8])>,
+    by: Option<(ValuePlace, &'a [u8])>,
 }
 
 impl Engine {
@@ -77,9 +76,8 @@ impl Engine {
     /// The newest visible value of `key`.
     pub(crate) fn get(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<Bytes>> {
         let look = self.hot.look(keyspace.id, key);
-        let of = Owner::new(keyspace.id, key);
         let before = self.pipeline.visible();
-        if let Some(value) = self.get_hot(look.as_ref(), before, of) {
+        if let Some(value) = self.get_hot(look.as_ref(), before, (keyspace.id, key)) {
             return Ok(Some(value));
         }
         // The version first: what is visible after that is in it, or came after this read began.
@@ -87,7 +85,7 @@ impl Engine {
         let at = self.pipeline.visible();
         let found = self.find(&version, at, keyspace, key)?;
         // Not `at`: a commit in between may be in a memtable that `version` does not have.
-        self.value_of(found, before, look.as_ref(), of)
+        self.value_of(found, before, look.as_ref(), (keyspace.id, key))
     }
 
     /// What `version` knows of `key` at `at`, the value of it.
@@ -99,12 +97,11 @@ impl Engine {
         key: &[u8],
     ) -> Result<Option<Bytes>> {
         let look = self.look_in(version, keyspace, key);
-        let of = Owner::new(keyspace.id, key);
-        if let Some(value) = self.get_hot(look.as_ref(), at, of) {
+        if let Some(value) = self.get_hot(look.as_ref(), at, (keyspace.id, key)) {
             return Ok(Some(value));
         }
         let found = self.find(version, at, keyspace, key)?;
-        self.value_of(found, at, look.as_ref(), of)
+        self.value_of(found, at, look.as_ref(), (keyspace.id, key))
     }
 
     /// Looks for a key among the hot ones, unless its keyspace is not in `version`: the table is not told of keyspaces that are dropped.
@@ -115,19 +112,24 @@ impl Engine {
 
     /// The newest value of a key at `at`, which is visible, if that is cached and known to be it.
     #[inline]
-    fn get_hot(&self, look: Option<&Look<'_>>, at: SeqNum, of: Owner<'_>) -> Option<Bytes> {
+    fn get_hot(
+        &self,
+        look: Option<&Look<'_>>,
+        at: SeqNum,
+        (keyspace, key): (KeyspaceId, &[u8]),
+    ) -> Option<Bytes> {
         let place = look?.place(at)?;
-        let record = self.cache.get_if(&place, |record| of.has(record))?;
-        Some(of.value_in(record))
+        let key = key_hash(keyspace, key);
+        self.cache.get_there(&CacheKey::Value(key, place))
     }
 
-    /// The value of what was found of the key `of` in all that is visible at `at`.
+    /// The value of what was found of a key in all that is visible at `at`.
     fn value_of(
         &self,
         found: Found,
         at: SeqNum,
         look: Option<&Look<'_>>,
-        of: Owner<'_>,
+        (keyspace, key): (KeyspaceId, &[u8]),
     ) -> Result<Option<Bytes>> {
         match found {
             None | Some((_, EntryValue::Tombstone)) => Ok(None),
@@ -137,7 +139,7 @@ impl Engine {
                 if let Some(look) = look {
                     self.hot.mark(look, at, &pointer);
                 }
-                self.fetch(of, &pointer).map(Some)
+                self.fetch(&Wanted::new(keyspace, key, pointer)).map(Some)
             }
         }
     }
@@ -152,44 +154,36 @@ impl Engine {
     }
 
     /// A separated value: from the cache, else from the log, and then into the cache.
-    fn fetch(&self, of: Owner<'_>, pointer: &ValuePointer) -> Result<Bytes> {
-        let place = CacheKey::of(pointer);
-        let record = match self.cache.get(&place) {
-            Some(record) => self.owned(pointer, of, record),
-            None => match self.in_range(pointer, of) {
-                Some(record) => record,
-                None => self.cache.read_once(place, || {
-                    let value = self.log.read(pointer)?;
-                    Ok(self.keep(place, of, value))
-                })?,
-            },
-        };
-        Ok(record::value_at(pointer, record))
+    fn fetch(&self, wanted: &Wanted) -> Result<Bytes> {
+        let key = wanted.cache_key();
+        if let Some(value) = self.cache.get(&key) {
+            return Ok(value);
+        }
+        match self.in_range(wanted, true) {
+            Some(value) => Ok(value),
+            None => self.cache.read_once(key, || {
+                let value = self.log.read(&wanted.pointer)?;
+                Ok(self.keep(key, value))
+            }),
+        }
     }
 
-    /// A value that is not cached by itself but in a range of those that scans come by, or its record: where it is asked for by its key, it is cached by itself from now on.
-    fn in_range(&self, pointer: &ValuePointer, of: Owner<'_>) -> Option<Bytes> {
-        let cached = |range: &CacheKey| self.cache.get_if(range, |_| true);
-        let value = self.ranges.get(pointer, cached)?;
-        Some(match of.is_known() {
-            true => self.keep(CacheKey::of(pointer), of, value),
+    /// A value that is not cached by itself but in a range of those that scans come by: from now on by itself too, where it is asked for `alone`.
+    fn in_range(&self, wanted: &Wanted, alone: bool) -> Option<Bytes> {
+        let value = self
+            .ranges
+            .get(wanted, |range| self.cache.get_there(range))?;
+        Some(match alone {
+            true => self.keep(wanted.cache_key(), value),
             // Nobody should hold a dozen values for one.
             false => Bytes::copy_from_slice(&value),
         })
     }
 
-    /// A record that was cached: where whoever did that had its pointer alone, whose it is is written down.
-    fn owned(&self, pointer: &ValuePointer, of: Owner<'_>, record: Bytes) -> Bytes {
-        match of.is_known() && !of.has(&record) {
-            true => self.keep(CacheKey::of(pointer), of, record::value_at(pointer, record)),
-            false => record,
-        }
-    }
-
-    /// Puts a value into the cache, unless it would push out too much else; answers its record, or the value itself.
-    fn keep(&self, place: CacheKey, of: Owner<'_>, value: Bytes) -> Bytes {
+    /// Puts a value into the cache, unless it would push out too much else.
+    fn keep(&self, key: CacheKey, value: Bytes) -> Bytes {
         match self.may_keep(value.len()) {
-            true => of.record(&value, |parts| self.cache.insert(place, parts)),
+            true => self.cache.insert(key, &[&value]),
             false => value,
         }
     }
@@ -225,12 +219,13 @@ impl Engine {
                 }
             };
             let pointer = written.as_ref().map(|(pointer, _)| pointer);
-            let place = (self.hot).touch(entry.keyspace, key, seqno, pointer);
-            hidden.extend(place.map(|place| Hidden {
-                place,
-                of: Owner::new(entry.keyspace, key),
-                by: written.map(|(to, encoded)| (CacheKey::of(&to), batch.frame.value_of(encoded))),
-            }));
+            if (self.hot).touch(entry.keyspace, key, seqno, pointer) {
+                let value = |(to, encoded)| (ValuePlace::of(&to), batch.frame.value_of(encoded));
+                hidden.push(Hidden {
+                    key: key_hash(entry.keyspace, key),
+                    by: written.map(value),
+                });
+            }
         }
         hidden
     }
@@ -238,8 +233,7 @@ impl Engine {
     /// Caches what a commit has written for keys whose values are being read, instead of what it has hidden.
     #[cold]
     pub(crate) fn keep_hot(&self, hidden: Vec<Hidden<'_>>) {
-        for Hidden { place, of, by } in hidden {
-            self.ranges.forget(&self.cache, &place);
+        for Hidden { key, by } in hidden {
             match by.filter(|(_, value)| self.may_keep(value.len())) {
                 Some((to, mut value)) => {
                     if glintdb_core::seeded::bug(
@@ -247,11 +241,9 @@ impl Engine {
                     ) {
                         value = &value[..value.len().saturating_sub(8)];
                     }
-                    of.record(value, |parts| self.cache.replace(&place, to, parts));
+                    self.cache.insert(CacheKey::Value(key, to), &[value]);
                 }
-                None => {
-                    self.cache.remove(&place);
-                }
+                None => self.cache.forget(&key),
             }
         }
     }
@@ -259,19 +251,19 @@ impl Engine {
     /// Many separated values, beside one another in key order, and what of them was not cached: that is read from the log in one batch.
     pub(crate) fn fetch_in_order(
         &self,
-        mut pointers: Vec<ValuePointer>,
+        mut wanted: Vec<Wanted>,
         direction: Direction,
     ) -> (Values, Misses) {
         if direction == Direction::Reverse {
-            pointers.reverse();
+            wanted.reverse();
         }
-        let (mut values, others) = self.ranges.find(&self.cache, &pointers);
+        let (mut values, others) = self.ranges.find(&self.cache, &wanted);
         let mut misses = Misses::default();
         if !others.is_empty() {
-            let wanted: Vec<ValuePointer> = others.iter().map(|&at| pointers[at]).collect();
-            let together = others.len() == pointers.len() && self.ranges.take_read(&pointers);
-            let fetched = self.fetch_each(&wanted, |_| Owner::unknown(), together);
-            misses = Misses::of(fetched.1.iter().map(|&at| (others[at], &wanted[at])));
+            let lacking: Vec<Wanted> = others.iter().map(|&at| wanted[at]).collect();
+            let together = others.len() == wanted.len() && self.ranges.take_read(&wanted);
+            let fetched = self.fetch_each(&lacking, false, together);
+            misses = Misses::of((fetched.1.iter()).map(|&at| (others[at], &lacking[at].pointer)));
             for (&at, value) in others.iter().zip(fetched.0) {
                 match together && misses.count > 0 {
                     true => values.set_shared(at, value),
@@ -279,7 +271,7 @@ impl Engine {
                 }
             }
             if misses.count == 0 {
-                self.ranges.keep(&self.cache, &pointers, &values, &others);
+                self.ranges.keep(&self.cache, &wanted, &values, &others);
             }
         }
         if direction == Direction::Reverse {
@@ -288,39 +280,38 @@ impl Engine {
         (values, misses)
     }
 
-    /// Many separated values, and the places of those that were not cached: they are read from the log in one batch. `together`: those are cached in ranges where ranges take them, and may be parts of one piece of memory.
-    fn fetch_each<'a>(
+    /// Many separated values, and the places of those that were not cached: they are read from the log in one batch. `alone`: each is asked for by its key. `together`: those are cached in ranges where
+    /// ranges take them, and may be parts of one piece of memory.
+    fn fetch_each(
         &self,
-        pointers: &[ValuePointer],
-        owner: impl Fn(usize) -> Owner<'a>,
+        wanted: &[Wanted],
+        alone: bool,
         together: bool,
     ) -> (Vec<Result<Bytes>>, Vec<usize>) {
-        let (mut values, missing) = self.cached(pointers, &owner);
+        let (mut values, missing) = self.cached(wanted, alone);
         if missing.is_empty() {
             return (values, missing);
         }
-        let keys: Vec<CacheKey> = (missing.iter())
-            .map(|&at| CacheKey::of(&pointers[at]))
-            .collect();
+        let keys: Vec<CacheKey> = (missing.iter()).map(|&at| wanted[at].cache_key()).collect();
         let read = self.cache.read_each_once(&keys, |mine| {
-            let wanted: Vec<_> = mine.iter().map(|&at| pointers[missing[at]]).collect();
-            let read = self.log.read_batch(&wanted);
-            let together = together && mine.len() == pointers.len();
-            self.keep_each(&wanted, |at| owner(missing[mine[at]]), read, together)
+            let mine: Vec<_> = mine.iter().map(|&at| wanted[missing[at]]).collect();
+            let together = together && mine.len() == wanted.len();
+            let read = self.log.read_batch(&pointers_of(&mine));
+            self.keep_each(&mine, read, together)
         });
-        for (&at, record) in missing.iter().zip(read) {
-            values[at] = record.map(|record| record::value_at(&pointers[at], record));
+        for (&at, value) in missing.iter().zip(read) {
+            values[at] = value;
         }
         (values, missing)
     }
 
     /// Begins to fetch values, of which many are not cached, one by one: those are read while the caller does something else. Claims nothing, for nobody knows when it is waited for: other
     /// threads that want the same read it themselves.
-    pub(crate) fn begin_fetch(&self, pointers: &[ValuePointer]) -> BegunFetch {
-        let (values, missing) = self.cached(pointers, &|_| Owner::unknown());
-        let wanted: Vec<ValuePointer> = missing.iter().map(|&at| pointers[at]).collect();
+    pub(crate) fn begin_fetch(&self, wanted: &[Wanted]) -> BegunFetch {
+        let (values, missing) = self.cached(wanted, false);
+        let wanted: Vec<Wanted> = missing.iter().map(|&at| wanted[at]).collect();
         BegunFetch {
-            begun: (!wanted.is_empty()).then(|| self.log.begin_read_batch(wanted.clone())),
+            begun: (!wanted.is_empty()).then(|| self.log.begin_read_batch(pointers_of(&wanted))),
             wanted,
             values,
             missing,
@@ -329,13 +320,13 @@ impl Engine {
 
     /// What [`begin_fetch`](Self::begin_fetch) has begun, and what of it was not cached.
     pub(crate) fn end_fetch(&self, begun: BegunFetch) -> (Values, Misses) {
-        let misses = Misses::of(begun.missing.iter().copied().zip(&begun.wanted));
+        let pointers = begun.wanted.iter().map(|one| &one.pointer);
+        let misses = Misses::of(begun.missing.iter().copied().zip(pointers));
         let read = begun.begun.map_or_else(Vec::new, BegunValues::wait);
         let together = misses.count == begun.values.len() && self.ranges.take_read(&begun.wanted);
-        let read = self.keep_each(&begun.wanted, |_| Owner::unknown(), read, together);
+        let read = self.keep_each(&begun.wanted, read, together);
         let mut values: Values = begun.values.into_iter().collect();
-        for ((at, pointer), record) in begun.missing.into_iter().zip(begun.wanted).zip(read) {
-            let value = record.map(|record| record::value_at(&pointer, record));
+        for (at, value) in begun.missing.into_iter().zip(read) {
             match together {
                 true => values.set_shared(at, value),
                 false => values.set(at, value),
@@ -344,47 +335,36 @@ impl Engine {
         (values, misses)
     }
 
-    /// Puts what was read into the cache, `together` in ranges where ranges take it; answers records, or values themselves.
-    fn keep_each<'a>(
+    /// Puts what was read into the cache, `together` in ranges where ranges take it.
+    fn keep_each(
         &self,
-        pointers: &[ValuePointer],
-        owner: impl Fn(usize) -> Owner<'a>,
+        wanted: &[Wanted],
         read: Vec<Result<Bytes>>,
         together: bool,
     ) -> Vec<Result<Bytes>> {
         let in_ranges = match together {
-            true => self.ranges.keep_read(&self.cache, pointers, &read),
+            true => self.ranges.keep_read(&self.cache, wanted, &read),
             false => vec![false; read.len()],
         };
-        let keep = |at: usize, value| self.keep(CacheKey::of(&pointers[at]), owner(at), value);
-        (read.into_iter().zip(in_ranges).enumerate())
-            .map(|(at, (value, in_range))| match in_range {
+        (read.into_iter().zip(in_ranges).zip(wanted))
+            .map(|((value, in_range), wanted)| match in_range {
                 true => value,
-                false => value.map(|value| keep(at, value)),
+                false => value.map(|value| self.keep(wanted.cache_key(), value)),
             })
             .collect()
     }
 
     /// The values that are cached, in their places, and the places of the others.
-    fn cached<'a>(
-        &self,
-        pointers: &[ValuePointer],
-        owner: &impl Fn(usize) -> Owner<'a>,
-    ) -> (Vec<Result<Bytes>>, Vec<usize>) {
-        let mut values = Vec::with_capacity(pointers.len());
+    fn cached(&self, wanted: &[Wanted], alone: bool) -> (Vec<Result<Bytes>>, Vec<usize>) {
+        let mut values = Vec::with_capacity(wanted.len());
         let mut missing = Vec::new();
-        let keys = pointers.iter().map(CacheKey::of);
+        let keys = wanted.iter().map(Wanted::cache_key);
         self.cache.get_each(keys, |value| {
             let at = values.len();
-            let (pointer, of) = (&pointers[at], owner(at));
-            let record = match value {
-                Some(record) => Some(self.owned(pointer, of, record)),
-                None => self.in_range(pointer, of),
-            };
-            if record.is_none() {
+            let value = value.or_else(|| self.in_range(&wanted[at], alone));
+            if value.is_none() {
                 missing.push(at);
             }
-            let value = record.map(|record| record::value_at(pointer, record));
             values.push(Ok(value.unwrap_or_default()));
         });
         (values, missing)
@@ -451,21 +431,19 @@ impl Engine {
             bytes <= bytes_max
         });
         found.truncate(fitting.count().max(1));
-        let mut owners = Vec::with_capacity(found.len());
-        let pointers: Vec<ValuePointer> = (found.iter().zip(&looks).zip(keys))
+        let wanted: Vec<Wanted> = (found.iter().zip(&looks).zip(keys))
             .filter_map(|((found, look), key)| match found {
                 Some(Ok(Some(EntryValue::Pointer(pointer)))) => {
-                    owners.push(Owner::new(keyspace.id, key.as_ref()));
                     self.open_hot(pointer);
                     if let Some(look) = look {
                         self.hot.mark(look, at, pointer);
                     }
-                    Some(*pointer)
+                    Some(Wanted::new(keyspace.id, key.as_ref(), *pointer))
                 }
                 _ => None,
             })
             .collect();
-        let values = self.fetch_each(&pointers, |at| owners[at], false).0;
+        let values = self.fetch_each(&wanted, true, false).0;
         let mut values = values.into_iter();
         found
             .into_iter()
@@ -490,24 +468,24 @@ impl Engine {
         looks: &[Option<Look<'_>>],
     ) -> Vec<Option<Result<Option<EntryValue>>>> {
         let mut found = Vec::new();
-        found.resize_with(keys.len(), || None);
-        let places = looks.iter().map(|look| look.as_ref()?.place(at));
-        let places: Vec<_> = (places.enumerate())
-            .filter_map(|(index, place)| Some((index, place?)))
-            .collect();
-        let mut indices = places.iter().map(|&(index, _)| index);
-        let wanted = places.iter().map(|&(_, place)| place);
-        self.cache.get_each_if(wanted, |record| {
-            let (Some(index), Some(record)) = (indices.next(), record) else {
-                return false;
-            };
-            let of = Owner::new(keyspace.id, keys[index].as_ref());
-            let its = of.has(&record);
-            if its {
-                found[index] = Some(Ok(Some(EntryValue::Inline(of.value_in(record)))));
+        found.resize_with(looks.len(), || None);
+        let known = (looks.iter().zip(keys).enumerate()).filter_map(|(index, (look, key))| {
+            let place = look.as_ref()?.place(at)?;
+            let key = key_hash(keyspace.id, key.as_ref());
+            Some((index, CacheKey::Value(key, place)))
+        });
+        let known: Vec<_> = known.collect();
+        let mut indices = known.iter().map(|&(index, _)| index);
+        let keys = known.iter().map(|&(_, key)| key);
+        self.cache.get_each_there(keys, |value| {
+            if let (Some(index), Some(value)) = (indices.next(), value) {
+                found[index] = Some(Ok(Some(EntryValue::Inline(value))));
             }
-            its
         });
         found
     }
+}
+
+fn pointers_of(wanted: &[Wanted]) -> Vec<ValuePointer> {
+    wanted.iter().map(|one| one.pointer).collect()
 }

@@ -1,12 +1,11 @@
 //! Tests of the cache's memory, also under Miri.
 
 use super::*;
-use glintdb_core::SegmentId;
 use proptest::prelude::*;
 use std::sync::mpsc;
 
-fn key(n: u32) -> CacheKey {
-    CacheKey::Value(SegmentId(u64::from(n)), n)
+fn slot(n: u32) -> Slot {
+    Slot(1, u64::from(n))
 }
 
 /// `length` bytes of a kind.
@@ -21,13 +20,19 @@ fn bytes(n: u32, length: usize) -> Vec<u8> {
 fn hold(slabs: &Slabs, n: u32, length: usize) -> Held {
     let bytes = bytes(n, length);
     let (one, other) = bytes.split_at(length / 3);
-    let held = slabs.hold(key(n), &[one, other], false, |_| true).unwrap();
-    assert!(held.as_ref() == bytes && held.key() == key(n));
+    let held = slabs
+        .hold(slot(n), n.into(), &[one, other], false, |_| true)
+        .unwrap();
+    assert!(held.as_ref() == bytes && held.slot() == slot(n) && held.whose() == u64::from(n));
     held
 }
 
 fn check(held: &Held, n: u32) {
-    assert!(held.as_ref() == bytes(n, held.len()) && held.key() == key(n));
+    assert!(
+        held.as_ref() == bytes(n, held.len())
+            && held.slot() == slot(n)
+            && held.whose() == u64::from(n)
+    );
 }
 
 #[test]
@@ -54,8 +59,8 @@ fn what_is_held_is_what_was_copied_and_its_memory_goes_with_the_last_reference()
 #[test]
 fn what_is_alone_is_counted_too() {
     let slabs = Slabs::new();
-    let held = slabs.hold(key(1), &[b"alone"], true, |_| true).unwrap();
-    assert_eq!((held.as_ref(), held.key()), (&b"alone"[..], key(1)));
+    let held = slabs.hold(slot(1), 1, &[b"alone"], true, |_| true).unwrap();
+    assert_eq!((held.as_ref(), held.slot()), (&b"alone"[..], slot(1)));
     assert_eq!(slabs.taken_bytes(), Slabs::bytes_of(5, true));
     assert_eq!(held.bytes(), slabs.taken_bytes());
     drop(held);
@@ -70,7 +75,7 @@ fn cells_of_a_slab_fill_it_and_freed_ones_are_taken_again() {
     let mut held: Vec<Held> = (0..cells).map(|n| hold(&slabs, n, 1000)).collect();
     assert_eq!((slabs.taken_bytes(), slabs.free_bytes().0), (SLAB_BYTES, 0));
     assert!(held[0].bytes() * cells as usize >= SLAB_BYTES);
-    let none = slabs.hold(key(0), &[&[0; 1000]], false, |_| false);
+    let none = slabs.hold(slot(0), 0, &[&[0; 1000]], false, |_| false);
     assert!(none.is_none(), "it is full, and there must be no other");
     for n in (0..cells).filter(|n| n % 3 == 0) {
         held[n as usize] = hold(&slabs, n, 10);
@@ -105,7 +110,9 @@ fn the_emptiest_slab_is_given_up_and_gone_with_what_is_in_it() {
         let n = number(&old);
         second += u32::from(n / cells == 1);
         held.retain(|held| !held.is(&old));
-        let new = slabs.hold(old.key(), &[&old], false, |_| false).unwrap();
+        let new = slabs
+            .hold(old.slot(), old.whose(), &[&old], false, |_| false)
+            .unwrap();
         assert!(!new.is(&old));
         check(&new, n);
         moved.push(new);
@@ -156,7 +163,7 @@ proptest! {
                 7 => {
                     slabs.give_up_one(|old| {
                         for (_, held) in held.iter_mut().filter(|(_, held)| held.is(&old)) {
-                            *held = slabs.hold(old.key(), &[&old], false, |_| true).unwrap();
+                            *held = slabs.hold(old.slot(), old.whose(), &[&old], false, |_| true).unwrap();
                         }
                     });
                 }
@@ -208,8 +215,5 @@ fn threads_hold_drop_and_give_up_at_once() {
 }
 
 fn number(held: &Held) -> u32 {
-    match held.key() {
-        CacheKey::Value(_, n) => n,
-        _ => u32::MAX,
-    }
+    u32::try_from(held.slot().1).unwrap()
 }

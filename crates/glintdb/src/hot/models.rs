@@ -68,7 +68,7 @@ impl Engine {
     fn look(&self) -> u64 {
         let look = self.hot.look(KeyspaceId(0), KEY).unwrap();
         match look.place(self.visible()) {
-            Some(CacheKey::Value(_, offset)) => offset.into(),
+            Some(ValuePlace(_, offset)) => offset.into(),
             _ => self.find(),
         }
     }
@@ -77,7 +77,7 @@ impl Engine {
     fn read(&self) -> u64 {
         let look = self.hot.look(KeyspaceId(0), KEY).unwrap();
         let before = self.visible();
-        if let Some(CacheKey::Value(_, offset)) = look.place(before) {
+        if let Some(ValuePlace(_, offset)) = look.place(before) {
             return offset.into();
         }
         let found = self.find();

@@ -300,7 +300,7 @@ fn a_key_that_is_read_often_is_found_without_the_index() {
     }
 }
 
-/// Batches alone make keys hot, those of 255 bytes too; longer ones are read all the same.
+/// Batches alone make keys hot, however long they are.
 #[test]
 fn batches_make_keys_hot() {
     let db = options().open_volume(MemVolume::new(), env()).unwrap();
@@ -318,11 +318,9 @@ fn batches_make_keys_hot() {
             assert_eq!(found.unwrap(), Some(value(7, 900)));
         }
         let asked = lookups() - before;
-        let few = if round < 2 { 53 } else { 7 };
-        assert!(
-            (2..=few).contains(&asked),
-            "{asked} lookups in round {round}"
-        );
+        // Some bucket may be full.
+        let few = if round < 1 { 53 } else { 5 };
+        assert!(asked <= few, "{asked} lookups in round {round}");
     }
 }
 

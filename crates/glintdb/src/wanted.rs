@@ -1,0 +1,63 @@
+//! A separated value that is wanted: by what the cache has it, and where it stands.
+//!
+//! The cache has one value of a key, and says where that stands: who has the place from an index is given no other, for nothing else ever stood there. Who has it from the table of hot keys, which tells keys apart
+//! by their hashes alone, is given what was cached for a key with the same 128 bits of them, of which half have a seed of this process.
+
+use foldhash::{fast, quality};
+use glintdb_core::{KeyspaceId, ValuePointer};
+use glintdb_flash::{CacheKey, KeyHash, ValuePlace};
+use std::hash::BuildHasher;
+use std::sync::LazyLock;
+
+/// Seed of the second hash: another one in each process, so that nobody can choose keys that are taken for one another.
+static SECOND: LazyLock<quality::RandomState> = LazyLock::new(quality::RandomState::default);
+
+/// See the module's page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) key: KeyHash,
+    pub(crate) pointer: ValuePointer,
+}
+
+impl Wanted {
+    /// Of a key that is asked for.
+    pub(crate) fn new(keyspace: KeyspaceId, key: &[u8], pointer: ValuePointer) -> Wanted {
+        Wanted {
+            key: key_hash(keyspace, key),
+            pointer,
+        }
+    }
+
+    /// Of a key that a scan comes by: the second hash costs more than it is worth to many of them, and whoever asks for one of them tells it.
+    #[inline]
+    pub(crate) fn scanned(keyspace: KeyspaceId, key: &[u8], pointer: ValuePointer) -> Wanted {
+        Wanted {
+            key: KeyHash(first_hash(keyspace, key), KeyHash::UNKNOWN),
+            pointer,
+        }
+    }
+
+    /// What it is cached for.
+    #[inline]
+    pub(crate) fn cache_key(&self) -> CacheKey {
+        CacheKey::Value(self.key, ValuePlace::of(&self.pointer))
+    }
+
+    /// Bytes of the value.
+    pub(crate) fn len(&self) -> usize {
+        self.pointer.length as usize
+    }
+}
+
+/// By what the cache has the value of a key.
+#[inline]
+pub(crate) fn key_hash(keyspace: KeyspaceId, key: &[u8]) -> KeyHash {
+    let second = SECOND.hash_one((keyspace.0, key));
+    KeyHash(first_hash(keyspace, key), second.max(KeyHash::UNKNOWN + 1))
+}
+
+/// The first of them, by which the table of hot keys has it too. The same in every process: what is found where depends on nothing else.
+#[inline]
+pub(crate) fn first_hash(keyspace: KeyspaceId, key: &[u8]) -> u64 {
+    fast::FixedState::with_seed(keyspace.0.into()).hash_one(key)
+}

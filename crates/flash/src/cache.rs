@@ -347,21 +347,24 @@ impl Cache {
         }
     }
 
-    /// [`insert`](Self::insert), unless something is cached there, of a value's key whichever value.
-    pub fn insert_new(&self, key: CacheKey, parts: &[&[u8]]) {
-        if !self.entries.contains_key(&key.slot())
-            && let Some(held) = self.hold(key, parts)
-        {
+    /// [`insert`](Self::insert) for whoever does not want it back.
+    pub fn put(&self, key: CacheKey, parts: &[&[u8]]) {
+        if let Some(held) = self.hold(key, parts) {
             self.keep(key, held);
         }
     }
 
-    /// [`insert`](Self::insert) of what takes the place of something that was asked for: it counts as looked at once, for what is new is the first to leave.
-    pub fn insert_seen(&self, key: CacheKey, parts: &[&[u8]]) {
-        if let Some(held) = self.hold(key, parts) {
-            self.keep(key, held);
-            let _seen = self.entries.get(&key.slot());
+    /// [`put`](Self::put), unless something is cached there, of a value's key whichever value.
+    pub fn insert_new(&self, key: CacheKey, parts: &[&[u8]]) {
+        if !self.entries.contains_key(&key.slot()) {
+            self.put(key, parts);
         }
+    }
+
+    /// [`put`](Self::put) of what takes the place of something that was asked for: it counts as looked at once, for what is new is the first to leave.
+    pub fn insert_seen(&self, key: CacheKey, parts: &[&[u8]]) {
+        self.put(key, parts);
+        let _seen = self.entries.get(&key.slot());
     }
 
     /// The value of a key that stands at `from` stands at `to` as well from now on, and is asked for there. Nothing is copied, and it is as recent as it was. Whether it is cached.

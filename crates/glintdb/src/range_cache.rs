@@ -411,8 +411,7 @@ impl RangeCache {
                     Some(Ok(value)) => Some(Result::Ok(value.as_ref())),
                     _ => None,
                 };
-                let insert = |cache: &Cache, key, parts: &[&[u8]]| drop(cache.insert(key, parts));
-                let is = self.keep_range(cache, range, members, value, false, insert);
+                let is = self.keep_range(cache, range, members, value, false, Cache::put);
                 for (at, member) in numbers.zip(members) {
                     kept[at] = is && (at == first || self.hinted(member.key.0) == Some(range));
                 }
@@ -429,7 +428,7 @@ impl RangeCache {
         members: &[Wanted],
         value: impl Fn(usize) -> Option<Result<&'a [u8]>>,
         room: bool,
-        insert: impl FnOnce(&Cache, CacheKey, &[&[u8]]),
+        put: impl FnOnce(&Cache, CacheKey, &[&[u8]]),
     ) -> bool {
         let mut head = Vec::with_capacity(HEAD_BYTES + members.len() * MEMBER_BYTES);
         head.extend_from_slice(&(members.len() as u64).to_le_bytes());
@@ -465,7 +464,7 @@ impl RangeCache {
         // A scan that goes on may ask for what was there.
         break_up(cache, range, members);
         // In the place of what was asked for.
-        insert(cache, CacheKey::Range(range), &parts);
+        put(cache, CacheKey::Range(range), &parts);
         true
     }
 
@@ -479,7 +478,7 @@ impl RangeCache {
             return false;
         };
         // Of this one it is known that it is asked for, whatever else is cached of its key.
-        cache.insert(wanted.cache_key(), &[&value]);
+        cache.put(wanted.cache_key(), &[&value]);
         break_up(cache, range, &[])
     }
 

@@ -241,7 +241,7 @@ impl Engine {
                     ) {
                         value = &value[..value.len().saturating_sub(8)];
                     }
-                    self.cache.insert(CacheKey::Value(key, to), &[value]);
+                    self.cache.put(CacheKey::Value(key, to), &[value]);
                 }
                 None => self.cache.forget(&key),
             }

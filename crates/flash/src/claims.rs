@@ -163,10 +163,12 @@ impl Claims {
     }
 
     fn claim(&self, mut key: CacheKey) -> Claimed<'_> {
-        if let CacheKey::Value(key, ValuePlace(_, offset)) = &mut key
-            && glintdb_core::seeded::bug("flash: who waits for a value is given another one")
-        {
-            (*key, *offset) = (KeyHash(0, 0), *offset & !0xfff);
+        if let CacheKey::Value(hash, ValuePlace(_, offset)) = &mut key {
+            // Where it stands says enough: a scan does not know the second hash, and wants the same.
+            hash.1 = KeyHash::UNKNOWN;
+            if glintdb_core::seeded::bug("flash: who waits for a value is given another one") {
+                (*hash, *offset) = (KeyHash(0, 0), *offset & !0xfff);
+            }
         }
         let shard = self.shard(&key);
         let mut reading = shard.0.lock();
@@ -229,7 +231,10 @@ mod tests {
     use std::thread;
 
     fn key(offset: u32) -> CacheKey {
-        CacheKey::Value(KeyHash(offset.into(), 1), ValuePlace(SegmentId(1), offset))
+        CacheKey::Value(
+            KeyHash(offset.into(), KeyHash::UNKNOWN),
+            ValuePlace(SegmentId(1), offset),
+        )
     }
 
     fn not_here(_: &CacheKey) -> Option<Bytes> {
@@ -260,6 +265,19 @@ mod tests {
                 thread::yield_now();
             }
         }
+    }
+
+    #[test]
+    fn a_scan_and_a_get_that_want_the_same_read_it_once() {
+        let claims = Claims::default();
+        let CacheKey::Value(hash, place) = key(1) else {
+            unreachable!()
+        };
+        let of_get = CacheKey::Value(KeyHash(hash.0, 7), place);
+        let claimed = claims.claim(of_get);
+        assert!(matches!(claimed, Claimed::Mine(_)));
+        assert!(matches!(claims.claim(key(1)), Claimed::Theirs(_)));
+        assert!(matches!(claims.claim(key(2)), Claimed::Mine(_)));
     }
 
     #[test]

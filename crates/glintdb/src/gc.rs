@@ -327,8 +327,7 @@ impl Engine {
         from: impl Iterator<Item = (KeyspaceId, &'a [u8], ValuePointer)> + Clone,
     ) -> Result<()> {
         let to = relocated.values.pointers().to_vec();
-        let in_ranges = self.ranges.any();
-        if in_ranges {
+        if self.ranges.any() {
             for (keyspace, key, from) in from.clone() {
                 let wanted = Wanted::scanned(keyspace, key, from);
                 self.ranges.dissolve(&self.cache, &wanted);
@@ -342,7 +341,7 @@ impl Engine {
                 self.cache.moved(&wanted.key, from, to)
             };
             // Scans may have come by meanwhile.
-            let dissolve = || in_ranges && self.ranges.dissolve(&self.cache, &wanted);
+            let dissolve = || self.ranges.dissolve(&self.cache, &wanted);
             if (moved() || (dissolve() && moved()))
                 && let Some(look) = self.hot.look(keyspace, key)
             {

@@ -163,7 +163,7 @@ impl Engine {
             Some(value) => Ok(value),
             None => self.cache.read_once(key, || {
                 let value = self.log.read(&wanted.pointer)?;
-                Ok(self.keep(key, value))
+                Ok(self.keep(wanted, value))
             }),
         }
     }
@@ -174,18 +174,19 @@ impl Engine {
             .ranges
             .get(wanted, |range| self.cache.get_there(range))?;
         Some(match alone {
-            true => self.keep(wanted.cache_key(), value),
+            true => self.keep(wanted, value),
             // Nobody should hold a dozen values for one.
             false => Bytes::copy_from_slice(&value),
         })
     }
 
-    /// Puts a value into the cache, unless it would push out too much else.
-    fn keep(&self, key: CacheKey, value: Bytes) -> Bytes {
-        match self.may_keep(value.len()) {
-            true => self.cache.insert(key, &[&value]),
-            false => value,
+    /// Puts a value into the cache, unless it would push out too much else: then what the cache has of its key goes, which nobody asks for.
+    fn keep(&self, wanted: &Wanted, value: Bytes) -> Bytes {
+        if self.may_keep(value.len()) {
+            return self.cache.insert(wanted.cache_key(), &[&value]);
         }
+        self.cache.forget(&wanted.key);
+        value
     }
 
     /// Whether a value of so many bytes may be cached.
@@ -349,7 +350,7 @@ impl Engine {
         (read.into_iter().zip(in_ranges).zip(wanted))
             .map(|((value, in_range), wanted)| match in_range {
                 true => value,
-                false => value.map(|value| self.keep(wanted.cache_key(), value)),
+                false => value.map(|value| self.keep(wanted, value)),
             })
             .collect()
     }

@@ -324,25 +324,16 @@ impl Engine {
         &self,
         pending: Vec<Pending>,
         relocated: Relocated,
-        from: impl Iterator<Item = (KeyspaceId, &'a [u8], ValuePointer)> + Clone,
+        from: impl Iterator<Item = (KeyspaceId, &'a [u8], ValuePointer)>,
     ) -> Result<()> {
         let to = relocated.values.pointers().to_vec();
-        if self.ranges.any() {
-            for (keyspace, key, from) in from.clone() {
-                let wanted = Wanted::scanned(keyspace, key, from);
-                self.ranges.dissolve(&self.cache, &wanted);
-            }
-        }
         self.commit_changes(pending, None, Some(relocated))?;
         for ((keyspace, key, from), to) in from.zip(to) {
             let wanted = Wanted::scanned(keyspace, key, from);
-            let moved = || {
-                let (from, to) = (ValuePlace::of(&from), ValuePlace::of(&to));
-                self.cache.moved(&wanted.key, from, to)
-            };
-            // Scans may have come by meanwhile.
-            let dissolve = || self.ranges.dissolve(&self.cache, &wanted);
-            if (moved() || (dissolve() && moved()))
+            // By itself it can be told that it moves.
+            self.ranges.dissolve(&self.cache, &wanted);
+            let (here, there) = (ValuePlace::of(&from), ValuePlace::of(&to));
+            if self.cache.moved(&wanted.key, here, there)
                 && let Some(look) = self.hot.look(keyspace, key)
             {
                 look.moved(self.pipeline.visible(), &from, &to);

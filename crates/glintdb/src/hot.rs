@@ -125,6 +125,12 @@ impl Bucket {
 }
 
 impl Look<'_> {
+    /// Of the key, its first hash.
+    #[inline]
+    pub(crate) fn first_hash(&self) -> u64 {
+        self.hash
+    }
+
     /// Where the value stands that is the newest one of the key at `at`, which is visible, if that is known; or another key's.
     #[inline]
     pub(crate) fn place(&self, at: SeqNum) -> Option<ValuePlace> {
@@ -425,14 +431,21 @@ mod tests {
     fn as_many_keys_are_known_as_there_is_room_for_and_those_read_lately() {
         let hot = opened(16 << 20, 0);
         let room = u32::try_from(hot.buckets.len() * KEYS).unwrap();
-        let knows = |n: u32| hot.touch(ONE, &n.to_le_bytes(), SeqNum(1), Some(&at(1, n)));
+        // And not another key that is taken for it.
+        let knows = |n: u32| {
+            let key = n.to_le_bytes();
+            let (bucket, hash) = hot.bucket(ONE, &key).unwrap();
+            let its = |there: &u64| there & !SURE == word(hash, &at(1, n));
+            let known = bucket.words().iter().any(its);
+            let told = hot.touch(ONE, &key, SeqNum(1), Some(&at(1, n)));
+            assert!(told || !known);
+            known
+        };
         (0..room / 2).for_each(|n| mark(&hot, &n.to_le_bytes(), 0, &at(1, n)));
         let known = (0..room / 2).filter(|&n| knows(n)).count();
         assert!(known * 100 > room as usize / 2 * 95, "{known} of {room}");
         (room..5 * room).for_each(|n| mark(&hot, &n.to_le_bytes(), 0, &at(1, n)));
-        // Another key is taken for it now and then.
-        let early = (room / 2..room).filter(|&n| knows(n)).count();
-        assert!(early * 50 < room as usize / 2, "{early} of {room}");
+        assert!((room / 2..room).all(|n| !knows(n)));
         let late = (9 * room / 2..5 * room).filter(|&n| knows(n)).count();
         assert!(late * 2 > room as usize / 2, "{late} of {room}");
     }

@@ -283,11 +283,6 @@ impl RangeCache {
         !self.hints.is_empty() && wanted.len() >= SCAN_MIN
     }
 
-    /// Whether there may be some.
-    pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed)
-    }
-
     /// Memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.hints)
@@ -510,7 +505,7 @@ impl RangeCache {
 
     /// The range that has the value of a key, if one does.
     fn range_with(&self, key_hash: u64) -> Option<u64> {
-        match self.any() {
+        match self.any.load(Ordering::Relaxed) {
             true => begun_by(key_hash).or_else(|| self.hinted(key_hash)),
             false => None,
         }

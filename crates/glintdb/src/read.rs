@@ -9,7 +9,7 @@ use crate::gc::Misses;
 use crate::hot::Look;
 use crate::range_cache::Values;
 use crate::version::{KeyspaceState, Version};
-use crate::wanted::{Wanted, key_hash};
+use crate::wanted::{Wanted, key_hash, with_second};
 use bytes::Bytes;
 use glintdb_core::{Direction, EntryValue, KeyspaceId, SeqNum, ValuePointer};
 use glintdb_flash::{CacheKey, KeyHash, ValuePlace};
@@ -118,8 +118,9 @@ impl Engine {
         at: SeqNum,
         (keyspace, key): (KeyspaceId, &[u8]),
     ) -> Option<Bytes> {
-        let place = look?.place(at)?;
-        let key = key_hash(keyspace, key);
+        let look = look?;
+        let place = look.place(at)?;
+        let key = with_second(look.first_hash(), keyspace, key);
         self.cache.get_there(&CacheKey::Value(key, place))
     }
 
@@ -159,7 +160,7 @@ impl Engine {
         if let Some(value) = self.cache.get(&key) {
             return Ok(value);
         }
-        match self.in_range(wanted, true) {
+        match self.in_range(wanted) {
             Some(value) => Ok(value),
             None => self.cache.read_once(key, || {
                 let value = self.log.read(&wanted.pointer)?;
@@ -168,12 +169,12 @@ impl Engine {
         }
     }
 
-    /// A value that is not cached by itself but in a range of those that scans come by: from now on by itself too, where it is asked for `alone`.
-    fn in_range(&self, wanted: &Wanted, alone: bool) -> Option<Bytes> {
+    /// A value that is not cached by itself but in a range of those that scans come by: from now on by itself too, where it is asked for by its key.
+    fn in_range(&self, wanted: &Wanted) -> Option<Bytes> {
         let value = self
             .ranges
             .get(wanted, |range| self.cache.get_there(range))?;
-        Some(match alone {
+        Some(match wanted.is_asked_for() {
             true => self.keep(wanted, value),
             // Nobody should hold a dozen values for one.
             false => Bytes::copy_from_slice(&value),
@@ -263,7 +264,7 @@ impl Engine {
         if !others.is_empty() {
             let lacking: Vec<Wanted> = others.iter().map(|&at| wanted[at]).collect();
             let together = others.len() == wanted.len() && self.ranges.take_read(&wanted);
-            let fetched = self.fetch_each(&lacking, false, together);
+            let fetched = self.fetch_each(&lacking, together);
             misses = Misses::of((fetched.1.iter()).map(|&at| (others[at], &lacking[at].pointer)));
             for (&at, value) in others.iter().zip(fetched.0) {
                 match together && misses.count > 0 {
@@ -281,15 +282,10 @@ impl Engine {
         (values, misses)
     }
 
-    /// Many separated values, and the places of those that were not cached: they are read from the log in one batch. `alone`: each is asked for by its key. `together`: those are cached in ranges where
+    /// Many separated values, and the places of those that were not cached: they are read from the log in one batch. `together`: those are cached in ranges where
     /// ranges take them, and may be parts of one piece of memory.
-    fn fetch_each(
-        &self,
-        wanted: &[Wanted],
-        alone: bool,
-        together: bool,
-    ) -> (Vec<Result<Bytes>>, Vec<usize>) {
-        let (mut values, missing) = self.cached(wanted, alone);
+    fn fetch_each(&self, wanted: &[Wanted], together: bool) -> (Vec<Result<Bytes>>, Vec<usize>) {
+        let (mut values, missing) = self.cached(wanted);
         if missing.is_empty() {
             return (values, missing);
         }
@@ -309,7 +305,7 @@ impl Engine {
     /// Begins to fetch values, of which many are not cached, one by one: those are read while the caller does something else. Claims nothing, for nobody knows when it is waited for: other
     /// threads that want the same read it themselves.
     pub(crate) fn begin_fetch(&self, wanted: &[Wanted]) -> BegunFetch {
-        let (values, missing) = self.cached(wanted, false);
+        let (values, missing) = self.cached(wanted);
         let wanted: Vec<Wanted> = missing.iter().map(|&at| wanted[at]).collect();
         BegunFetch {
             begun: (!wanted.is_empty()).then(|| self.log.begin_read_batch(pointers_of(&wanted))),
@@ -356,13 +352,13 @@ impl Engine {
     }
 
     /// The values that are cached, in their places, and the places of the others.
-    fn cached(&self, wanted: &[Wanted], alone: bool) -> (Vec<Result<Bytes>>, Vec<usize>) {
+    fn cached(&self, wanted: &[Wanted]) -> (Vec<Result<Bytes>>, Vec<usize>) {
         let mut values = Vec::with_capacity(wanted.len());
         let mut missing = Vec::new();
         let keys = wanted.iter().map(Wanted::cache_key);
         self.cache.get_each(keys, |value| {
             let at = values.len();
-            let value = value.or_else(|| self.in_range(&wanted[at], alone));
+            let value = value.or_else(|| self.in_range(&wanted[at]));
             if value.is_none() {
                 missing.push(at);
             }
@@ -444,7 +440,7 @@ impl Engine {
                 _ => None,
             })
             .collect();
-        let values = self.fetch_each(&wanted, true, false).0;
+        let values = self.fetch_each(&wanted, false).0;
         let mut values = values.into_iter();
         found
             .into_iter()
@@ -471,8 +467,9 @@ impl Engine {
         let mut found = Vec::new();
         found.resize_with(looks.len(), || None);
         let known = (looks.iter().zip(keys).enumerate()).filter_map(|(index, (look, key))| {
-            let place = look.as_ref()?.place(at)?;
-            let key = key_hash(keyspace.id, key.as_ref());
+            let look = look.as_ref()?;
+            let place = look.place(at)?;
+            let key = with_second(look.first_hash(), keyspace.id, key.as_ref());
             Some((index, CacheKey::Value(key, place)))
         });
         let known: Vec<_> = known.collect();

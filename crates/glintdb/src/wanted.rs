@@ -43,6 +43,12 @@ impl Wanted {
         CacheKey::Value(self.key, ValuePlace::of(&self.pointer))
     }
 
+    /// Whether it is asked for by its key, and not come by in a scan.
+    #[inline]
+    pub(crate) fn is_asked_for(&self) -> bool {
+        self.key.1 != KeyHash::UNKNOWN
+    }
+
     /// Bytes of the value.
     pub(crate) fn len(&self) -> usize {
         self.pointer.length as usize
@@ -52,8 +58,14 @@ impl Wanted {
 /// By what the cache has the value of a key.
 #[inline]
 pub(crate) fn key_hash(keyspace: KeyspaceId, key: &[u8]) -> KeyHash {
+    with_second(first_hash(keyspace, key), keyspace, key)
+}
+
+/// [`key_hash`] of a key whose first hash is at hand.
+#[inline]
+pub(crate) fn with_second(first: u64, keyspace: KeyspaceId, key: &[u8]) -> KeyHash {
     let second = SECOND.hash_one((keyspace.0, key));
-    KeyHash(first_hash(keyspace, key), second.max(KeyHash::UNKNOWN + 1))
+    KeyHash(first, second.max(KeyHash::UNKNOWN + 1))
 }
 
 /// The first of them, by which the table of hot keys has it too. The same in every process: what is found where depends on nothing else.

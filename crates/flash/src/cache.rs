@@ -31,6 +31,8 @@ const SLABS_FROM_BYTES: usize = 64 << 20;
 const ATTEMPTS: usize = 4;
 /// So many slabs are given up when the capacity shrinks; where that is not enough, each entry that comes gives up one more.
 const GIVEN_UP_AT_ONCE: usize = 32;
+/// Of the capacity, what values that nobody has asked for leave free.
+const SPARE_PART: usize = 32;
 /// Of the capacity, what is never filled, so that a few cells are free.
 const RESERVE_PART: usize = 128;
 /// The weight of entries is bounded anew where it is this part of it off: each time, what is known of entries that left is lost a little.
@@ -304,6 +306,41 @@ impl Cache {
     pub fn insert_seen(&self, key: CacheKey, parts: &[&[u8]]) {
         self.put(key, parts);
         let _seen = self.entries.get(&key.slot());
+    }
+
+    /// Bytes that may be cached before anything has to go for them, about.
+    #[must_use]
+    pub fn room_bytes(&self) -> usize {
+        let capacity = self.capacity_bytes();
+        let entries = (self.entries.capacity()).saturating_sub(self.entries.weight());
+        let entries = usize::try_from(entries).unwrap_or(usize::MAX);
+        let slabs = capacity.saturating_sub(self.counted().all());
+        entries.min(slabs).saturating_sub(capacity / SPARE_PART)
+    }
+
+    /// Where the value stands that is cached of a key, if one is; counts nothing and makes nothing more recent.
+    #[must_use]
+    pub fn place_of(&self, key: &KeyHash) -> Option<ValuePlace> {
+        let entry = self.entries.peek(&Slot::of_value(key));
+        entry.map(|entry| entry.place)
+    }
+
+    /// [`put`](Self::put) where hardly anything has to go for it: in the place of another value of its key, or in `room` bytes. Answers how many it takes of them.
+    pub fn offer(&self, key: CacheKey, value: &[u8], room: usize) -> usize {
+        let slot = key.slot();
+        let alone = self.is_small();
+        let bytes = Slabs::bytes_of(value.len(), alone) + ENTRY_OVERHEAD_BYTES;
+        // The other one first, so that its cell may be taken.
+        let takes = match self.entries.remove(&slot) {
+            Some(_) => 0,
+            None if bytes > room => return 0,
+            None => bytes,
+        };
+        let grows = |bytes| self.counted().all() + bytes <= self.capacity_bytes();
+        if let Some(held) = (self.slabs).hold(slot, key.whose(), &[value], alone, grows) {
+            self.keep(key, held);
+        }
+        takes
     }
 
     /// The value of a key that stands at `from` stands at `to` as well from now on, and is asked for there. Nothing is copied, and it is as recent as it was. Whether it is cached.

@@ -247,8 +247,9 @@ impl Engine {
         in_flight.done(place.end_position(), durability);
         self.pipeline
             .advance_completed(|end| self.log.complete_to(end));
-        if !hidden.is_empty() {
-            self.keep_hot(hidden);
+        match hidden.is_empty() {
+            true => self.keep_written(batch, &place),
+            false => self.keep_hot(hidden),
         }
         *outstanding = Some(Outstanding { seqno, place });
         Ok(())

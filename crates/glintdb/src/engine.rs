@@ -26,6 +26,7 @@ use crate::transaction::Transactions;
 use crate::version::{Generation, KeyspaceState, Version};
 use crate::versions::Versions;
 use crate::waits::{Wait, Waits};
+use crate::written::WrittenValues;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::clock::Clock;
 use glintdb_core::index::{Index, JobPriority};
@@ -101,6 +102,7 @@ pub(crate) struct Engine {
     pub(crate) helping: Helping,
     pub(crate) gc: Gc,
     pub(crate) hot: HotKeys,
+    pub(crate) written: WrittenValues,
     pub(crate) pins: Pins,
     /// Scans that have a batch read ahead.
     pub(crate) scans_ahead: std::sync::atomic::AtomicUsize,
@@ -302,6 +304,7 @@ impl Engine {
                 .spill_step()
                 .inspect_err(|error| self.pipeline.fail(error))?;
             self.update_brake();
+            self.update_room();
         }
         if self.log.sync_full_due() && !self.log_sync_queued.swap(true, Ordering::SeqCst) {
             self.jobs.push(self, Box::new(LogSyncJob));
@@ -477,6 +480,7 @@ impl Engine {
             ),
             helping: Helping::new(parts.options.help, parts.options.background_threads),
             gc: Gc::default(),
+            written: WrittenValues::new(parts.options.cache_written_min_bytes),
             hot: HotKeys::new(parts.options.hot_keys, parts.options.memory_budget_bytes),
             ranges: RangeCache::new(parts.options.range_cache, parts.options.memory_budget_bytes),
             pins: Pins::default(),

@@ -85,6 +85,8 @@ struct State {
     keyed: f64,
     /// Bytes of values that were live when a segment was written by a round.
     born: BTreeMap<SegmentId, u64>,
+    /// Of what rounds moved, the part that was cached.
+    cached: f64,
     left_alone: BTreeSet<SegmentId>,
     error: Option<String>,
     account: Account,
@@ -98,6 +100,7 @@ impl Default for State {
             overhead: 1.0,
             keyed: 1.0,
             born: BTreeMap::new(),
+            cached: 0.0,
             left_alone: BTreeSet::new(),
             error: None,
             account: Account::default(),
@@ -112,6 +115,7 @@ pub(crate) struct Counters {
     pub(crate) victims: std::sync::atomic::AtomicU64,
     pub(crate) records: std::sync::atomic::AtomicU64,
     pub(crate) relocated_records: std::sync::atomic::AtomicU64,
+    pub(crate) cached_records: std::sync::atomic::AtomicU64,
     pub(crate) ordered_records: std::sync::atomic::AtomicU64,
     pub(crate) given_up: std::sync::atomic::AtomicU64,
 }
@@ -256,6 +260,7 @@ impl Gc {
         count(&self.counters.victims, outcome.victims);
         count(&self.counters.records, outcome.records);
         count(&self.counters.relocated_records, outcome.live_records);
+        count(&self.counters.cached_records, outcome.cached_records);
         let mut state = self.state.lock();
         let first = self.counters.rounds.load(Ordering::Relaxed) == 1;
         let weight = if first { 1.0 } else { LEARNT };
@@ -270,6 +275,8 @@ impl Gc {
             state.overhead = mix(state.overhead, taken);
             let keyed = outcome.live_bytes + outcome.live_key_bytes;
             state.keyed = mix(state.keyed, keyed as f64 / outcome.live_bytes as f64);
+            let cached = outcome.cached_bytes as f64 / outcome.live_bytes as f64;
+            state.cached = mix(state.cached, cached);
         }
     }
 }
@@ -356,7 +363,10 @@ impl Engine {
     /// Whether a round over these victims walks the indexes.
     fn walks_for(&self, victims: &[Candidate]) -> bool {
         match self.options.value_gc_reads {
-            GcReads::Auto => self.gc.known_account().is_walk_cheaper(victims),
+            GcReads::Auto => {
+                let cached = self.gc.state.lock().cached;
+                self.gc.known_account().is_walk_cheaper(victims, cached)
+            }
             GcReads::Segments => false,
             GcReads::Index => true,
         }

@@ -76,6 +76,7 @@ mod version;
 mod versions;
 mod waits;
 mod wanted;
+mod written;
 
 pub use batch::{BATCH_BYTES_MAX, Batch};
 pub use bytes::Bytes;

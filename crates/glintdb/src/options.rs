@@ -149,6 +149,9 @@ pub struct Options {
     /// Whether it is known of keys whose separated values are being read where the newest value is. Then a get that finds it in the cache needs no index, and what is written for such a key is cached at once.
     /// A 64th to a 32nd of the budget, 128 KiB to 16 MiB. Default: true.
     pub hot_keys: bool,
+    /// Separated values of this many bytes or more are cached as they are written, as far as the cache has room that nobody else wants, and value GC takes from there what it moves
+    /// (`docs/decisions/030-cache-written.md`). More than any value has: none are. Default: 2 KiB.
+    pub cache_written_min_bytes: usize,
     /// Whether separated values that scans come by together are cached together instead of one by one. Hints to them take a 64th to a 32nd of the budget, 32 MiB at most. Default: true.
     pub range_cache: bool,
     /// Whether threads that want the same block or value at the same time do one read for it. Default: true.
@@ -179,6 +182,8 @@ pub struct Options {
 
 /// Smallest memory budget, in bytes.
 pub const MEMORY_BUDGET_BYTES_MIN: usize = 8 << 20;
+/// Default of [`Options::cache_written_min_bytes`].
+const CACHE_WRITTEN_MIN_BYTES: usize = 2048;
 /// Default of [`Options::separate_min_bytes`].
 pub const SEPARATE_MIN_BYTES: usize = 512;
 /// Default of [`Options::log_segment_bytes`].
@@ -205,6 +210,7 @@ impl Default for Options {
             memory_budget_bytes: (ram / 4).clamp(MEMORY_BUDGET_BYTES_MIN, 1 << 30),
             background_threads: cores.clamp(1, 4),
             separate_min_bytes: SEPARATE_MIN_BYTES,
+            cache_written_min_bytes: CACHE_WRITTEN_MIN_BYTES,
             log_segment_bytes: LOG_SEGMENT_BYTES,
             log_ring_bytes: 0,
             replay_bytes_max: REPLAY_BYTES_MAX,
@@ -239,6 +245,7 @@ impl fmt::Debug for Options {
             .field("memory_budget_bytes", &self.memory_budget_bytes)
             .field("background_threads", &self.background_threads)
             .field("separate_min_bytes", &self.separate_min_bytes)
+            .field("cache_written_min_bytes", &self.cache_written_min_bytes)
             .field("log_segment_bytes", &self.log_segment_bytes)
             .field("log_ring_bytes", &self.log_ring_bytes)
             .finish_non_exhaustive()
@@ -262,7 +269,7 @@ impl Options {
     setters! {
         create_if_missing: bool, error_if_exists: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
         log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
-        read_batch_max: usize, help: bool, hot_keys: bool, range_cache: bool, coalesce_reads: bool, scan_read_ahead: bool, compact_for_scans: bool, order_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, pace_writers: bool, recycle_files: bool, progress: Option<ProgressFn>,
+        read_batch_max: usize, help: bool, hot_keys: bool, cache_written_min_bytes: usize, range_cache: bool, coalesce_reads: bool, scan_read_ahead: bool, compact_for_scans: bool, order_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, pace_writers: bool, recycle_files: bool, progress: Option<ProgressFn>,
     }
 
     /// Opens the database in the directory `path`.

@@ -191,7 +191,7 @@ impl Engine {
     }
 
     /// Whether a value of so many bytes may be cached.
-    fn may_keep(&self, bytes: usize) -> bool {
+    pub(crate) fn may_keep(&self, bytes: usize) -> bool {
         bytes <= self.cache.capacity_bytes() / 32
     }
 

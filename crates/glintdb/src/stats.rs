@@ -134,6 +134,8 @@ pub struct ValueGcFigures {
     pub records: u64,
     /// Records that were moved.
     pub relocated_records: u64,
+    /// Of these, records whose values were taken from the cache (`Options::cache_written_min_bytes`).
+    pub cached_records: u64,
     /// Records that were put in the order of their keys, as scans have called for it.
     pub ordered_records: u64,
     /// Of what indexes' files point to, the share that is shadowed or hidden: by what rounds have found.
@@ -395,6 +397,7 @@ impl Engine {
                 victims: load(&self.gc.counters.victims),
                 records: load(&self.gc.counters.records),
                 relocated_records: load(&self.gc.counters.relocated_records),
+                cached_records: load(&self.gc.counters.cached_records),
                 ordered_records: load(&self.gc.counters.ordered_records),
                 hidden_share: gc.account.hidden_share,
                 garbage_bytes: gc.account.known_garbage_bytes(),

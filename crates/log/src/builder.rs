@@ -113,6 +113,13 @@ impl FrameBuilder {
         self.entry_count += 1;
     }
 
+    /// Whether some separated value has so many bytes or more.
+    #[must_use]
+    pub fn has_value_of(&self, bytes_min: usize) -> bool {
+        let long = |&(_, length, _): &(u64, u32, u32)| length as usize >= bytes_min;
+        self.values.len() >= bytes_min && self.separated.iter().any(long)
+    }
+
     /// Operations so far.
     #[must_use]
     pub fn entry_count(&self) -> u32 {

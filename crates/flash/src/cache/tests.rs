@@ -349,3 +349,40 @@ fn hashes_of_neighbouring_blocks_spread() {
         );
     }
 }
+
+/// In small caches, whose entries come from the allocator, and in those with slabs. A cache is divided, and one part is full before others are: so of what was offered a little goes.
+#[test]
+fn hardly_anything_goes_for_what_nobody_has_asked_for() {
+    for capacity in [2 << 20, 64 << 20] {
+        let cache = Cache::new(capacity);
+        let bytes = vec![7; capacity / 2048];
+        let asked_for = (0..512).map(|n| value(n, 1));
+        for key in asked_for.clone() {
+            cache.put(key, &[&bytes]);
+            assert!(cache.get(&key).is_some());
+        }
+        let mut offered = Vec::new();
+        for n in 512..4000 {
+            let room = cache.room_bytes();
+            let taken = cache.offer(value(n, 1), &bytes, room);
+            assert!(taken <= room);
+            if taken > 0 {
+                offered.push(n);
+            }
+        }
+        let there = |n: &u32| cache.place_of(&hash(*n)).is_some();
+        let kept: Vec<u32> = offered.iter().copied().filter(there).collect();
+        let part = kept.len() as f64 / 2048.0;
+        assert!((0.55..0.75).contains(&part), "{capacity}: {part}");
+        assert!(kept.len() * 100 > offered.len() * 95, "{capacity}");
+        assert!(asked_for.clone().all(|key| cache.contains(&key)));
+        // What takes another's place needs no room.
+        for &n in &kept {
+            assert_eq!(cache.offer(value(n, 2), &bytes, 0), 0);
+            assert_eq!(cache.place_of(&hash(n)), Some(value(n, 2).place()));
+        }
+        assert!(asked_for.clone().all(|key| cache.contains(&key)));
+        assert!(cache.used_bytes() <= cache.capacity_bytes());
+        assert_eq!(cache.place_of(&hash(4000)), None);
+    }
+}

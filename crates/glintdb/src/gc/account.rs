@@ -116,19 +116,24 @@ impl Account {
     }
 
     /// Whether a round over these victims has less to do where it walks the indexes and reads what is live, value by value, than where it reads the victims from end to end and looks their records up: what
-    /// each costs, in bytes that a long read of the device brings in the same time.
-    pub(super) fn is_walk_cheaper(&self, victims: &[Candidate]) -> bool {
+    /// each costs, in bytes that a long read of the device brings in the same time. Of what is live `cached` need not be read.
+    pub(super) fn is_walk_cheaper(&self, victims: &[Candidate], cached: f64) -> bool {
         if self.index_entries == 0 {
             return false;
         }
         let bytes: u64 = victims.iter().map(|victim| victim.bytes).sum();
         let live: u64 = victims.iter().map(|victim| victim.live_bytes).sum();
         let record_bytes = (self.live_bytes / self.index_entries).max(1);
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "a part of what victims hold"
+        )]
+        let read = (live as f64 * (1.0 - cached)) as u64;
         let scan = bytes + bytes / record_bytes * RECORD_COST_BYTES;
         let walk = self.index_bytes
             + self.index_entries * ENTRY_COST_BYTES
-            + live
-            + live / record_bytes * READ_COST_BYTES;
+            + read
+            + read / record_bytes * READ_COST_BYTES;
         walk < scan
     }
 }
@@ -141,6 +146,17 @@ pub(super) struct Candidate {
     pub(super) live_bytes: u64,
     /// It holds values that were moved: it is no part of the stream.
     pub(super) moved: bool,
+}
+
+/// Leaves the first victims, of so many bytes at most, or one.
+fn limit(victims: &mut Vec<Candidate>, bytes_max: u64) {
+    let mut bytes = 0;
+    let chosen = victims.iter().take_while(|victim| {
+        let first = bytes == 0;
+        bytes += victim.bytes;
+        first || bytes <= bytes_max
+    });
+    victims.truncate(chosen.count());
 }
 
 impl Candidate {
@@ -316,15 +332,12 @@ impl Engine {
             return Ok(Vec::new());
         }
         candidates.sort_by(|a, b| b.garbage().total_cmp(&a.garbage()).then(a.id.cmp(&b.id)));
-        let bytes_max = (account.allowed_bytes / ROUND_PART).min(self.gc_memory_bytes());
-        let mut bytes = 0;
-        let chosen = candidates.iter().take_while(|candidate| {
-            let first = bytes == 0;
-            bytes += candidate.bytes;
-            first || bytes <= bytes_max
-        });
-        let count = chosen.count();
-        candidates.truncate(count);
+        let most = account.allowed_bytes / ROUND_PART;
+        limit(&mut candidates, most.min(self.gc_memory_bytes_max()));
+        // Who walks holds no values.
+        if !self.walks_for(&candidates) {
+            limit(&mut candidates, most.min(self.gc_memory_bytes()));
+        }
         Ok(candidates)
     }
 }

@@ -38,6 +38,8 @@ const RECLAIMED: f64 = 200e6;
 pub(crate) struct Brake {
     engaged: AtomicBool,
     stopped: AtomicBool,
+    /// There is so much garbage that writers are watched, or will be when a round is due.
+    near: AtomicBool,
     /// Where the log was when somebody looked last.
     looked_at: AtomicU64,
     /// In bytes of log.
@@ -49,6 +51,11 @@ pub(crate) struct Brake {
 impl Brake {
     pub(crate) fn engaged(&self) -> bool {
         self.engaged.load(Ordering::Relaxed)
+    }
+
+    /// Whether value GC has something to do, or soon will.
+    pub(crate) fn is_near(&self) -> bool {
+        self.near.load(Ordering::Relaxed)
     }
 
     pub(crate) fn stopped(&self) -> bool {
@@ -101,8 +108,9 @@ impl Brake {
         self.pace.set_rate(rate);
         self.stopped.store(stopped, Ordering::Relaxed);
         // Not yet slowed, writers look now and then all the same: nobody else may get to it while they write.
-        let watched = collecting && fill >= WATCHED;
-        self.engaged.store(watched, Ordering::Relaxed);
+        let near = fill >= WATCHED;
+        self.near.store(near, Ordering::Relaxed);
+        self.engaged.store(collecting && near, Ordering::Relaxed);
     }
 }
 

@@ -19,6 +19,7 @@ use crate::change::{Pending, Relocated, abandon};
 use crate::engine::Engine;
 use crate::version::KeyspaceState;
 use crate::{Error, ErrorKind, Result};
+use bytes::Bytes;
 use glintdb_core::index::{IndexView, Relocation};
 use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer};
 use glintdb_log::{BegunValues, Log, LogView, NewValues, Space, ValuesWriter};
@@ -62,11 +63,12 @@ enum State {
     Over,
 }
 
-/// Records whose values are written in a step: where they stand in the order, and the reads of those that are not at hand.
+/// Records whose values are written in a step: where they stand in the order, which of them are cached, and the reads of those that are not at hand.
 struct Chunk {
     range: Range<usize>,
     /// Of their values.
     bytes: usize,
+    cached: Vec<Option<Bytes>>,
     reads: Option<BegunValues>,
 }
 
@@ -95,6 +97,9 @@ pub(crate) struct Outcome {
     /// Of these, bytes that were known to be shadowed or hidden when the round began.
     pub(crate) hidden_bytes: f64,
     pub(crate) live_bytes: u64,
+    /// Of these, values that were cached and taken from there, and their bytes.
+    pub(crate) cached_records: u64,
+    pub(crate) cached_bytes: u64,
     /// Bytes of their keys.
     pub(crate) live_key_bytes: u64,
     /// What the live ones take in a segment.
@@ -424,7 +429,7 @@ impl Round {
     }
 
     /// The next records that are written together, with the reads of their values begun; empty: there are no more.
-    fn begin_chunk(&self, engine: &Engine, at: usize) -> Chunk {
+    fn begin_chunk(&mut self, engine: &Engine, at: usize) -> Chunk {
         let (mut length, mut bytes) = (0, 0);
         let rest = self.order.get(at..).unwrap_or_default();
         for &index in rest.iter().take(WRITE_RECORDS) {
@@ -434,18 +439,27 @@ impl Round {
             length += 1;
             bytes += self.records.pointer(index).length as usize;
         }
-        let records = rest
-            .iter()
-            .take(length)
-            .map(|&index| &self.records.all[index as usize]);
-        let missing = records.filter(|record| record.value.is_none());
-        let missing: Vec<ValuePointer> = missing.map(|record| record.pointer).collect();
+        let mut cached = Vec::with_capacity(length);
+        let mut missing: Vec<ValuePointer> = Vec::new();
+        for &index in &rest[..length] {
+            let record = &self.records.all[index as usize];
+            let key = self.records.key(index);
+            let value = engine.cached_written(record.keyspace, key, &record.pointer);
+            if value.is_some() {
+                self.outcome.cached_records += 1;
+                self.outcome.cached_bytes += u64::from(record.pointer.length);
+            } else if record.value.is_none() {
+                missing.push(record.pointer);
+            }
+            cached.push(value);
+        }
         let reads = (self.log.as_ref())
             .filter(|_| !missing.is_empty())
             .map(|view| engine.log.begin_read_batch_in(view, missing));
         Chunk {
             range: at..at + length,
             bytes,
+            cached,
             reads,
         }
     }
@@ -471,11 +485,14 @@ impl Round {
         let ahead = (chunk.bytes <= 2 * WRITE_BYTES).then(|| self.begin_chunk(engine, end));
         let records = Arc::clone(&self.records);
         let order = Arc::clone(&self.order);
-        for &index in order.get(chunk.range).unwrap_or_default() {
+        engine.update_room();
+        let chunk_order = order.get(chunk.range).unwrap_or_default();
+        for (&index, cached) in chunk_order.iter().zip(chunk.cached) {
             let record = &records.all[index as usize];
-            let value = match &record.value {
-                Some(value) => Log::verified(&record.pointer, value.clone()),
-                None => read
+            let value = match (cached, &record.value) {
+                (Some(value), _) => Ok(value),
+                (None, Some(value)) => Log::verified(&record.pointer, value.clone()),
+                (None, None) => read
                     .next()
                     .unwrap_or_else(|| Err(Error::invalid("a value was not read"))),
             };
@@ -491,8 +508,9 @@ impl Round {
                 }
                 Err(error) => return Err(error),
             };
-            let (keyspace, checksum) = (record.keyspace, record.pointer.checksum);
-            writer.put(&engine.log, keyspace, records.key(index), &value, checksum)?;
+            let (keyspace, key) = (record.keyspace, records.key(index));
+            writer.put(&engine.log, keyspace, key, &value, record.pointer.checksum)?;
+            engine.offer_moving((keyspace, key), &record.pointer, &value);
             self.written.push(index);
         }
         Ok(State::Values {

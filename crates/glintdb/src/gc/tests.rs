@@ -2,10 +2,11 @@
 
 use super::{GcJob, Round, Scans};
 use crate::jobs::{Job, Progress};
+use crate::wanted::key_hash;
 use crate::{Db, Env, GcReads, Options, Stats, check_volume};
 use glintdb_core::sync::atomic::Ordering;
-use glintdb_core::{DbId, SegmentId};
-use glintdb_flash::{ManualClock, MemVolume, Volume};
+use glintdb_core::{DbId, EntryValue, SegmentId};
+use glintdb_flash::{CacheKey, ManualClock, MemVolume, ValuePlace, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -174,4 +175,73 @@ fn a_round_that_cannot_begin_has_had_its_occasion() {
     assert!(!engine.gc.may_begin());
     engine.update_space();
     assert!(engine.gc.may_begin());
+}
+
+#[test]
+fn values_that_are_cached_as_they_are_written_are_moved_from_there() {
+    const KEYS: u64 = 2000;
+    for bytes_min in [512, usize::MAX] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options()
+            .memory_budget_bytes(32 << 20)
+            .cache_written_min_bytes(bytes_min);
+        let db = options.open(dir.path().join("db")).unwrap();
+        let mut expected = BTreeMap::new();
+        let mut random = Random(1);
+        for at in 0..10 * KEYS {
+            let n = if at < KEYS { at } else { random.below(KEYS) };
+            db.put(key(n), value(n, at)).unwrap();
+            expected.insert(key(n), value(n, at));
+        }
+        let gc = db.stats().value_gc;
+        let all = gc.relocated_records;
+        let cached = if bytes_min == 512 {
+            all / 2..=all
+        } else {
+            0..=0
+        };
+        assert!(all > KEYS && cached.contains(&gc.cached_records), "{gc:?}");
+        check_all(&db, &expected);
+    }
+}
+
+#[test]
+fn value_gc_takes_from_the_cache_what_its_place_and_its_checksum_say_alone() {
+    let options = options().cache_written_min_bytes(512);
+    let db = open(options, &(MemVolume::new() as Arc<dyn Volume>));
+    let engine = &db.handle.engine;
+    let (keyspace, name) = (engine.default_keyspace.id, key(7));
+    let pointer = |at| {
+        db.put(&name, value(7, at)).unwrap();
+        let found = engine.find(
+            &engine.version.load(),
+            engine.pipeline.visible(),
+            &engine.default_keyspace,
+            &name,
+        );
+        match found.unwrap() {
+            Some((_, EntryValue::Pointer(pointer))) => pointer,
+            other => panic!("{other:?}"),
+        }
+    };
+    let [old, new] = [1, 2].map(pointer);
+    let offer = |pointer, value: &[u8]| {
+        engine.update_room();
+        engine.offer_moving((keyspace, &name), pointer, value);
+    };
+    let cached = |pointer| engine.cached_written(keyspace, &name, pointer);
+    assert_eq!(cached(&old), None);
+    offer(&old, &value(7, 1));
+    assert_eq!(cached(&old).as_deref(), Some(&value(7, 1)[..]));
+    assert_eq!(cached(&new), None, "another value of the key");
+    offer(&new, &value(7, 2));
+    offer(&old, &value(7, 1));
+    assert_eq!(
+        cached(&new).as_deref(),
+        Some(&value(7, 2)[..]),
+        "the newer one stays"
+    );
+    let rotten = CacheKey::Value(key_hash(keyspace, &name), ValuePlace::of(&new));
+    engine.cache.put(rotten, &[&value(7, 3)]);
+    assert_eq!(cached(&new), None, "a value that is not what it was");
 }

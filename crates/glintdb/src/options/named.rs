@@ -15,7 +15,7 @@ const SWITCH: [(&str, bool); 4] = [
 
 impl Options {
     /// Every name that [`set`](Self::set) knows.
-    pub const NAMES: [&'static str; 28] = [
+    pub const NAMES: [&'static str; 29] = [
         "create_if_missing",
         "error_if_exists",
         "durability",
@@ -32,6 +32,7 @@ impl Options {
         "read_batch_max",
         "help",
         "hot_keys",
+        "cache_written_min_bytes",
         "range_cache",
         "coalesce_reads",
         "scan_read_ahead",
@@ -95,6 +96,7 @@ impl Options {
             "read_batch_max" => put(&mut self.read_batch_max, parsed(value)),
             "help" => put(&mut self.help, word(value, &SWITCH)),
             "hot_keys" => put(&mut self.hot_keys, word(value, &SWITCH)),
+            "cache_written_min_bytes" => put(&mut self.cache_written_min_bytes, size(value)),
             "range_cache" => put(&mut self.range_cache, word(value, &SWITCH)),
             "coalesce_reads" => put(&mut self.coalesce_reads, word(value, &SWITCH)),
             "scan_read_ahead" => put(&mut self.scan_read_ahead, word(value, &SWITCH)),
@@ -292,6 +294,7 @@ mod tests {
             (o.replay_bytes_max, o.snapshot_pin_bytes_max),
             (o.direct_io, o.read_engine, o.read_depth),
             (o.read_batch_max, o.help, o.hot_keys, o.range_cache),
+            o.cache_written_min_bytes,
             (o.coalesce_reads, o.scan_read_ahead, o.order_for_scans),
             (o.compact_for_scans, o.value_gc, o.value_gc_reads),
             (o.space_amp_max, o.garbage_bytes_min),

@@ -26,6 +26,7 @@ const INLINE: usize = usize::MAX;
 
 fn separated(set: &mut OptionSet, min_bytes: usize) {
     set.options.separate_min_bytes = min_bytes;
+    set.options.cache_written_min_bytes = min_bytes;
 }
 
 /// Every value is separated, and hardly any garbage may be.

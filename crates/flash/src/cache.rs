@@ -32,7 +32,7 @@ const ATTEMPTS: usize = 4;
 /// So many slabs are given up when the capacity shrinks; where that is not enough, each entry that comes gives up one more.
 const GIVEN_UP_AT_ONCE: usize = 32;
 /// Of the capacity, what values that nobody has asked for leave free.
-const SPARE_PART: usize = 32;
+const SPARE_PART: usize = 8;
 /// Of the capacity, what is never filled, so that a few cells are free.
 const RESERVE_PART: usize = 128;
 /// The weight of entries is bounded anew where it is this part of it off: each time, what is known of entries that left is lost a little.
@@ -308,13 +308,14 @@ impl Cache {
         let _seen = self.entries.get(&key.slot());
     }
 
-    /// Bytes that may be cached before anything has to go for them, about.
+    /// Bytes that may be cached before anything has to go for them, about; some is left for who asks for something next.
     #[must_use]
     pub fn room_bytes(&self) -> usize {
         let capacity = self.capacity_bytes();
-        let entries = (self.entries.capacity()).saturating_sub(self.entries.weight());
-        let entries = usize::try_from(entries).unwrap_or(usize::MAX);
-        let slabs = capacity.saturating_sub(self.counted().all());
+        let counted = self.counted();
+        let weight_max = usize::try_from(self.entries.capacity()).unwrap_or(usize::MAX);
+        let entries = weight_max.saturating_sub(counted.entries);
+        let slabs = capacity.saturating_sub(counted.all());
         entries.min(slabs).saturating_sub(capacity / SPARE_PART)
     }
 
@@ -325,21 +326,37 @@ impl Cache {
         entry.map(|entry| entry.place)
     }
 
-    /// [`put`](Self::put) where hardly anything has to go for it: in the place of another value of its key, or in `room` bytes. Answers how many it takes of them.
+    /// [`put`](Self::put) of a value that nobody has asked for, where hardly anything has to go for it: in the place of another value of its key, and `room` bytes. Answers how many it takes of these.
     pub fn offer(&self, key: CacheKey, value: &[u8], room: usize) -> usize {
         let slot = key.slot();
         let alone = self.is_small();
         let bytes = Slabs::bytes_of(value.len(), alone) + ENTRY_OVERHEAD_BYTES;
-        // The other one first, so that its cell may be taken.
-        let takes = match self.entries.remove(&slot) {
-            Some(_) => 0,
-            None if bytes > room => return 0,
-            None => bytes,
-        };
-        let grows = |bytes| self.counted().all() + bytes <= self.capacity_bytes();
-        if let Some(held) = (self.slabs).hold(slot, key.whose(), &[value], alone, grows) {
-            self.keep(key, held);
+        let there = self.entries.peek(&slot);
+        if there.as_ref().is_some_and(|entry| entry.stands_at(&key)) {
+            return 0;
         }
+        let gives = (there.as_ref()).map(|entry| entry.held.bytes() + ENTRY_OVERHEAD_BYTES);
+        let takes = bytes.saturating_sub(gives.unwrap_or(0));
+        // Of what is there only, not what the cache remembers of keys that have left it.
+        let forget = |there: Option<Entry>| {
+            if there.is_some() {
+                drop(there);
+                self.entries.remove_if(&slot, |_| true);
+            }
+        };
+        if takes > room {
+            forget(there);
+            return 0;
+        }
+        let grows = |bytes| alone || self.counted().all() + bytes <= self.capacity_bytes();
+        let hold = || (self.slabs).hold(slot, key.whose(), &[value], alone, grows);
+        let held = hold().or_else(|| {
+            // It goes all the same, and leaves a cell.
+            forget(there);
+            hold()
+        });
+        let Some(held) = held else { return 0 };
+        self.keep(key, held);
         takes
     }
 

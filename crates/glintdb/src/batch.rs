@@ -56,6 +56,7 @@ pub struct Batch {
     index_bytes: usize,
     has_ranges: bool,
     has_puts: bool,
+    has_deletes: bool,
     wrong: Option<Error>,
 }
 
@@ -92,6 +93,7 @@ impl Batch {
         self.index_bytes = 0;
         self.has_ranges = false;
         self.has_puts = false;
+        self.has_deletes = false;
         self.wrong = None;
     }
 
@@ -173,6 +175,7 @@ impl Batch {
 
     pub(crate) fn delete_raw(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8]) {
         if self.admit(keyspace, key.len(), 0) {
+            self.has_deletes = true;
             self.index_bytes += key.len();
             self.frame.delete(keyspace.id, key);
         }
@@ -204,6 +207,11 @@ impl Batch {
     /// Whether it only removes: such batches may use the reserve of a full disk.
     pub(crate) fn only_deletes(&self) -> bool {
         !self.has_puts
+    }
+
+    /// Whether it removes single keys.
+    pub(crate) fn has_deletes(&self) -> bool {
+        self.has_deletes
     }
 
     /// Bytes that the indexes will have to hold for it, about; never 0.

@@ -247,10 +247,10 @@ impl Engine {
         in_flight.done(place.end_position(), durability);
         self.pipeline
             .advance_completed(|end| self.log.complete_to(end));
-        match hidden.is_empty() {
-            true => self.keep_written(batch, &place),
-            false => self.keep_hot(hidden),
+        if !hidden.is_empty() {
+            self.keep_hot(hidden);
         }
+        self.keep_written(batch, &place);
         *outstanding = Some(Outstanding { seqno, place });
         Ok(())
     }

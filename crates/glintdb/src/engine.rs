@@ -304,7 +304,7 @@ impl Engine {
                 .spill_step()
                 .inspect_err(|error| self.pipeline.fail(error))?;
             self.update_brake();
-            self.update_room();
+            self.update_room_if_asked();
         }
         if self.log.sync_full_due() && !self.log_sync_queued.swap(true, Ordering::SeqCst) {
             self.jobs.push(self, Box::new(LogSyncJob));

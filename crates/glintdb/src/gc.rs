@@ -22,7 +22,6 @@ mod tests;
 mod units;
 
 pub(crate) use account::Account;
-use account::Candidate;
 use brake::Brake;
 use hidden::Hidden;
 pub(crate) use round::{Outcome, Place, Round, Scans};
@@ -32,7 +31,6 @@ use units::Ahead;
 use crate::change::{Pending, Relocated};
 use crate::engine::Engine;
 use crate::jobs::{Job, Progress};
-use crate::options::GcReads;
 use crate::space::Running;
 use crate::wanted::Wanted;
 use crate::{Error, ErrorKind, Result};
@@ -360,28 +358,16 @@ impl Engine {
         self.options.memory_budget_bytes as u64 / MEMORY_SHARE_MAX
     }
 
-    /// Whether a round over these victims walks the indexes.
-    fn walks_for(&self, victims: &[Candidate]) -> bool {
-        match self.options.value_gc_reads {
-            GcReads::Auto => {
-                let cached = self.gc.state.lock().cached;
-                self.gc.known_account().is_walk_cheaper(victims, cached)
-            }
-            GcReads::Segments => false,
-            GcReads::Index => true,
-        }
-    }
-
     /// A round over the victims that the account names.
     fn begin_round(&self) -> Result<Begun> {
         let mut ahead = self.gc.ahead.lock().take();
-        let mut victims = match &ahead {
+        let (mut victims, mut walks) = match &ahead {
             Some(ahead) => self.choose_victims(|id| ahead.ids.contains(&id))?,
-            None => Vec::new(),
+            None => (Vec::new(), false),
         };
         if victims.is_empty() {
             ahead = None;
-            victims = self.choose_victims(|_| true)?;
+            (victims, walks) = self.choose_victims(|_| true)?;
         }
         if victims.is_empty() {
             return Ok(Begun::Nothing);
@@ -407,7 +393,7 @@ impl Engine {
             },
             match ahead.as_ref().and_then(|ahead| ahead.scans.as_ref()) {
                 Some(scans) => Scans::Begun(Arc::clone(scans)),
-                None if self.walks_for(&victims) => Scans::None,
+                None if walks => Scans::None,
                 None => Scans::New {
                     keeps_values: bytes <= self.gc_memory_bytes(),
                 },
@@ -434,10 +420,10 @@ impl Engine {
             return Ok(());
         }
         let current: Vec<SegmentId> = round.victims().collect();
-        let next = self.choose_victims(|id| !current.contains(&id))?;
+        let (next, walks) = self.choose_victims(|id| !current.contains(&id))?;
         let more: u64 = next.iter().map(|victim| victim.bytes).sum();
         let most = (2 * self.gc_memory_bytes()).min(self.gc_memory_bytes_max());
-        if !next.is_empty() && bytes + more <= most {
+        if !next.is_empty() && !walks && bytes + more <= most {
             let ids = next.iter().map(|victim| victim.id).collect();
             *self.gc.ahead.lock() = Some(round::scan_ahead(self, ids));
         }

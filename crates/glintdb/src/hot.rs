@@ -164,6 +164,10 @@ impl Look<'_> {
             return;
         }
         let (was, now) = (word(self.hash, from), word(self.hash, to));
+        // Most are not known. Who writes it down just now has written what nobody finds: nothing is cached there.
+        if !(self.bucket.words().iter()).any(|there| there & !SURE == was) {
+            return;
+        }
         self.write_down(newest, floor, |bucket| {
             for slot in &bucket.words {
                 let there = slot.load(Ordering::Relaxed);

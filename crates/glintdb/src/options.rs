@@ -149,8 +149,8 @@ pub struct Options {
     /// Whether it is known of keys whose separated values are being read where the newest value is. Then a get that finds it in the cache needs no index, and what is written for such a key is cached at once.
     /// A 64th to a 32nd of the budget, 128 KiB to 16 MiB. Default: true.
     pub hot_keys: bool,
-    /// Separated values of this many bytes or more are cached as they are written, as far as the cache has room that nobody else wants, and value GC takes from there what it moves
-    /// (`docs/decisions/030-cache-written.md`). More than any value has: none are. Default: 2 KiB.
+    /// Separated values of this many bytes or more are cached as they are written, while there is garbage for value GC or the device is behind, as far as the cache has room that nobody else wants; value GC takes
+    /// from there what it moves (`docs/decisions/030-cache-written.md`). More than any value has: none are. Default: 4 KiB.
     pub cache_written_min_bytes: usize,
     /// Whether separated values that scans come by together are cached together instead of one by one. Hints to them take a 64th to a 32nd of the budget, 32 MiB at most. Default: true.
     pub range_cache: bool,
@@ -183,7 +183,7 @@ pub struct Options {
 /// Smallest memory budget, in bytes.
 pub const MEMORY_BUDGET_BYTES_MIN: usize = 8 << 20;
 /// Default of [`Options::cache_written_min_bytes`].
-const CACHE_WRITTEN_MIN_BYTES: usize = 2048;
+const CACHE_WRITTEN_MIN_BYTES: usize = 4096;
 /// Default of [`Options::separate_min_bytes`].
 pub const SEPARATE_MIN_BYTES: usize = 512;
 /// Default of [`Options::log_segment_bytes`].

@@ -1,7 +1,6 @@
-//! Values that are cached as they are written, before anybody has asked for them: large ones, by commits that would wait otherwise, as far as the cache has room that nobody else wants.
+//! Values that are cached as they are written, before anybody has asked for them: large ones, as far as the cache has room that nobody else wants, while there is garbage for value GC or the device is behind.
 //!
-//! Where writers wait for the device, or for value GC, which reads there what it moves, a copy in memory costs nobody anything, and spares value GC that read
-//! (`docs/decisions/030-cache-written.md`). Who fills a database faster than a processor copies is let go on.
+//! Value GC takes from there what it moves, instead of reading it; and until writers are as many as the device or value GC can follow, they pay nothing for that (`docs/decisions/030-cache-written.md`).
 //!
 //! Thread safety: any thread. A commit without such a value looks at its lengths; one with them, at two or three words.
 
@@ -9,7 +8,7 @@ use crate::batch::Batch;
 use crate::engine::Engine;
 use crate::wanted::{Wanted, key_hash};
 use bytes::Bytes;
-use glintdb_core::sync::atomic::{AtomicUsize, Ordering};
+use glintdb_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use glintdb_core::{KeyspaceId, ValuePointer};
 use glintdb_flash::{CacheKey, ValuePlace};
 use glintdb_log::{Log, LogOp, LogValue, Reservation};
@@ -19,6 +18,10 @@ pub(crate) struct WrittenValues {
     bytes_min: usize,
     /// Of the cache, as of the last look at it, less what was cached since.
     room: AtomicUsize,
+    /// Somebody has asked for it since.
+    asked: AtomicBool,
+    /// Something was cached.
+    any: AtomicBool,
 }
 
 impl WrittenValues {
@@ -26,15 +29,27 @@ impl WrittenValues {
         WrittenValues {
             bytes_min,
             room: AtomicUsize::new(0),
+            asked: AtomicBool::new(false),
+            any: AtomicBool::new(false),
         }
     }
 }
 
+/// Sets a flag that is mostly set.
+fn raise(flag: &AtomicBool) {
+    if !flag.load(Ordering::Relaxed) {
+        flag.store(true, Ordering::Relaxed);
+    }
+}
+
 impl Engine {
-    /// Looks at how much room the cache has: each time the log has gone on, for that takes locks.
-    pub(crate) fn update_room(&self) {
-        let room = self.cache.room_bytes();
-        self.written.room.store(room, Ordering::Relaxed);
+    /// Looks at how much room the cache has, each time the log or a round has gone on, for that takes locks; where somebody has asked since the last time.
+    pub(crate) fn update_room_if_asked(&self) {
+        if self.written.asked.load(Ordering::Relaxed) {
+            self.written.asked.store(false, Ordering::Relaxed);
+            let room = self.cache.room_bytes();
+            self.written.room.store(room, Ordering::Relaxed);
+        }
     }
 
     /// Whether values of so many bytes are cached without having been asked for.
@@ -42,16 +57,19 @@ impl Engine {
         bytes >= self.written.bytes_min && self.may_keep(bytes)
     }
 
-    /// Whether writers wait for something else than a processor.
-    fn writers_wait(&self) -> bool {
-        self.gc.brake.is_near() || self.log.spill_urgent()
+    /// Whether value GC has something to do, or soon will, or the device is behind with what it will do that with.
+    fn is_worth_caching(&self) -> bool {
+        self.options.value_gc && (self.gc.brake.is_near() || self.log.spill_urgent())
     }
 
-    /// Caches large values of a commit at `place`.
+    /// Caches large values of a commit at `place`, and forgets what it deletes: nobody else would come by that.
     #[inline]
     pub(crate) fn keep_written(&self, batch: &Batch, place: &Reservation) {
-        if batch.frame.has_value_of(self.written.bytes_min) && self.writers_wait() {
+        if batch.frame.has_value_of(self.written.bytes_min) && self.is_worth_caching() {
             self.offer_all(batch, place);
+        }
+        if self.written.any.load(Ordering::Relaxed) && batch.has_deletes() {
+            self.forget_deleted(batch);
         }
     }
 
@@ -66,48 +84,58 @@ impl Engine {
                 && let Some(pointer) = pointers.next()
             {
                 let value = batch.frame.value_of(encoded);
-                self.offer_written((entry.keyspace, key), &pointer, value);
+                self.offer((entry.keyspace, key), &pointer, value);
             }
         }
     }
 
-    /// Caches a value that value GC has read to move it from where `pointer` says, as what is written: it may move again. Not instead of a newer one of its key.
+    #[cold]
+    fn forget_deleted(&self, batch: &Batch) {
+        for entry in batch.frame.entries() {
+            if let LogOp::Delete { key } = entry.op {
+                self.cache.forget(&key_hash(entry.keyspace, key));
+            }
+        }
+    }
+
+    /// Caches a value that value GC has read to move it from where `pointer` says, for it may move again; unless something is cached of its key, which is newer, or nobody knows.
     pub(crate) fn offer_moving(
         &self,
         (keyspace, key): (KeyspaceId, &[u8]),
         pointer: &ValuePointer,
         value: &[u8],
     ) {
-        if self.caches_written(value.len()) {
-            let place = self.cache.place_of(&key_hash(keyspace, key));
-            if place.is_none_or(|place| place < ValuePlace::of(pointer)) {
-                self.offer_written((keyspace, key), pointer, value);
-            }
+        let is_free = || self.cache.place_of(&key_hash(keyspace, key)).is_none();
+        if self.caches_written(value.len()) && is_free() {
+            self.offer((keyspace, key), pointer, value);
         }
     }
 
-    /// Caches the newest value of a key, which stands where `pointer` says, if it is a large one, where nothing has to go for it.
-    fn offer_written(
+    /// Caches a value that stands where `pointer` says, if it is a large one and there is room.
+    fn offer(
         &self,
         (keyspace, key): (KeyspaceId, &[u8]),
         pointer: &ValuePointer,
-        value: &[u8],
+        mut value: &[u8],
     ) {
-        if self.caches_written(value.len()) {
-            let key = CacheKey::Value(key_hash(keyspace, key), ValuePlace::of(pointer));
-            let room = &self.written.room;
-            let mut value = value;
-            if glintdb_core::seeded::bug(
-                "glintdb: of a large value all but its end is cached as it is written",
-            ) {
-                value = &value[..value.len().saturating_sub(8)];
-            }
-            let taken = (self.cache).offer(key, value, room.load(Ordering::Relaxed));
-            if taken > 0 {
-                // Others may have taken some meanwhile; it is looked at anew soon.
-                let left = room.load(Ordering::Relaxed).saturating_sub(taken);
-                room.store(left, Ordering::Relaxed);
-            }
+        if !self.caches_written(value.len()) {
+            return;
+        }
+        if glintdb_core::seeded::bug(
+            "glintdb: of a large value all but its end is cached as it is written",
+        ) {
+            value = &value[..value.len().saturating_sub(8)];
+        }
+        let WrittenValues {
+            room, asked, any, ..
+        } = &self.written;
+        [asked, any].into_iter().for_each(raise);
+        let key = CacheKey::Value(key_hash(keyspace, key), ValuePlace::of(pointer));
+        let taken = (self.cache).offer(key, value, room.load(Ordering::Relaxed));
+        if taken > 0 {
+            // Where others take some at the same time, that is not known before the next look.
+            let left = room.load(Ordering::Relaxed).saturating_sub(taken);
+            room.store(left, Ordering::Relaxed);
         }
     }
 

@@ -4,7 +4,7 @@ use glintdb_core::{FileId, SegmentId, ValuePointer};
 use std::hash::{BuildHasher, Hasher};
 
 /// Where a separated value stands: in a segment of the log, at an offset in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ValuePlace(pub SegmentId, pub u32);
 
 impl ValuePlace {

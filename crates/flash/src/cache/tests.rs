@@ -350,6 +350,22 @@ fn hashes_of_neighbouring_blocks_spread() {
     }
 }
 
+/// Values come in three sizes, and then in three others, for what is there and for what is not: hardly a cell of what was there before may stay unused.
+#[test]
+fn values_of_changing_sizes_are_cached_as_they_are_written() {
+    let cache = Cache::new(64 << 20);
+    for turn in 0..6u32 {
+        for n in 0..10_000u32 {
+            let bytes = vec![7; 2048 << ((n + turn * 7) % 3)];
+            cache.offer(value(n, u64::from(turn) + 1), &bytes, cache.room_bytes());
+        }
+        let kept = (0..10_000).filter(|&n| cache.contains(&value(n, u64::from(turn) + 1)));
+        let bytes: usize = kept.map(|n| 2048 << ((n + turn * 7) % 3)).sum();
+        assert!(cache.used_bytes() <= cache.capacity_bytes());
+        assert!(bytes * 2 > cache.capacity_bytes(), "{turn}: {bytes}");
+    }
+}
+
 /// In small caches, whose entries come from the allocator, and in those with slabs. A cache is divided, and one part is full before others are: so of what was offered a little goes.
 #[test]
 fn hardly_anything_goes_for_what_nobody_has_asked_for() {
@@ -373,7 +389,7 @@ fn hardly_anything_goes_for_what_nobody_has_asked_for() {
         let there = |n: &u32| cache.place_of(&hash(*n)).is_some();
         let kept: Vec<u32> = offered.iter().copied().filter(there).collect();
         let part = kept.len() as f64 / 2048.0;
-        assert!((0.55..0.75).contains(&part), "{capacity}: {part}");
+        assert!((0.5..0.65).contains(&part), "{capacity}: {part}");
         assert!(kept.len() * 100 > offered.len() * 95, "{capacity}");
         assert!(asked_for.clone().all(|key| cache.contains(&key)));
         // What takes another's place needs no room.
@@ -381,6 +397,18 @@ fn hardly_anything_goes_for_what_nobody_has_asked_for() {
             assert_eq!(cache.offer(value(n, 2), &bytes, 0), 0);
             assert_eq!(cache.place_of(&hash(n)), Some(value(n, 2).place()));
         }
+        // What is larger needs some, and where there is none the other one, which is dead, goes.
+        let (larger, key) = (vec![8; 3 * bytes.len()], value(kept[0], 3));
+        assert_eq!(cache.offer(key, &larger, 0), 0);
+        assert_eq!(cache.place_of(&hash(kept[0])), None);
+        let taken = cache.offer(value(kept[1], 3), &larger, larger.len());
+        assert!(
+            (2 * bytes.len()..3 * bytes.len()).contains(&taken),
+            "{taken}"
+        );
+        assert_eq!(cache.peek(&value(kept[1], 3)).as_deref(), Some(&larger[..]));
+        assert_eq!(cache.offer(value(kept[1], 3), &larger, 0), 0, "it is there");
+        assert!(cache.contains(&value(kept[1], 3)));
         assert!(asked_for.clone().all(|key| cache.contains(&key)));
         assert!(cache.used_bytes() <= cache.capacity_bytes());
         assert_eq!(cache.place_of(&hash(4000)), None);

@@ -8,6 +8,7 @@ use super::State;
 use crate::Result;
 use crate::engine::Engine;
 use crate::flush::Sample;
+use crate::options::GcReads;
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{EntryValue, SegmentId};
 use glintdb_log::Log;
@@ -63,6 +64,18 @@ pub(crate) struct Account {
 }
 
 impl Account {
+    /// Of so many live bytes in values of one size.
+    #[cfg(test)]
+    pub(super) fn of_values(live_bytes: u64, value_bytes: u64) -> Account {
+        let index_entries = live_bytes / value_bytes;
+        Account {
+            live_bytes,
+            index_entries,
+            index_bytes: index_entries * INDEX_ENTRY_BYTES,
+            ..Account::default()
+        }
+    }
+
     pub(crate) fn garbage_bytes(&self) -> u64 {
         self.log_bytes.saturating_sub(self.live_bytes)
     }
@@ -321,23 +334,28 @@ impl Engine {
         }
     }
 
-    /// The victims of the next round: those with the most garbage, among those that may be.
+    /// The victims of the next round: those with the most garbage, among those that may be; and whether it is to walk the indexes.
     pub(super) fn choose_victims(
         &self,
         among: impl Fn(SegmentId) -> bool,
-    ) -> Result<Vec<Candidate>> {
+    ) -> Result<(Vec<Candidate>, bool)> {
         let (mut candidates, account) = self.survey()?;
         candidates.retain(|candidate| among(candidate.id));
         if !account.wants_round() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), false));
         }
         candidates.sort_by(|a, b| b.garbage().total_cmp(&a.garbage()).then(a.id.cmp(&b.id)));
         let most = account.allowed_bytes / ROUND_PART;
         limit(&mut candidates, most.min(self.gc_memory_bytes_max()));
+        let walks = match self.options.value_gc_reads {
+            GcReads::Auto => account.is_walk_cheaper(&candidates, self.gc.state.lock().cached),
+            GcReads::Segments => false,
+            GcReads::Index => true,
+        };
         // Who walks holds no values.
-        if !self.walks_for(&candidates) {
+        if !walks {
             limit(&mut candidates, most.min(self.gc_memory_bytes()));
         }
-        Ok(candidates)
+        Ok((candidates, walks))
     }
 }

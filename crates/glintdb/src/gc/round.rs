@@ -9,7 +9,7 @@
 //! Invariants:
 //! 1. A record is live if, and only if, the view's entry of its key has its pointer. Memtables are not asked: what an unsynced commit has overwritten is the newest again after a power cut.
 //! 2. Places in the indexes, view of the log and choice of the victims belong together: they are taken while no flush is under way.
-//! 3. A victim is retired only if everything was found in it that indexes point to (which is so by itself where they are walked), and every live value of it was read and verified.
+//! 3. A victim is retired only if everything was found in it that indexes point to (which is so by itself where they are walked), and every live value of it was read, or found in the cache, and verified.
 //! 4. Given up at any place, a round leaves nothing but what it has learnt.
 
 use super::pieces::{Invitation, Pieces, Unit};
@@ -121,6 +121,8 @@ pub(crate) struct Round {
     /// Records to be looked at, in the order of keyspace and key; then those that are live.
     order: Arc<Vec<u32>>,
     written: Vec<u32>,
+    /// Records of victims that are left alone, which are not written.
+    passed_over: usize,
     state: State,
     outcome: Outcome,
 }
@@ -239,6 +241,7 @@ impl Round {
             records: Arc::new(Records::new(&engine.memory)),
             order: Arc::default(),
             written: Vec::new(),
+            passed_over: 0,
             state,
             outcome,
         }))
@@ -471,6 +474,9 @@ impl Round {
         mut writer: Box<ValuesWriter>,
     ) -> Result<State> {
         if chunk.range.is_empty() {
+            if self.written.len() + self.passed_over != self.order.len() {
+                return Err(Error::invalid("a round has lost a value"));
+            }
             self.log = None;
             if let Some(records) = Arc::get_mut(&mut self.records) {
                 records.forget_values();
@@ -485,10 +491,11 @@ impl Round {
         let ahead = (chunk.bytes <= 2 * WRITE_BYTES).then(|| self.begin_chunk(engine, end));
         let records = Arc::clone(&self.records);
         let order = Arc::clone(&self.order);
-        engine.update_room();
+        engine.update_room_if_asked();
         let chunk_order = order.get(chunk.range).unwrap_or_default();
         for (&index, cached) in chunk_order.iter().zip(chunk.cached) {
             let record = &records.all[index as usize];
+            let was_cached = cached.is_some();
             let value = match (cached, &record.value) {
                 (Some(value), _) => Ok(value),
                 (None, Some(value)) => Log::verified(&record.pointer, value.clone()),
@@ -498,19 +505,23 @@ impl Round {
             };
             let segment = record.pointer.segment;
             if self.left_alone.contains(&segment) {
+                self.passed_over += 1;
                 continue;
             }
             let value = match value {
                 Ok(value) => value,
                 Err(error) if error.kind() == ErrorKind::Corruption => {
                     self.leave_alone(engine, segment, &error);
+                    self.passed_over += 1;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
             let (keyspace, key) = (record.keyspace, records.key(index));
             writer.put(&engine.log, keyspace, key, &value, record.pointer.checksum)?;
-            engine.offer_moving((keyspace, key), &record.pointer, &value);
+            if !was_cached {
+                engine.offer_moving((keyspace, key), &record.pointer, &value);
+            }
             self.written.push(index);
         }
         Ok(State::Values {

@@ -226,22 +226,44 @@ fn value_gc_takes_from_the_cache_what_its_place_and_its_checksum_say_alone() {
     };
     let [old, new] = [1, 2].map(pointer);
     let offer = |pointer, value: &[u8]| {
-        engine.update_room();
-        engine.offer_moving((keyspace, &name), pointer, value);
+        // The first one asks for room.
+        for _ in 0..2 {
+            engine.offer_moving((keyspace, &name), pointer, value);
+            engine.update_room_if_asked();
+        }
     };
     let cached = |pointer| engine.cached_written(keyspace, &name, pointer);
     assert_eq!(cached(&old), None);
     offer(&old, &value(7, 1));
     assert_eq!(cached(&old).as_deref(), Some(&value(7, 1)[..]));
     assert_eq!(cached(&new), None, "another value of the key");
+    engine.cache.forget(&key_hash(keyspace, &name));
     offer(&new, &value(7, 2));
     offer(&old, &value(7, 1));
     assert_eq!(
         cached(&new).as_deref(),
         Some(&value(7, 2)[..]),
-        "the newer one stays"
+        "what is there stays"
     );
     let rotten = CacheKey::Value(key_hash(keyspace, &name), ValuePlace::of(&new));
     engine.cache.put(rotten, &[&value(7, 3)]);
     assert_eq!(cached(&new), None, "a value that is not what it was");
+    db.delete(&name).unwrap();
+    assert_eq!(engine.cache.place_of(&key_hash(keyspace, &name)), None);
+}
+
+/// Of 16 MiB a round reads half, which is live, or nothing.
+#[test]
+fn the_index_is_walked_where_what_is_live_is_cached() {
+    let account = super::Account::of_values(512 << 20, 16 << 10);
+    let victims = [super::account::Candidate {
+        id: SegmentId(1),
+        bytes: 16 << 20,
+        live_bytes: 8 << 20,
+        moved: true,
+    }];
+    let walks = |cached| account.is_walk_cheaper(&victims, cached);
+    assert_eq!([0.0, 0.2, 0.9, 1.0].map(walks), [false, false, true, true]);
+    let small = super::Account::of_values(512 << 20, 256);
+    assert!(!small.is_walk_cheaper(&victims, 0.9));
 }

@@ -52,6 +52,11 @@ struct Entry {
 }
 
 impl Entry {
+    /// What it costs, with its share of the tables.
+    fn bytes(&self) -> usize {
+        self.held.bytes() + ENTRY_OVERHEAD_BYTES
+    }
+
     #[inline]
     fn stands_at(&self, key: &CacheKey) -> bool {
         self.place == key.place()
@@ -335,8 +340,7 @@ impl Cache {
         if there.as_ref().is_some_and(|entry| entry.stands_at(&key)) {
             return 0;
         }
-        let gives = (there.as_ref()).map(|entry| entry.held.bytes() + ENTRY_OVERHEAD_BYTES);
-        let takes = bytes.saturating_sub(gives.unwrap_or(0));
+        let takes = bytes.saturating_sub(there.as_ref().map_or(0, Entry::bytes));
         // Of what is there only, not what the cache remembers of keys that have left it.
         let forget = |there: Option<Entry>| {
             if there.is_some() {
@@ -348,7 +352,7 @@ impl Cache {
             forget(there);
             return 0;
         }
-        let grows = |bytes| alone || self.counted().all() + bytes <= self.capacity_bytes();
+        let grows = |bytes| self.has_room_for(bytes, alone);
         let hold = || (self.slabs).hold(slot, key.whose(), &[value], alone, grows);
         let held = hold().or_else(|| {
             // It goes all the same, and leaves a cell.
@@ -386,7 +390,7 @@ impl Cache {
             self.shrink(1);
         }
         let alone = self.is_small();
-        let room = |bytes| alone || self.counted().all() + bytes <= self.capacity_bytes();
+        let room = |bytes| self.has_room_for(bytes, alone);
         let mut kept = false;
         for _ in 1..ATTEMPTS {
             if let Some(held) = self.slabs.hold(key.slot(), key.whose(), parts, alone, room) {
@@ -398,6 +402,11 @@ impl Cache {
         (self.slabs).hold(key.slot(), key.whose(), parts, alone, |bytes| {
             kept || room(bytes)
         })
+    }
+
+    /// Whether there may be so many bytes more. What is `alone` makes entries go by its weight.
+    fn has_room_for(&self, bytes: usize, alone: bool) -> bool {
+        alone || self.counted().all() + bytes <= self.capacity_bytes()
     }
 
     fn is_small(&self) -> bool {
@@ -566,6 +575,6 @@ struct ByteWeight;
 
 impl Weighter<Slot, Entry> for ByteWeight {
     fn weight(&self, _: &Slot, entry: &Entry) -> u64 {
-        (entry.held.bytes() + ENTRY_OVERHEAD_BYTES) as u64
+        entry.bytes() as u64
     }
 }

@@ -1,6 +1,6 @@
 //! Values that are cached as they are written, before anybody has asked for them: large ones, as far as the cache has room that nobody else wants, while there is garbage for value GC or the device is behind.
 //!
-//! Value GC takes from there what it moves, instead of reading it; and until writers are as many as the device or value GC can follow, they pay nothing for that (`docs/decisions/030-cache-written.md`).
+//! Value GC takes from there what it moves, instead of reading it (`docs/decisions/030-cache-written.md`).
 //!
 //! Thread safety: any thread. A commit without such a value looks at its lengths; one with them, at two or three words.
 
@@ -10,7 +10,7 @@ use crate::wanted::{Wanted, key_hash};
 use bytes::Bytes;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use glintdb_core::{KeyspaceId, ValuePointer};
-use glintdb_flash::{CacheKey, ValuePlace};
+use glintdb_flash::{CacheKey, KeyHash, ValuePlace};
 use glintdb_log::{Log, LogOp, LogValue, Reservation};
 
 /// See the module's page.
@@ -20,7 +20,7 @@ pub(crate) struct WrittenValues {
     room: AtomicUsize,
     /// Somebody has asked for it since.
     asked: AtomicBool,
-    /// Something was cached.
+    /// Something was offered to the cache.
     any: AtomicBool,
 }
 
@@ -84,7 +84,9 @@ impl Engine {
                 && let Some(pointer) = pointers.next()
             {
                 let value = batch.frame.value_of(encoded);
-                self.offer((entry.keyspace, key), &pointer, value);
+                if self.caches_written(value.len()) {
+                    self.offer(key_hash(entry.keyspace, key), &pointer, value);
+                }
             }
         }
     }
@@ -105,22 +107,17 @@ impl Engine {
         pointer: &ValuePointer,
         value: &[u8],
     ) {
-        let is_free = || self.cache.place_of(&key_hash(keyspace, key)).is_none();
-        if self.caches_written(value.len()) && is_free() {
-            self.offer((keyspace, key), pointer, value);
-        }
-    }
-
-    /// Caches a value that stands where `pointer` says, if it is a large one and there is room.
-    fn offer(
-        &self,
-        (keyspace, key): (KeyspaceId, &[u8]),
-        pointer: &ValuePointer,
-        mut value: &[u8],
-    ) {
         if !self.caches_written(value.len()) {
             return;
         }
+        let key = key_hash(keyspace, key);
+        if self.cache.place_of(&key).is_none() {
+            self.offer(key, pointer, value);
+        }
+    }
+
+    /// Caches a large value that stands where `pointer` says, if there is room.
+    fn offer(&self, key: KeyHash, pointer: &ValuePointer, mut value: &[u8]) {
         if glintdb_core::seeded::bug(
             "glintdb: of a large value all but its end is cached as it is written",
         ) {
@@ -130,7 +127,7 @@ impl Engine {
             room, asked, any, ..
         } = &self.written;
         [asked, any].into_iter().for_each(raise);
-        let key = CacheKey::Value(key_hash(keyspace, key), ValuePlace::of(pointer));
+        let key = CacheKey::Value(key, ValuePlace::of(pointer));
         let taken = (self.cache).offer(key, value, room.load(Ordering::Relaxed));
         if taken > 0 {
             // Where others take some at the same time, that is not known before the next look.

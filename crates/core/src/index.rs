@@ -11,6 +11,7 @@
 //! **Architecture invariants:** an index never opens a file by path (it knows a volume), never reads the clock, never starts a thread, holds one entry a key.
 
 use crate::{Direction, Entry, EntryRef, FileId, RangeTombstone, Result, SegmentId, SeqNum};
+use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -338,8 +339,8 @@ pub trait IndexView: Send + Sync {
     fn stats(&self) -> IndexStats;
 }
 
-/// What [`Cursor::walk`] gives entries to: key, sequence number, value; whether it wants another one.
-pub type Take<'a> = dyn FnMut(&[u8], SeqNum, EntryRef<'_>) -> bool + 'a;
+/// What [`Cursor::walk`] gives entries to: key, sequence number, value, and the [memory](Cursor::memory) of the value; whether it wants another one.
+pub type Take<'a> = dyn FnMut(&[u8], SeqNum, EntryRef<'_>, Option<&Bytes>) -> bool + 'a;
 
 /// Walks an index in one direction.
 pub trait Cursor: Send {
@@ -355,7 +356,7 @@ pub trait Cursor: Send {
     /// As [`advance`](Self::advance).
     fn walk(&mut self, take: &mut Take<'_>) -> Result<bool> {
         while self.advance()? {
-            if !take(self.key(), self.seqno(), self.value()) {
+            if !take(self.key(), self.seqno(), self.value(), self.memory()) {
                 return Ok(true);
             }
         }
@@ -374,4 +375,8 @@ pub trait Cursor: Send {
     fn seqno(&self) -> SeqNum;
     /// Value of the entry it stands on.
     fn value(&self) -> EntryRef<'_>;
+    /// The memory in which that value lies where it is inline, such as a block: who shares it need not copy. `None`: it can not be shared.
+    fn memory(&self) -> Option<&Bytes> {
+        None
+    }
 }

@@ -37,7 +37,9 @@ pub use mem::{
     Observer, Operation, OperationKind, SECTOR_BYTES,
 };
 pub use prefetch::{Piece, ReadQueue, ReadQueueStats, Reader};
-pub use system::{give_back_freed_memory, physical_memory_bytes, random_bytes, trim_freed_memory};
+pub use system::{
+    give_back_freed_memory, physical_memory_bytes, prefetch_line, random_bytes, trim_freed_memory,
+};
 pub use volume::{
     BegunBatch, CreateOptions, ReadRequest, Ring, Stream, Volume, VolumeFile, VolumeStats,
 };

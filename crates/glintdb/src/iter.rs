@@ -6,18 +6,20 @@
 //! 1. The two ends never pass each other: each yields only keys that the other has not.
 //! 2. After an error an iterator is at its end.
 
+mod batch;
+
+use self::batch::{Batch, Gathering};
 use crate::gc::Misses;
 use crate::keyspace::Keyspace;
-use crate::range_cache::Values;
 use crate::read::BegunFetch;
-use crate::snapshot::{Pin, PinnedMerge, bound_slices};
+use crate::snapshot::{Pin, PinnedMerge, bound_slices, merge_of};
 use crate::transaction::OwnView;
 use crate::version::{KeyspaceState, Version};
 use crate::wanted::Wanted;
 use crate::{Error, Result};
-use bytes::{Bytes, BytesMut};
-use glintdb_core::{Direction, EntryRef};
-use std::ops::{Bound, Range};
+use bytes::Bytes;
+use glintdb_core::Direction;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -25,10 +27,6 @@ use std::sync::atomic::Ordering;
 /// a scan of 50 fetches 8 + 16 + 32 = 56 values.
 const BATCH_FIRST: usize = 8;
 const BATCH_MAX: usize = 256;
-/// What is set aside for keys: they may be longer.
-const KEY_BYTES_TYPICAL: usize = 32;
-/// A batch ends at this many bytes of values.
-const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Scans of a database that may have a batch read ahead: half of what a volume lets go on by itself, for compactions read ahead too.
 const SCANS_AHEAD_MAX: usize = 4;
 
@@ -79,28 +77,6 @@ struct End {
     has_yielded: bool,
 }
 
-/// Records fetched together. One buffer for their keys and one for their inline values: two allocations a batch, not two an entry.
-#[derive(Default)]
-struct Batch {
-    keys: Bytes,
-    values: Bytes,
-    records: Vec<Record>,
-    fetched: Values,
-    /// Records yielded.
-    yielded: usize,
-}
-
-/// Where a record lies in its batch.
-struct Record {
-    key: Range<usize>,
-    value: Place,
-}
-
-enum Place {
-    Inline(Range<usize>),
-    Fetched(usize),
-}
-
 /// A batch whose separated values are being read.
 struct Ahead {
     batch: Batch,
@@ -124,43 +100,6 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let ahead = &self.0.engine().scans_ahead;
         ahead.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Batch {
-    fn is_over(&self) -> bool {
-        self.yielded == self.records.len()
-    }
-
-    fn key(&self, at: usize) -> Option<&[u8]> {
-        self.keys.get(self.records.get(at)?.key.clone())
-    }
-
-    /// The key yielded last.
-    fn last_key(&self) -> Option<&[u8]> {
-        self.key(self.yielded.checked_sub(1)?)
-    }
-
-    fn value(&self, at: usize) -> Result<&[u8]> {
-        match self.records.get(at).map(|record| &record.value) {
-            Some(Place::Inline(range)) => Ok(&self.values[range.clone()]),
-            Some(Place::Fetched(index)) => match self.fetched.get(*index) {
-                Some(value) => value,
-                None => Err(Error::invalid("a value was not fetched")),
-            },
-            None => Err(Error::invalid("a record was not fetched")),
-        }
-    }
-
-    /// The record yielded last, owned.
-    fn take(&mut self) -> (Bytes, Bytes) {
-        let at = self.yielded - 1;
-        let record = &self.records[at];
-        let value = match &record.value {
-            Place::Inline(range) => self.values.slice(range.clone()),
-            Place::Fetched(index) => self.fetched.take(*index),
-        };
-        (self.keys.slice(record.key.clone()), value)
     }
 }
 
@@ -243,7 +182,8 @@ impl Iter {
         self
     }
 
-    /// The next record, as long as nothing else is taken from the iterator: what [`next`](Iterator::next) gives, without the count of references that owning it takes.
+    /// The next record, as long as nothing else is taken from the iterator: what [`next`](Iterator::next) gives, without the count of references, and the copy of a
+    /// value that lies beside its key, that owning it takes.
     ///
     /// ```
     /// # fn main() -> glintdb::Result<()> {
@@ -324,7 +264,7 @@ impl Scan {
         if met && !glintdb_core::seeded::bug("glintdb: the ends of an iterator pass each other") {
             return Ok(false);
         }
-        end.ready.value(end.ready.yielded)?;
+        end.ready.check(end.ready.yielded)?;
         end.ready.yielded += 1;
         Ok(true)
     }
@@ -340,7 +280,7 @@ impl Scan {
     /// Gets the next batch from one end.
     fn fill(&mut self, direction: Direction) -> Result<()> {
         // Held until the values are fetched: segments go when no version names them.
-        let _version = self.version()?;
+        let version = self.version()?;
         let (batch, misses) = match self.end(direction).ahead.take() {
             Some(ahead) => {
                 let mut ahead = ahead?;
@@ -349,7 +289,7 @@ impl Scan {
                 (ahead.batch, misses)
             }
             None => {
-                let (mut batch, wanted) = self.gather(direction)?;
+                let (mut batch, wanted) = self.gather(&version, direction)?;
                 let engine = self.pin.engine();
                 let (fetched, misses) = engine.fetch_in_order(wanted, direction);
                 batch.fetched = fetched;
@@ -392,8 +332,8 @@ impl Scan {
             return;
         };
         // Held until the files are.
-        let Ok(_version) = self.version() else { return };
-        let gathered = self.gather(direction);
+        let Ok(version) = self.version() else { return };
+        let gathered = self.gather(&version, direction);
         self.end(direction).ahead = Some(gathered.map(|(batch, wanted)| Ahead {
             batch,
             begun: self.pin.engine().begin_fetch(&wanted),
@@ -414,7 +354,7 @@ impl Scan {
     }
 
     /// The keys of the next batch from one end, with the values that lie beside them; and the others.
-    fn gather(&mut self, direction: Direction) -> Result<(Batch, Vec<Wanted>)> {
+    fn gather(&mut self, version: &Version, direction: Direction) -> Result<(Batch, Vec<Wanted>)> {
         let nothing = || (Batch::default(), Vec::new());
         if self.end(direction).exhausted {
             return Ok(nothing());
@@ -425,9 +365,8 @@ impl Scan {
                 .as_ref()
                 .map(|own| own.within(&self.lower, &self.upper, direction));
             let (lower, upper) = bound_slices(&self.lower, &self.upper);
-            let merge = self
-                .pin
-                .merge(&self.keyspace, lower, upper, direction, own)?;
+            let (at, keyspace) = (self.pin.at, &self.keyspace);
+            let merge = merge_of(version, at, keyspace, lower, upper, direction, own)?;
             let merge = self.pin.keep(merge);
             let batch = match self.limit {
                 0 => BATCH_FIRST,
@@ -456,57 +395,21 @@ impl Scan {
             0 => end.batch,
             left => end.batch.min(left),
         };
-        let mut keys = BytesMut::with_capacity(wanted * KEY_BYTES_TYPICAL);
-        let mut values = BytesMut::new();
-        let mut wanted_values = Vec::new();
-        let mut records: Vec<Record> = Vec::with_capacity(wanted);
-        let mut value_bytes = 0;
-        let more = merge.walk(|key, value| {
-            let key_start = keys.len();
-            keys.extend_from_slice(key);
-            let value = match value {
-                EntryRef::Inline(value) if with_values => {
-                    if values.is_empty() {
-                        // About as much for each of them.
-                        values.reserve((wanted * (value.len() + 8)).min(BATCH_BYTES_MAX));
-                    }
-                    let start = values.len();
-                    values.extend_from_slice(value);
-                    value_bytes += value.len();
-                    Place::Inline(start..values.len())
-                }
-                EntryRef::Pointer(pointer) if with_values => {
-                    if wanted_values.is_empty() {
-                        wanted_values.reserve_exact(wanted);
-                    }
-                    value_bytes += pointer.length as usize;
-                    wanted_values.push(Wanted::scanned(keyspace, key, pointer));
-                    Place::Fetched(wanted_values.len() - 1)
-                }
-                _ => Place::Inline(0..0),
-            };
-            let key = key_start..keys.len();
-            records.push(Record { key, value });
-            records.len() < wanted && value_bytes < BATCH_BYTES_MAX
-        })?;
+        let mut gathering = Gathering::new(keyspace, wanted, with_values);
+        let more = merge.walk(|key, value, memory| gathering.push(key, value, memory))?;
+        let gathered = gathering.finish();
         end.exhausted = !more;
-        end.records += records.len();
+        end.records += gathered.0.records.len();
         end.batch = (end.batch * 2).min(BATCH_MAX);
         drop(locked);
-        if end.exhausted || pin.version().is_err() {
+        if end.exhausted || pin.is_given_up() {
             // Where the pin was given up while this thread had the lock, nobody else could free it.
             shared.lock().take();
         }
         if end.exhausted {
             end.merge = None;
         }
-        let batch = Batch {
-            keys: keys.freeze(),
-            values: values.freeze(),
-            records,
-            ..Batch::default()
-        };
-        Ok((batch, wanted_values))
+        Ok(gathered)
     }
 }
 

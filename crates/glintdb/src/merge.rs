@@ -76,6 +76,14 @@ impl Source {
             Source::Index(cursor) => cursor.value(),
         }
     }
+
+    /// See [`Cursor::memory`].
+    fn memory(&self) -> Option<&Bytes> {
+        match self {
+            Source::Own(_) | Source::Memtable(_) => None,
+            Source::Index(cursor) => cursor.memory(),
+        }
+    }
 }
 
 /// Where the sources stand.
@@ -144,13 +152,15 @@ impl Merge {
         }
     }
 
-    /// Advances, and gives each entry to `take`, until that says `false`: `true` then, and the merge stands on the entry that `take` had last. `false` at the end.
+    /// Advances, and gives each entry to `take`, with the memory in which its value lies where that can be shared, until that says `false`: `true` then, and the merge stands on the entry that `take`
+    /// had last. `false` at the end.
     pub(crate) fn walk(
         &mut self,
-        mut take: impl FnMut(&[u8], EntryRef<'_>) -> bool,
+        mut take: impl FnMut(&[u8], EntryRef<'_>, Option<&Bytes>) -> bool,
     ) -> Result<bool> {
         while self.advance()? {
-            if !take(self.key(), self.value()) {
+            let memory = self.sources[self.current].memory();
+            if !take(self.key(), self.value(), memory) {
                 return Ok(true);
             }
             if self.hiding.is_empty() && !self.keep_deleted && self.walk_index(&mut take)? {
@@ -161,7 +171,10 @@ impl Merge {
     }
 
     /// Where the current source is an index, walks it alone as long as its keys come before those of all others; `true`: `take` has had enough.
-    fn walk_index(&mut self, take: &mut impl FnMut(&[u8], EntryRef<'_>) -> bool) -> Result<bool> {
+    fn walk_index(
+        &mut self,
+        take: &mut impl FnMut(&[u8], EntryRef<'_>, Option<&Bytes>) -> bool,
+    ) -> Result<bool> {
         let (before, from) = self.sources.split_at_mut(self.current);
         let Some((Source::Index(cursor), behind)) = from.split_first_mut() else {
             return Ok(false);
@@ -183,11 +196,11 @@ impl Merge {
         }
         let mut enough = false;
         let past = glintdb_core::seeded::bug("glintdb: an index is walked past keys of memtables");
-        let there = cursor.walk(&mut |key, _, value| {
+        let there = cursor.walk(&mut |key, _, value, memory| {
             if met(key) && !past {
                 return false;
             }
-            enough = !matches!(value, EntryRef::Tombstone) && !take(key, value);
+            enough = !matches!(value, EntryRef::Tombstone) && !take(key, value, memory);
             !enough
         })?;
         if !enough {

@@ -1,6 +1,6 @@
 //! Snapshots: a version and a sequence number, kept readable until the last clone goes, or until what snapshots pin exceeds its bound.
 //!
-//! Thread safety: a [`Snapshot`] is `Send + Sync + Clone`; its reads take no lock.
+//! Thread safety: a [`Snapshot`] is `Send + Sync + Clone`; its reads wait for nobody: the lock that they share is held for a look.
 //!
 //! Invariants:
 //! 1. What a snapshot shows never changes; once it has failed with `SnapshotTooOld` it always does.
@@ -16,9 +16,11 @@ use crate::read::ReadPoint;
 use crate::version::{KeyspaceState, Version};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use glintdb_core::sync::{ArcSwapOption, Mutex};
-use glintdb_core::{Direction, SeqNum};
-use std::collections::{BTreeMap, BTreeSet};
+use glintdb_core::sync::{Mutex, RwLock};
+use glintdb_core::{Direction, Padded, SeqNum};
+use glintdb_flash::{STRIPES, stripe_of_thread};
+use slab::Slab;
+use std::collections::BTreeSet;
 use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Weak};
 
@@ -26,13 +28,21 @@ use std::sync::{Arc, Weak};
 pub(crate) struct Pin {
     pub(crate) handle: Arc<Handle>,
     pub(crate) at: SeqNum,
-    number: u64,
+    place: PinPlace,
     held: Arc<Held>,
+}
+
+/// Where a pin is registered.
+#[derive(Clone, Copy)]
+struct PinPlace {
+    stripe: usize,
+    key: usize,
 }
 
 /// What a read point keeps readable.
 struct Held {
-    version: ArcSwapOption<Version>,
+    at: SeqNum,
+    version: RwLock<Option<Arc<Version>>>,
     /// Merges of its iterators, which hold memtables and tables too.
     merges: Mutex<Vec<Weak<PinnedMerge>>>,
 }
@@ -40,32 +50,35 @@ struct Held {
 /// The merge of one end of an iterator, until the pin is given up.
 pub(crate) type PinnedMerge = Mutex<Option<crate::merge::Merge>>;
 
-/// All pins of a database, oldest first.
+/// All pins of a database. Every scan registers one, so threads have places of their own for it.
 #[derive(Default)]
 pub(crate) struct Pins {
-    state: Mutex<PinsState>,
-}
-
-#[derive(Default)]
-struct PinsState {
-    next: u64,
-    pins: BTreeMap<u64, Arc<Held>>,
+    stripes: [Padded<Mutex<Slab<Arc<Held>>>>; STRIPES],
 }
 
 impl Pins {
     /// Pins registered now.
     pub(crate) fn count(&self) -> usize {
-        self.state.lock().pins.len()
+        self.stripes.iter().map(|stripe| stripe.lock().len()).sum()
+    }
+
+    /// Those that are registered, oldest first.
+    fn all(&self) -> Vec<Arc<Held>> {
+        let mut all = Vec::new();
+        for stripe in &self.stripes {
+            all.extend(stripe.lock().iter().map(|(_, held)| Arc::clone(held)));
+        }
+        all.sort_by_key(|held| held.at);
+        all
     }
 
     /// Addresses of the versions that they keep: to compare, not to be followed.
     pub(crate) fn versions(&self) -> BTreeSet<*const Version> {
-        let state = self.state.lock();
-        let versions = state
-            .pins
-            .values()
-            .filter_map(|pin| pin.version.load_full());
-        versions.map(|version| Arc::as_ptr(&version)).collect()
+        let pins = self.all();
+        let versions = pins.iter();
+        versions
+            .filter_map(|pin| pin.version.read().as_ref().map(Arc::as_ptr))
+            .collect()
     }
 
     /// Gives up the oldest pins until those that are left hold no more than `bytes_max` of what is `kept`; tells how many. What holds none of them is left alone, and what a
@@ -75,13 +88,13 @@ impl Pins {
             return 0;
         }
         // Given up outside the lock: a version's drop may remove files.
-        let pins: Vec<Arc<Held>> = self.state.lock().pins.values().cloned().collect();
+        let pins = self.all();
         // Memory goes with the last pin that holds it.
         let mut goes = vec![0; pins.len()];
         let mut holds = vec![false; pins.len()];
         let mut rest: Vec<_> = kept.iter().collect();
         for (number, pin) in pins.iter().enumerate().rev() {
-            let Some(version) = pin.version.load_full() else {
+            let Some(version) = pin.version.read().clone() else {
                 continue;
             };
             holds[number] = kept.iter().any(|one| one.is_in(&version));
@@ -110,22 +123,23 @@ impl Pin {
     /// Registers a new read point of the present.
     pub(crate) fn new(handle: &Arc<Handle>) -> Arc<Pin> {
         let engine = &handle.engine;
-        let mut state = engine.pins.state.lock();
+        let stripe = stripe_of_thread();
+        let mut registered = engine.pins.stripes[stripe].lock();
         let ReadPoint { version, mut at } = engine.read_point();
         if glintdb_core::seeded::bug("glintdb: a snapshot shows what came after it") {
             at = SeqNum::MAX;
         }
-        let number = state.next;
-        state.next += 1;
         let held = Arc::new(Held {
-            version: ArcSwapOption::new(Some(version)),
+            at,
+            version: RwLock::new(Some(version)),
             merges: Mutex::new(Vec::new()),
         });
-        state.pins.insert(number, Arc::clone(&held));
+        let key = registered.insert(Arc::clone(&held));
+        drop(registered);
         Arc::new(Pin {
             handle: Arc::clone(handle),
             at,
-            number,
+            place: PinPlace { stripe, key },
             held,
         })
     }
@@ -134,7 +148,7 @@ impl Pin {
 impl Held {
     /// Frees what it holds, its iterators' share included; `false`: that was done before.
     fn give_up(&self) -> bool {
-        let version = self.version.swap(None);
+        let version = self.version.write().take();
         let merges = std::mem::take(&mut *self.merges.lock());
         for merge in merges.iter().filter_map(Weak::upgrade) {
             // An iterator that holds the lock is reading, and looks at the version afterwards.
@@ -162,10 +176,15 @@ impl Pin {
 
     /// Its version, unless it was given up.
     pub(crate) fn version(&self) -> Result<Arc<Version>> {
-        self.held.version.load_full().ok_or_else(|| {
+        self.held.version.read().clone().ok_or_else(|| {
             let bytes = self.engine().options.snapshot_pin_bytes_max;
             Error::new(ErrorKind::SnapshotTooOld, format!("snapshots pinned more than snapshot_pin_bytes_max ({bytes} bytes), and this was the oldest"))
         })
+    }
+
+    /// Whether [`version`](Self::version) fails.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.held.version.read().is_none()
     }
 
     pub(crate) fn get(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<Bytes>> {
@@ -177,12 +196,11 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         let engine = &self.handle.engine;
-        engine.pins.state.lock().pins.remove(&self.number);
-        let version = self.held.version.swap(None);
-        let seen = version.as_ref().map(Arc::downgrade);
-        drop(version);
+        let PinPlace { stripe, key } = self.place;
+        engine.pins.stripes[stripe].lock().remove(key);
+        let version = self.held.version.write().take();
         // Segments wait for a version's last reader: where there are others, there is nothing to be had.
-        if seen.is_none_or(|version| version.strong_count() == 0) {
+        if version.is_none_or(|version| Arc::into_inner(version).is_some()) {
             engine.collect_garbage_if_waiting();
         }
     }
@@ -302,21 +320,6 @@ pub(crate) fn bound_slices<'a>(
         lower.as_ref().map(AsRef::as_ref),
         upper.as_ref().map(AsRef::as_ref),
     )
-}
-
-impl Pin {
-    /// A merge over everything the pin shows of a keyspace within bounds.
-    pub(crate) fn merge(
-        &self,
-        keyspace: &KeyspaceState,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
-        direction: Direction,
-        own: Option<crate::transaction::OwnView>,
-    ) -> Result<crate::merge::Merge> {
-        let version = self.version()?;
-        merge_of(&version, self.at, keyspace, lower, upper, direction, own)
-    }
 }
 
 /// A merge over what `version` holds of a keyspace at `at` within bounds.

@@ -111,7 +111,7 @@ impl Task {
                         .map(|(_, slot)| Arc::clone(slot))
                         .collect();
                     slots.sort_by(|a, b| a.range.start.cmp(&b.range.start));
-                    slots
+                    Arc::new(slots)
                 })
                 .collect(),
             range,
@@ -127,12 +127,7 @@ impl Task {
         } else {
             &[]
         };
-        let entries: u64 = inputs
-            .sources
-            .iter()
-            .flatten()
-            .map(|slot| slot.meta().entries)
-            .sum();
+        let entries: u64 = inputs.slots().map(|slot| slot.meta().entries).sum();
         let config = OutputConfig {
             stream: Stream::DeepIndex,
             table_bytes,

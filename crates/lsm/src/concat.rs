@@ -4,55 +4,74 @@
 
 use crate::levels::Slot;
 use crate::merge::MergeSource;
-use crate::range::KeyRange;
+use crate::range::{Bounds, key_of};
 use crate::table::{BlockHandle, Purpose, TableCursor};
 use bytes::Bytes;
-use glintdb_core::{Direction, EntryRef, Result, SeqNum};
-use std::collections::VecDeque;
-use std::ops::Bound;
+use glintdb_core::{Direction, EntryRef, Result, SeqNum, key};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// See the module's page.
 pub(crate) struct Concat {
-    /// Tables not begun yet; the next one is at the front (forwards) or at the back.
-    rest: VecDeque<Arc<Slot>>,
+    slots: Arc<Vec<Arc<Slot>>>,
+    /// Those not begun yet; the next one is at the front (forwards) or at the back. The first and the last one have entries.
+    rest: Range<usize>,
     cursor: Option<TableCursor>,
     /// For compactions: a cursor on the next table, which has its first blocks read meanwhile.
     upcoming: Option<TableCursor>,
-    lower: Bound<Bytes>,
-    upper: Bound<Bytes>,
+    bounds: Arc<Bounds>,
     direction: Direction,
     purpose: Purpose,
 }
 
 impl Concat {
-    /// A cursor over those of `slots` that hold entries within the bounds.
-    pub(crate) fn new<'a>(
-        slots: impl IntoIterator<Item = &'a Arc<Slot>>,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
+    /// A cursor over those of `slots` at `places` that hold entries within the bounds.
+    pub(crate) fn new(
+        slots: &Arc<Vec<Arc<Slot>>>,
+        places: Range<usize>,
+        bounds: &Arc<Bounds>,
         direction: Direction,
         purpose: Purpose,
     ) -> Concat {
-        let range = KeyRange::from_bounds(lower, upper);
-        Concat {
-            rest: slots
-                .into_iter()
-                .filter(|slot| slot.meta().entries > 0 && slot.range.overlaps(&range))
-                .cloned()
-                .collect(),
+        let mut this = Concat {
+            slots: Arc::clone(slots),
+            rest: places,
             cursor: None,
             upcoming: None,
-            lower: lower.map(Bytes::copy_from_slice),
-            upper: upper.map(Bytes::copy_from_slice),
+            bounds: Arc::clone(bounds),
             direction,
             purpose,
-        }
+        };
+        this.trim();
+        this
+    }
+
+    /// Passes over tables at both ends that hold no entries within the bounds.
+    fn trim(&mut self) {
+        let slots = self.slots.get(self.rest.clone()).unwrap_or_default();
+        let before = |slot: &&Arc<Slot>| {
+            let meta = slot.meta();
+            meta.entries == 0 || !key::at_or_after(&meta.largest, self.bounds.lower())
+        };
+        let behind = |slot: &&Arc<Slot>| {
+            let meta = slot.meta();
+            meta.entries == 0 || !key::at_or_before(&meta.smallest, self.bounds.upper())
+        };
+        let start = slots.iter().take_while(before).count();
+        let end = slots.len() - slots.iter().rev().take_while(behind).count();
+        self.rest = self.rest.start + start..self.rest.start + end.max(start);
     }
 
     /// Whether no table can give an entry.
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty() && self.cursor.is_none()
+    }
+
+    /// The first key and the last one of the tables that are not begun.
+    pub(crate) fn ends(&self) -> Option<(&[u8], &[u8])> {
+        let slots = self.slots.get(self.rest.clone())?;
+        let (first, last) = (slots.first()?, slots.last()?);
+        Some((&first.meta().smallest, &last.meta().largest))
     }
 
     /// Goes to the next entry.
@@ -70,7 +89,7 @@ impl Concat {
     #[inline]
     pub(crate) fn walk(
         &mut self,
-        take: &mut impl FnMut(&[u8], SeqNum, EntryRef<'_>) -> bool,
+        take: &mut impl FnMut(&[u8], SeqNum, EntryRef<'_>, Option<&Bytes>) -> bool,
     ) -> Result<bool> {
         loop {
             if let Some(cursor) = &mut self.cursor
@@ -81,10 +100,11 @@ impl Concat {
             if !self.next_table()? {
                 return Ok(false);
             }
-            if let Some(cursor) = &self.cursor
-                && !take(cursor.key(), cursor.seqno(), cursor.value())
-            {
-                return Ok(true);
+            if let Some(cursor) = &self.cursor {
+                let memory = Some(cursor.memory());
+                if !take(cursor.key(), cursor.seqno(), cursor.value(), memory) {
+                    return Ok(true);
+                }
             }
         }
     }
@@ -139,14 +159,10 @@ impl Concat {
         key: Option<&[u8]>,
         count: usize,
     ) -> Result<Option<(Arc<Slot>, Vec<BlockHandle>)>> {
-        let near = match self.direction {
-            Direction::Forward => &self.lower,
-            Direction::Reverse => &self.upper,
-        };
-        let near = match near {
-            Bound::Included(bound) | Bound::Excluded(bound) => Some(bound.as_ref()),
-            Bound::Unbounded => None,
-        };
+        let near = key_of(match self.direction {
+            Direction::Forward => self.bounds.lower(),
+            Direction::Reverse => self.bounds.upper(),
+        });
         // Whichever lies farther in the cursor's direction.
         let key = match (key, near, self.direction) {
             (Some(key), Some(near), Direction::Forward) => Some(key.max(near)),
@@ -158,9 +174,10 @@ impl Concat {
             (Some(key), Direction::Forward) => slot.meta().largest.as_ref() >= key,
             (Some(key), Direction::Reverse) => slot.meta().smallest.as_ref() <= key,
         };
+        let mut rest = self.slots.get(self.rest.clone()).unwrap_or_default().iter();
         let slot = match self.direction {
-            Direction::Forward => self.rest.iter().find(reached),
-            Direction::Reverse => self.rest.iter().rev().find(reached),
+            Direction::Forward => rest.find(reached),
+            Direction::Reverse => rest.rfind(reached),
         };
         let Some(slot) = slot else { return Ok(None) };
         let blocks = slot.table.first_blocks(key, self.direction, count)?;
@@ -179,29 +196,28 @@ impl Concat {
     }
 
     fn peek(&self) -> Option<&Arc<Slot>> {
-        match self.direction {
-            Direction::Forward => self.rest.front(),
-            Direction::Reverse => self.rest.back(),
-        }
+        let mut rest = self.rest.clone();
+        let place = match self.direction {
+            Direction::Forward => rest.next(),
+            Direction::Reverse => rest.next_back(),
+        };
+        self.slots.get(place?)
     }
 
-    fn pop(&mut self) -> Option<Arc<Slot>> {
+    fn pop(&mut self) {
         self.upcoming = None;
         match self.direction {
-            Direction::Forward => self.rest.pop_front(),
-            Direction::Reverse => self.rest.pop_back(),
-        }
+            Direction::Forward => self.rest.next(),
+            Direction::Reverse => self.rest.next_back(),
+        };
+        self.trim();
     }
 
     /// A cursor on the next table, if there is one.
     fn next_cursor(&self) -> Option<TableCursor> {
         self.peek().map(|slot| {
-            slot.table.cursor(
-                self.lower.as_ref().map(Bytes::as_ref),
-                self.upper.as_ref().map(Bytes::as_ref),
-                self.direction,
-                self.purpose,
-            )
+            let bounds = Arc::clone(&self.bounds);
+            TableCursor::within(&slot.table, bounds, self.direction, self.purpose)
         })
     }
 

@@ -3,10 +3,13 @@
 //! Not thread-safe: belongs to one reader; keeps the tables it reads.
 
 use crate::concat::Concat;
+use crate::edit::LEVELS;
 use crate::levels::Levels;
 use crate::merge::{MergeSource, Tournament, shared_prefix};
-use crate::table::{BlockHandle, Purpose, Table, TableEnv};
+use crate::range::{Bounds, KeyRange};
+use crate::table::{BlockHandle, Purpose, Table};
 use crate::tombstones::TombstoneSet;
+use bytes::Bytes;
 use glintdb_core::index::{Cursor, Take};
 use glintdb_core::{Direction, EntryRef, Result, SeqNum};
 use std::ops::Bound;
@@ -17,12 +20,12 @@ const FIRST_BLOCKS: usize = 4;
 
 /// See the module's page.
 pub(crate) struct MergeCursor {
-    env: Arc<TableEnv>,
     purpose: Purpose,
     sources: Vec<Concat>,
     /// `None` before the first `advance` or `seek`, and after an error.
     tournament: Option<Tournament>,
-    tombstones: Arc<TombstoneSet>,
+    /// `None`: there are none.
+    tombstones: Option<Arc<TombstoneSet>>,
     direction: Direction,
     /// Source it stands on.
     at: Option<usize>,
@@ -34,39 +37,37 @@ pub(crate) struct MergeCursor {
 
 impl MergeCursor {
     pub(crate) fn new(
-        env: &Arc<TableEnv>,
         levels: &Levels,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
         direction: Direction,
         purpose: Purpose,
     ) -> Result<MergeCursor> {
-        let range = crate::range::KeyRange::from_bounds(lower, upper);
-        let mut ends: Option<(&[u8], &[u8])> = None;
-        let sources = levels.sources().map(|(_, tables)| {
-            let slots = tables.meeting(&range);
-            let mut filled = slots
-                .iter()
-                .map(|slot| slot.meta())
-                .filter(|meta| meta.entries > 0);
-            if let Some(first) = filled.next() {
-                let last = filled.next_back().unwrap_or(first);
-                let (smallest, largest) = ends.unwrap_or((&first.smallest, &last.largest));
-                ends = Some((smallest.min(&first.smallest), largest.max(&last.largest)));
-            }
-            Concat::new(slots, lower, upper, direction, purpose)
-        });
-        let sources: Vec<Concat> = sources.filter(|source| !source.is_empty()).collect();
+        let range = KeyRange::from_bounds(lower, upper);
+        let bounds = Bounds::new(lower, upper);
+        let mut sources = Vec::with_capacity(levels.runs.len() + LEVELS - 1);
+        sources.extend(levels.sources().filter_map(|(_, tables)| {
+            let places = tables.places_meeting(&range);
+            let source = Concat::new(&tables.slots, places, &bounds, direction, purpose);
+            (!source.is_empty()).then_some(source)
+        }));
+        let ends = sources.iter().filter_map(Concat::ends);
+        let first = ends.clone().map(|(smallest, _)| smallest).min();
+        let last = ends.map(|(_, largest)| largest).max();
+        let prefix_bytes = first
+            .zip(last)
+            .map(|(first, last)| shared_prefix(first, last));
         Ok(MergeCursor {
-            env: Arc::clone(env),
             purpose,
             sources,
             tournament: None,
-            tombstones: Arc::clone(levels.tombstones()?),
+            tombstones: Some(levels.tombstones()?)
+                .filter(|set| !set.is_empty())
+                .cloned(),
             direction,
             at: None,
             begun: false,
-            prefix_bytes: ends.map_or(0, |(first, last)| shared_prefix(first, last)),
+            prefix_bytes: prefix_bytes.unwrap_or(0),
             last_key: Vec::new(),
         })
     }
@@ -93,7 +94,9 @@ impl MergeCursor {
             .flat_map(|(slot, blocks)| blocks.iter().map(|&block| (&*slot.table, block)))
             .collect();
         // What fails here fails again, with its name, when the source reads it.
-        drop(Table::read_blocks(&self.env, &wanted));
+        if let Some((table, _)) = wanted.first() {
+            drop(Table::read_blocks(table.env(), &wanted));
+        }
         Ok(())
     }
 
@@ -107,9 +110,9 @@ impl MergeCursor {
             let Some(cursor) = self.at.and_then(|at| self.sources[at].cursor()) else {
                 return Ok(false);
             };
-            if self.tombstones.is_empty()
-                || self.tombstones.seqno_at(cursor.key()) <= cursor.seqno()
-            {
+            let hidden = (self.tombstones.as_ref())
+                .is_some_and(|set| set.seqno_at(cursor.key()) > cursor.seqno());
+            if !hidden {
                 return Ok(true);
             }
             self.pass_key()?;
@@ -170,10 +173,11 @@ impl MergeCursor {
         while found {
             let Some(at) = self.at else { return Ok(false) };
             let cursor = self.current();
-            if !take(cursor.key(), cursor.seqno(), cursor.value()) {
+            let memory = Some(cursor.memory());
+            if !take(cursor.key(), cursor.seqno(), cursor.value(), memory) {
                 return Ok(true);
             }
-            let alone = self.tombstones.is_empty();
+            let alone = self.tombstones.is_none();
             let Some(tournament) = self.tournament.as_mut().filter(|_| alone) else {
                 found = self.move_on()?;
                 continue;
@@ -184,11 +188,11 @@ impl MergeCursor {
                 continue;
             }
             let mut stopped = false;
-            self.sources[at].walk(&mut |key, seqno, value| {
+            self.sources[at].walk(&mut |key, seqno, value, memory| {
                 if tournament.head(Some(key)) >= rival {
                     return false;
                 }
-                stopped = !take(key, seqno, value);
+                stopped = !take(key, seqno, value, memory);
                 !stopped
             })?;
             tournament.replay(&self.sources);
@@ -268,5 +272,9 @@ impl Cursor for MergeCursor {
 
     fn value(&self) -> EntryRef<'_> {
         self.current().value()
+    }
+
+    fn memory(&self) -> Option<&Bytes> {
+        Some(self.current().memory())
     }
 }

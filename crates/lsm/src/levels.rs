@@ -16,6 +16,7 @@ use bytes::Bytes;
 use glintdb_core::{Error, Result};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// A table and the keys it answers for.
@@ -49,7 +50,8 @@ impl Slot {
 /// Lookups search an array of 8-byte heads of the tables' ends, so that they touch a cache line or two, and the keys themselves only where heads are equal.
 #[derive(Clone, Default)]
 pub(crate) struct Sorted {
-    pub(crate) slots: Vec<Arc<Slot>>,
+    /// Shared with cursors, and with the states before and after that have the same ones.
+    pub(crate) slots: Arc<Vec<Arc<Slot>>>,
     /// Bytes that all ends share.
     prefix: Bytes,
     /// For each table the head of its end behind the prefix; the greatest where it has no end.
@@ -100,6 +102,13 @@ impl Sorted {
 
     /// The tables that meet `range`.
     pub(crate) fn meeting(&self, range: &KeyRange) -> &[Arc<Slot>] {
+        self.slots
+            .get(self.places_meeting(range))
+            .unwrap_or_default()
+    }
+
+    /// Where in `slots` the tables stand that meet `range`.
+    pub(crate) fn places_meeting(&self, range: &KeyRange) -> Range<usize> {
         let from = self.first_behind(&range.start);
         let to = self
             .slots
@@ -112,7 +121,7 @@ impl Sorted {
         {
             to -= 1;
         }
-        self.slots.get(from..to).unwrap_or_default()
+        from..to.max(from)
     }
 
     /// Bytes of the tables' files.
@@ -134,13 +143,13 @@ impl Sorted {
         {
             return Err(slot);
         }
-        self.slots.insert(at, slot);
+        Arc::make_mut(&mut self.slots).insert(at, slot);
         Ok(())
     }
 
     fn remove(&mut self, number: u64) -> Option<Arc<Slot>> {
         let at = self.slots.iter().position(|slot| slot.number() == number)?;
-        Some(self.slots.remove(at))
+        Some(Arc::make_mut(&mut self.slots).remove(at))
     }
 }
 

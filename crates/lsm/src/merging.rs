@@ -12,7 +12,7 @@ use crate::levels::{Levels, Slot};
 use crate::liveness::Liveness;
 use crate::merge::{Tournament, shared_prefix};
 use crate::outputs::{Outputs, Written};
-use crate::range::{KeyRange, before_end};
+use crate::range::{Bounds, KeyRange, before_end};
 use crate::table::Purpose;
 use crate::tombstones::{TombstoneSet, TombstoneWalk};
 use bytes::Bytes;
@@ -61,7 +61,7 @@ enum Last {
 /// What a merge is given.
 pub(crate) struct MergeInputs<'a> {
     /// Newest data first.
-    pub(crate) sources: Vec<Vec<Arc<Slot>>>,
+    pub(crate) sources: Vec<Arc<Vec<Arc<Slot>>>>,
     pub(crate) range: &'a KeyRange,
     pub(crate) levels: &'a Levels,
     /// Level that is written.
@@ -69,10 +69,16 @@ pub(crate) struct MergeInputs<'a> {
     pub(crate) floor: SeqNum,
 }
 
+impl MergeInputs<'_> {
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+        self.sources.iter().flat_map(|slots| slots.iter())
+    }
+}
+
 /// Range tombstones of the inputs within the range that must be written again.
 pub(crate) fn carried(inputs: &MergeInputs<'_>) -> Result<TombstoneSet> {
     let mut all = Vec::new();
-    for slot in inputs.sources.iter().flatten() {
+    for slot in inputs.slots() {
         if slot.meta().range_tombstones > 0 {
             all.extend_from_slice(slot.table.range_tombstones()?);
         }
@@ -95,18 +101,12 @@ pub(crate) fn carried(inputs: &MergeInputs<'_>) -> Result<TombstoneSet> {
 impl Merging {
     /// Opens the sources (which reads their first blocks).
     pub(crate) fn new(inputs: MergeInputs<'_>, outputs: Outputs) -> Result<Merging> {
-        let lower = Bound::Included(inputs.range.start.as_ref());
-        let upper = match &inputs.range.end {
-            Some(end) => Bound::Excluded(end.as_ref()),
-            None => Bound::Unbounded,
-        };
-        let slots = || {
-            inputs
-                .sources
-                .iter()
-                .flatten()
-                .filter(|slot| slot.meta().entries > 0)
-        };
+        let end = inputs.range.end.as_deref();
+        let bounds = Bounds::new(
+            Bound::Included(&inputs.range.start),
+            end.map_or(Bound::Unbounded, Bound::Excluded),
+        );
+        let slots = || inputs.slots().filter(|slot| slot.meta().entries > 0);
         let first = slots().map(|slot| &slot.meta().smallest).min();
         let last = slots().map(|slot| &slot.meta().largest).max();
         let prefix_bytes = match (first, last) {
@@ -117,8 +117,13 @@ impl Merging {
         // What each source begins with is read together.
         let offered: Vec<Concat> = (inputs.sources.iter())
             .map(|slots| {
-                let mut source =
-                    Concat::new(slots, lower, upper, Direction::Forward, Purpose::Compaction);
+                let mut source = Concat::new(
+                    slots,
+                    0..slots.len(),
+                    &bounds,
+                    Direction::Forward,
+                    Purpose::Compaction,
+                );
                 source.look_ahead();
                 source
             })

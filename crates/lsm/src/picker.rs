@@ -245,7 +245,7 @@ impl Picker<'_> {
             .iter()
             .map(|run| Input {
                 place: Place::run(run.id),
-                slots: run.tables.slots.clone(),
+                slots: run.tables.slots.to_vec(),
             })
             .collect();
         let slots = || inputs.iter().flat_map(|input| &input.slots);
@@ -302,7 +302,7 @@ impl Picker<'_> {
         let run = runs.last()?;
         let any_reserved = runs
             .iter()
-            .flat_map(|run| &run.tables.slots)
+            .flat_map(|run| run.tables.slots.iter())
             .any(|slot| self.is_reserved(slot));
         let base = self.levels.level(targets.base);
         let movable = run.tables.slots.iter().all(|slot| {
@@ -312,7 +312,7 @@ impl Picker<'_> {
         (movable && !any_reserved).then(|| Plan {
             inputs: vec![Input {
                 place: Place::run(run.id),
-                slots: run.tables.slots.clone(),
+                slots: run.tables.slots.to_vec(),
             }],
             output: targets.base,
             barriers: Vec::new(),
@@ -333,7 +333,7 @@ impl Picker<'_> {
         let lower = self.levels.level(level + 1);
         let candidates = match range {
             Some(range) => upper.meeting(range),
-            None => &upper.slots,
+            None => upper.slots.as_slice(),
         };
         let mut best: Option<Candidate<'_>> = None;
         for slot in candidates.iter().filter(|slot| !self.is_reserved(slot)) {

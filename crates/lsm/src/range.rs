@@ -7,6 +7,7 @@ use bytes::Bytes;
 use glintdb_core::key::{half_open, successor};
 use std::cmp::Ordering;
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// The keys from `start` (inclusive) to `end` (exclusive; `None`: no end).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,6 +16,40 @@ pub(crate) struct KeyRange {
     pub(crate) start: Bytes,
     /// First key behind.
     pub(crate) end: Option<Bytes>,
+}
+
+/// The bounds of a cursor, which those of its parts share.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    lower: Bound<Box<[u8]>>,
+    upper: Bound<Box<[u8]>>,
+}
+
+impl Bounds {
+    pub(crate) fn new(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Arc<Bounds> {
+        Arc::new(Bounds {
+            lower: lower.map(Box::from),
+            upper: upper.map(Box::from),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn lower(&self) -> Bound<&[u8]> {
+        self.lower.as_ref().map(AsRef::as_ref)
+    }
+
+    #[inline]
+    pub(crate) fn upper(&self) -> Bound<&[u8]> {
+        self.upper.as_ref().map(AsRef::as_ref)
+    }
+}
+
+/// The key of a bound, if there is one.
+pub(crate) fn key_of(bound: Bound<&[u8]>) -> Option<&[u8]> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    }
 }
 
 impl KeyRange {

@@ -16,7 +16,7 @@ pub(crate) fn verify(
 ) {
     let mut sound = true;
     for (place, tables) in view.levels.sources() {
-        for slot in &tables.slots {
+        for slot in tables.slots.iter() {
             slot.table.verify(
                 &mut |error| {
                     sound = false;
@@ -48,7 +48,6 @@ pub(crate) fn verify(
 
 fn live_pointers(view: &View, pointer: &mut dyn FnMut(&[u8], ValuePointer)) -> Result<()> {
     let mut cursor = MergeCursor::new(
-        &view.common.table_env,
         &view.levels,
         Bound::Unbounded,
         Bound::Unbounded,

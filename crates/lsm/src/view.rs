@@ -75,14 +75,7 @@ impl IndexView for View {
         upper: Bound<&[u8]>,
         direction: Direction,
     ) -> Result<Box<dyn Cursor>> {
-        let cursor = MergeCursor::new(
-            &self.common.table_env,
-            &self.levels,
-            lower,
-            upper,
-            direction,
-            Purpose::Read,
-        )?;
+        let cursor = MergeCursor::new(&self.levels, lower, upper, direction, Purpose::Read)?;
         Ok(Box::new(cursor))
     }
 

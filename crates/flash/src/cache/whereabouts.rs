@@ -2,6 +2,7 @@
 
 use super::key::{Mixer, Slot};
 use crate::slabs::{COUNT_BEFORE_BYTES, Held, LINE_BYTES};
+use crate::system::prefetch;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -62,17 +63,4 @@ impl Whereabouts {
             (1..RANGE_LINES).for_each(|line| prefetch(start.wrapping_add(line * LINE_BYTES)));
         }
     }
-}
-
-/// Has the processor fetch the cache line at `address`, whatever is there, and goes on.
-#[inline(always)]
-fn prefetch(address: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch of any address, mapped or not, does nothing but fill the processor's caches, and is part of every x86-64.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    std::hint::black_box(address);
 }

@@ -228,7 +228,7 @@ impl Engine {
         let mut records = Records::new(&self.memory);
         let (mut bytes, mut count) = (0, 0);
         let mut cursor = view.cursor(lower, upper, Direction::Forward)?;
-        let more = cursor.walk(&mut |key, seqno, value| {
+        let more = cursor.walk(&mut |key, seqno, value, _| {
             if let EntryRef::Pointer(pointer) = value {
                 records.add_live(keyspace.id, key, pointer, seqno);
                 bytes += u64::from(pointer.length) + key.len() as u64;

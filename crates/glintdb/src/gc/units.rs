@@ -191,7 +191,7 @@ impl Walk {
             )?),
         };
         let mut entries = 0;
-        let more = cursor.walk(&mut |key, seqno, value| {
+        let more = cursor.walk(&mut |key, seqno, value, _| {
             if let EntryRef::Pointer(pointer) = value
                 && self.victims.contains(&pointer.segment)
             {

@@ -471,6 +471,58 @@ fn what_scans_come_by_together_is_found_together() {
     }
 }
 
+/// Values that lie beside their keys are lent by their blocks, and copied for who may keep them: both in one scan, and from both ends.
+#[test]
+fn lent_and_owned_values_of_one_scan_are_the_same() {
+    const KEYS: u32 = 2000;
+    let db = options().open_volume(MemVolume::new(), env()).unwrap();
+    let keyspace = db.default_keyspace();
+    for n in 0..KEYS {
+        keyspace.put(key(n), value(n, 60)).unwrap();
+    }
+    db.compact().unwrap();
+    // Some in a memtable, between those of one block, and some gone.
+    for n in (0..KEYS).step_by(37) {
+        keyspace.put(key(n), value(n + 1, 60)).unwrap();
+        keyspace.delete(key(n + 1)).unwrap();
+    }
+    let wanted: Vec<(Bytes, Bytes)> = (0..KEYS)
+        .filter(|n| n % 37 != 1)
+        .map(|n| {
+            let written = if n % 37 == 0 { n + 1 } else { n };
+            (Bytes::copy_from_slice(&key(n)), value(written, 60))
+        })
+        .collect();
+    for owned_each in [1, 2, 7, 50, 5000] {
+        let mut records = keyspace.iter().limit_hint(100);
+        let (mut front, mut back) = (Vec::new(), Vec::new());
+        let mut kept = Vec::new();
+        for n in 0.. {
+            if n % 5 == 4 {
+                let Some(record) = records.next_back() else {
+                    break;
+                };
+                back.push(record.unwrap());
+            } else if n % owned_each == 0 {
+                let Some(record) = records.next() else { break };
+                kept.push((front.len(), record.unwrap()));
+                front.push(kept[kept.len() - 1].1.clone());
+            } else {
+                let Some((key, value)) = records.next_ref().unwrap() else {
+                    break;
+                };
+                front.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
+            }
+        }
+        drop(records);
+        for (at, record) in kept {
+            assert!(record == front[at]);
+        }
+        front.extend(back.into_iter().rev());
+        assert!(front == wanted, "every {owned_each}th owned");
+    }
+}
+
 /// What scans come by together is cached once, and neither gets nor scans read any of it again, after value GC has moved it either.
 #[test]
 fn what_is_cached_together_is_cached_once_and_found_by_itself_too() {

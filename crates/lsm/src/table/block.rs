@@ -38,6 +38,20 @@ pub struct StoredBlock {
     pub(super) block: Block,
 }
 
+/// What a walk that enters a block looks at first: header, restart points, and an entry or two.
+const BEGINNING_LINES: usize = 3;
+const LINE_BYTES: usize = 64;
+
+impl Block {
+    /// Has its beginning fetched from memory: each line costs 100 ns or more, and those that come together cost one.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        for line in 0..BEGINNING_LINES {
+            glintdb_flash::prefetch_line(&self.image, line * LINE_BYTES);
+        }
+    }
+}
+
 impl StoredBlock {
     /// Corruption of this block.
     #[cold]

@@ -7,6 +7,7 @@ use super::block::{Block, Malformed, StoredBlock};
 use super::block_iter::BlockIter;
 use super::reader::Table;
 use super::source::{BlockSource, Purpose};
+use crate::range::{Bounds, key_of};
 use bytes::Bytes;
 use glintdb_core::{Direction, Entry, EntryRef, EntryValue, Error, Result, SeqNum, key};
 use std::ops::{Bound, Range};
@@ -23,13 +24,11 @@ enum State {
 
 /// Walks one table. `advance`, `seek`, `key`, `seqno` and `value` mean what they mean in [`Cursor`](glintdb_core::index::Cursor).
 pub struct TableCursor {
-    table: Arc<Table>,
-    lower: Bound<Bytes>,
-    upper: Bound<Bytes>,
+    bounds: Arc<Bounds>,
     direction: Direction,
     state: State,
     iter: BlockIter,
-    /// The block it is in, as stored (for compactions).
+    /// The block it is in, as stored; for compactions.
     stored: Option<StoredBlock>,
     /// Blocks not visited yet.
     blocks: Range<usize>,
@@ -39,34 +38,17 @@ pub struct TableCursor {
     last_key: Vec<u8>,
 }
 
-fn owned(bound: Bound<&[u8]>) -> Bound<Bytes> {
-    bound.map(Bytes::copy_from_slice)
-}
-
-fn borrowed(bound: &Bound<Bytes>) -> Bound<&[u8]> {
-    bound.as_ref().map(Bytes::as_ref)
-}
-
-fn bound_key(bound: &Bound<Bytes>) -> Option<&[u8]> {
-    match bound {
-        Bound::Included(key) | Bound::Excluded(key) => Some(key),
-        Bound::Unbounded => None,
-    }
-}
-
 impl TableCursor {
-    pub(super) fn new(
-        table: Arc<Table>,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
+    /// A cursor over the entries of `table` within the bounds.
+    pub(crate) fn within(
+        table: &Arc<Table>,
+        bounds: Arc<Bounds>,
         direction: Direction,
         purpose: Purpose,
     ) -> Self {
         TableCursor {
-            source: BlockSource::new(Arc::clone(&table), direction, purpose),
-            table,
-            lower: owned(lower),
-            upper: owned(upper),
+            source: BlockSource::new(Arc::clone(table), direction, purpose),
+            bounds,
             direction,
             state: State::New,
             iter: BlockIter::new(direction),
@@ -87,10 +69,8 @@ impl TableCursor {
     /// Corruption of the block it is in.
     #[cold]
     pub(crate) fn corrupt(&self, what: String) -> Error {
-        match &self.stored {
-            Some(stored) => stored.corrupt(what),
-            None => Error::corruption(self.table.meta().id, 0, what),
-        }
+        let offset = self.iter.block().handle().offset;
+        Error::corruption(self.source.table.meta().id, offset, what)
     }
 
     /// Goes to the next entry (the first one at the first call); `false` at the end.
@@ -125,10 +105,10 @@ impl TableCursor {
     #[inline]
     pub fn walk(
         &mut self,
-        take: &mut impl FnMut(&[u8], SeqNum, EntryRef<'_>) -> bool,
+        take: &mut impl FnMut(&[u8], SeqNum, EntryRef<'_>, Option<&Bytes>) -> bool,
     ) -> Result<bool> {
         while self.advance()? {
-            if !take(self.key(), self.seqno(), self.value()) {
+            if !take(self.key(), self.seqno(), self.value(), Some(self.memory())) {
                 return Ok(true);
             }
             // What is left of a block without the far bound needs no look at anything else.
@@ -153,10 +133,10 @@ impl TableCursor {
             State::New => self.start().and_then(|any| {
                 // The bound may lie behind the key.
                 let near = match self.direction {
-                    Direction::Forward => &self.lower,
-                    Direction::Reverse => &self.upper,
+                    Direction::Forward => self.bounds.lower(),
+                    Direction::Reverse => self.bounds.upper(),
                 };
-                let bound_wins = bound_key(near).is_some_and(|near| !self.is_before(near, key));
+                let bound_wins = key_of(near).is_some_and(|near| !self.is_before(near, key));
                 match any {
                     false => Ok(false),
                     true if bound_wins => self.go_to_near_bound(),
@@ -194,6 +174,13 @@ impl TableCursor {
         self.iter.value().unwrap_or(EntryRef::Tombstone)
     }
 
+    /// See [`Cursor::memory`](glintdb_core::index::Cursor::memory).
+    #[inline]
+    #[must_use]
+    pub fn memory(&self) -> &Bytes {
+        &self.iter.block().image
+    }
+
     /// The entry it stands on; an inline value shares the block's memory.
     #[must_use]
     pub fn entry(&self) -> Entry {
@@ -219,13 +206,13 @@ impl TableCursor {
         }
         let block = self.iter.block();
         BlockIter::last_key_of(block, &mut self.last_key)
-            .map_err(|Malformed| self.table.malformed(block.handle))?;
-        let fences = &self.table.opened()?.fences;
+            .map_err(|Malformed| self.source.table.malformed(block.handle))?;
+        let fences = &self.source.table.opened()?.fences;
         let next = block.handle.index as usize + 1;
         if next < fences.len() && fences.is_at_or_below(next, &self.last_key) {
-            return Err(self.table.malformed(block.handle));
+            return Err(self.source.table.malformed(block.handle));
         }
-        Ok(!self.check_end || key::at_or_before(&self.last_key, borrowed(&self.upper)))
+        Ok(!self.check_end || key::at_or_before(&self.last_key, self.bounds.upper()))
     }
 
     /// Last key of the block that [`find_whole_block`](Self::find_whole_block) found last.
@@ -259,30 +246,32 @@ impl TableCursor {
 
     /// Finds the blocks that the bounds leave; `false`: none.
     fn start(&mut self) -> Result<bool> {
-        let meta = self.table.meta();
+        let meta = self.source.table.meta();
         let outside = meta.entries == 0
-            || !key::at_or_after(&meta.largest, borrowed(&self.lower))
-            || !key::at_or_before(&meta.smallest, borrowed(&self.upper));
+            || !key::at_or_after(&meta.largest, self.bounds.lower())
+            || !key::at_or_before(&meta.smallest, self.bounds.upper());
         if outside {
             return Ok(false);
         }
-        let fences = &self.table.opened()?.fences;
-        let first = bound_key(&self.lower).map_or(0, |key| fences.find(key));
-        let last = bound_key(&self.upper).map_or(fences.len() - 1, |key| fences.find(key));
+        let fences = &self.source.table.opened()?.fences;
+        let first = key_of(self.bounds.lower()).map_or(0, |key| fences.find(key));
+        let last = key_of(self.bounds.upper()).map_or(fences.len() - 1, |key| fences.find(key));
         self.blocks = first..last + 1;
         Ok(first <= last)
     }
 
+    /// After [`start`](Self::start): the blocks begin with the one that holds the near bound.
     fn go_to_near_bound(&mut self) -> Result<bool> {
+        let bounds = Arc::clone(&self.bounds);
         let near = match self.direction {
-            Direction::Forward => self.lower.clone(),
-            Direction::Reverse => self.upper.clone(),
+            Direction::Forward => bounds.lower(),
+            Direction::Reverse => bounds.upper(),
         };
         match near {
             Bound::Unbounded => self.next_entry(),
-            Bound::Included(key) => self.go_to(&key),
+            Bound::Included(key) => self.seek_in_next_block(key),
             Bound::Excluded(key) => {
-                let found = self.go_to(&key)?;
+                let found = self.seek_in_next_block(key)?;
                 if found && self.iter.key() == key {
                     return self.next_entry();
                 }
@@ -293,7 +282,7 @@ impl TableCursor {
 
     /// Goes to the first entry at or behind `key`, which is not before where it is.
     fn go_to(&mut self, key: &[u8]) -> Result<bool> {
-        let target = self.table.opened()?.fences.find(key);
+        let target = self.source.table.opened()?.fences.find(key);
         let Range { start, end } = self.blocks;
         let jump = match self.direction {
             Direction::Forward => target.checked_sub(start),
@@ -308,15 +297,24 @@ impl TableCursor {
                 if skipped > 0 {
                     self.source.jumped();
                 }
-                if !self.next_block()? {
-                    return Ok(false);
-                }
+                self.seek_in_next_block(key)
             }
             // In a block that was taken.
-            None if self.iter.is_behind() => return self.next_entry(),
-            // In the block it is in.
-            None => {}
+            None if self.iter.is_behind() => self.next_entry(),
+            None => self.seek_in_block(key),
         }
+    }
+
+    /// Goes to the first entry at or behind `key`, which no block before the next one holds.
+    fn seek_in_next_block(&mut self, key: &[u8]) -> Result<bool> {
+        match self.next_block()? {
+            true => self.seek_in_block(key),
+            false => Ok(false),
+        }
+    }
+
+    /// The same, of the block it is in, and those behind.
+    fn seek_in_block(&mut self, key: &[u8]) -> Result<bool> {
         let found = self.iter.seek(key);
         if self.wrap(found)? {
             return Ok(true);
@@ -366,13 +364,13 @@ impl TableCursor {
 
     fn is_beyond_far_bound(&self) -> bool {
         match self.direction {
-            Direction::Forward => !key::at_or_before(self.iter.key(), borrowed(&self.upper)),
-            Direction::Reverse => !key::at_or_after(self.iter.key(), borrowed(&self.lower)),
+            Direction::Forward => !key::at_or_before(self.iter.key(), self.bounds.upper()),
+            Direction::Reverse => !key::at_or_after(self.iter.key(), self.bounds.lower()),
         }
     }
 
     fn wrap<T>(&self, result: Result<T, Malformed>) -> Result<T> {
-        result.map_err(|Malformed| self.table.malformed(self.iter.block().handle()))
+        result.map_err(|Malformed| self.source.table.malformed(self.iter.block().handle()))
     }
 
     /// Goes to the edge of the next block; `false`: there is none.
@@ -391,8 +389,10 @@ impl TableCursor {
                 self.blocks.end
             }
         };
-        let block = stored.block.clone();
-        self.stored = Some(stored);
+        let block = match self.source.gives_stored() {
+            true => self.stored.insert(stored).block.clone(),
+            false => stored.block,
+        };
         self.check_end = self.blocks.is_empty();
         let in_order = self.is_in_order(index, &block)?;
         let handle = block.handle();
@@ -401,14 +401,14 @@ impl TableCursor {
         if in_order {
             Ok(true)
         } else {
-            Err(self.table.malformed(handle))
+            Err(self.source.table.malformed(handle))
         }
     }
 
     /// Whether the fence `index` lies between the key it stands on and the first one of `block`: together with the order within blocks, which is checked step by
     /// step, forward cursors so never give keys that do not ascend, whatever the file holds.
     fn is_in_order(&self, index: usize, block: &Block) -> Result<bool> {
-        let fences = &self.table.opened()?.fences;
+        let fences = &self.source.table.opened()?.fences;
         let first_key = block.view().and_then(|view| view.first_key());
         let ascends = self.direction == Direction::Reverse
             || self.iter.is_fresh()

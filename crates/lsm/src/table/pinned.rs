@@ -130,6 +130,14 @@ impl PinnedBlocks {
         }
         self.blocks.get(index)
     }
+
+    /// Has the beginning of a block fetched from memory, if there is one with this number.
+    #[inline]
+    pub(super) fn prefetch(&self, index: usize) {
+        if let Some(block) = self.blocks.get(index) {
+            block.prefetch();
+        }
+    }
 }
 
 impl Drop for PinnedBlocks {

@@ -14,6 +14,7 @@ use super::meta::TableMeta;
 use super::pinned::PinnedBlocks;
 use super::source::Purpose;
 use super::tombstones;
+use crate::range::Bounds;
 use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::codec::Reader;
@@ -104,7 +105,7 @@ impl Table {
         &self.meta
     }
 
-    pub(super) fn env(&self) -> &Arc<TableEnv> {
+    pub(crate) fn env(&self) -> &Arc<TableEnv> {
         &self.env
     }
 
@@ -276,6 +277,20 @@ impl Table {
         self.pinned.load().as_ref()?.block(handle).cloned()
     }
 
+    /// [`block_here`](Self::block_here), for who walks it and then the block `next`.
+    pub(super) fn block_to_walk(&self, handle: BlockHandle, next: Option<usize>) -> Option<Block> {
+        let pinned = self.pinned.load();
+        let Some(pinned) = pinned.as_ref() else {
+            return self.cached_block(handle);
+        };
+        let block = pinned.block(handle)?;
+        block.prefetch();
+        if let Some(next) = next {
+            pinned.prefetch(next);
+        }
+        Some(block.clone())
+    }
+
     /// The block, if it is in memory: pinned, or in the cache.
     #[inline]
     #[must_use]
@@ -422,7 +437,7 @@ impl Table {
         direction: Direction,
         purpose: Purpose,
     ) -> TableCursor {
-        TableCursor::new(Arc::clone(self), lower, upper, direction, purpose)
+        TableCursor::within(self, Bounds::new(lower, upper), direction, purpose)
     }
 
     /// The blocks that a cursor in `direction` reads first when it begins at `key` (`None`: at the table's edge): at most `count` that the cache does not have, in key

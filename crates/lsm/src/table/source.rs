@@ -58,7 +58,7 @@ struct Window {
 
 /// See the module's page.
 pub(super) struct BlockSource {
-    table: Arc<Table>,
+    pub(super) table: Arc<Table>,
     direction: Direction,
     purpose: Purpose,
     /// Blocks read ahead, in its direction.
@@ -111,26 +111,25 @@ impl BlockSource {
 
     /// The next one of `blocks` in its direction, which are not empty: read ahead already, cached, or read now together with those behind it.
     pub(super) fn fetch(&mut self, blocks: &Range<usize>) -> Result<StoredBlock> {
-        let index = match self.direction {
-            Direction::Forward => blocks.start,
-            Direction::Reverse => blocks.end - 1,
+        let mut ahead = blocks.clone();
+        let (index, next) = match self.direction {
+            Direction::Forward => (blocks.start, ahead.nth(1)),
+            Direction::Reverse => (blocks.end - 1, ahead.nth_back(1)),
         };
         while let Some(ready) = self.ready.pop_front() {
             if ready.block.handle.index as usize == index {
                 return Ok(ready);
             }
         }
-        let table = Arc::clone(&self.table);
-        let opened = table.opened()?;
-        let handle = opened.fences.handle(index);
+        let handle = self.table.opened()?.fences.handle(index);
         let (here, is_stored) = match self.purpose {
-            Purpose::Read => (table.block_here(handle), false),
+            Purpose::Read => (self.table.block_to_walk(handle, next), false),
             // A pinned level needs no reads to be merged. Stands for what is stored: whoever writes a block anew compresses what is not compressed.
-            Purpose::Compaction => (table.pinned_block(handle), true),
+            Purpose::Compaction => (self.table.pinned_block(handle), true),
         };
         if let Some(block) = here {
             return Ok(StoredBlock {
-                file: table.meta().id,
+                file: self.table.meta().id,
                 stored: if is_stored {
                     block.image.clone()
                 } else {
@@ -139,7 +138,8 @@ impl BlockSource {
                 block,
             });
         }
-        self.read_ahead(opened, index, blocks)?;
+        let table = Arc::clone(&self.table);
+        self.read_ahead(table.opened()?, index, blocks)?;
         let first = self.ready.pop_front();
         first.ok_or_else(|| table.malformed(handle))
     }

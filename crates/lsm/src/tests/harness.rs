@@ -341,7 +341,7 @@ impl Harness {
             for pair in tables.slots.windows(2) {
                 assert!(!pair[0].range.overlaps(&pair[1].range));
             }
-            for slot in &tables.slots {
+            for slot in tables.slots.iter() {
                 let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
                 let mut cursor = slot
                     .table

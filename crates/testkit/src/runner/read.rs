@@ -106,11 +106,16 @@ enum Either {
 type Found = Option<Result<(Bytes, Option<Bytes>), Error>>;
 
 impl Either {
-    fn take(&mut self, backwards: bool) -> Found {
+    /// The next record; forwards it may be `lent`, which is another way through an iterator than owning it.
+    fn take(&mut self, backwards: bool, lent: bool) -> Found {
         match self {
             Either::Records(iter) => {
+                let copied =
+                    |(key, value)| (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
                 let record = if backwards {
                     iter.next_back()
+                } else if lent {
+                    iter.next_ref().map(|record| record.map(copied)).transpose()
                 } else {
                     iter.next()
                 };
@@ -152,12 +157,12 @@ pub(super) fn check_walk(
         } else {
             records.pop_front()
         };
-        let found = iter.take(backwards).transpose()?;
+        let found = iter.take(backwards, index % 3 < 2).transpose()?;
         let side = if backwards { "back" } else { "front" };
         match (found, wanted) {
             (None, None) => {
                 ensure!(
-                    iter.take(!backwards).is_none(),
+                    iter.take(!backwards, false).is_none(),
                     "an exhausted iterator goes on"
                 );
                 return Ok(());

@@ -31,7 +31,7 @@ fn pointers(db: &Db) -> Vec<ValuePointer> {
     let mut cursor = (view.cursor(Bound::Unbounded, Bound::Unbounded, Direction::Forward)).unwrap();
     let mut pointers = Vec::new();
     cursor
-        .walk(&mut |_, _, value| {
+        .walk(&mut |_, _, value, _| {
             if let EntryRef::Pointer(pointer) = value {
                 pointers.push(pointer);
             }

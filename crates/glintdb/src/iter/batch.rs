@@ -1,0 +1,225 @@
+//! The records that one end of an iterator has fetched together.
+//!
+//! Thread safety: belongs to the iterator.
+
+use crate::range_cache::Values;
+use crate::wanted::Wanted;
+use crate::{Error, Result};
+use bytes::{Bytes, BytesMut};
+use glintdb_core::{EntryRef, KeyspaceId};
+use std::ops::Range;
+
+/// What is set aside for keys: they may be longer.
+const KEY_BYTES_TYPICAL: usize = 32;
+/// A batch ends at this many bytes of values.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// Records fetched together. One buffer for their keys and one for inline values that had to be copied: two allocations a batch, not two an entry. Other inline values are lent by the blocks they lie in,
+/// until they go to a caller who may keep them.
+#[derive(Default)]
+pub(super) struct Batch {
+    keys: Bytes,
+    values: Bytes,
+    lenders: Vec<Bytes>,
+    pub(super) records: Vec<Record>,
+    pub(super) fetched: Values,
+    /// Records yielded.
+    pub(super) yielded: usize,
+}
+
+/// Where a record lies in its batch.
+pub(super) struct Record {
+    key: Range<usize>,
+    value: Place,
+}
+
+enum Place {
+    Inline(Range<usize>),
+    /// In a lender.
+    Lent {
+        lender: usize,
+        range: Range<usize>,
+    },
+    Fetched(usize),
+}
+
+impl Batch {
+    pub(super) fn is_over(&self) -> bool {
+        self.yielded == self.records.len()
+    }
+
+    pub(super) fn key(&self, at: usize) -> Option<&[u8]> {
+        self.keys.get(self.records.get(at)?.key.clone())
+    }
+
+    /// The key yielded last.
+    pub(super) fn last_key(&self) -> Option<&[u8]> {
+        self.key(self.yielded.checked_sub(1)?)
+    }
+
+    /// Whether its value was read; others need not be.
+    #[inline]
+    pub(super) fn check(&self, at: usize) -> Result<()> {
+        match self.records.get(at).map(|record| &record.value) {
+            Some(Place::Inline(_) | Place::Lent { .. }) => Ok(()),
+            _ => self.value(at).map(drop),
+        }
+    }
+
+    #[inline]
+    pub(super) fn value(&self, at: usize) -> Result<&[u8]> {
+        match self.records.get(at).map(|record| &record.value) {
+            Some(Place::Inline(range)) => Ok(&self.values[range.clone()]),
+            Some(Place::Lent { lender, range }) => Ok(&self.lenders[*lender][range.clone()]),
+            Some(Place::Fetched(index)) => match self.fetched.get(*index) {
+                Some(value) => value,
+                None => Err(Error::invalid("a value was not fetched")),
+            },
+            None => Err(Error::invalid("a record was not fetched")),
+        }
+    }
+
+    /// The record yielded last, owned: it keeps no block, which may be much larger, from being freed.
+    pub(super) fn take(&mut self) -> (Bytes, Bytes) {
+        let at = self.yielded - 1;
+        if !self.lenders.is_empty() {
+            self.give_back();
+        }
+        let record = &self.records[at];
+        let value = match &record.value {
+            Place::Lent { .. } => Bytes::new(),
+            Place::Inline(range) => self.values.slice(range.clone()),
+            Place::Fetched(index) => self.fetched.take(*index),
+        };
+        (self.keys.slice(record.key.clone()), value)
+    }
+
+    /// Copies what is lent, from the record yielded last on.
+    fn give_back(&mut self) {
+        let lenders = std::mem::take(&mut self.lenders);
+        let from = self.yielded - 1;
+        let rest = self.records.get_mut(from..).unwrap_or_default();
+        let bytes = |record: &Record| match &record.value {
+            Place::Inline(range) | Place::Lent { range, .. } => range.len(),
+            Place::Fetched(_) => 0,
+        };
+        let mut values = BytesMut::with_capacity(rest.iter().map(bytes).sum());
+        for record in rest {
+            let value = match &record.value {
+                Place::Inline(range) => &self.values[range.clone()],
+                Place::Lent { lender, range } => &lenders[*lender][range.clone()],
+                Place::Fetched(_) => continue,
+            };
+            let start = values.len();
+            values.extend_from_slice(value);
+            record.value = Place::Inline(start..values.len());
+        }
+        self.values = values.freeze();
+    }
+}
+
+/// Where `value` lies in `memory`.
+fn range_in(memory: &[u8], value: &[u8]) -> Option<Range<usize>> {
+    let start = (value.as_ptr().addr()).checked_sub(memory.as_ptr().addr())?;
+    let end = start.checked_add(value.len())?;
+    (end <= memory.len()).then_some(start..end)
+}
+
+/// A batch that is being put together.
+pub(super) struct Gathering {
+    keyspace: KeyspaceId,
+    /// Records that it shall have.
+    wanted: usize,
+    with_values: bool,
+    keys: BytesMut,
+    values: BytesMut,
+    lenders: Vec<Bytes>,
+    records: Vec<Record>,
+    /// Values to be fetched.
+    separated: Vec<Wanted>,
+    value_bytes: usize,
+}
+
+impl Gathering {
+    pub(super) fn new(keyspace: KeyspaceId, wanted: usize, with_values: bool) -> Gathering {
+        Gathering {
+            keyspace,
+            wanted,
+            with_values,
+            keys: BytesMut::with_capacity(wanted * KEY_BYTES_TYPICAL),
+            values: BytesMut::new(),
+            lenders: Vec::new(),
+            records: Vec::with_capacity(wanted),
+            separated: Vec::new(),
+            value_bytes: 0,
+        }
+    }
+
+    /// Takes a record, whose value may lie in `memory`; whether there is room for another one.
+    #[inline]
+    pub(super) fn push(&mut self, key: &[u8], value: EntryRef<'_>, memory: Option<&Bytes>) -> bool {
+        let value = match value {
+            EntryRef::Inline(value) if self.with_values => self.place(value, memory),
+            EntryRef::Pointer(pointer) if self.with_values => {
+                if self.separated.is_empty() {
+                    self.separated.reserve_exact(self.wanted);
+                }
+                self.value_bytes += pointer.length as usize;
+                self.separated
+                    .push(Wanted::scanned(self.keyspace, key, pointer));
+                Place::Fetched(self.separated.len() - 1)
+            }
+            _ => Place::Inline(0..0),
+        };
+        let start = self.keys.len();
+        self.keys.extend_from_slice(key);
+        let key = start..self.keys.len();
+        self.records.push(Record { key, value });
+        self.records.len() < self.wanted && self.value_bytes < BATCH_BYTES_MAX
+    }
+
+    /// Has an inline value lent, or copies it.
+    #[inline]
+    fn place(&mut self, value: &[u8], memory: Option<&Bytes>) -> Place {
+        self.value_bytes += value.len();
+        let lent = memory.and_then(|memory| Some((memory, range_in(memory, value)?)));
+        let Some((memory, range)) = lent else {
+            return self.copy(value);
+        };
+        let known = self.lenders.last().is_some_and(|last| {
+            last.as_ptr() == memory.as_ptr()
+                || glintdb_core::seeded::bug(
+                    "glintdb: a scan takes a value out of the block before its own",
+                )
+        });
+        if !known {
+            self.lenders.push(memory.clone());
+        }
+        let lender = self.lenders.len() - 1;
+        Place::Lent { lender, range }
+    }
+
+    fn copy(&mut self, value: &[u8]) -> Place {
+        let start = self.values.len();
+        if start > 0 && self.values.capacity() - start < value.len() {
+            // About as much for each of those to come.
+            let left = self.wanted - self.records.len();
+            self.values
+                .reserve((left * (value.len() + 8)).min(BATCH_BYTES_MAX));
+        }
+        self.values.extend_from_slice(value);
+        Place::Inline(start..self.values.len())
+    }
+
+    /// The batch, and what is to be fetched for it.
+    pub(super) fn finish(self) -> (Batch, Vec<Wanted>) {
+        let batch = Batch {
+            keys: self.keys.freeze(),
+            values: self.values.freeze(),
+            lenders: self.lenders,
+            records: self.records,
+            ..Batch::default()
+        };
+        (batch, self.separated)
+    }
+}

@@ -41,7 +41,7 @@ const WEIGHT_STEP_PART: u64 = 256;
 const ENTRY_BYTES_TYPICAL: usize = 2048;
 /// Entries that are fetched from memory at once: about as many lines as a core waits for together.
 const FETCHED_TOGETHER: usize = 32;
-/// Stripes of the counters; a power of two.
+/// Stripes of what every read writes to, such as counters; a power of two.
 pub const STRIPES: usize = 16;
 
 /// What a slot has. It may be told that it stands elsewhere; its bytes stay where they are.
@@ -554,7 +554,7 @@ impl Counted {
     }
 }
 
-/// The stripe of the calling thread, below [`STRIPES`]: threads take them in turn. For counters that every read adds to.
+/// The stripe of the calling thread, below [`STRIPES`]: threads take them in turn. For what every read writes to.
 #[inline]
 #[must_use]
 pub fn stripe_of_thread() -> usize {

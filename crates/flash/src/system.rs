@@ -93,7 +93,7 @@ pub(crate) fn prefetch(address: usize) {
         _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    std::hint::black_box(address);
+    let _ = address;
 }
 
 #[cfg(test)]

@@ -186,7 +186,8 @@ impl Engine {
     #[must_use = "it is to be let go of outside of locks"]
     pub(crate) fn install(&self, change: impl FnOnce(&Version) -> Version) -> Arc<Version> {
         self.version.install(|old| {
-            let new = change(old);
+            let mut new = change(old);
+            new.number = old.number + 1;
             let mut kept = self.kept.lock();
             kept.retain(|one| one.strong_count() > 0);
             let gone = old.memory().filter(|one| !one.is_in(&new));

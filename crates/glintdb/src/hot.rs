@@ -371,8 +371,8 @@ impl HotKeys {
             (self.state.floor).compare_exchange(closed, floor, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Has the system make the table's pages, which are zeros that were never written. Where such a page is read first it is made twice, and the second time all processors are told of it: 10 to 25 ms
-    /// for a table of 4 MiB, most of what the first get of an open database took.
+    /// Has the system make the table's pages, where the allocator (jemalloc) has left that to who first writes to one. One that is read first is made twice, and the second time all processors are told of
+    /// it: 10 to 30 ms for a table of 8 MiB, most of what the first get of an open database took.
     fn make_pages(&self) {
         for bucket in self
             .buckets

@@ -59,6 +59,8 @@ struct Scan {
 
 #[derive(Default)]
 struct End {
+    /// Whether the caller owns what it takes, so that nothing need be lent.
+    owned: bool,
     merge: Option<Arc<PinnedMerge>>,
     /// Fetched; yielded in part.
     ready: Batch,
@@ -204,6 +206,7 @@ impl Iter {
     /// As those that `next` gives.
     #[inline]
     pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.scan.front.owned = false;
         if !self.scan.step(Direction::Forward)? {
             return Ok(None);
         }
@@ -270,6 +273,7 @@ impl Scan {
     }
 
     fn next_from(&mut self, direction: Direction) -> Option<Result<(Bytes, Bytes)>> {
+        self.end(direction).owned = true;
         match self.step(direction) {
             Ok(true) => Some(Ok(self.end(direction).ready.take())),
             Ok(false) => None,
@@ -395,7 +399,7 @@ impl Scan {
             0 => end.batch,
             left => end.batch.min(left),
         };
-        let mut gathering = Gathering::new(keyspace, wanted, with_values);
+        let mut gathering = Gathering::new(keyspace, wanted, with_values, !end.owned);
         let more = merge.walk(|key, value, memory| gathering.push(key, value, memory))?;
         let gathered = gathering.finish();
         end.exhausted = !more;

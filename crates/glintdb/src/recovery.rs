@@ -384,6 +384,7 @@ impl Opening {
             .cloned()
             .ok_or_else(|| Error::invalid("the default keyspace is missing"))?;
         let mut version = Version {
+            number: 0,
             active: Arc::new(replayed.generation),
             sealed: Vec::new(),
             keyspaces: Vec::new(),

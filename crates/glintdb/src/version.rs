@@ -179,6 +179,8 @@ pub(crate) struct KeyspaceVersion {
 /// An immutable picture of the database.
 #[derive(Clone)]
 pub(crate) struct Version {
+    /// Versions that were replaced before this one.
+    pub(crate) number: u64,
     pub(crate) active: Arc<Generation>,
     /// Newest first.
     pub(crate) sealed: Vec<Arc<Generation>>,

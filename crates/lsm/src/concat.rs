@@ -169,10 +169,14 @@ impl Concat {
             (Some(key), Some(near), Direction::Reverse) => Some(key.min(near)),
             (key, near, _) => key.or(near),
         };
-        let reached = |slot: &&Arc<Slot>| match (key, self.direction) {
-            (None, _) => true,
-            (Some(key), Direction::Forward) => slot.meta().largest.as_ref() >= key,
-            (Some(key), Direction::Reverse) => slot.meta().smallest.as_ref() <= key,
+        let reached = |slot: &&Arc<Slot>| {
+            let meta = slot.meta();
+            let behind = match (key, self.direction) {
+                (None, _) => true,
+                (Some(key), Direction::Forward) => meta.largest.as_ref() >= key,
+                (Some(key), Direction::Reverse) => meta.smallest.as_ref() <= key,
+            };
+            behind && meta.entries > 0
         };
         let mut rest = self.slots.get(self.rest.clone()).unwrap_or_default().iter();
         let slot = match self.direction {

@@ -7,7 +7,7 @@ use crate::edit::LEVELS;
 use crate::levels::Levels;
 use crate::merge::{MergeSource, Tournament, shared_prefix};
 use crate::range::{Bounds, KeyRange};
-use crate::table::{BlockHandle, Purpose, Table};
+use crate::table::{BlockHandle, Purpose, Table, TableCursor};
 use crate::tombstones::TombstoneSet;
 use bytes::Bytes;
 use glintdb_core::index::{Cursor, Take};
@@ -70,6 +70,14 @@ impl MergeCursor {
             prefix_bytes: prefix_bytes.unwrap_or(0),
             last_key: Vec::new(),
         })
+    }
+
+    /// The cursor, or that of its only source where there is nothing to merge and nothing is hidden.
+    pub(crate) fn boxed(mut self) -> Box<dyn Cursor> {
+        if self.sources.len() == 1 && self.tombstones.is_none() {
+            return Box::new(Alone(self.sources.pop()));
+        }
+        Box::new(self)
     }
 
     /// Reads the blocks at which several sources begin together: one wait instead of one a source.
@@ -237,12 +245,17 @@ impl MergeCursor {
         result
     }
 
-    fn current(&self) -> &crate::table::TableCursor {
+    fn current(&self) -> &TableCursor {
         let cursor = self.at.and_then(|at| self.sources[at].cursor());
-        match cursor {
-            Some(cursor) => cursor,
-            None => panic!("a cursor was asked for its entry before advance or seek said true"),
-        }
+        standing(cursor)
+    }
+}
+
+/// The cursor that stands on an entry.
+fn standing(cursor: Option<&TableCursor>) -> &TableCursor {
+    match cursor {
+        Some(cursor) => cursor,
+        None => panic!("a cursor was asked for its entry before advance or seek said true"),
     }
 }
 
@@ -260,6 +273,53 @@ impl Cursor for MergeCursor {
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
         let moved = self.move_to(key);
         self.end_on_error(moved)
+    }
+
+    fn key(&self) -> &[u8] {
+        self.current().key()
+    }
+
+    fn seqno(&self) -> SeqNum {
+        self.current().seqno()
+    }
+
+    fn value(&self) -> EntryRef<'_> {
+        self.current().value()
+    }
+
+    fn memory(&self) -> Option<&Bytes> {
+        Some(self.current().memory())
+    }
+}
+
+/// One source, nothing of which is hidden. `None` after an error: the cursor is over then.
+struct Alone(Option<Concat>);
+
+impl Alone {
+    fn moved(&mut self, moves: impl FnOnce(&mut Concat) -> Result<bool>) -> Result<bool> {
+        let moved = self.0.as_mut().map_or(Ok(false), moves);
+        if moved.is_err() {
+            self.0 = None;
+        }
+        moved
+    }
+
+    fn current(&self) -> &TableCursor {
+        standing(self.0.as_ref().and_then(Concat::cursor))
+    }
+}
+
+impl Cursor for Alone {
+    fn advance(&mut self) -> Result<bool> {
+        self.moved(Concat::advance)
+    }
+
+    fn walk(&mut self, mut take: &mut Take<'_>) -> Result<bool> {
+        self.moved(|source| source.walk(&mut take))
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        self.moved(|source| source.seek(key))
     }
 
     fn key(&self) -> &[u8] {

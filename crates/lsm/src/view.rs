@@ -76,7 +76,7 @@ impl IndexView for View {
         direction: Direction,
     ) -> Result<Box<dyn Cursor>> {
         let cursor = MergeCursor::new(&self.levels, lower, upper, direction, Purpose::Read)?;
-        Ok(Box::new(cursor))
+        Ok(cursor.boxed())
     }
 
     fn range_tombstone_seqno(

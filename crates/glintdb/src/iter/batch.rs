@@ -11,8 +11,10 @@ use std::ops::Range;
 
 /// What is set aside for keys: they may be longer.
 const KEY_BYTES_TYPICAL: usize = 32;
-/// A batch ends at this many bytes of values.
+/// A batch ends at this many bytes of values, and keeps no more bytes of blocks for them.
 const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Blocks that a value is looked for in, of those that the batch keeps: as many as runs of tables may take turns.
+const LENDERS_LATELY: usize = 4;
 
 /// Records fetched together. One buffer for their keys and one for inline values that had to be copied: two allocations a batch, not two an entry. Other inline values are lent by the blocks they lie in,
 /// until they go to a caller who may keep them.
@@ -127,6 +129,8 @@ fn range_in(memory: &[u8], value: &[u8]) -> Option<Range<usize>> {
 
 /// A batch that is being put together.
 pub(super) struct Gathering {
+    /// Whether values are lent, where they may be.
+    lends: bool,
     keyspace: KeyspaceId,
     /// Records that it shall have.
     wanted: usize,
@@ -134,6 +138,7 @@ pub(super) struct Gathering {
     keys: BytesMut,
     values: BytesMut,
     lenders: Vec<Bytes>,
+    lent_bytes: usize,
     records: Vec<Record>,
     /// Values to be fetched.
     separated: Vec<Wanted>,
@@ -141,14 +146,21 @@ pub(super) struct Gathering {
 }
 
 impl Gathering {
-    pub(super) fn new(keyspace: KeyspaceId, wanted: usize, with_values: bool) -> Gathering {
+    pub(super) fn new(
+        keyspace: KeyspaceId,
+        wanted: usize,
+        with_values: bool,
+        lends: bool,
+    ) -> Gathering {
         Gathering {
+            lends,
             keyspace,
             wanted,
             with_values,
             keys: BytesMut::with_capacity(wanted * KEY_BYTES_TYPICAL),
             values: BytesMut::new(),
             lenders: Vec::new(),
+            lent_bytes: 0,
             records: Vec::with_capacity(wanted),
             separated: Vec::new(),
             value_bytes: 0,
@@ -182,21 +194,37 @@ impl Gathering {
     #[inline]
     fn place(&mut self, value: &[u8], memory: Option<&Bytes>) -> Place {
         self.value_bytes += value.len();
-        let lent = memory.and_then(|memory| Some((memory, range_in(memory, value)?)));
-        let Some((memory, range)) = lent else {
-            return self.copy(value);
-        };
-        let known = self.lenders.last().is_some_and(|last| {
-            last.as_ptr() == memory.as_ptr()
+        let memory = memory.filter(|_| self.lends);
+        let lent = memory.and_then(|memory| {
+            let range = range_in(memory, value)?;
+            Some((self.lender(memory)?, range))
+        });
+        match lent {
+            Some((lender, range)) => Place::Lent { lender, range },
+            None => self.copy(value),
+        }
+    }
+
+    /// Keeps `memory`, unless that is too much.
+    #[inline]
+    fn lender(&mut self, memory: &Bytes) -> Option<usize> {
+        let mut lately = self.lenders.iter().rev().take(LENDERS_LATELY);
+        let known = lately.position(|lender| {
+            lender.as_ptr() == memory.as_ptr()
                 || glintdb_core::seeded::bug(
                     "glintdb: a scan takes a value out of the block before its own",
                 )
         });
-        if !known {
-            self.lenders.push(memory.clone());
+        if let Some(back) = known {
+            return Some(self.lenders.len() - 1 - back);
         }
-        let lender = self.lenders.len() - 1;
-        Place::Lent { lender, range }
+        let bytes = self.lent_bytes + memory.len();
+        if bytes > BATCH_BYTES_MAX {
+            return None;
+        }
+        self.lent_bytes = bytes;
+        self.lenders.push(memory.clone());
+        Some(self.lenders.len() - 1)
     }
 
     fn copy(&mut self, value: &[u8]) -> Place {
@@ -221,5 +249,66 @@ impl Gathering {
             ..Batch::default()
         };
         (batch, self.separated)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Batches of one value of 100 bytes of each of `blocks`, in turn.
+    fn gathered(blocks: &[Bytes], records: usize) -> Batch {
+        let mut gathering = Gathering::new(KeyspaceId(0), records, true, true);
+        for n in 0..records {
+            let block = &blocks[n % blocks.len()];
+            let at = n / blocks.len() * 100;
+            let value = EntryRef::Inline(&block[at..at + 100]);
+            let more = gathering.push(&n.to_be_bytes(), value, Some(block));
+            assert_eq!(more, n + 1 < records);
+        }
+        gathering.finish().0
+    }
+
+    fn blocks(count: u8, bytes: usize) -> Vec<Bytes> {
+        let block = |n| {
+            (0..bytes)
+                .map(|at: usize| at.to_le_bytes()[0] ^ n)
+                .collect()
+        };
+        (0..count).map(block).collect()
+    }
+
+    fn check(batch: &Batch, blocks: &[Bytes], records: usize) {
+        for n in 0..records {
+            let at = n / blocks.len() * 100;
+            assert_eq!(
+                batch.value(n).unwrap(),
+                &blocks[n % blocks.len()][at..at + 100]
+            );
+            assert_eq!(batch.key(n).unwrap(), n.to_be_bytes());
+        }
+    }
+
+    #[test]
+    fn blocks_that_take_turns_are_kept_once() {
+        let blocks = blocks(u8::try_from(LENDERS_LATELY).unwrap(), 4096);
+        let batch = gathered(&blocks, 100);
+        assert_eq!(batch.lenders.len(), LENDERS_LATELY);
+        check(&batch, &blocks, 100);
+    }
+
+    #[test]
+    fn no_more_blocks_are_kept_than_a_batch_may_have() {
+        let blocks = blocks(200, 64 << 10);
+        let mut batch = gathered(&blocks, 200);
+        assert_eq!(batch.lenders.len(), BATCH_BYTES_MAX / (64 << 10));
+        check(&batch, &blocks, 200);
+        // Owned in the middle: no block is kept any more.
+        batch.yielded = 11;
+        let (key, value) = batch.take();
+        assert!(key == 10_usize.to_be_bytes()[..] && value == blocks[10][..100]);
+        assert!(batch.lenders.is_empty() && batch.values.len() == 190 * 100);
+        batch.yielded = 200;
+        assert!(batch.take().1 == blocks[199][..100]);
     }
 }

@@ -29,12 +29,12 @@ pub(crate) enum Command {
     Recovery(Box<RecoveryArgs>),
     /// List the engines of this build
     Engines,
-    /// Draw JSON lines of `run --json` as SVG: rates as bars, and by second
+    /// Draw JSON lines of `run --json` as SVG: rates as bars, by second, and writes against space; and print their tables
     Plot {
         /// Files of JSON lines
         #[arg(required = true)]
         lines: Vec<PathBuf>,
-        /// Directory of the pictures
+        /// Directory of the pictures, and of tables.md
         #[arg(long, default_value = "plots")]
         out: PathBuf,
     },

@@ -83,7 +83,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool> {
             writeln!(
                 std::io::stdout(),
                 "{}",
-                table::table(&cell, &args.engines, &reports)
+                table::table(&args.engines, &reports)
             )?;
         }
     }

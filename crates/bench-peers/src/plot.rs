@@ -1,7 +1,8 @@
-//! Reports as pictures: from the JSON lines of `run --json` to SVG files.
+//! Reports as pictures, and as the tables that `run` prints: from the JSON lines of `run --json` to SVG files and one of Markdown.
 //!
-//! For each combination of workload, sizes, threads, batch and durability: the median rates as bars, and, where runs took
-//! some seconds, the rate in each second as lines.
+//! For each combination of workload, sizes, threads, batch and durability: the median rates as bars, where runs took
+//! some seconds, the rate in each second as lines, and, where several engines have written, how much more they wrote to storage
+//! than they were given, against how much more of it they took.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -14,7 +15,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::table::median;
+use crate::table::{median, table};
 
 /// Pixels. Pictures are as high as their engines need, so that no label lies on another.
 const WIDTH: u32 = 900;
@@ -62,8 +63,12 @@ pub(crate) fn run(lines: &[PathBuf], out: &Path) -> Result<()> {
         }
     }
     fs::create_dir_all(out)?;
+    let mut tables = String::new();
     for (cell, reports) in &cells {
         let medians = medians(reports);
+        let engines: Vec<&str> = medians.iter().map(|r| r.engine.as_str()).collect();
+        tables += &table(&engines, reports);
+        tables += "\n";
         let path = out.join(format!("{cell}-rates.svg"));
         bars(&path, cell, &medians)?;
         writeln!(std::io::stdout(), "{}", path.display())?;
@@ -75,7 +80,15 @@ pub(crate) fn run(lines: &[PathBuf], out: &Path) -> Result<()> {
             seconds(&path, cell, &medians)?;
             writeln!(std::io::stdout(), "{}", path.display())?;
         }
+        if medians.iter().filter_map(|r| amplifications(r)).count() > 1 {
+            let path = out.join(format!("{cell}-amplification.svg"));
+            amplification(&path, cell, &medians)?;
+            writeln!(std::io::stdout(), "{}", path.display())?;
+        }
     }
+    let path = out.join("tables.md");
+    fs::write(&path, tables)?;
+    writeln!(std::io::stdout(), "{}", path.display())?;
     Ok(())
 }
 
@@ -192,6 +205,59 @@ fn seconds(path: &Path, title: &str, reports: &[&Report]) -> Result<()> {
     Ok(root.present()?)
 }
 
+/// Most disk use, and what was written to storage, for a byte of the user's, of a run that has written.
+fn amplifications(report: &Report) -> Option<(f64, f64)> {
+    let written = report.write_amp_host.filter(|&amp| amp > 0.0);
+    report.space_amp_max.zip(written)
+}
+
+fn amplification(path: &Path, title: &str, reports: &[&Report]) -> Result<()> {
+    let height = LINES + ROW * reports.len() as u32 + ROW / 2;
+    let root = SVGBackend::new(path, (WIDTH, height)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let style = label_style(&root);
+    let (points, legend) = root.split_vertically(LINES);
+    let most = |of: fn((f64, f64)) -> f64| {
+        let amplifications = reports.iter().filter_map(|report| amplifications(report));
+        amplifications.map(of).fold(1.0, f64::max) * 1.05
+    };
+    let mut chart = ChartBuilder::on(&points)
+        .caption(title, ("sans-serif", 16))
+        .margin(12)
+        .x_label_area_size(40)
+        .y_label_area_size(60)
+        .build_cartesian_2d(
+            0.0..most(|(space, _)| space),
+            0.0..most(|(_, written)| written),
+        )?;
+    chart
+        .configure_mesh()
+        .x_desc("most disk use for a byte of the database")
+        .y_desc("bytes written to storage for a byte that was put")
+        .draw()?;
+    // One engine with options that trade the one for the other is a curve.
+    let mut curve: Vec<(f64, f64)> = (reports.iter())
+        .filter(|report| report.engine.split(':').next() == Some("glintdb"))
+        .filter_map(|report| amplifications(report))
+        .collect();
+    curve.sort_by(|a, b| a.0.total_cmp(&b.0));
+    chart.draw_series(LineSeries::new(curve, COLOURS[0].mix(0.5)))?;
+    for (place, report) in reports.iter().enumerate() {
+        let y = (ROW * place as u32 + ROW / 2) as i32;
+        let colour = COLOURS[place % COLOURS.len()].filled();
+        let text = match amplifications(report) {
+            Some((space, written)) => {
+                chart.draw_series([Circle::new((space, written), 5, colour)])?;
+                format!("{}: {space:.2} taken, {written:.2} written", report.engine)
+            }
+            None => format!("{}: nothing written", report.engine),
+        };
+        legend.draw(&Circle::new((121, y), 5, colour))?;
+        legend.draw(&Text::new(text, (138, y), &style))?;
+    }
+    Ok(root.present()?)
+}
+
 /// Of an engine's label, which begins at its place and lies around it.
 fn label_style(root: &DrawingArea<SVGBackend<'_>, Shift>) -> TextStyle<'static> {
     let style = ("sans-serif", 14).into_text_style(root);
@@ -212,6 +278,7 @@ mod tests {
     fn a_run_becomes_pictures() {
         let dir = temporary("run");
         let mut long = report("rocksdb", 300.0);
+        (long.space_amp_max, long.write_amp_host) = (Some(1.5), Some(2.5));
         long.ops_by_second = vec![500, 200, 0, 300, 400, 350, 20];
         let lines: String = [report("glintdb:size_ratio=4", 900.0), long]
             .iter()
@@ -223,10 +290,21 @@ mod tests {
         let cell = "fillrandom-1000x16+100-threads1-batch1-os";
         let rates = fs::read_to_string(dir.join(format!("{cell}-rates.svg"))).unwrap();
         assert!(rates.contains("glintdb:size_ratio=4: 900") && rates.contains("rocksdb: 300"));
+        let tables = fs::read_to_string(dir.join("tables.md")).unwrap();
+        assert!(
+            tables.contains("| glintdb:size_ratio=4 | 900 | 3.00 |"),
+            "{tables}"
+        );
         let seconds = fs::read_to_string(dir.join(format!("{cell}-seconds.svg"))).unwrap();
         assert!(
             seconds.contains("<polyline") && seconds.contains("rocksdb"),
             "{seconds}"
+        );
+        let amplification = dir.join(format!("{cell}-amplification.svg"));
+        let amplification = fs::read_to_string(amplification).unwrap();
+        assert!(
+            amplification.contains("rocksdb: 1.50 taken, 2.50 written"),
+            "{amplification}"
         );
 
         fs::write(&path, "{}").unwrap();
@@ -269,7 +347,7 @@ mod tests {
                 let reports: Vec<_> = reports.iter().collect();
                 let title = cell(reports[0]);
                 let path = dir.join("picture.svg");
-                for draw in [bars, seconds] {
+                for draw in [bars, seconds, amplification] {
                     draw(&path, &title, &reports).unwrap();
                     check_labels(&fs::read_to_string(&path).unwrap(), reports.len() + 2);
                 }

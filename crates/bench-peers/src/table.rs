@@ -4,20 +4,21 @@ use std::fmt::Write as _;
 
 use glintdb_bench::{Report, bytes, grouped};
 
-use crate::matrix::Cell;
-
 /// The engine that others are compared with, if it ran.
 pub(crate) const BASELINE: &str = "rocksdb";
 
 /// Markdown: one row an engine, in the order in which they were named. Each row is the run with the median rate, so
-/// that its figures belong together; the last column is the range of rates over all runs.
-pub(crate) fn table(cell: &Cell, engines: &[String], reports: &[Report]) -> String {
-    let config = &cell.config;
+/// that its figures belong together; the last column is the range of rates over all runs. All runs are of one workload with
+/// the same sizes.
+pub(crate) fn table<E: AsRef<str>>(engines: &[E], reports: &[Report]) -> String {
+    let Some(config) = reports.first() else {
+        return String::new();
+    };
     let mut out = format!(
         "**{}**: {} records of {} + {} B, {} thread{}, batches of {}, durability {}\n\n\
          | engine | ops/s | x | p50/p99/p99.9/max us | CPU us/op | RSS MiB | read | written | write amp | own count | space amp | most | stall ms | others | range |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-        cell.workload,
+        config.workload,
         grouped(config.num as f64),
         config.key_size,
         config.value_size,
@@ -27,9 +28,9 @@ pub(crate) fn table(cell: &Cell, engines: &[String], reports: &[Report]) -> Stri
         config.durability,
     );
     let median_of = |engine: &str| median(reports.iter().filter(|report| report.engine == engine));
-    let baseline = median_of(BASELINE).or_else(|| median_of(engines.first()?));
+    let baseline = median_of(BASELINE).or_else(|| median_of(engines.first()?.as_ref()));
     for engine in engines {
-        let Some(report) = median_of(engine) else {
+        let Some(report) = median_of(engine.as_ref()) else {
             continue;
         };
         row(&mut out, report, baseline, reports);
@@ -91,7 +92,7 @@ pub(crate) fn median<'a>(reports: impl Iterator<Item = &'a Report>) -> Option<&'
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use glintdb_bench::{Config, Latency, Workload};
+    use glintdb_bench::Latency;
 
     use super::*;
 
@@ -137,11 +138,7 @@ pub(crate) mod tests {
 
     #[test]
     fn rows_are_medians_with_ratios_to_rocksdb() {
-        let cell = Cell {
-            workload: Workload::FillRandom,
-            config: Config::default(),
-        };
-        let engines = ["fjall".to_owned(), "rocksdb".to_owned()];
+        let engines = ["fjall", "rocksdb"];
         let mut wrong = report("fjall", 900.0);
         wrong.records_missing = 1;
         let reports = [
@@ -152,12 +149,13 @@ pub(crate) mod tests {
             report("fjall", 2000.0),
             report("rocksdb", 450.0),
         ];
-        let text = table(&cell, &engines, &reports);
+        let text = table(&engines, &reports);
         let rows: Vec<_> = text
             .lines()
             .filter(|line| line.starts_with("| fjall") || line.starts_with("| rocksdb"))
             .collect();
         assert_eq!(rows.len(), 2, "{text}");
+        assert!(text.starts_with("**fillrandom**: 1,000 records of 16 + 100 B, 1 thread,"));
         assert!(
             rows[0].contains("900 **WRONG ANSWERS** | 2.00 |"),
             "{}",

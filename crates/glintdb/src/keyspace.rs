@@ -229,7 +229,8 @@ impl Keyspace {
     }
 
     fn scan(&self, lower: Bound<Bytes>, upper: Bound<Bytes>) -> Iter {
-        Iter::new(Pin::new(&self.handle), self, lower, upper, None).failing(self.check_alive())
+        Iter::new(Pin::of_iterator(&self.handle), self, lower, upper, None)
+            .failing(self.check_alive())
     }
 
     /// Keys and values within bounds, as they are now.

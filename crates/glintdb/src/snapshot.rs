@@ -1,6 +1,6 @@
 //! Snapshots: a version and a sequence number, kept readable until the last clone goes, or until what snapshots pin exceeds its bound.
 //!
-//! Thread safety: a [`Snapshot`] is `Send + Sync + Clone`; its reads wait for nobody: the lock that they share is held for a look.
+//! Thread safety: a [`Snapshot`] is `Send + Sync + Clone`; its reads take no lock.
 //!
 //! Invariants:
 //! 1. What a snapshot shows never changes; once it has failed with `SnapshotTooOld` it always does.
@@ -16,7 +16,7 @@ use crate::read::ReadPoint;
 use crate::version::{KeyspaceState, Version};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use glintdb_core::sync::{Mutex, RwLock};
+use glintdb_core::sync::{ArcSwapOption, Mutex};
 use glintdb_core::{Direction, Padded, SeqNum};
 use glintdb_flash::{STRIPES, stripe_of_thread};
 use slab::Slab;
@@ -43,9 +43,41 @@ struct PinPlace {
 struct Held {
     /// Commit and number of the version: older points have a smaller one, or the same.
     age: (SeqNum, u64),
-    version: RwLock<Option<Arc<Version>>>,
+    version: HeldVersion,
     /// Merges of its iterators, which hold memtables and tables too.
     merges: Mutex<Vec<Weak<PinnedMerge>>>,
+}
+
+/// A version, until it is given up.
+enum HeldVersion {
+    /// Of one iterator: nobody else reads it, and letting go costs nothing.
+    Alone(Mutex<Option<Arc<Version>>>),
+    /// Many threads may read it at a time. Letting go of it is a look at what all threads of the process have of such pointers.
+    Shared(ArcSwapOption<Version>),
+}
+
+impl HeldVersion {
+    fn alone(version: Arc<Version>) -> Self {
+        HeldVersion::Alone(Mutex::new(Some(version)))
+    }
+
+    fn shared(version: Arc<Version>) -> Self {
+        HeldVersion::Shared(ArcSwapOption::new(Some(version)))
+    }
+
+    fn get(&self) -> Option<Arc<Version>> {
+        match self {
+            HeldVersion::Alone(version) => version.lock().clone(),
+            HeldVersion::Shared(version) => version.load_full(),
+        }
+    }
+
+    fn take(&self) -> Option<Arc<Version>> {
+        match self {
+            HeldVersion::Alone(version) => version.lock().take(),
+            HeldVersion::Shared(version) => version.swap(None),
+        }
+    }
 }
 
 /// The merge of one end of an iterator, until the pin is given up.
@@ -78,7 +110,7 @@ impl Pins {
         let pins = self.all();
         let versions = pins.iter();
         versions
-            .filter_map(|pin| pin.version.read().as_ref().map(Arc::as_ptr))
+            .filter_map(|pin| pin.version.get().as_ref().map(Arc::as_ptr))
             .collect()
     }
 
@@ -95,7 +127,7 @@ impl Pins {
         let mut holds = vec![false; pins.len()];
         let mut rest: Vec<_> = kept.iter().collect();
         for (number, pin) in pins.iter().enumerate().rev() {
-            let Some(version) = pin.version.read().clone() else {
+            let Some(version) = pin.version.get() else {
                 continue;
             };
             holds[number] = kept.iter().any(|one| one.is_in(&version));
@@ -123,6 +155,18 @@ impl Pins {
 impl Pin {
     /// Registers a new read point of the present.
     pub(crate) fn new(handle: &Arc<Handle>) -> Arc<Pin> {
+        Pin::register(handle, HeldVersion::shared)
+    }
+
+    /// The same, for one iterator.
+    pub(crate) fn of_iterator(handle: &Arc<Handle>) -> Arc<Pin> {
+        Pin::register(handle, HeldVersion::alone)
+    }
+
+    fn register(
+        handle: &Arc<Handle>,
+        version_of: impl FnOnce(Arc<Version>) -> HeldVersion,
+    ) -> Arc<Pin> {
         let engine = &handle.engine;
         let stripe = stripe_of_thread();
         let mut registered = engine.pins.stripes[stripe].lock();
@@ -132,7 +176,7 @@ impl Pin {
         }
         let held = Arc::new(Held {
             age: (at, version.number),
-            version: RwLock::new(Some(version)),
+            version: version_of(version),
             merges: Mutex::new(Vec::new()),
         });
         let key = registered.insert(Arc::clone(&held));
@@ -149,7 +193,7 @@ impl Pin {
 impl Held {
     /// Frees what it holds, its iterators' share included; `false`: that was done before.
     fn give_up(&self) -> bool {
-        let version = self.version.write().take();
+        let version = self.version.take();
         let merges = std::mem::take(&mut *self.merges.lock());
         for merge in merges.iter().filter_map(Weak::upgrade) {
             // An iterator that holds the lock is reading, and looks at the version afterwards.
@@ -177,7 +221,7 @@ impl Pin {
 
     /// Its version, unless it was given up.
     pub(crate) fn version(&self) -> Result<Arc<Version>> {
-        self.held.version.read().clone().ok_or_else(|| {
+        self.held.version.get().ok_or_else(|| {
             let bytes = self.engine().options.snapshot_pin_bytes_max;
             Error::new(ErrorKind::SnapshotTooOld, format!("snapshots pinned more than snapshot_pin_bytes_max ({bytes} bytes), and this was the oldest"))
         })
@@ -185,7 +229,7 @@ impl Pin {
 
     /// Whether [`version`](Self::version) fails.
     pub(crate) fn is_given_up(&self) -> bool {
-        self.held.version.read().is_none()
+        self.held.version.get().is_none()
     }
 
     pub(crate) fn get(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<Bytes>> {
@@ -199,7 +243,7 @@ impl Drop for Pin {
         let engine = &self.handle.engine;
         let PinPlace { stripe, key } = self.place;
         engine.pins.stripes[stripe].lock().remove(key);
-        let version = self.held.version.write().take();
+        let version = self.held.version.take();
         // Segments wait for a version's last reader: where there are others, there is nothing to be had.
         if version.is_none_or(|version| Arc::into_inner(version).is_some()) {
             engine.collect_garbage_if_waiting();

@@ -313,10 +313,13 @@ impl Volume for DirVolume {
             return self.create(id, options);
         }
         let recycle = || DirFile::recycle(&self.shared, id, options);
-        let Ok(file) = self.shared.with_space(recycle) else {
-            // Whatever is wrong with the file, a new one has nothing to do with it.
-            fs::remove_file(&path).ok();
-            return self.create(id, options);
+        let file = match self.shared.with_space(recycle) {
+            Ok(file) => file,
+            // Whatever is wrong with the file, a new one has nothing to do with it; unless it cannot be removed either.
+            Err(error) => match fs::remove_file(&path) {
+                Err(stays) if stays.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => return self.create(id, options),
+            },
         };
         let recycled = &self.shared.counters.recycled_files;
         recycled.fetch_add(1, Ordering::Relaxed);

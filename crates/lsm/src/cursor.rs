@@ -75,9 +75,9 @@ impl MergeCursor {
     /// The cursor, or that of its only source where there is nothing to merge and nothing is hidden.
     pub(crate) fn boxed(mut self) -> Box<dyn Cursor> {
         if self.sources.len() == 1 && self.tombstones.is_none() {
-            return Box::new(Alone(self.sources.pop()));
+            return Box::new(Going(self.sources.pop()));
         }
-        Box::new(self)
+        Box::new(Going(Some(self)))
     }
 
     /// Reads the blocks at which several sources begin together: one wait instead of one a source.
@@ -180,7 +180,9 @@ impl MergeCursor {
         let mut found = self.move_on()?;
         while found {
             let Some(at) = self.at else { return Ok(false) };
-            let cursor = self.current();
+            let Some(cursor) = self.standing() else {
+                return Ok(false);
+            };
             let memory = Some(cursor.memory());
             if !take(cursor.key(), cursor.seqno(), cursor.value(), memory) {
                 return Ok(true);
@@ -234,69 +236,58 @@ impl MergeCursor {
         ));
         self.settle()
     }
-
-    /// After an error the cursor is over.
-    fn end_on_error(&mut self, result: Result<bool>) -> Result<bool> {
-        if result.is_err() {
-            self.sources.clear();
-            self.tournament = None;
-            self.at = None;
-        }
-        result
-    }
-
-    fn current(&self) -> &TableCursor {
-        let cursor = self.at.and_then(|at| self.sources[at].cursor());
-        standing(cursor)
-    }
 }
 
-/// The cursor that stands on an entry.
-fn standing(cursor: Option<&TableCursor>) -> &TableCursor {
-    match cursor {
-        Some(cursor) => cursor,
-        None => panic!("a cursor was asked for its entry before advance or seek said true"),
-    }
+/// What a cursor goes by: a merge, or its only source.
+trait Steps: Send {
+    fn advance(&mut self) -> Result<bool>;
+    fn walk(&mut self, take: &mut Take<'_>) -> Result<bool>;
+    fn seek(&mut self, key: &[u8]) -> Result<bool>;
+    /// The table's cursor that stands on the entry.
+    fn standing(&self) -> Option<&TableCursor>;
 }
 
-impl Cursor for MergeCursor {
+impl Steps for MergeCursor {
     fn advance(&mut self) -> Result<bool> {
-        let moved = self.move_on();
-        self.end_on_error(moved)
+        self.move_on()
     }
 
     fn walk(&mut self, take: &mut Take<'_>) -> Result<bool> {
-        let walked = self.walk_on(take);
-        self.end_on_error(walked)
+        self.walk_on(take)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
-        let moved = self.move_to(key);
-        self.end_on_error(moved)
+        self.move_to(key)
     }
 
-    fn key(&self) -> &[u8] {
-        self.current().key()
-    }
-
-    fn seqno(&self) -> SeqNum {
-        self.current().seqno()
-    }
-
-    fn value(&self) -> EntryRef<'_> {
-        self.current().value()
-    }
-
-    fn memory(&self) -> Option<&Bytes> {
-        Some(self.current().memory())
+    fn standing(&self) -> Option<&TableCursor> {
+        self.at.and_then(|at| self.sources[at].cursor())
     }
 }
 
-/// One source, nothing of which is hidden. `None` after an error: the cursor is over then.
-struct Alone(Option<Concat>);
+impl Steps for Concat {
+    fn advance(&mut self) -> Result<bool> {
+        Concat::advance(self)
+    }
 
-impl Alone {
-    fn moved(&mut self, moves: impl FnOnce(&mut Concat) -> Result<bool>) -> Result<bool> {
+    fn walk(&mut self, mut take: &mut Take<'_>) -> Result<bool> {
+        Concat::walk(self, &mut take)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        Concat::seek(self, key)
+    }
+
+    fn standing(&self) -> Option<&TableCursor> {
+        self.cursor()
+    }
+}
+
+/// A cursor that goes by `S`. `None` after an error: it is over then.
+struct Going<S>(Option<S>);
+
+impl<S: Steps> Going<S> {
+    fn moved(&mut self, moves: impl FnOnce(&mut S) -> Result<bool>) -> Result<bool> {
         let moved = self.0.as_mut().map_or(Ok(false), moves);
         if moved.is_err() {
             self.0 = None;
@@ -305,21 +296,24 @@ impl Alone {
     }
 
     fn current(&self) -> &TableCursor {
-        standing(self.0.as_ref().and_then(Concat::cursor))
+        match self.0.as_ref().and_then(S::standing) {
+            Some(cursor) => cursor,
+            None => panic!("a cursor was asked for its entry before advance or seek said true"),
+        }
     }
 }
 
-impl Cursor for Alone {
+impl<S: Steps> Cursor for Going<S> {
     fn advance(&mut self) -> Result<bool> {
-        self.moved(Concat::advance)
+        self.moved(S::advance)
     }
 
-    fn walk(&mut self, mut take: &mut Take<'_>) -> Result<bool> {
-        self.moved(|source| source.walk(&mut take))
+    fn walk(&mut self, take: &mut Take<'_>) -> Result<bool> {
+        self.moved(|steps| steps.walk(take))
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
-        self.moved(|source| source.seek(key))
+        self.moved(|steps| steps.seek(key))
     }
 
     fn key(&self) -> &[u8] {

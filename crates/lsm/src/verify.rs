@@ -3,7 +3,6 @@
 use crate::cursor::MergeCursor;
 use crate::table::Purpose;
 use crate::view::View;
-use glintdb_core::index::Cursor;
 use glintdb_core::{Direction, EntryRef, Error, Result, ValuePointer};
 use std::ops::Bound;
 
@@ -53,7 +52,8 @@ fn live_pointers(view: &View, pointer: &mut dyn FnMut(&[u8], ValuePointer)) -> R
         Bound::Unbounded,
         Direction::Forward,
         Purpose::Compaction,
-    )?;
+    )?
+    .boxed();
     while cursor.advance()? {
         if let EntryRef::Pointer(found) = cursor.value() {
             pointer(cursor.key(), found);

@@ -4,9 +4,10 @@ use super::{GcJob, Round, Scans};
 use crate::jobs::{Job, Progress};
 use crate::wanted::key_hash;
 use crate::{Db, Env, GcReads, Options, Stats, check_volume};
+use glintdb_core::clock::Clock;
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{DbId, EntryValue, SegmentId};
-use glintdb_flash::{CacheKey, ManualClock, MemVolume, ValuePlace, Volume};
+use glintdb_flash::{CacheKey, ManualClock, MemVolume, SystemClock, ValuePlace, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,8 +67,13 @@ pub(super) fn check_all(db: &Db, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
     assert!(report.is_clean(), "{:?}", report.errors);
 }
 
+/// A clock that stands still says nothing of time to threads of their own: beside them writers that are slowed must sleep.
 fn open(options: Options, volume: &Arc<dyn Volume>) -> Db {
-    let env = Env::new(Arc::new(ManualClock::new(Duration::ZERO)), DbId([9; 16]));
+    let clock: Arc<dyn Clock> = match options.background_threads {
+        0 => Arc::new(ManualClock::new(Duration::ZERO)),
+        _ => Arc::new(SystemClock::new()),
+    };
+    let env = Env::new(clock, DbId([9; 16]));
     options.open_volume(Arc::clone(volume), env).unwrap()
 }
 
@@ -101,7 +107,7 @@ fn overwritten(options: Options) -> (f64, Stats) {
     (worst, stats)
 }
 
-/// Looked at after every hundredth commit. Beyond the bound: two segments, of which each is a thirtieth of the data here; and, where threads wait for the processor, what others write meanwhile (six segments were seen).
+/// Looked at after every hundredth commit. Beyond the bound: two segments, of which each is a thirtieth of the data here; and, where threads wait for the processor, what others write meanwhile (0.08 was seen).
 #[test]
 fn space_stays_within_its_bound_under_ten_overwrites() {
     use GcReads::{Auto, Index};
@@ -109,8 +115,8 @@ fn space_stays_within_its_bound_under_ten_overwrites() {
         (1.5, 0, Auto, 0.065),
         (2.0, 0, Auto, 0.065),
         (1.5, 0, Index, 0.065),
-        (1.5, 2, Auto, 0.25),
-        (1.5, 2, Index, 0.25),
+        (1.5, 2, Auto, 0.15),
+        (1.5, 2, Index, 0.15),
     ] {
         let options = options().space_amp_max(bound).value_gc_reads(reads);
         let (worst, stats) = overwritten(options.background_threads(threads));

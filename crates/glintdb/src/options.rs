@@ -174,7 +174,7 @@ pub struct Options {
     pub pin_mode: PinMode,
     /// Whether writers go no faster than memtables are flushed, once they are ahead of that: instead of one long wait at the end. Default: true.
     pub pace_writers: bool,
-    /// Whether up to two files of the log that are dead are kept to be written again, where the file system overwrites in place. Default: true.
+    /// Whether up to four files of the log that are dead are kept to be written again, where the file system overwrites in place. Default: true.
     pub recycle_files: bool,
     /// Told how far a replay has come. Default: nobody.
     pub progress: Option<ProgressFn>,

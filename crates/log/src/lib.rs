@@ -60,4 +60,4 @@ pub use read::BegunValues;
 pub use recover::{FrameView, Recovered, RecoveryProgress, first_frame};
 pub use salvage::{SalvageFrame, SalvageItem, SegmentSalvage};
 pub use segment::{LogView, SegmentInfo};
-pub use values::{NewValues, ValuesWriter};
+pub use values::{NewValues, VALUES_RECORD_BYTES, ValuesWriter};

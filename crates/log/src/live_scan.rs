@@ -42,13 +42,13 @@ const BATCH_BYTES: usize = WINDOW_BYTES;
 /// #     options: LogOptions { segment_bytes: 64 << 10, ring_bytes: 64 << 10, reserve_segments: 0 },
 /// # };
 /// # let log = Log::create(setup)?;
-/// # let mut writer = log.values_writer(Space::Normal)?;
+/// # let mut writer = log.values_writer(Space::Normal, 64)?;
 /// # writer.put(&log, KeyspaceId(3), b"apple", b"a value", crc32c(b"a value"))?;
 /// # let moved = writer.finish(&log)?;
 /// # let victim = moved.segments().next().expect("one record needs one segment");
 /// # log.publish_values(moved);
 /// # let is_live = |_: &glintdb_log::Record<'_>| true;
-/// let mut writer = log.values_writer(Space::Reserve)?;
+/// let mut writer = log.values_writer(Space::Reserve, 64)?;
 /// let mut scan = log.live_scan(victim)?;
 /// while let Some(batch) = scan.next_batch()? {
 ///     for record in batch.records() {

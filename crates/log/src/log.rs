@@ -8,7 +8,7 @@
 use crate::append::{Sequencer, WaitReason};
 use crate::format::frame::TRAILER_BYTES;
 use crate::format::segment::SegmentKind;
-use crate::format::{FIRST_FRAME_OFFSET, block_up};
+use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET, block_up};
 use crate::lsn::Lsn;
 use crate::prepare::PrepareState;
 use crate::segment::{Doomed, LogView, Segment, SegmentInfo, SegmentTable};
@@ -20,6 +20,9 @@ use glintdb_core::sync::{ArcSwap, Condvar, Mutex};
 use glintdb_core::{DbId, Error, ErrorKind, FileNumbers, Padded, Result, SegmentId};
 use glintdb_flash::{Ring, Volume};
 use std::sync::{Arc, OnceLock};
+
+/// Sizes of segments are so many parts of a power of two.
+const SEGMENT_STEPS: u64 = 16;
 
 /// Sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -252,7 +255,10 @@ impl Log {
     /// more files.
     pub fn set_segment_bytes(&self, bytes: u64) {
         let options = &self.setup.options;
-        let bytes = block_up(bytes).clamp(options.segment_bytes_min(), options.segment_bytes);
+        // In steps, so that one that is written again seldom is of another size.
+        let step = (bytes.next_power_of_two() / SEGMENT_STEPS).max(BLOCK_BYTES);
+        let bytes =
+            (bytes - bytes % step).clamp(options.segment_bytes_min(), options.segment_bytes);
         self.segment_bytes.store(bytes, Ordering::Relaxed);
     }
 

@@ -25,6 +25,10 @@ use std::sync::Arc;
 
 /// A frame is ended when the next record would make it longer; one record that is longer is a frame of its own.
 const FRAME_BYTES_MAX: u64 = 256 << 10;
+/// What a record takes in a segment beside key and value, about.
+pub const VALUES_RECORD_BYTES: u64 = 18;
+/// What frames and their padding take of what records do, at most, where these are not small.
+const FRAMES_PART: u64 = 64;
 /// More than an entry has beside key and value (kind, keyspace, two lengths, checksum: 18), and padding of both sections.
 const RECORD_BYTES_MAX: usize = 32;
 /// Bytes of a write.
@@ -54,7 +58,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// # };
 /// # let log = Log::create(setup)?;
 /// # let records = [(b"apple", b"a value"), (b"peach", b"another")].map(|(key, value)| (key, value, crc32c(value)));
-/// let mut writer = log.values_writer(Space::Reserve)?;
+/// let mut writer = log.values_writer(Space::Reserve, 64)?;
 /// for (key, value, checksum) in records {
 ///     writer.put(&log, KeyspaceId(3), key, value, checksum)?;
 /// }
@@ -67,6 +71,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// ```
 pub struct ValuesWriter {
     space: Space,
+    /// What its files have yet to take, about.
+    expected: u64,
     frame: FrameBuilder,
     open: Option<Open>,
     /// The open segment included.
@@ -96,14 +102,16 @@ pub struct NewValues {
 }
 
 impl Log {
-    /// A writer of relocated values. No file is made before the first frame is full.
+    /// A writer of relocated values, of records that take about `bytes` together (keys, values, and [`VALUES_RECORD_BYTES`] each): its files are made as large as that needs, and no larger than
+    /// segments are just now. No file is made before the first frame is full.
     ///
     /// # Errors
     /// `Poisoned`, where the log takes no more writes.
-    pub fn values_writer(&self, space: Space) -> Result<ValuesWriter> {
+    pub fn values_writer(&self, space: Space, bytes: u64) -> Result<ValuesWriter> {
         self.check()?;
         Ok(ValuesWriter {
             space,
+            expected: bytes.saturating_add(bytes / FRAMES_PART + BLOCK_BYTES),
             frame: FrameBuilder::new(),
             open: None,
             made: NewValues {
@@ -197,8 +205,16 @@ impl ValuesWriter {
             self.end_segment(log)?;
         }
         if self.open.is_none() {
-            let needed = block_up(u64::from(FIRST_FRAME_OFFSET) + bytes);
-            self.begin_segment(log, needed.max(log.segment_bytes()))?;
+            let header = u64::from(FIRST_FRAME_OFFSET);
+            // Where there is more than was said, nobody knows how much.
+            let expected = match self.expected >= bytes {
+                true => self
+                    .expected
+                    .saturating_add(header)
+                    .min(log.segment_bytes()),
+                false => log.segment_bytes(),
+            };
+            self.begin_segment(log, block_up(expected.max(header + bytes)))?;
         }
         if let Some(open) = &mut self.open {
             let lsn = Lsn::new(open.header.id, open.offset() as u32);
@@ -252,6 +268,7 @@ impl ValuesWriter {
         open.finish(log)
             .map_err(|error| error.context(format!("write values segment {}", open.header.id)))?;
         self.made.file_bytes += open.chunk_offset;
+        self.expected = self.expected.saturating_sub(open.chunk_offset);
         Ok(())
     }
 }

@@ -309,7 +309,8 @@ impl Volume for DirVolume {
 
     fn create_recycled(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
         let path = self.shared.file_path(id);
-        if !self.shared.spares.take(&self.shared.path, &path) {
+        let spares = &self.shared.spares;
+        if !spares.take(&self.shared.path, &path, options.reserve_bytes) {
             return self.create(id, options);
         }
         let recycle = || DirFile::recycle(&self.shared, id, options);

@@ -13,8 +13,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Spares of a directory, at most.
-const SPARES_MAX: usize = 2;
+/// Spares of a directory, at most: a round of value GC gives away two or three segments at a time.
+const SPARES_MAX: usize = 4;
+/// Names for them: some may be those of files that are just being removed.
+const SLOTS: usize = 2 * SPARES_MAX;
+
+/// A spare that did not fit so often makes room for another: files of moved values and of commits are of two sizes, and both come often.
+const MISFITS_MAX: u32 = 8;
+/// A spare of no more than this is cut to whatever is wanted.
+const FITS_ALL_BYTES: u64 = 1 << 20;
 
 /// See the module's page.
 pub(super) struct Spares {
@@ -45,6 +52,8 @@ struct Spare {
     bytes: u64,
     /// The directory was synced since it lost its old name.
     renamed_durably: bool,
+    /// How often a file of quite another size was wanted.
+    misfits: u32,
 }
 
 impl Spare {
@@ -55,6 +64,12 @@ impl Spare {
                 && (metadata.dev(), metadata.ino()) == self.file
                 && metadata.nlink() == 1
         })
+    }
+
+    /// Whether it spares a file of `wanted` bytes more than it costs: what is cut off is erased by the device, what is missing is made anew.
+    fn fits(&self, wanted: u64) -> bool {
+        let bytes = self.bytes;
+        bytes >= wanted / 2 && bytes <= wanted.saturating_add(wanted / 4).max(FITS_ALL_BYTES)
     }
 }
 
@@ -69,9 +84,7 @@ impl State {
         }
         // What cannot be removed is in nobody's way but this one's, and says so by staying.
         let remove = |slot| fs::remove_file(path(directory, slot)).is_ok();
-        (0..SPARES_MAX)
-            .map(remove)
-            .fold(false, |any, one| any | one)
+        (0..SLOTS).map(remove).fold(false, |any, one| any | one)
     }
 
     /// Whether that gave space back. What cannot be removed stays a spare.
@@ -85,6 +98,45 @@ impl State {
         removed_some
     }
 
+    /// Where there are enough, takes out one that fits nobody: its file is to be removed.
+    fn take_misfit(&mut self) -> Option<usize> {
+        let fits_nobody = |spare: &Spare| spare.misfits >= MISFITS_MAX;
+        let at =
+            (self.kept.iter().position(fits_nobody)).filter(|_| self.kept.len() >= SPARES_MAX)?;
+        Some(self.kept.swap_remove(at).slot)
+    }
+
+    fn free_slot(&self, directory: &Path) -> Option<usize> {
+        let free = |slot: &usize| {
+            let taken = self.kept.iter().any(|spare| spare.slot == *slot);
+            !taken && !path(directory, *slot).exists()
+        };
+        (0..SLOTS)
+            .find(free)
+            .filter(|_| self.kept.len() < SPARES_MAX)
+    }
+
+    /// Gives the file `id` the name of a free slot.
+    fn keep(&mut self, shared: &Shared, id: FileId, slot: usize) -> bool {
+        let from = shared.file_path(id);
+        let kept = path(&shared.path, slot);
+        if !matches!(
+            shared.handles.unless_open(id, || fs::rename(&from, &kept)),
+            Some(Ok(()))
+        ) {
+            return false;
+        }
+        // Looked at only now: as long as it had its name, somebody could give it another one.
+        match fs::symlink_metadata(&kept) {
+            Ok(metadata) if metadata.nlink() == 1 => self.add(slot, &metadata),
+            _ => {
+                // Where this fails its place is taken, and not used again.
+                fs::remove_file(&kept).ok();
+            }
+        }
+        true
+    }
+
     fn add(&mut self, slot: usize, metadata: &fs::Metadata) {
         self.kept.push(Spare {
             slot,
@@ -92,6 +144,7 @@ impl State {
             number: self.count,
             bytes: super::file::taken(metadata),
             renamed_durably: false,
+            misfits: 0,
         });
         self.count += 1;
     }
@@ -117,43 +170,36 @@ impl Spares {
         }
         let mut state = self.state.lock();
         state.search(&shared.path);
-        let free = (0..SPARES_MAX).find(|&slot| {
-            let taken = state.kept.iter().any(|spare| spare.slot == slot);
-            !taken && !path(&shared.path, slot).exists()
-        });
-        let Some(slot) = free else {
-            return false;
-        };
         let from = shared.file_path(id);
         if !fs::symlink_metadata(&from).is_ok_and(|metadata| metadata.is_file()) {
             return false;
         }
-        let kept = path(&shared.path, slot);
-        if !matches!(
-            shared.handles.unless_open(id, || fs::rename(&from, &kept)),
-            Some(Ok(()))
-        ) {
-            return false;
+        let misfit = state.take_misfit();
+        let kept = state
+            .free_slot(&shared.path)
+            .is_some_and(|slot| state.keep(shared, id, slot));
+        drop(state);
+        // Without the lock: the file system may take milliseconds, and segments are made meanwhile. Where it cannot be removed, its name is not used again.
+        if let Some(slot) = misfit {
+            fs::remove_file(path(&shared.path, slot)).ok();
         }
-        // Looked at only now: as long as it had its name, somebody could give it another one.
-        match fs::symlink_metadata(&kept) {
-            Ok(metadata) if metadata.nlink() == 1 => state.add(slot, &metadata),
-            _ => {
-                // Where this fails its place is taken, and not used again.
-                fs::remove_file(&kept).ok();
-            }
-        }
-        true
+        kept
     }
 
-    /// Gives a spare the name `to`; `false`: there is none that can be written, or the name is taken.
-    pub(super) fn take(&self, directory: &Path, to: &Path) -> bool {
+    /// Gives the spare that comes next to `wanted` bytes the name `to`; `false`: there is none that fits and can be written, or the name is taken.
+    pub(super) fn take(&self, directory: &Path, to: &Path, wanted: u64) -> bool {
         let mut state = self.state.lock();
         state.search(directory);
         if to.try_exists().unwrap_or(true) {
             return false;
         }
-        let Some(at) = state.kept.iter().position(|spare| spare.renamed_durably) else {
+        for spare in &mut state.kept {
+            spare.misfits += u32::from(!spare.fits(wanted));
+        }
+        let usable = (state.kept.iter().enumerate())
+            .filter(|(_, spare)| spare.renamed_durably && spare.fits(wanted));
+        let nearest = usable.min_by_key(|(_, spare)| spare.bytes.abs_diff(wanted));
+        let Some(at) = nearest.map(|(at, _)| at) else {
             return false;
         };
         let spare = state.kept.swap_remove(at);

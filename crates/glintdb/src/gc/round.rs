@@ -22,7 +22,7 @@ use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::index::{IndexView, Relocation};
 use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer};
-use glintdb_log::{BegunValues, Log, LogView, NewValues, Space, ValuesWriter};
+use glintdb_log::{BegunValues, Log, LogView, NewValues, Space, VALUES_RECORD_BYTES, ValuesWriter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,8 +33,6 @@ const VERIFY_STRETCHES: usize = 8;
 /// Values read and written in a step, in records and in bytes.
 const WRITE_RECORDS: usize = 512;
 const WRITE_BYTES: usize = 1 << 20;
-/// What a record takes in a segment beside key and value, about.
-const RECORD_BYTES: u64 = 18;
 
 /// A keyspace's part in the round.
 struct Part {
@@ -422,12 +420,13 @@ impl Round {
             let key = records.key(index).len() as u64;
             self.outcome.live_bytes += value;
             self.outcome.live_key_bytes += key;
-            self.outcome.live_record_bytes += value + key + RECORD_BYTES;
+            self.outcome.live_record_bytes += value + key + VALUES_RECORD_BYTES;
         }
         self.outcome.live_records = self.order.len() as u64;
+        let bytes = self.outcome.live_record_bytes;
         Ok(State::Values {
             chunk: self.begin_chunk(engine, 0),
-            writer: Box::new(engine.log.values_writer(Space::Reserve)?),
+            writer: Box::new(engine.log.values_writer(Space::Reserve, bytes)?),
         })
     }
 

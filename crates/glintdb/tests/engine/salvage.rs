@@ -379,7 +379,7 @@ fn relocated_values_that_nothing_names_and_that_have_no_header_are_no_damage() {
         },
     };
     let log = Log::create(setup).unwrap();
-    let mut writer = log.values_writer(Space::Normal).unwrap();
+    let mut writer = log.values_writer(Space::Normal, u64::MAX).unwrap();
     let (key, value) = (key(3), value(3, "large", 300));
     let checksum = glintdb_core::checksum::crc32c(&value);
     writer

@@ -64,7 +64,7 @@ fn values_example() -> Arc<MemVolume> {
     let volume = MemVolume::new();
     let numbers = Arc::new(Numbers(AtomicU64::new(1)));
     let log = Log::create(setup(&volume, &numbers, small())).unwrap();
-    let mut writer = log.values_writer(Space::Normal).unwrap();
+    let mut writer = log.values_writer(Space::Normal, u64::MAX).unwrap();
     for (key, value) in [
         (&b"apple"[..], &b"a relocated value"[..]),
         (b"pear", b"its neighbour"),

@@ -324,7 +324,7 @@ proptest! {
             ids
         };
         for _ in 0..2 {
-            let mut writer = log.values_writer(Space::Normal).unwrap();
+            let mut writer = log.values_writer(Space::Normal, u64::MAX).unwrap();
             let mut all = Vec::new();
             for &id in &ids {
                 prop_assert!(log.verify(id).unwrap().errors.is_empty());

@@ -27,7 +27,7 @@ pub fn records(count: u64, value_bytes: usize) -> Vec<Moved> {
 }
 
 pub fn try_write(log: &Log, records: &[Moved]) -> glintdb_core::Result<NewValues> {
-    let mut writer = log.values_writer(Space::Normal)?;
+    let mut writer = log.values_writer(Space::Normal, u64::MAX)?;
     for Moved { key, value } in records {
         writer.put(log, KEYSPACE, key, value, crc32c(value))?;
     }
@@ -200,7 +200,7 @@ fn what_is_given_up_leaves_no_files_and_what_is_left_stays() {
     let (volume, numbers) = (MemVolume::new(), numbers());
     let log = Log::create(setup(&volume, &numbers, small())).unwrap();
     let before = segment_files(&volume);
-    let mut writer = log.values_writer(Space::Normal).unwrap();
+    let mut writer = log.values_writer(Space::Normal, u64::MAX).unwrap();
     for Moved { key, value } in &records(200, 900) {
         writer
             .put(&log, KEYSPACE, key, value, crc32c(value))
@@ -227,7 +227,7 @@ fn values_that_nothing_names_are_removed_at_opening() {
     log.publish_values(kept);
     write(&log, &records(20, 900)).leave();
     // One that is cut off in the middle, by a kill.
-    let mut writer = log.values_writer(Space::Normal).unwrap();
+    let mut writer = log.values_writer(Space::Normal, u64::MAX).unwrap();
     for Moved { key, value } in &records(70, 900) {
         writer
             .put(&log, KEYSPACE, key, value, crc32c(value))
@@ -323,7 +323,7 @@ fn values_take_the_reserve_of_a_full_disk_only_where_they_may() {
     };
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     assert!(!log.prepare_due());
-    let mut writer = log.values_writer(Space::Reserve).unwrap();
+    let mut writer = log.values_writer(Space::Reserve, u64::MAX).unwrap();
     let records = records(40, 900);
     for Moved { key, value } in &records {
         writer

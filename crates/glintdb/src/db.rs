@@ -21,6 +21,9 @@ use std::sync::Arc;
 pub const DEFAULT_KEYSPACE: &str = "default";
 
 /// What keeps a database open: the engine and its threads. The last handle to go closes it.
+///
+/// Every scan counts a reference of it, beside which what others read must not lie: so it is for [`KeyspaceState`](crate::version::KeyspaceState), versions, and tables.
+#[repr(align(128))]
 pub(crate) struct Handle {
     pub(crate) engine: Arc<Engine>,
     threads: Mutex<Vec<JoinHandle<()>>>,

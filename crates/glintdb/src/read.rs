@@ -256,6 +256,9 @@ impl Engine {
         mut wanted: Vec<Wanted>,
         direction: Direction,
     ) -> (Values, Misses) {
+        if wanted.is_empty() {
+            return (Values::default(), Misses::default());
+        }
         if direction == Direction::Reverse {
             wanted.reverse();
         }

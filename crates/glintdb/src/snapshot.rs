@@ -72,6 +72,14 @@ impl HeldVersion {
         }
     }
 
+    /// Without counting a reference.
+    fn is_given_up(&self) -> bool {
+        match self {
+            HeldVersion::Alone(version) => version.lock().is_none(),
+            HeldVersion::Shared(version) => version.load().is_none(),
+        }
+    }
+
     fn take(&self) -> Option<Arc<Version>> {
         match self {
             HeldVersion::Alone(version) => version.lock().take(),
@@ -229,7 +237,7 @@ impl Pin {
 
     /// Whether [`version`](Self::version) fails.
     pub(crate) fn is_given_up(&self) -> bool {
-        self.held.version.get().is_none()
+        self.held.version.is_given_up()
     }
 
     pub(crate) fn get(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<Bytes>> {

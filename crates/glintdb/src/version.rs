@@ -137,6 +137,7 @@ impl KeyspaceMem {
 }
 
 /// A keyspace, as long as it lives.
+#[repr(align(128))]
 pub(crate) struct KeyspaceState {
     pub(crate) id: KeyspaceId,
     pub(crate) name: String,
@@ -178,6 +179,7 @@ pub(crate) struct KeyspaceVersion {
 
 /// An immutable picture of the database.
 #[derive(Clone)]
+#[repr(align(128))]
 pub(crate) struct Version {
     /// Versions that were replaced before this one.
     pub(crate) number: u64,

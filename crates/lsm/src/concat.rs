@@ -18,7 +18,7 @@ pub(crate) struct Concat {
     rest: Range<usize>,
     cursor: Option<TableCursor>,
     /// For compactions: a cursor on the next table, which has its first blocks read meanwhile.
-    upcoming: Option<TableCursor>,
+    upcoming: Option<Box<TableCursor>>,
     bounds: Arc<Bounds>,
     direction: Direction,
     purpose: Purpose,
@@ -228,15 +228,20 @@ impl Concat {
     /// For compactions: offers what is read first of the next table.
     pub(crate) fn look_ahead(&mut self) {
         if self.purpose == Purpose::Compaction {
-            self.upcoming = self.next_cursor();
-            self.upcoming.iter_mut().for_each(TableCursor::look_ahead);
+            self.upcoming = self.next_cursor().map(Box::new);
+            self.upcoming
+                .iter_mut()
+                .for_each(|upcoming| upcoming.look_ahead());
         }
     }
 
     /// Opens the next table's cursor; `false`: there is none, and the cursor is gone.
     fn begin_table(&mut self) -> bool {
         let upcoming = self.upcoming.take();
-        self.cursor = upcoming.or_else(|| self.next_cursor());
+        self.cursor = match upcoming {
+            Some(upcoming) => Some(*upcoming),
+            None => self.next_cursor(),
+        };
         self.pop();
         self.look_ahead();
         self.cursor.is_some()

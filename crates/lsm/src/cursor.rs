@@ -3,7 +3,6 @@
 //! Not thread-safe: belongs to one reader; keeps the tables it reads.
 
 use crate::concat::Concat;
-use crate::edit::LEVELS;
 use crate::levels::Levels;
 use crate::merge::{MergeSource, Tournament, shared_prefix};
 use crate::range::{Bounds, KeyRange};
@@ -45,12 +44,15 @@ impl MergeCursor {
     ) -> Result<MergeCursor> {
         let range = KeyRange::from_bounds(lower, upper);
         let bounds = Bounds::new(lower, upper);
-        let mut sources = Vec::with_capacity(levels.runs.len() + LEVELS - 1);
-        sources.extend(levels.sources().filter_map(|(_, tables)| {
-            let places = tables.places_meeting(&range);
-            let source = Concat::new(&tables.slots, places, &bounds, direction, purpose);
-            (!source.is_empty()).then_some(source)
-        }));
+        // They are large, and mostly there is one.
+        let sources: Vec<Concat> = levels
+            .sources()
+            .filter_map(|(_, tables)| {
+                let places = tables.places_meeting(&range);
+                let source = Concat::new(&tables.slots, places, &bounds, direction, purpose);
+                (!source.is_empty()).then_some(source)
+            })
+            .collect();
         let ends = sources.iter().filter_map(Concat::ends);
         let first = ends.clone().map(|(smallest, _)| smallest).min();
         let last = ends.map(|(_, largest)| largest).max();

@@ -28,7 +28,8 @@ use glintdb_flash::{CacheKey, ReadRequest, VolumeFile};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
-/// An open table.
+/// An open table. What is read of it does not lie beside the count of its references, which every scan changes.
+#[repr(align(128))]
 pub struct Table {
     env: Arc<TableEnv>,
     meta: TableMeta,

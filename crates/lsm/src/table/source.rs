@@ -289,6 +289,10 @@ impl BlockSource {
 
     /// Accounts for what is read ahead, in place of what was before.
     fn account(&mut self, bytes: usize) {
+        // Mostly nothing, and all threads share the account.
+        if bytes == self.accounted_bytes {
+            return;
+        }
         let memory = &self.table.env().memory;
         memory.add(MemoryPart::Buffers, bytes);
         memory.sub(MemoryPart::Buffers, self.accounted_bytes);

@@ -256,6 +256,7 @@ impl Log {
     pub fn set_segment_bytes(&self, bytes: u64) {
         let options = &self.setup.options;
         // In steps, so that one that is written again seldom is of another size.
+        let bytes = bytes.min(options.segment_bytes);
         let step = (bytes.next_power_of_two() / SEGMENT_STEPS).max(BLOCK_BYTES);
         let bytes =
             (bytes - bytes % step).clamp(options.segment_bytes_min(), options.segment_bytes);

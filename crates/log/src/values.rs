@@ -28,7 +28,7 @@ const FRAME_BYTES_MAX: u64 = 256 << 10;
 /// What a record takes in a segment beside key and value, about.
 pub const VALUES_RECORD_BYTES: u64 = 18;
 /// What frames and their padding take of what records do, at most, where these are not small.
-const FRAMES_PART: u64 = 64;
+const FRAMES_PART: u64 = 256;
 /// More than an entry has beside key and value (kind, keyspace, two lengths, checksum: 18), and padding of both sections.
 const RECORD_BYTES_MAX: usize = 32;
 /// Bytes of a write.
@@ -103,7 +103,7 @@ pub struct NewValues {
 
 impl Log {
     /// A writer of relocated values, of records that take about `bytes` together (keys, values, and [`VALUES_RECORD_BYTES`] each): its files are made as large as that needs, and no larger than
-    /// segments are just now. No file is made before the first frame is full.
+    /// segments are just now, but for one record that is. No file is made before the first frame is full.
     ///
     /// # Errors
     /// `Poisoned`, where the log takes no more writes.
@@ -268,7 +268,8 @@ impl ValuesWriter {
         open.finish(log)
             .map_err(|error| error.context(format!("write values segment {}", open.header.id)))?;
         self.made.file_bytes += open.chunk_offset;
-        self.expected = self.expected.saturating_sub(open.chunk_offset);
+        let frames = open.chunk_offset - u64::from(FIRST_FRAME_OFFSET);
+        self.expected = self.expected.saturating_sub(frames);
         Ok(())
     }
 }

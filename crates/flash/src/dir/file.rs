@@ -29,7 +29,7 @@ pub(crate) struct DirFile {
 }
 
 /// What a file's blocks may take beside its bytes, where the file system keeps track of them in blocks of their own.
-const TAKEN_BESIDE_MAX: u64 = 64 << 10;
+pub(super) const TAKEN_BESIDE_MAX: u64 = 64 << 10;
 
 /// What to read for a range: itself, or the aligned superset that direct I/O needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,6 +5,7 @@
 //! is not known. A volume that makes no files, a reader's, leaves it alone.
 
 use super::Shared;
+use super::file::TAKEN_BESIDE_MAX;
 use glintdb_core::FileId;
 use parking_lot::Mutex;
 use std::fs;
@@ -18,7 +19,7 @@ const SPARES_MAX: usize = 4;
 /// Names for them: some may be those of files that are just being removed.
 const SLOTS: usize = 2 * SPARES_MAX;
 
-/// A spare that did not fit so often makes room for another: files of moved values and of commits are of two sizes, and both come often.
+/// A spare that did not fit so often goes: files of moved values and of commits are of two sizes, and both come often.
 const MISFITS_MAX: u32 = 8;
 /// A spare of no more than this is cut to whatever is wanted.
 const FITS_ALL_BYTES: u64 = 1 << 20;
@@ -26,6 +27,8 @@ const FITS_ALL_BYTES: u64 = 1 << 20;
 /// See the module's page.
 pub(super) struct Spares {
     state: Mutex<State>,
+    /// Held while a spare is removed without the lock of `state`, under which it is taken, if nobody has it.
+    removal: Mutex<()>,
     /// How often space was given back. Changed under the lock; whoever writes reads it, and waits for nobody.
     releases: AtomicU64,
     /// Whether blocks that are written again are the same ones. Where the file system copies on write, a spare's blocks reserve nothing, and none is kept.
@@ -37,6 +40,12 @@ struct State {
     /// Whether what an earlier process left has been removed.
     searched: bool,
     kept: Vec<Spare>,
+    /// Of the one that is just being removed.
+    removing_bytes: u64,
+    /// One was removed, and the directory perhaps not synced since.
+    removed: bool,
+    /// The largest file that was wanted so far.
+    wanted_most: u64,
     /// Spares so far.
     count: u64,
 }
@@ -68,9 +77,13 @@ impl Spare {
 
     /// Whether it spares a file of `wanted` bytes more than it costs: what is cut off is erased by the device, what is missing is made anew.
     fn fits(&self, wanted: u64) -> bool {
-        let bytes = self.bytes;
-        bytes >= wanted / 2 && bytes <= wanted.saturating_add(wanted / 4).max(FITS_ALL_BYTES)
+        self.bytes >= wanted / 2 && !is_too_large(self.bytes, wanted)
     }
+}
+
+fn is_too_large(bytes: u64, wanted: u64) -> bool {
+    let most = wanted.saturating_add(wanted / 4).max(FITS_ALL_BYTES);
+    bytes > most.saturating_add(TAKEN_BESIDE_MAX)
 }
 
 /// How many spares there were when a sync of the directory began.
@@ -89,7 +102,7 @@ impl State {
 
     /// Whether that gave space back. What cannot be removed stays a spare.
     fn remove_all(&mut self, directory: &Path) -> bool {
-        let mut removed_some = self.search(directory);
+        let mut removed_some = self.search(directory) | std::mem::take(&mut self.removed);
         self.kept.retain(|spare| {
             let removed = fs::remove_file(path(directory, spare.slot));
             removed_some |= removed.is_ok();
@@ -98,12 +111,11 @@ impl State {
         removed_some
     }
 
-    /// Where there are enough, takes out one that fits nobody: its file is to be removed.
-    fn take_misfit(&mut self) -> Option<usize> {
+    /// Takes out one that fits nobody: its file is to be removed.
+    fn take_misfit(&mut self) -> Option<Spare> {
         let fits_nobody = |spare: &Spare| spare.misfits >= MISFITS_MAX;
-        let at =
-            (self.kept.iter().position(fits_nobody)).filter(|_| self.kept.len() >= SPARES_MAX)?;
-        Some(self.kept.swap_remove(at).slot)
+        let at = self.kept.iter().position(fits_nobody)?;
+        Some(self.kept.swap_remove(at))
     }
 
     fn free_slot(&self, directory: &Path) -> Option<usize> {
@@ -158,12 +170,14 @@ impl Spares {
     pub(super) fn new(in_place: bool) -> Self {
         Spares {
             state: Mutex::default(),
+            removal: Mutex::default(),
             releases: AtomicU64::new(0),
             in_place,
         }
     }
 
-    /// Takes the file `id` for a spare and its name away; `false`, and nothing is done: it would be of no use, there are enough, it is open, or it cannot be renamed. One that has other names loses this one and is no spare.
+    /// Takes the file `id` for a spare and its name away; `false`, and the file stays: it would be of no use, there are enough, it is open, or it cannot be renamed. One that has other names loses this one and is no spare.
+    /// A spare that fits nobody is removed.
     pub(super) fn keep(&self, shared: &Shared, id: FileId) -> bool {
         if !self.in_place {
             return false;
@@ -171,17 +185,31 @@ impl Spares {
         let mut state = self.state.lock();
         state.search(&shared.path);
         let from = shared.file_path(id);
-        if !fs::symlink_metadata(&from).is_ok_and(|metadata| metadata.is_file()) {
+        // One that was made larger than all others, for one value, is of no use to them.
+        let wanted_most = state.wanted_most;
+        let is_of_use = |metadata: fs::Metadata| {
+            let bytes = super::file::taken(&metadata);
+            metadata.is_file() && (wanted_most == 0 || !is_too_large(bytes, wanted_most))
+        };
+        if !fs::symlink_metadata(&from).is_ok_and(is_of_use) {
             return false;
         }
-        let misfit = state.take_misfit();
+        // At the next time where one is just being removed.
+        let removal = self.removal.try_lock();
+        let misfit = removal.as_ref().and_then(|_| state.take_misfit());
+        state.removing_bytes = misfit
+            .as_ref()
+            .map_or(state.removing_bytes, |spare| spare.bytes);
         let kept = state
             .free_slot(&shared.path)
             .is_some_and(|slot| state.keep(shared, id, slot));
         drop(state);
-        // Without the lock: the file system may take milliseconds, and segments are made meanwhile. Where it cannot be removed, its name is not used again.
-        if let Some(slot) = misfit {
-            fs::remove_file(path(&shared.path, slot)).ok();
+        if let Some(spare) = misfit {
+            // The file system may take milliseconds, and segments are made meanwhile. Where it cannot be removed, its name is not used again.
+            let removed = fs::remove_file(path(&shared.path, spare.slot)).is_ok();
+            let mut state = self.state.lock();
+            state.removing_bytes = 0;
+            state.removed |= removed;
         }
         kept
     }
@@ -193,6 +221,7 @@ impl Spares {
         if to.try_exists().unwrap_or(true) {
             return false;
         }
+        state.wanted_most = state.wanted_most.max(wanted);
         for spare in &mut state.kept {
             spare.misfits += u32::from(!spare.fits(wanted));
         }
@@ -231,6 +260,8 @@ impl Spares {
 
     /// Removes them all; whether space was given back since there were `seen` [`releases`](Self::releases), by this or by somebody else.
     pub(super) fn release_since(&self, seen: u64, shared: &Shared) -> bool {
+        // Who is removing one makes space.
+        let _removal = self.removal.lock();
         let mut state = self.state.lock();
         if self.releases() == seen && state.remove_all(&shared.path) {
             // Many a file system counts blocks as free only when their removal is durable. Where this fails, whoever syncs next is told. Under the lock: who waits for it shall find the space.
@@ -243,7 +274,9 @@ impl Spares {
 
     /// What they take.
     pub(super) fn bytes(&self) -> u64 {
-        self.state.lock().kept.iter().map(|spare| spare.bytes).sum()
+        let state = self.state.lock();
+        let kept = state.kept.iter().map(|spare| spare.bytes);
+        kept.sum::<u64>() + state.removing_bytes
     }
 
     /// Removes them where this volume has made some, or has looked for those of an earlier process.

@@ -4,8 +4,8 @@ use crate::support::*;
 use glintdb_core::checksum::crc32c;
 use glintdb_core::{ErrorKind, FileId, FileKind, FileNumbers, KeyspaceId, SegmentId, ValuePointer};
 use glintdb_flash::{CrashMode, MemVolume, Volume};
-use glintdb_log::format::segment::SegmentKind;
-use glintdb_log::{Log, LogOptions, LogSetup, NewValues, Space};
+use glintdb_log::format::segment::{SegmentHeader, SegmentKind};
+use glintdb_log::{Log, LogOptions, LogSetup, NewValues, Space, VALUES_RECORD_BYTES};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -214,6 +214,57 @@ fn what_is_given_up_leaves_no_files_and_what_is_left_stays() {
     let left = write(&log, &records(10, 900));
     left.leave();
     assert_eq!(segment_files(&volume).len(), before.len() + 1);
+}
+
+/// What is made for more than it comes to hold is cut, and the device erases what is cut off.
+#[test]
+fn files_are_made_for_what_is_said_to_come_and_for_more_where_more_comes() {
+    const SEGMENT_BYTES: u64 = 1 << 20;
+    for (count, value_bytes) in [(2500, 1000), (158, 16_000), (8000, 300)] {
+        made_for(SEGMENT_BYTES, &records(count, value_bytes));
+    }
+}
+
+/// Of records that take two files and a half.
+fn made_for(segment_bytes: u64, records: &[Moved]) {
+    let bytes = |one: &Moved| (one.key.len() + one.value.len()) as u64 + VALUES_RECORD_BYTES;
+    let exact: u64 = records.iter().map(bytes).sum();
+    let made = |said| {
+        let (volume, numbers) = (MemVolume::new(), numbers());
+        let options = LogOptions {
+            segment_bytes,
+            ..small()
+        };
+        let log = Log::create(setup(&volume, &numbers, options)).unwrap();
+        let mut writer = log.values_writer(Space::Normal, said).unwrap();
+        for Moved { key, value } in records {
+            (writer.put(&log, KEYSPACE, key, value, crc32c(value))).unwrap();
+        }
+        let moved = writer.finish(&log).unwrap();
+        let pointers = moved.pointers().to_vec();
+        let ids: Vec<SegmentId> = moved.segments().collect();
+        log.publish_values(moved);
+        check_values(&log, &pointers, records);
+        let sizes = |id: SegmentId| {
+            let file = volume.open(id.file()).unwrap();
+            let block = file.read_at(0, 4096).unwrap();
+            let header = SegmentHeader::decode(id, &block).unwrap();
+            (header.capacity, file.len().unwrap())
+        };
+        ids.into_iter().map(sizes).collect::<Vec<_>>()
+    };
+    for said in [exact, exact + exact / 100] {
+        let sizes = made(said);
+        assert_eq!(sizes.len(), 3, "{sizes:?}");
+        let fits = |&(capacity, length): &(u64, u64)| capacity - length <= segment_bytes / 8;
+        assert!(sizes.iter().all(fits), "{said}: {sizes:?}");
+    }
+    for (said, segments) in [(0, 3), (exact / 2, 4), (2 * exact, 3), (u64::MAX, 3)] {
+        let sizes = made(said);
+        assert_eq!(sizes.len(), segments, "{said}: {sizes:?}");
+        assert!(sizes.iter().all(|&(capacity, _)| capacity <= segment_bytes));
+        assert_eq!(sizes.last().unwrap().0, segment_bytes, "{said}: {sizes:?}");
+    }
 }
 
 #[test]

@@ -229,19 +229,18 @@ impl Concat {
     pub(crate) fn look_ahead(&mut self) {
         if self.purpose == Purpose::Compaction {
             self.upcoming = self.next_cursor().map(Box::new);
-            self.upcoming
-                .iter_mut()
-                .for_each(|upcoming| upcoming.look_ahead());
+            if let Some(upcoming) = &mut self.upcoming {
+                upcoming.look_ahead();
+            }
         }
     }
 
     /// Opens the next table's cursor; `false`: there is none, and the cursor is gone.
     fn begin_table(&mut self) -> bool {
         let upcoming = self.upcoming.take();
-        self.cursor = match upcoming {
-            Some(upcoming) => Some(*upcoming),
-            None => self.next_cursor(),
-        };
+        self.cursor = upcoming
+            .map(|cursor| *cursor)
+            .or_else(|| self.next_cursor());
         self.pop();
         self.look_ahead();
         self.cursor.is_some()

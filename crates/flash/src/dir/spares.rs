@@ -197,9 +197,9 @@ impl Spares {
         // At the next time where one is just being removed.
         let removal = self.removal.try_lock();
         let misfit = removal.as_ref().and_then(|_| state.take_misfit());
-        state.removing_bytes = misfit
-            .as_ref()
-            .map_or(state.removing_bytes, |spare| spare.bytes);
+        if let Some(spare) = &misfit {
+            state.removing_bytes = spare.bytes;
+        }
         let kept = state
             .free_slot(&shared.path)
             .is_some_and(|slot| state.keep(shared, id, slot));

@@ -470,7 +470,7 @@ fn a_file_that_is_written_again_has_what_is_reserved_for_it_and_no_more() {
 /// What would be cut off the device erases, and that takes longer than writing a new file.
 #[test]
 fn the_file_nearest_in_size_is_written_again_and_none_that_is_much_too_large_or_too_small() {
-    const MIB: u64 = 1 << 20;
+    const PIECE: u64 = 256 << 10;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let volume = DirVolume::open(path, CREATE).unwrap();
@@ -481,8 +481,8 @@ fn the_file_nearest_in_size_is_written_again_and_none_that_is_much_too_large_or_
         drop(volume.create(id(number), reserving(bytes)).unwrap());
         volume.recycle(id(number)).unwrap();
     };
-    for n in [8, 3, 2, 9] {
-        recycle(n, n * MIB);
+    for n in [16, 6, 5, 18] {
+        recycle(n, n * PIECE);
     }
     volume.sync_directory().unwrap();
     let mut made = 100;
@@ -493,11 +493,11 @@ fn the_file_nearest_in_size_is_written_again_and_none_that_is_much_too_large_or_
         volume.delete(id(made)).unwrap();
         volume.stats().recycled_files - before
     };
-    assert_eq!((recycled(20 * MIB), recycled(3 * MIB / 2)), (0, 0));
-    assert_eq!((recycled(9 * MIB), spares(path)), (1, 3));
-    assert_eq!((recycled(3 * MIB), spares(path)), (1, 2));
-    assert_eq!((recycled(9 * MIB), spares(path)), (1, 1));
-    // That of 2 MiB is in nobody's way until it has not fitted often enough: four times above.
+    assert_eq!((recycled(40 * PIECE), recycled(3 * PIECE)), (0, 0));
+    assert_eq!((recycled(18 * PIECE), spares(path)), (1, 3));
+    assert_eq!((recycled(6 * PIECE), spares(path)), (1, 2));
+    assert_eq!((recycled(18 * PIECE), spares(path)), (1, 1));
+    // One larger than all that were wanted is not kept; that of five pieces is in nobody's way until it has not fitted often enough: four times above.
     let smallest = || {
         let spare = |n| path.join(format!("spare-{n}.glint"));
         let taken = (0..8)
@@ -506,13 +506,15 @@ fn the_file_nearest_in_size_is_written_again_and_none_that_is_much_too_large_or_
             .map(|path| taken(&path));
         taken.min().unwrap()
     };
-    (11..13).for_each(|n| recycle(n, 8 * MIB));
-    (0..3).for_each(|_| assert_eq!(recycled(MIB / 2), 0));
-    recycle(13, 8 * MIB);
-    assert_eq!((spares(path), smallest()), (4, 2 * MIB));
-    assert_eq!(recycled(MIB / 2), 0);
-    recycle(14, 8 * MIB);
-    assert_eq!((spares(path), smallest()), (4, 8 * MIB));
+    recycle(20, 80 * PIECE);
+    assert_eq!((spares(path), smallest()), (1, 5 * PIECE));
+    (21..23).for_each(|n| recycle(n, 16 * PIECE));
+    (0..3).for_each(|_| assert_eq!(recycled(PIECE), 0));
+    recycle(23, 16 * PIECE);
+    assert_eq!((spares(path), smallest()), (4, 5 * PIECE));
+    assert_eq!(recycled(PIECE), 0);
+    recycle(24, 16 * PIECE);
+    assert_eq!((spares(path), smallest()), (4, 16 * PIECE));
 }
 
 /// Somebody changed the files behind the volume's back. What is kept to be written again is there to be fast, and its errors are nobody's.

@@ -16,7 +16,7 @@ use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::IndexView;
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{Direction, EntryRef, ValuePointer};
-use glintdb_log::{LogView, NewValues, Space, VALUES_RECORD_BYTES};
+use glintdb_log::{LogView, NewValues, Space};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
@@ -249,9 +249,7 @@ impl Engine {
         log: &LogView,
         goes_on: Option<&dyn Fn() -> bool>,
     ) -> Result<NewValues> {
-        let bytes = moved
-            .iter()
-            .map(|&index| records.bytes(index) + VALUES_RECORD_BYTES);
+        let bytes = moved.iter().map(|&index| records.stored_bytes(index));
         let mut writer = self.log.values_writer(Space::Normal, bytes.sum())?;
         let batches = batches(records, moved);
         let mut batches = batches.into_iter().map(|batch| &moved[batch]);

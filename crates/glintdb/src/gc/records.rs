@@ -6,6 +6,7 @@ use bytes::Bytes;
 use glintdb_core::index::SortedRun;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::{EntryRef, KeyspaceId, RangeTombstone, SeqNum, ValuePointer};
+use glintdb_log::VALUES_RECORD_BYTES;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -143,6 +144,11 @@ impl Records {
     /// Bytes of key and value.
     pub(super) fn bytes(&self, index: u32) -> u64 {
         self.key(index).len() as u64 + u64::from(self.pointer(index).length)
+    }
+
+    /// What it takes in a segment of values, about.
+    pub(super) fn stored_bytes(&self, index: u32) -> u64 {
+        self.bytes(index) + VALUES_RECORD_BYTES
     }
 
     pub(super) fn key(&self, index: u32) -> &[u8] {

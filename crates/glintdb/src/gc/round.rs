@@ -22,7 +22,7 @@ use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::index::{IndexView, Relocation};
 use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer};
-use glintdb_log::{BegunValues, Log, LogView, NewValues, Space, VALUES_RECORD_BYTES, ValuesWriter};
+use glintdb_log::{BegunValues, Log, LogView, NewValues, Space, ValuesWriter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -420,7 +420,7 @@ impl Round {
             let key = records.key(index).len() as u64;
             self.outcome.live_bytes += value;
             self.outcome.live_key_bytes += key;
-            self.outcome.live_record_bytes += value + key + VALUES_RECORD_BYTES;
+            self.outcome.live_record_bytes += records.stored_bytes(index);
         }
         self.outcome.live_records = self.order.len() as u64;
         let bytes = self.outcome.live_record_bytes;

@@ -4,7 +4,6 @@ use super::{GcJob, Round, Scans};
 use crate::jobs::{Job, Progress};
 use crate::wanted::key_hash;
 use crate::{Db, Env, GcReads, Options, Stats, check_volume};
-use glintdb_core::clock::Clock;
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{DbId, EntryValue, SegmentId};
 use glintdb_flash::{CacheKey, ManualClock, MemVolume, SystemClock, ValuePlace, Volume};
@@ -68,12 +67,15 @@ pub(super) fn check_all(db: &Db, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
 }
 
 /// A clock that stands still says nothing of time to threads of their own: beside them writers that are slowed must sleep.
+pub(super) fn env(options: &Options, db: DbId) -> Env {
+    match options.background_threads {
+        0 => Env::new(Arc::new(ManualClock::new(Duration::ZERO)), db),
+        _ => Env::new(Arc::new(SystemClock::new()), db),
+    }
+}
+
 fn open(options: Options, volume: &Arc<dyn Volume>) -> Db {
-    let clock: Arc<dyn Clock> = match options.background_threads {
-        0 => Arc::new(ManualClock::new(Duration::ZERO)),
-        _ => Arc::new(SystemClock::new()),
-    };
-    let env = Env::new(clock, DbId([9; 16]));
+    let env = env(&options, DbId([9; 16]));
     options.open_volume(Arc::clone(volume), env).unwrap()
 }
 

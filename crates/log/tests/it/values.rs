@@ -27,7 +27,12 @@ pub fn records(count: u64, value_bytes: usize) -> Vec<Moved> {
 }
 
 pub fn try_write(log: &Log, records: &[Moved]) -> glintdb_core::Result<NewValues> {
-    let mut writer = log.values_writer(Space::Normal, u64::MAX)?;
+    try_write_of(log, records, u64::MAX)
+}
+
+/// Of which is said that they take `said` bytes.
+fn try_write_of(log: &Log, records: &[Moved], said: u64) -> glintdb_core::Result<NewValues> {
+    let mut writer = log.values_writer(Space::Normal, said)?;
     for Moved { key, value } in records {
         writer.put(log, KEYSPACE, key, value, crc32c(value))?;
     }
@@ -236,11 +241,7 @@ fn made_for(segment_bytes: u64, records: &[Moved]) {
             ..small()
         };
         let log = Log::create(setup(&volume, &numbers, options)).unwrap();
-        let mut writer = log.values_writer(Space::Normal, said).unwrap();
-        for Moved { key, value } in records {
-            (writer.put(&log, KEYSPACE, key, value, crc32c(value))).unwrap();
-        }
-        let moved = writer.finish(&log).unwrap();
+        let moved = try_write_of(&log, records, said).unwrap();
         let pointers = moved.pointers().to_vec();
         let ids: Vec<SegmentId> = moved.segments().collect();
         log.publish_values(moved);

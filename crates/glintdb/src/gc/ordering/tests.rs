@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use super::beside;
-use crate::gc::tests::{KEYS, Random, check_all, filled, key, options, value};
-use crate::{Db, Env, Options, check_volume};
+use crate::gc::tests::{KEYS, Random, check_all, env, filled, key, options, value};
+use crate::{Db, Options, check_volume};
 use glintdb_core::{DbId, Direction, EntryRef, ValuePointer};
-use glintdb_flash::{ManualClock, MemVolume, SystemClock, Volume};
+use glintdb_flash::{MemVolume, Volume};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,11 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn open(volume: &Arc<MemVolume>, options: &Options) -> Db {
-    let env = Env::new(Arc::new(SystemClock::new()), DbId([5; 16]));
-    let env = match options.background_threads {
-        0 => Env::new(Arc::new(ManualClock::new(Duration::ZERO)), DbId([5; 16])),
-        _ => env,
-    };
+    let env = env(options, DbId([5; 16]));
     options
         .clone()
         .open_volume(Arc::clone(volume) as _, env)

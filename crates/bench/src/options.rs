@@ -15,7 +15,12 @@ pub struct GlintOptions {
 }
 
 /// The measurement's own.
-const NOT_HERE: [&str; 3] = ["create_if_missing", "error_if_exists", "durability"];
+const NOT_HERE: [&str; 4] = [
+    "create_if_missing",
+    "error_if_exists",
+    "accept_missing_ring",
+    "durability",
+];
 
 impl GlintOptions {
     /// Every name that [`set`](Self::set) knows.

@@ -77,6 +77,9 @@ fn whole(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport) -
         let begun = loaded.check_not_begun(&**volume);
         return begun.or_else(|error| damaged(report, error));
     }
+    if let Err(error) = loaded.check_ring(&**volume) {
+        damaged(report, error)?;
+    }
     let mut newest = state.flush_point.seqno;
     let mut visit = |frame: FrameView<'_>| replayed(loaded, &frame, &mut newest);
     let (from, durable) = (state.flush_point.lsn, state.log_durable);

@@ -40,6 +40,8 @@ impl Engine {
         let mut state = manifest.state().clone();
         // What came behind the seal meanwhile is not in the copy.
         state.log_durable = state.log_durable.min(Lsn::new(next, FIRST_FRAME_OFFSET));
+        // The copy's segments hold every commit, and it has no ring.
+        state.ring_bytes = Some(0);
         let snapshots = self.index_snapshots();
         let version = self.version.load_full();
         let mut files: BTreeSet<FileId> = version

@@ -403,14 +403,11 @@ impl Engine {
         self.throttle.wake();
     }
 
-    /// Remembers in the manifest how far the log is durable: finding less is damage then, not a torn tail.
-    fn note_log_durable(&self) -> Result<()> {
-        let durable = self.log.durable();
-        let mut manifest = self.manifest.lock();
-        if manifest.state().log_durable >= durable {
-            return Ok(());
-        }
-        match manifest.commit(&[Item::LogDurable(durable)]) {
+    /// Records in the manifest that the log was closed: how far it is durable, so that finding less
+    /// is damage and no torn tail, and that no commit is only in the ring.
+    fn note_closed(&self) -> Result<()> {
+        let items = [Item::LogDurable(self.log.durable()), Item::Ring(0)];
+        match self.manifest.lock().commit(&items) {
             // A close must not fail for want of it.
             Err(error) if error.kind() == crate::ErrorKind::NoSpace => Ok(()),
             result => result,
@@ -424,7 +421,7 @@ impl Engine {
             .check()
             .and_then(|()| self.flush_log(crate::Durability::Os))
             .and_then(|()| self.log.close())
-            .and_then(|()| self.note_log_durable());
+            .and_then(|()| self.note_closed());
         if let Err(error) = closed {
             self.note_background_error(&error);
         }

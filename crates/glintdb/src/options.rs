@@ -118,6 +118,10 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Refuse a database that exists. Default: false.
     pub error_if_exists: bool,
+    /// Open a database that was not closed although the file `ring` is missing or has another size.
+    /// The newest commits, at most [`log_ring_bytes`](Self::log_ring_bytes) of them, are lost then if
+    /// only that file had them. Default: false, which refuses with `Corruption`.
+    pub accept_missing_ring: bool,
     /// What commits survive unless they say otherwise. Default: [`Durability::Os`].
     pub durability: Durability,
     /// Memory for everything, in bytes: memtables, log ring, fences, filters, cache, buffers. At least 8 MiB. Default: a quarter of RAM, at most 1 GiB.
@@ -206,6 +210,7 @@ impl Default for Options {
         Options {
             create_if_missing: true,
             error_if_exists: false,
+            accept_missing_ring: false,
             durability: Durability::Os,
             memory_budget_bytes: (ram / 4).clamp(MEMORY_BUDGET_BYTES_MIN, 1 << 30),
             background_threads: cores.clamp(1, 4),
@@ -267,7 +272,7 @@ macro_rules! setters {
 
 impl Options {
     setters! {
-        create_if_missing: bool, error_if_exists: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
+        create_if_missing: bool, error_if_exists: bool, accept_missing_ring: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
         log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
         read_batch_max: usize, help: bool, hot_keys: bool, cache_written_min_bytes: usize, range_cache: bool, coalesce_reads: bool, scan_read_ahead: bool, compact_for_scans: bool, order_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, pace_writers: bool, recycle_files: bool, progress: Option<ProgressFn>,
     }

@@ -204,10 +204,13 @@ impl Opening {
         let numbers: Arc<dyn FileNumbers> = Arc::new(Numbers::new(Arc::clone(&manifest), 1));
         let log = Log::create(self.log_setup(&numbers))?;
         // Only now is there a log to replay; a manifest without this item says that nothing was ever stored.
-        manifest.lock().commit(&[Item::FlushPoint(FlushPoint {
-            lsn: log.next_lsn(),
-            seqno: SeqNum::ZERO,
-        })])?;
+        manifest.lock().commit(&[
+            Item::FlushPoint(FlushPoint {
+                lsn: log.next_lsn(),
+                seqno: SeqNum::ZERO,
+            }),
+            Item::Ring(log.kept_ring_bytes()),
+        ])?;
         let index = self.lsm_env(&numbers).create(&options)?;
         let default =
             self.keyspace_state(KeyspaceId(0), DEFAULT_KEYSPACE.to_owned(), options, index);
@@ -240,6 +243,8 @@ impl Opening {
             check_database(&*self.volume, &loaded)?;
             return Err(error);
         }
+        let mut state = loaded.state.clone();
+        state.ring_bytes = Some(self.find_ring(&loaded)?);
         // Numbers of files that a crash left behind are below the durable high-water mark, so it is safe to go on from there.
         let cell = Arc::new(DeferredNumbers::default());
         let numbers: Arc<dyn FileNumbers> = Arc::clone(&cell) as Arc<dyn FileNumbers>;
@@ -271,7 +276,6 @@ impl Opening {
         if glintdb_core::seeded::bug("glintdb: file numbers are given again after a crash") {
             next_number = next_number.saturating_sub(250).max(1);
         }
-        let state = loaded.state.clone();
         let manifest = Manifest::create(
             Arc::clone(&self.volume),
             self.db,
@@ -312,13 +316,21 @@ impl Opening {
                 }
             },
         );
-        let (log, recovered) = match recovered {
+        let (mut log, recovered) = match recovered {
             Ok(recovered) => recovered,
             Err(error) => {
                 replay.give_up();
                 return Err(error);
             }
         };
+        if log.ring_differs() {
+            // A crash in between leaves no ring, and a manifest that expects none.
+            manifest.lock().commit(&[Item::Ring(0)])?;
+            log.resize_ring()?;
+            manifest
+                .lock()
+                .commit(&[Item::Ring(log.kept_ring_bytes())])?;
+        }
         let walked = recovered.segments;
         let replayed_bytes = replay.bytes;
         let replayed = replay.finish(&manifest, recovered.next)?;
@@ -333,6 +345,22 @@ impl Opening {
         }
         engine.collect_garbage();
         Ok(engine)
+    }
+
+    /// Finds the log's ring, or makes it where no commit can be only in it. Answers how many bytes of
+    /// commits may be only there from now on.
+    fn find_ring(&self, loaded: &Loaded) -> Result<u64> {
+        if !self.options.accept_missing_ring {
+            loaded.check_ring(&*self.volume)?;
+        }
+        let bytes = self.volume.existing_ring_bytes()?;
+        let ring = self
+            .volume
+            .ring(bytes.unwrap_or(self.options.log_ring_bytes))?;
+        Ok(match ring.survives_kill() {
+            true => ring.len() as u64,
+            false => 0,
+        })
     }
 
     /// Removes the tables that openings which did not finish have written from the log: each opening writes them again, and a row of them would fill the medium.

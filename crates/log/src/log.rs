@@ -245,6 +245,36 @@ impl Log {
         })
     }
 
+    /// Size of the ring in bytes, where commits may be that no segment has yet; 0 where it does not
+    /// survive a kill, so that no commit is only there.
+    #[must_use]
+    pub fn kept_ring_bytes(&self) -> u64 {
+        match self.survives_kill {
+            true => self.ring_bytes,
+            false => 0,
+        }
+    }
+
+    /// Whether the ring that was found has another size than the options say.
+    #[must_use]
+    pub fn ring_differs(&self) -> bool {
+        self.ring_bytes != self.setup.options.ring_bytes as u64
+    }
+
+    /// Replaces the ring by one of the size that the options say, before the first commit: recovery
+    /// has left no frame that only the old one has.
+    ///
+    /// # Errors
+    /// `NoSpace`, I/O errors. There may be no ring then.
+    pub fn resize_ring(&mut self) -> Result<()> {
+        let volume = &self.setup.volume;
+        volume.remove_ring()?;
+        self.ring = volume.ring(self.setup.options.ring_bytes)?;
+        self.ring_bytes = self.ring.len() as u64;
+        self.survives_kill = self.ring.survives_kill();
+        Ok(())
+    }
+
     /// Whether a frame of `frame_bytes` must go round the ring: [`prepare_large`](Self::prepare_large) then, not [`reserve`](Self::reserve).
     #[must_use]
     pub fn is_large(&self, frame_bytes: u64) -> bool {

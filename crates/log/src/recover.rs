@@ -111,7 +111,7 @@ pub(crate) struct Walk {
 }
 
 impl Log {
-    /// Opens the log, showing every commit from `from` on to `visit`, in order. Everything before `durable` was durable once, as somebody remembers. `live` are the
+    /// Opens the log with the ring that is there, of whatever size (see [`resize_ring`](Self::resize_ring)), showing every commit from `from` on to `visit`, in order. Everything before `durable` was durable once, as somebody remembers. `live` are the
     /// segments that still hold live values, those of relocated values included; what is neither one of them nor in the stream from `from` on is removed.
     ///
     /// # Errors
@@ -515,13 +515,6 @@ fn finish(
         last_file.sync()?;
     }
 
-    let ring = if ring.len() == setup.options.ring_bytes {
-        ring
-    } else {
-        drop(ring);
-        setup.volume.remove_ring()?;
-        setup.volume.ring(setup.options.ring_bytes)?
-    };
     let recovered = Recovered {
         end: Lsn::new(last.id, walk.end),
         next: Lsn::new(first.id, FIRST_FRAME_OFFSET),

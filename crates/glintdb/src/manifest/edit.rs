@@ -44,6 +44,9 @@ pub(crate) enum Item {
     LogDurable(Lsn),
     /// No live value lies in it any more: its file may go, though shadowed and hidden entries still point into it.
     SegmentRetired(SegmentId),
+    /// Size in bytes of the log's ring, where commits may be that no segment has; 0: there are none,
+    /// for the database was closed or has no ring that survives the process.
+    Ring(u64),
 }
 
 const SNAPSHOT: u64 = 1;
@@ -57,6 +60,7 @@ const FLUSH_POINT: u64 = 8;
 const LOG_DURABLE: u64 = 9;
 const KEYSPACE_OPTIONS: u64 = 10;
 const SEGMENT_RETIRED: u64 = 11;
+const RING: u64 = 12;
 
 /// Encodes an edit.
 pub(crate) fn encode_items(items: &[Item]) -> Vec<u8> {
@@ -128,6 +132,10 @@ impl Item {
                 put_varint(out, SEGMENT_RETIRED);
                 put_varint(out, segment.0);
             }
+            Item::Ring(bytes) => {
+                put_varint(out, RING);
+                put_varint(out, *bytes);
+            }
         }
     }
 
@@ -179,6 +187,7 @@ impl Item {
                 offset: reader.varint32()?,
             }),
             SEGMENT_RETIRED => Item::SegmentRetired(SegmentId(reader.varint()?)),
+            RING => Item::Ring(reader.varint()?),
             tag => {
                 return Some(Err(Error::new(
                     ErrorKind::UnsupportedFormat,
@@ -231,5 +240,7 @@ pub(crate) fn describe(item: &Item) -> String {
             format!("log durable: segment {} offset {}", lsn.segment, lsn.offset)
         }
         Item::SegmentRetired(segment) => format!("segment {segment} retired"),
+        Item::Ring(0) => "no commit is only in the ring".to_owned(),
+        Item::Ring(bytes) => format!("commits may be only in the ring of {bytes} bytes"),
     }
 }

@@ -62,6 +62,9 @@ pub(crate) struct State {
     pub(crate) flush_point: FlushPoint,
     /// Everything of the log before it is durable, as far as the manifest was told.
     pub(crate) log_durable: Lsn,
+    /// Size in bytes of the ring where commits may be that no segment has; 0: no commit is only
+    /// there. `None`: the manifest does not say.
+    pub(crate) ring_bytes: Option<u64>,
 }
 
 impl State {
@@ -79,6 +82,7 @@ impl State {
                 seqno: SeqNum::ZERO,
             },
             log_durable: Lsn::ZERO,
+            ring_bytes: None,
         }
     }
 
@@ -150,6 +154,7 @@ impl State {
                 self.dropped.retain(|_, seqno| *seqno > point.seqno);
             }
             Item::LogDurable(lsn) => self.log_durable = self.log_durable.max(*lsn),
+            Item::Ring(bytes) => self.ring_bytes = Some(*bytes),
             Item::SegmentRetired(segment) => {
                 if !self.liveness.contains_key(segment) {
                     return Err(format!(
@@ -232,6 +237,7 @@ impl State {
         if self.log_durable > Lsn::ZERO {
             items.push(Item::LogDurable(self.log_durable));
         }
+        items.extend(self.ring_bytes.map(Item::Ring));
         // After the flush point, which forgets drops that lie below it.
         let forgotten =
             glintdb_core::seeded::bug("glintdb: a new manifest forgets dropped keyspaces");
@@ -303,6 +309,32 @@ impl Loaded {
             self.end,
             format!(
                 "expected a record of where the log begins, for there is {held}, found the end of the records"
+            ),
+        ))
+    }
+
+    /// Refuses a ring that is missing or has another size, where acknowledged commits may be only in
+    /// it.
+    ///
+    /// # Errors
+    /// `Corruption` of the ring, I/O errors.
+    pub(crate) fn check_ring(&self, volume: &dyn Volume) -> Result<()> {
+        let expected = self.state.ring_bytes.unwrap_or(0);
+        if expected == 0 {
+            return Ok(());
+        }
+        let found = match volume.existing_ring_bytes()? {
+            Some(bytes) if bytes as u64 == expected => return Ok(()),
+            Some(bytes) => format!("one of {bytes} bytes"),
+            None => "none".to_owned(),
+        };
+        Err(Error::corruption(
+            "ring",
+            0,
+            format!(
+                "expected the log's ring of {expected} bytes, found {found}; the database was not \
+                 closed, so its newest commits may be in that file alone: put the file back, or \
+                 open without these commits (option accept_missing_ring, or `glintdb salvage`)"
             ),
         ))
     }

@@ -15,9 +15,10 @@ const SWITCH: [(&str, bool); 4] = [
 
 impl Options {
     /// Every name that [`set`](Self::set) knows.
-    pub const NAMES: [&'static str; 29] = [
+    pub const NAMES: [&'static str; 30] = [
         "create_if_missing",
         "error_if_exists",
+        "accept_missing_ring",
         "durability",
         "memory_budget_bytes",
         "background_threads",
@@ -63,6 +64,7 @@ impl Options {
         let set = match underscored(name).as_str() {
             "create_if_missing" => put(&mut self.create_if_missing, parsed(value)),
             "error_if_exists" => put(&mut self.error_if_exists, parsed(value)),
+            "accept_missing_ring" => put(&mut self.accept_missing_ring, parsed(value)),
             "durability" => put(
                 &mut self.durability,
                 value.parse().map_err(|error| format!("{error}")),
@@ -289,6 +291,7 @@ mod tests {
     fn all(o: &Options) -> impl PartialEq + use<> {
         (
             (o.create_if_missing, o.error_if_exists, o.durability),
+            o.accept_missing_ring,
             (o.memory_budget_bytes, o.background_threads),
             (o.separate_min_bytes, o.log_segment_bytes, o.log_ring_bytes),
             (o.replay_bytes_max, o.snapshot_pin_bytes_max),
@@ -314,7 +317,7 @@ mod tests {
                 "compact_for_scans" | "value_gc" | "help" | "hot_keys" | "range_cache"
                 | "coalesce_reads" | "scan_read_ahead" | "pace_writers" | "recycle_files"
                 | "order_for_scans" => "off",
-                "error_if_exists" => "true",
+                "error_if_exists" | "accept_missing_ring" => "true",
                 "durability" | "read_engine" => "sync",
                 "direct_io" => "off",
                 "value_gc_reads" => "index",

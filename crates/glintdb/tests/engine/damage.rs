@@ -245,7 +245,8 @@ fn an_error_while_the_log_is_looked_at_never_makes_damage_a_torn_tail() {
     }
     let mut whole = first.kill().contents();
     drop(db);
-    whole.ring = None;
+    // The segments alone have the commits.
+    whole.ring = whole.ring.map(|ring| vec![0; ring.len()].into());
     let segments: Vec<FileId> = whole
         .files
         .iter()

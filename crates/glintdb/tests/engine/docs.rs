@@ -63,6 +63,7 @@ fn the_page_has_the_options_of_a_database() {
     let Options {
         create_if_missing,
         error_if_exists,
+        accept_missing_ring,
         durability,
         memory_budget_bytes: _,
         background_threads: _,
@@ -111,6 +112,7 @@ fn the_page_has_the_options_of_a_database() {
         &[
             row("create_if_missing", &word(create_if_missing), ""),
             row("error_if_exists", &word(error_if_exists), ""),
+            row("accept_missing_ring", &word(accept_missing_ring), ""),
             row("durability", &durability.to_string(), "buffered, os, sync"),
             row(
                 "memory_budget_bytes",

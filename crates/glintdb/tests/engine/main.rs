@@ -16,6 +16,7 @@ mod full_disk;
 mod gate;
 mod keyspace_options;
 mod log_backed;
+mod missing_files;
 mod openings;
 mod order;
 mod power;

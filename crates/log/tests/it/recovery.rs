@@ -511,9 +511,13 @@ fn the_ring_changes_its_size_only_after_it_was_emptied() {
         ..small()
     };
     let killed = volume.kill();
-    let replay = recover(setup(&killed, &numbers, options), from);
+    let mut replay = recover(setup(&killed, &numbers, options), from);
     assert_eq!(replay.batches, batches(&committed));
     assert!(replay.recovered.ring_bytes > 0);
+    assert!(replay.log.ring_differs());
+    replay.log.resize_ring().unwrap();
+    assert!(!replay.log.ring_differs());
+    assert_eq!(replay.log.kept_ring_bytes(), 256 << 10);
     assert_eq!(killed.existing_ring_bytes().unwrap(), Some(256 << 10));
     commit(&replay.log, &Batch::put(31, 100));
     drop(replay);

@@ -42,6 +42,7 @@ class State:
     flush_point: Optional[tuple] = None
     """(segment, offset): the log was durable before it."""
     log_durable: tuple = (0, 0)
+    ring_bytes: int | None = None
 
     def held(self, segment):
         """Bytes of values in a segment that the tables point to."""
@@ -135,6 +136,8 @@ class Manifest:
                 segment = reader.varint()
                 need(segment not in state.retired and state.held(segment), f"segment {segment} is retired twice, or without pointers")
                 state.retired.add(segment)
+            elif tag == 12:
+                state.ring_bytes = reader.varint()
             else:
                 raise FormatError(f"item {tag}")
 

@@ -19,6 +19,7 @@ mod sizes;
 mod tests;
 
 use crate::cache::Slot;
+use crate::process::ProcessToken;
 use chunks::Chunks;
 use parking_lot::Mutex;
 use sizes::{CLASSES, HEADER_BYTES};
@@ -81,6 +82,9 @@ struct Alone {
 pub(crate) struct Slabs(Arc<Shared>);
 
 struct Shared {
+    /// The process that made it: a lock that another thread held during a fork is never free in the
+    /// child, so the child gives no cell back.
+    process: ProcessToken,
     classes: [Class; CLASSES],
     /// Slabs and what is alone.
     taken_bytes: AtomicUsize,
@@ -113,6 +117,7 @@ unsafe impl Sync for Held {}
 impl Slabs {
     pub(crate) fn new() -> Slabs {
         Slabs(Arc::new(Shared {
+            process: ProcessToken::current(),
             classes: std::array::from_fn(|_| Class::default()),
             taken_bytes: AtomicUsize::new(0),
             chunks: Chunks::default(),
@@ -451,7 +456,11 @@ impl Held {
         let (class, shared) = unsafe { ((*fields).class as usize, (*fields).shared) };
         let index = (offset - HEADER_BYTES) / sizes::cell_bytes(class);
         // SAFETY: the slab holds a reference until it is empty.
-        let slabs = unsafe { &(*shared).classes[class] };
+        let shared = unsafe { &*shared };
+        if !shared.process.is_current() {
+            return;
+        }
+        let slabs = &shared.classes[class];
         let mut open = slabs.open.lock();
         // SAFETY: the lock of its class is held; the cell is nobody's.
         let empty = unsafe {

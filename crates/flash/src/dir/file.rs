@@ -155,6 +155,7 @@ impl DirFile {
 
     /// What must be read to have `length` bytes at `offset`; `None`: the range holds nothing.
     pub(crate) fn extent(&self, offset: u64, length: usize) -> Result<Option<Extent>> {
+        self.handle.shared.process.check()?;
         let mut end = match offset.checked_add(length as u64) {
             Some(end) if end <= i64::MAX as u64 - DIRECT_ALIGNMENT as u64 => end,
             _ => self.len()?,
@@ -235,6 +236,7 @@ impl DirFile {
     }
 
     fn check_writable(&self) -> Result<()> {
+        self.handle.shared.process.check()?;
         if self.sync_failed.load(Ordering::Acquire) {
             return Err(Error::new(
                 ErrorKind::Poisoned,

@@ -38,6 +38,10 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if !self.shared.process.is_current() {
+            // Another thread may have held the lock during the fork.
+            return;
+        }
         let mut open = self.shared.handles.0.lock();
         if let Some(count) = open.get_mut(&self.id) {
             *count -= 1;

@@ -1,5 +1,6 @@
 //! One process, and one volume in it, per directory: a `flock` on the file `LOCK`, which the kernel drops when its holder ends in whatever way.
 
+use crate::process::ProcessToken;
 use glintdb_core::{Error, ErrorKind, Result};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -12,11 +13,16 @@ pub(crate) const LOCK_NAME: &str = "LOCK";
 /// Holds the lock as long as it lives (the descriptor is close-on-exec, so a child program does not keep it).
 pub(crate) struct DirLock {
     file: File,
+    process: ProcessToken,
 }
 
 impl Drop for DirLock {
-    /// Closing would do, were there no copy of the descriptor in a process that another thread has forked and that has not come to its `exec` yet.
+    /// Unlocks explicitly: closing the descriptor alone would leave the lock to a forked child that
+    /// has a copy of it. A child leaves the lock to its parent.
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         // SAFETY: the descriptor is open; `flock` touches no memory. Where it fails, closing is what is left.
         unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
     }
@@ -59,7 +65,10 @@ impl DirLock {
         };
         let mut note = note;
         note().ok();
-        Ok(DirLock { file })
+        Ok(DirLock {
+            file,
+            process: ProcessToken::current(),
+        })
     }
 }
 

@@ -16,6 +16,7 @@ mod spares;
 
 use crate::batch;
 use crate::buffer::BufferPool;
+use crate::process::ProcessToken;
 use crate::volume::{
     BegunBatch, CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats,
 };
@@ -99,6 +100,8 @@ impl Default for DirOptions {
 /// What the volume's files and ring share with it.
 pub(crate) struct Shared {
     path: PathBuf,
+    /// The process that opened the directory. A forked child changes nothing in it.
+    pub(crate) process: ProcessToken,
     /// Files are opened with `O_DIRECT`.
     pub(crate) direct: bool,
     pub(crate) pool: BufferPool,
@@ -184,7 +187,9 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.spares.close(&self.path);
+        if self.process.is_current() {
+            self.spares.close(&self.path);
+        }
     }
 }
 
@@ -267,6 +272,7 @@ impl DirVolume {
         Ok(Arc::new(DirVolume {
             shared: Arc::new(Shared {
                 path,
+                process: ProcessToken::current(),
                 direct,
                 pool: BufferPool::new(options.idle_buffer_bytes_max),
                 counters: Counters::default(),
@@ -303,11 +309,13 @@ impl DirVolume {
 
 impl Volume for DirVolume {
     fn create(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
+        self.shared.process.check()?;
         let create = || DirFile::create(&self.shared, id, options);
         Ok(Arc::new(self.shared.with_space(create)?))
     }
 
     fn create_recycled(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
+        self.shared.process.check()?;
         let path = self.shared.file_path(id);
         let spares = &self.shared.spares;
         if !spares.take(&self.shared.path, &path, options.reserve_bytes) {
@@ -328,15 +336,18 @@ impl Volume for DirVolume {
     }
 
     fn open(&self, id: FileId) -> Result<Arc<dyn VolumeFile>> {
+        self.shared.process.check()?;
         Ok(Arc::new(DirFile::open(&self.shared, id)?))
     }
 
     fn delete(&self, id: FileId) -> Result<()> {
+        self.shared.process.check()?;
         fs::remove_file(self.shared.file_path(id))
             .map_err(|error| Error::io(format!("delete {id}"), error))
     }
 
     fn recycle(&self, id: FileId) -> Result<()> {
+        self.shared.process.check()?;
         match self.shared.spares.keep(&self.shared, id) {
             true => Ok(()),
             false => self.delete(id),
@@ -344,6 +355,7 @@ impl Volume for DirVolume {
     }
 
     fn list(&self) -> Result<Vec<FileId>> {
+        self.shared.process.check()?;
         let failed = |error| Error::io(format!("list {}", self.shared.path.display()), error);
         let mut ids = Vec::new();
         for entry in fs::read_dir(&self.shared.path).map_err(failed)? {
@@ -360,6 +372,7 @@ impl Volume for DirVolume {
     }
 
     fn sync_directory(&self) -> Result<()> {
+        self.shared.process.check()?;
         let spares = &self.shared.spares;
         let before = spares.before_sync();
         self.shared.sync_names(&self.directory)?;
@@ -368,16 +381,24 @@ impl Volume for DirVolume {
     }
 
     fn read_batch(&self, requests: &mut [ReadRequest]) {
+        if let Err(error) = self.shared.process.check() {
+            return refuse_all(requests, &error);
+        }
         self.shared.counters.count_batch();
         self.engine.read_batch(&self.shared, requests);
     }
 
-    fn begin_batch(&self, requests: Vec<ReadRequest>) -> BegunBatch {
+    fn begin_batch(&self, mut requests: Vec<ReadRequest>) -> BegunBatch {
+        if let Err(error) = self.shared.process.check() {
+            refuse_all(&mut requests, &error);
+            return BegunBatch::done(requests);
+        }
         self.shared.counters.count_batch();
         self.engine.begin_batch(&self.shared, requests)
     }
 
     fn ring(&self, bytes: usize) -> Result<Arc<dyn Ring>> {
+        self.shared.process.check()?;
         let mut refusal = self.ring.lock();
         let open = || ring::open_or_create(&self.shared, &self.directory, bytes);
         let (ring, reason) = self.shared.with_space(open)?;
@@ -386,11 +407,13 @@ impl Volume for DirVolume {
     }
 
     fn existing_ring_bytes(&self) -> Result<Option<usize>> {
+        self.shared.process.check()?;
         let _one = self.ring.lock();
         ring::existing_bytes(&self.shared.path)
     }
 
     fn remove_ring(&self) -> Result<()> {
+        self.shared.process.check()?;
         let _one = self.ring.lock();
         if ring::remove(&self.shared.path)? {
             self.sync_directory()?;
@@ -404,6 +427,7 @@ impl Volume for DirVolume {
     }
 
     fn link(&self, id: FileId, target: &Path) -> Result<()> {
+        self.shared.process.check()?;
         // Like one that is open, so that it is not kept to be written again: the system may give a file that was found by its name a second one when the first has gone.
         let _linking = Handle::new(&self.shared, id);
         let source = self.shared.file_path(id);
@@ -443,6 +467,7 @@ impl Volume for DirVolume {
     }
 
     fn make_directory(&self, path: &Path) -> Result<Arc<dyn Volume>> {
+        self.shared.process.check()?;
         if path.try_exists().unwrap_or(true) {
             return Err(Error::invalid(format!("{} exists already", path.display())));
         }
@@ -479,6 +504,13 @@ impl Volume for DirVolume {
             ));
         }
         text
+    }
+}
+
+/// Gives every request the same error.
+fn refuse_all(requests: &mut [ReadRequest], error: &Error) {
+    for request in requests {
+        request.result = Some(Err(error.clone()));
     }
 }
 

@@ -7,6 +7,7 @@
 use super::file::DirFile;
 use super::{Shared, probe};
 use crate::buffer::AlignedBuffer;
+use crate::process::ProcessToken;
 use crate::ring::{HeapRing, Words, assert_aligned, check_ring_bytes};
 use crate::volume::{Ring, VolumeFile};
 use glintdb_core::{Error, ErrorKind, Result};
@@ -139,10 +140,12 @@ fn read_through(file: &File, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// A shared mapping of a whole file.
+/// A shared mapping of a whole file. Forked children do not inherit it: a child that wrote to it
+/// would overwrite its parent's commits.
 struct Mapping {
     pointer: NonNull<u8>,
     bytes: usize,
+    process: ProcessToken,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread.
@@ -171,12 +174,25 @@ impl Mapping {
         }
         let pointer =
             NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
-        Ok(Mapping { pointer, bytes })
+        let mapping = Mapping {
+            pointer,
+            bytes,
+            process: ProcessToken::current(),
+        };
+        // SAFETY: the mapping just made; the call changes no byte of it.
+        if unsafe { libc::madvise(address, bytes, libc::MADV_DONTFORK) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(mapping)
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            // The address range belongs to whatever the child has mapped there.
+            return;
+        }
         // SAFETY: mapped in `new` with this length, unmapped once; the words beside it are not used any more. It can only fail for a wrong range.
         unsafe { libc::munmap(self.pointer.as_ptr().cast(), self.bytes) };
     }
@@ -262,6 +278,7 @@ impl Ring for MappedRing {
     }
 
     fn sync(&self) -> Result<bool> {
+        self.shared.process.check()?;
         if self.sync_failed.load(Ordering::Acquire) {
             return Err(Error::new(
                 ErrorKind::Poisoned,

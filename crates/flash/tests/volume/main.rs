@@ -7,5 +7,6 @@
 
 mod conformance;
 mod directory;
+mod fork;
 mod hostile;
 mod simulated;

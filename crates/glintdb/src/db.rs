@@ -29,8 +29,21 @@ pub(crate) struct Handle {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+impl Handle {
+    /// Keeps the engine's memory for good, in a forked child: dropping it would take locks that are
+    /// never free here and touch files that belong to the parent.
+    fn leak(&mut self) {
+        std::mem::forget(Arc::clone(&self.engine));
+        let unused = Mutex::new(Vec::new());
+        std::mem::forget(std::mem::replace(&mut self.threads, unused));
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.engine.is_forked() {
+            return self.leak();
+        }
         self.engine.begin_close();
         for thread in self.threads.lock().drain(..) {
             // Never this one: background threads hold no handle.

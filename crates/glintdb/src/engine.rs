@@ -34,7 +34,7 @@ use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use glintdb_core::{DbId, FileNumbers, KeyspaceId, Padded};
-use glintdb_flash::{Cache, ReadQueue, Volume};
+use glintdb_flash::{Cache, ProcessToken, ReadQueue, Volume};
 use glintdb_log::{Log, Space};
 use glintdb_lsm::{Lsm, LsmEnv};
 use glintdb_memtable::{Arena, ChunkPool};
@@ -66,6 +66,8 @@ impl Env {
 
 /// Shared state of an open database.
 pub(crate) struct Engine {
+    /// The process that opened the database.
+    pub(crate) process: ProcessToken,
     pub(crate) options: Options,
     pub(crate) db: DbId,
     pub(crate) volume: Arc<dyn Volume>,
@@ -391,6 +393,13 @@ impl Engine {
         }
     }
 
+    /// Whether this is a forked child of the process that opened the database. A child has none of
+    /// the engine's threads, and locks that they held during the fork are never free in it: it must
+    /// not take a lock of the engine, and drops none of its parts.
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.process.is_current()
+    }
+
     pub(crate) fn closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
@@ -491,6 +500,7 @@ impl Engine {
             background_error: Mutex::new(None),
             replayed_bytes: parts.replayed_bytes,
             closing: AtomicBool::new(false),
+            process: ProcessToken::current(),
             options: parts.options,
             db: parts.db,
             volume: parts.volume,

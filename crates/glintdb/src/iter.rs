@@ -420,6 +420,13 @@ impl Scan {
 impl Drop for Scan {
     fn drop(&mut self) {
         let engine = self.pin.engine();
+        if engine.is_forked() {
+            // Cursors and reads in flight belong to the parent.
+            std::mem::forget(std::mem::take(&mut self.front));
+            std::mem::forget(std::mem::take(&mut self.back));
+            std::mem::forget(Arc::clone(&self.keyspace));
+            return;
+        }
         let entries = (self.front.records + self.back.records) as u64;
         if entries > 0
             && engine.options.compact_for_scans

@@ -37,6 +37,14 @@ pub struct Keyspace {
     pub(crate) state: Arc<KeyspaceState>,
 }
 
+impl Drop for Keyspace {
+    fn drop(&mut self) {
+        if self.handle.engine.is_forked() {
+            std::mem::forget(Arc::clone(&self.state));
+        }
+    }
+}
+
 /// Whether what was found is a value.
 pub(crate) fn is_there(found: &Found) -> bool {
     !matches!(found, None | Some((_, EntryValue::Tombstone)))

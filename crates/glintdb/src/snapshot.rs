@@ -177,7 +177,8 @@ impl Pin {
     ) -> Arc<Pin> {
         let engine = &handle.engine;
         let stripe = stripe_of_thread();
-        let mut registered = engine.pins.stripes[stripe].lock();
+        // A forked child takes no lock; every read of its pin fails, and its drop removes nothing.
+        let mut registered = (!engine.is_forked()).then(|| engine.pins.stripes[stripe].lock());
         let ReadPoint { version, mut at } = engine.read_point();
         if glintdb_core::seeded::bug("glintdb: a snapshot shows what came after it") {
             at = SeqNum::MAX;
@@ -187,7 +188,10 @@ impl Pin {
             version: version_of(version),
             merges: Mutex::new(Vec::new()),
         });
-        let key = registered.insert(Arc::clone(&held));
+        let key = match &mut registered {
+            Some(registered) => registered.insert(Arc::clone(&held)),
+            None => usize::MAX,
+        };
         drop(registered);
         Arc::new(Pin {
             handle: Arc::clone(handle),
@@ -249,6 +253,10 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         let engine = &self.handle.engine;
+        if engine.is_forked() {
+            std::mem::forget(Arc::clone(&self.held));
+            return;
+        }
         let PinPlace { stripe, key } = self.place;
         engine.pins.stripes[stripe].lock().remove(key);
         let version = self.held.version.take();

@@ -41,6 +41,9 @@ impl Transactions {
     }
 
     fn begin(&self, handle: &Arc<Handle>) -> Arc<Pin> {
+        if handle.engine.is_forked() {
+            return Pin::new(handle);
+        }
         // Under the lock: a floor computed before or after is at or below this snapshot.
         let mut running = self.running.lock();
         let pin = Pin::new(handle);
@@ -386,7 +389,13 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        self.pin.engine().transactions.end(self.pin.at);
+        let engine = self.pin.engine();
+        if engine.is_forked() {
+            std::mem::forget(std::mem::take(&mut self.read_keys));
+            std::mem::forget(std::mem::take(&mut self.read_ranges));
+            return;
+        }
+        engine.transactions.end(self.pin.at);
     }
 }
 

@@ -38,7 +38,7 @@ pub use mem::{
     Observer, Operation, OperationKind, SECTOR_BYTES,
 };
 pub use prefetch::{Piece, ReadQueue, ReadQueueStats, Reader};
-pub use process::ProcessToken;
+pub use process::{ProcessToken, in_forked_child};
 pub use system::{
     give_back_freed_memory, physical_memory_bytes, prefetch_line, random_bytes, trim_freed_memory,
 };

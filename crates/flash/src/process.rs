@@ -74,6 +74,29 @@ fn forked() -> Error {
     )
 }
 
+/// Runs `child` in a forked child of this process, waits for it, and returns its wait status: 0 where
+/// `child` returned, 256 where it panicked. For tests.
+#[doc(hidden)]
+pub fn in_forked_child(child: impl FnOnce()) -> i32 {
+    // SAFETY: glibc's allocator can be used in the child. It runs `child` on its only thread and ends
+    // without unwinding into its copy of the caller.
+    let id = unsafe { libc::fork() };
+    assert!(id >= 0, "fork: {}", std::io::Error::last_os_error());
+    if id == 0 {
+        // A child that waits for a lock of its parent's threads is ended by a signal.
+        // SAFETY: takes no pointer; changes this process alone.
+        unsafe { libc::alarm(60) };
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+        // SAFETY: ends the process and unwinds nothing.
+        unsafe { libc::_exit(i32::from(ended.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child just made, and writes to an integer that is there.
+    let waited = unsafe { libc::waitpid(id, &raw mut status, 0) };
+    assert_eq!(waited, id, "waitpid: {}", std::io::Error::last_os_error());
+    status
+}
+
 /// A word that reads as 0 in every forked child until the child writes it; `None` where the kernel
 /// cannot do this.
 #[inline]

@@ -1,28 +1,15 @@
 //! A forked child of a process that has a directory open: it changes nothing there and leaves the
 //! lock to its parent.
-#![allow(unsafe_code, reason = "std has no safe fork")]
 
 use glintdb_core::{Error, ErrorKind, FileId, FileKind};
 use glintdb_flash::{
     CreateOptions, DirOptions, DirVolume, ProcessToken, ReadRequest, Stream, Volume,
+    in_forked_child,
 };
 use std::sync::Arc;
 
-/// Runs `child` in a forked child, and passes on how it ended.
 fn in_fork(child: impl FnOnce()) {
-    // SAFETY: the child runs `child` on its only thread and ends without unwinding into the parent's
-    // test runner; glibc's allocator can be used after a fork.
-    let id = unsafe { libc::fork() };
-    assert!(id >= 0, "{}", std::io::Error::last_os_error());
-    if id == 0 {
-        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
-        // SAFETY: ends the process; nothing is unwound.
-        unsafe { libc::_exit(i32::from(ended.is_err())) };
-    }
-    let mut status = 0;
-    // SAFETY: waits for the child just made, and writes to an integer that is there.
-    let waited = unsafe { libc::waitpid(id, &raw mut status, 0) };
-    assert_eq!((waited, status), (id, 0), "the child has failed");
+    assert_eq!(in_forked_child(child), 0, "the child has failed");
 }
 
 fn closed<T>(result: Result<T, Error>) {

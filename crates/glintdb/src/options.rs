@@ -452,11 +452,18 @@ impl KeyspaceOptions {
 mod tests {
     use super::*;
 
-    /// `docs/options.md`, "Memory", and the defaults in its tables that follow from the budget.
+    /// Compares the "Memory" section of `docs/options.md`, and the defaults there that follow from
+    /// the budget, with the code.
     #[test]
-    fn shares_of_the_budget_are_those_of_the_page() {
+    fn budget_shares_are_as_documented() {
         let page = include_str!("../../../docs/options.md");
-        assert!(page.contains("A quarter is for memtables: they are sealed at an eighth"));
+        for row in [
+            "| memtables | 1/4; a memtable is sealed at 1/8,",
+            "| compaction input read ahead | at most 1/16 and at most 64M |",
+            "| idle read buffers | at most 1/16, clamped to [1M, 64M] |",
+        ] {
+            assert!(page.contains(row), "{row}");
+        }
         for (budget, ring) in [
             (8 << 20, 512 << 10),
             (64 << 20, 4 << 20),
@@ -468,6 +475,10 @@ mod tests {
             assert_eq!(options.memtable_seal_bytes(), budget / 8);
             assert_eq!(options.log_ring_bytes, ring);
             assert_eq!(options.snapshot_pin_bytes_max, budget / 4);
+            let sixteenth = budget / 16;
+            assert_eq!(options.read_ahead_bytes_max(), sixteenth.min(64 << 20));
+            let idle = options.idle_buffer_bytes_max();
+            assert_eq!(idle, sixteenth.clamp(1 << 20, 64 << 20));
         }
     }
 }

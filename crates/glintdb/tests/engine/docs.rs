@@ -1,4 +1,5 @@
-//! Pages cannot lie: `docs/options.md` has every option with the default and limits of the code, and the README's program is the example that is compiled.
+//! Compares pages with the code: `docs/options.md` lists every option with its default and limits,
+//! and the program in the README is the compiled example.
 
 use glintdb::{
     BATCH_BYTES_MAX, Compression, DirectIo, Durability, ErrorKind, GcReads, IndexKind, Isolation,
@@ -10,24 +11,31 @@ use std::collections::BTreeMap;
 
 const PAGE: &str = include_str!("../../../../docs/options.md");
 
-/// Rows of the table below the heading that begins so: name to its other cells.
-fn table(heading: &str) -> BTreeMap<&'static str, Vec<&'static str>> {
+/// The rows of all tables below `heading` whose first column is headed `column`: the name in the
+/// first cell, with the other cells.
+fn rows(heading: &str, column: &str) -> BTreeMap<&'static str, Vec<&'static str>> {
     let (_, section) = PAGE.split_once(heading).unwrap();
     let section = section
         .split_once("\n## ")
         .map_or(section, |(section, _)| section);
-    section
-        .lines()
-        .filter(|line| line.starts_with("| "))
-        .skip(1)
-        .map(|line| {
-            let mut cells = line.trim_matches('|').split('|').map(str::trim);
-            (
-                cells.next().unwrap().trim_matches('`'),
-                cells.collect::<Vec<_>>(),
-            )
-        })
-        .collect()
+    let lines: Vec<_> = section.lines().collect();
+    let mut rows = BTreeMap::new();
+    let mut wanted = false;
+    for (at, line) in lines.iter().enumerate() {
+        if !line.starts_with("| ") {
+            continue;
+        }
+        let mut cells = line.trim_matches('|').split('|').map(str::trim);
+        let name = cells.next().unwrap().trim_matches('`');
+        let rule = lines.get(at + 1);
+        if rule.is_some_and(|rule| rule.starts_with("|---")) {
+            wanted = name == column;
+        } else if wanted {
+            let twice = rows.insert(name, cells.collect());
+            assert!(twice.is_none(), "{name} is in {heading} twice");
+        }
+    }
+    rows
 }
 
 /// Bytes as the page writes them.
@@ -45,21 +53,22 @@ fn word(debug: impl std::fmt::Debug) -> String {
     format!("{debug:?}").to_lowercase()
 }
 
-/// Holds a table's first two columns behind the name to what is expected, and that no row is missing or too many.
+/// Asserts that the option tables below `heading` have exactly the expected names, each with its
+/// default and limits.
 fn hold(heading: &str, expected: &[(&str, String, String)]) {
-    let mut rows = table(heading);
+    let mut rows = rows(heading, "option");
     for (name, default, limits) in expected {
         let cells = rows
             .remove(name)
             .unwrap_or_else(|| panic!("`{name}` is not in {heading}"));
         assert_eq!((cells[0], cells[1]), (&**default, &**limits), "{name}");
     }
-    assert!(rows.is_empty(), "{heading} has rows for nothing: {rows:?}");
+    assert!(rows.is_empty(), "{heading} has unknown options: {rows:?}");
 }
 
 #[test]
-fn the_page_has_the_options_of_a_database() {
-    // No `..`: an option that is added must be written down.
+fn options_page_lists_every_database_option() {
+    // No `..`: a new option must be added to the page.
     let Options {
         create_if_missing,
         error_if_exists,
@@ -99,7 +108,7 @@ fn the_page_has_the_options_of_a_database() {
     assert_eq!(
         (log_ring_bytes, snapshot_pin_bytes_max, garbage_bytes_min),
         (0, 0, 0),
-        "0 stands for what depends on the budget"
+        "0 selects a value that follows from other options"
     );
     assert_eq!(
         (separate_min_bytes, log_segment_bytes, replay_bytes_max),
@@ -163,24 +172,24 @@ fn the_page_has_the_options_of_a_database() {
             row("value_gc", &word(value_gc), "true, false"),
             row("value_gc_reads", "auto", "auto, segments, index"),
             row("space_amp_max", &space_amp_max.to_string(), "1.1 to 100"),
-            row("garbage_bytes_min", "0: four segments of the log", ""),
+            row("garbage_bytes_min", "0: four log segments", ""),
             row("pin_mode", "written_through", "written_through, log_backed"),
             row("pace_writers", &word(pace_writers), "true, false"),
             row("recycle_files", &word(recycle_files), "true, false"),
-            row("progress", "nobody", ""),
+            row("progress", "none", ""),
         ],
     );
 }
 
 #[test]
-fn the_defaults_that_depend_on_the_machine_are_within_what_the_page_says() {
+fn machine_dependent_defaults_are_within_documented_limits() {
     let options = Options::default();
     assert!((MEMORY_BUDGET_BYTES_MIN..=1 << 30).contains(&options.memory_budget_bytes));
     assert!((1..=4).contains(&options.background_threads));
 }
 
 #[test]
-fn what_is_beyond_the_limits_of_the_page_is_refused_by_name() {
+fn values_beyond_documented_limits_are_refused_by_name() {
     let beyond: [(&str, Options); 12] = [
         ("space_amp_max", Options::default().space_amp_max(1.0)),
         ("space_amp_max", Options::default().space_amp_max(f64::NAN)),
@@ -238,7 +247,7 @@ fn what_is_beyond_the_limits_of_the_page_is_refused_by_name() {
 }
 
 #[test]
-fn the_page_has_the_options_of_a_keyspace() {
+fn options_page_lists_every_keyspace_option() {
     let KeyspaceOptions { index, lsm } = KeyspaceOptions::default();
     assert_eq!(index, IndexKind::Lsm);
     let LsmOptions {
@@ -300,7 +309,7 @@ fn the_page_has_the_options_of_a_keyspace() {
 }
 
 #[test]
-fn the_limits_of_a_keyspace_are_those_of_the_page() {
+fn keyspace_limits_are_as_documented() {
     type Change = fn(&mut LsmOptions);
     let within: [Change; 15] = [
         |o| o.base_level_bytes = 0,
@@ -367,7 +376,7 @@ fn the_limits_of_a_keyspace_are_those_of_the_page() {
 }
 
 #[test]
-fn the_page_has_the_options_of_a_transaction_and_the_fixed_limits() {
+fn options_page_lists_transaction_options_and_fixed_limits() {
     let TransactionOptions {
         isolation,
         durability,
@@ -390,7 +399,7 @@ fn the_page_has_the_options_of_a_transaction_and_the_fixed_limits() {
             ),
         ],
     );
-    let limits = table("## Limits that are not options");
+    let limits = rows("## Limits that are not options", "limit");
     for (name, value) in [
         ("key", KEY_BYTES_MAX),
         ("value", VALUE_BYTES_MAX),
@@ -403,7 +412,20 @@ fn the_page_has_the_options_of_a_transaction_and_the_fixed_limits() {
 }
 
 #[test]
-fn the_program_in_the_readme_is_the_example() {
+fn moved_values_in_the_space_table_follow_the_formula_above_it() {
+    let rows = rows("## `Options`", "space_amp_max");
+    assert_eq!(rows.len(), 4);
+    for (bound, cells) in rows {
+        let bound: f64 = bound.parse().unwrap();
+        let live = (0..1000).fold(0.0_f64, |live, _| (-bound * (1.0 - live)).exp());
+        let moved = live / (1.0 - live);
+        let digits = cells[0].split_once('.').unwrap().1.len();
+        assert_eq!(cells, [format!("{moved:.digits$}")], "{bound}");
+    }
+}
+
+#[test]
+fn readme_program_is_the_quickstart_example() {
     let readme = include_str!("../../../../README.md");
     let example = include_str!("../../examples/quickstart.rs");
     let (_, program) = example.split_once("// README: from here\n").unwrap();

@@ -139,20 +139,21 @@ impl ServerConfig {
         }
         if !(1..=1024).contains(&self.databases) {
             return Err(ServerError::InvalidConfig(format!(
-                "a server has 1 to 1024 databases, not {}",
+                "the number of databases must be 1 to 1024, not {}",
                 self.databases
             )));
         }
         if !(1 << 20..=BUFFER_BYTES_MAX).contains(&self.query_bytes_max) {
             return Err(ServerError::InvalidConfig(format!(
-                "the largest request may be 1 MiB to 1 GiB, not {} bytes",
+                "the limit on one request must be 1 MiB to 1 GiB, not {} bytes",
                 self.query_bytes_max
             )));
         }
         if self.output_bytes_hard_max < self.output_bytes_max {
-            return Err(ServerError::InvalidConfig(
-                "a connection would be closed for its answers before it is held back".to_owned(),
-            ));
+            return Err(ServerError::InvalidConfig(format!(
+                "the hard limit on replies not yet taken ({} bytes) is below the soft limit ({} bytes)",
+                self.output_bytes_hard_max, self.output_bytes_max
+            )));
         }
         if self.clients_max == 0 || self.threads == 0 {
             return Err(ServerError::InvalidConfig(

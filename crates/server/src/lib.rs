@@ -32,6 +32,11 @@ mod session;
 mod store;
 mod value;
 
+/// Compiles the examples of the server's page as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/server.md")]
+struct Page;
+
 pub use config::{ServerConfig, ServerError, ServerEvent};
 pub use net::run;
 pub use server::Shutdown;

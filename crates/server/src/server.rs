@@ -34,7 +34,7 @@ impl Shutdown {
 
     /// Asks the server to stop. More than once does no harm.
     pub fn trigger(&self) {
-        self.because("asked to");
+        self.because("requested");
     }
 
     pub(crate) fn because(&self, reason: &'static str) {
@@ -231,7 +231,9 @@ impl Server {
         drop(misdeeds);
         let mut text = text();
         if untold > 0 {
-            text.push_str(&format!(" (and {untold} more like it)"));
+            text.push_str(&format!(
+                " ({untold} more warnings of this kind were suppressed)"
+            ));
         }
         self.warn(text);
     }
@@ -336,7 +338,7 @@ impl Server {
             self.stats.evicted.fetch_add(1, Ordering::Relaxed);
             self.warn_of_peer(Misdeed::Memory, || {
                 format!(
-                    "connections hold {held} bytes; closed the largest, {address}, with {bytes}"
+                    "connections hold {held} bytes, more than the limit; closed the largest, {address}, with {bytes} bytes"
                 )
             });
         }
@@ -395,17 +397,17 @@ impl Server {
                     (
                         &self.stats.output_closed,
                         Misdeed::Output,
-                        "took no answers",
+                        "took no replies",
                     )
                 } else if overdue(client.moved_ms.load(Ordering::Relaxed), config.idle_timeout) {
-                    (&self.stats.idle_closed, Misdeed::Silence, "was silent")
+                    (&self.stats.idle_closed, Misdeed::Silence, "was idle")
                 } else if clients.unauthenticated.contains(&client.id)
                     && overdue(client.since_ms, config.auth_timeout)
                 {
                     (
                         &self.stats.unauthenticated_closed,
                         Misdeed::NoPassword,
-                        "showed no password",
+                        "did not authenticate",
                     )
                 } else {
                     continue;

@@ -339,7 +339,7 @@ impl Session {
             }
         }
         if let Err(error) = view.commit() {
-            server.warn(format!("expired keys stay for now: {error}"));
+            server.warn(format!("cannot remove expired keys now: {error}"));
         }
         done
     }
@@ -379,7 +379,7 @@ impl Session {
             && let Err(error) = view.prefetch(&read_ahead, values_max)
         {
             // Which command it concerns comes out when each reads for itself.
-            server.warn(format!("reading ahead: {error}"));
+            server.warn(format!("cannot read values ahead: {error}"));
         }
         let mut answers = Vec::with_capacity(group.len());
         for request in group {

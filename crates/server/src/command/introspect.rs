@@ -175,7 +175,7 @@ fn keyspace_fields(session: &Session, server: &Server) -> Fields {
                     format!("keys={keys},expires={expires},avg_ttl=0"),
                 ));
             }
-            Err(error) => server.warn(format!("counting the keys of database {db}: {error}")),
+            Err(error) => server.warn(format!("cannot count the keys of database {db}: {error}")),
         }
     }
     fields

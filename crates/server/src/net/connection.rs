@@ -120,7 +120,7 @@ impl Connection {
         stats.output_closed.fetch_add(1, Ordering::Relaxed);
         self.server.warn_of_peer(Misdeed::Output, || {
             format!(
-                "closed {}: its answers would be larger than {} bytes",
+                "closed {}: its replies would exceed {} bytes",
                 self.client.address, self.server.config.output_bytes_hard_max
             )
         });

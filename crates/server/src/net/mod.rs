@@ -41,7 +41,7 @@ pub fn run(db: Db, config: ServerConfig, shutdown: &Shutdown) -> Result<(), Serv
     let allowed = u32::try_from(files.saturating_sub(FILES_RESERVED)).unwrap_or(u32::MAX);
     if allowed < config.clients_max {
         (config.observer)(&ServerEvent::Warning(format!(
-            "at most {allowed} connections at once: the process may have {files} files open"
+            "the limit of open files ({files}) allows at most {allowed} connections"
         )));
         config.clients_max = allowed.max(1);
     }
@@ -102,13 +102,13 @@ async fn serve(server: &Arc<Server>, address: SocketAddr) -> Result<(), ServerEr
     let reason = loop {
         tokio::select! {
             reason = stop.wait_for(Option::is_some) => {
-                break reason.ok().and_then(|reason| *reason).unwrap_or("asked to");
+                break reason.ok().and_then(|reason| *reason).unwrap_or("requested");
             }
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => admit(server, stream, peer, local),
                 Err(error) => {
                     // Out of files, most often: others have to close before there is any use in trying again.
-                    server.warn_of_peer(Misdeed::Socket, || format!("accepting a connection: {error}"));
+                    server.warn_of_peer(Misdeed::Socket, || format!("cannot accept a connection: {error}"));
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             },
@@ -154,11 +154,13 @@ fn admit(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr, local: Socke
     // Without these a connection works all the same, only less well.
     if let Err(error) = stream.set_nodelay(true) {
         server.warn_of_peer(Misdeed::Socket, || {
-            format!("{peer}: no TCP_NODELAY: {error}")
+            format!("{peer}: cannot set TCP_NODELAY: {error}")
         });
     }
     if let Err(error) = keep_alive(&stream, server.config.keepalive) {
-        server.warn_of_peer(Misdeed::Socket, || format!("{peer}: no keepalive: {error}"));
+        server.warn_of_peer(Misdeed::Socket, || {
+            format!("{peer}: cannot set keepalive: {error}")
+        });
     }
     let local = stream.local_addr().unwrap_or(local);
     match server.register(peer, local) {
@@ -172,9 +174,13 @@ fn admit(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr, local: Socke
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let sent = rustix::net::send(&stream, line, flags);
             server.warn_of_peer(Misdeed::TooMany, || {
-                let told =
-                    sent.map_or_else(|error| format!("not told: {error}"), |_| "told".into());
-                format!("{peer}: turned away ({told}), there are as many connections as may be")
+                let most = server.config.clients_max;
+                match sent {
+                    Ok(_) => format!("refused {peer}: all {most} connections are in use"),
+                    Err(error) => format!(
+                        "refused {peer}: all {most} connections are in use; cannot send it that error: {error}"
+                    ),
+                }
             });
         }
     }
@@ -250,7 +256,7 @@ fn sweep_until(server: &Server, (stop, wake): &(Mutex<bool>, Condvar)) {
             // A full or poisoned database would say the same ten times a second.
             let text = error.to_string();
             if text != told {
-                server.warn(format!("removing expired keys: {text}"));
+                server.warn(format!("cannot remove expired keys: {text}"));
                 told = text;
             }
         }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The Debian package index as a database, one record a package, read back through Redis' own client.
-# Needs apt-cache (with lists: run `apt-get update` once) and redis-cli (package redis-tools). `cargo xtask demo-debian` does the same and kills it, too.
+# Imports the Debian package index, one record a package, and reads it back with redis-cli.
+# Needs apt-cache with package lists (run `apt-get update` once) and redis-cli (package redis-tools).
+# `cargo xtask demo-debian` does the same and also kills imports and checks what is left.
 set -euo pipefail
 glintdb=${GLINTDB:-glintdb}
 port=${PORT:-6389}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Python's `redis` client, unmodified, against `glintdb serve`:
+"""Python's `redis` client against `glintdb serve`. Run it with:
 
     glintdb serve &
     pip install redis
@@ -17,18 +17,18 @@ def main(port):
     db.set("greeting", "hello")
     print(db.get("greeting"))
 
-    # A session that goes after half an hour.
+    # A key that expires after half an hour.
     db.set("session:42", "ada", ex=1800)
-    print("session lives", 0 < db.ttl("session:42") <= 1800)
+    print("session has a TTL", 0 < db.ttl("session:42") <= 1800)
 
-    # A pipeline is one commit group.
+    # The commands of a pipeline are committed together.
     with db.pipeline(transaction=False) as pipe:
         for number in range(100):
             pipe.set(f"item:{number:03}", number)
         pipe.execute()
     print(len(db.mget([f"item:{number:03}" for number in range(100)])), "items")
 
-    # Read, decide and write without losing anybody else's update.
+    # Read, decide and write. If another client changes `balance` meanwhile, the transaction runs again.
     def withdraw(pipe):
         balance = int(pipe.get("balance") or 100)
         pipe.multi()

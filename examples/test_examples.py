@@ -1,4 +1,4 @@
-"""Runs every example, so that none of them lies."""
+"""Runs every example and checks what it prints."""
 
 import os
 import shutil
@@ -52,7 +52,7 @@ def test_redis_session(tmp_path):
     try:
         assert server.stdout.readline().startswith("listening on ")
         printed = run([sys.executable, str(HERE / "redis_session.py"), str(port)])
-        assert printed.splitlines() == ["hello", "session lives True", "100 items", "balance 70", "keys 100"]
+        assert printed.splitlines() == ["hello", "session has a TTL True", "100 items", "balance 70", "keys 100"]
     finally:
         server.terminate()
         assert server.wait(timeout=20) == 0

@@ -1,10 +1,9 @@
-//! Records in one keyspace, an index over them in another: a batch over both is whole or not there at all, so that the two never disagree.
+//! Keeps records in one keyspace and a secondary index over them in another. Each change is one
+//! batch over both keyspaces. A batch is applied as a whole or not at all, so record and index
+//! always agree.
 //!
 //! `cargo run --release -p glintdb --example batch_keyspaces`
-#![allow(
-    clippy::print_stdout,
-    reason = "an example shows what it does on the terminal"
-)]
+#![allow(clippy::print_stdout, reason = "an example prints its results")]
 
 use glintdb::{
     Batch, Compression, Db, Durability, Error, Keyspace, KeyspaceOptions, Options, Result,
@@ -12,9 +11,9 @@ use glintdb::{
 
 struct Users {
     db: Db,
-    /// Id to city.
+    /// Maps an id to a city.
     by_id: Keyspace,
-    /// City, a zero byte, id; no value.
+    /// The index: keys are city, a zero byte, id. Values are empty.
     by_city: Keyspace,
 }
 
@@ -28,7 +27,8 @@ impl Users {
         Ok(Users { db, by_id, by_city })
     }
 
-    /// Says where `id` lives; the old entry of the index goes with the same commit. For one writer at a time: two of the same `id` would use a transaction.
+    /// Stores the city of `id` and replaces the old index entry in the same commit. Expects one
+    /// writer at a time: with several, use a transaction.
     fn put(&self, id: &str, city: &str, durability: Durability) -> Result<()> {
         let mut batch = Batch::new();
         if let Some(old) = self.by_id.get(id)? {
@@ -40,6 +40,7 @@ impl Users {
         self.db.write_with(batch, durability)
     }
 
+    /// Returns the ids in a city, in order.
     fn of_city(&self, city: &str) -> Result<Vec<String>> {
         let prefix = entry(city.as_bytes(), "");
         self.by_city
@@ -50,6 +51,7 @@ impl Users {
     }
 }
 
+/// Returns the index key of an id in a city.
 fn entry(city: &[u8], id: &str) -> Vec<u8> {
     [city, &[0], id.as_bytes()].concat()
 }
@@ -63,7 +65,7 @@ fn main() -> Result<()> {
     users.put("ann", "Lisbon", Durability::Os)?;
     users.put("bob", "Lisbon", Durability::Os)?;
     users.put("cy", "Oslo", Durability::Os)?;
-    // This one, and everything before it, survives even a power cut once the call is back.
+    // When this call returns, this commit and all before it survive a power cut.
     users.put("bob", "Oslo", Durability::Sync)?;
     drop(users);
 

@@ -1,17 +1,15 @@
-//! A report over one moment while writers go on: a snapshot shows the same data however long it is read, forwards and backwards.
+//! Reads one moment of the data while writers go on. A snapshot shows the same data for as long as
+//! it is open, scanned forwards or backwards.
 //!
 //! `cargo run --release -p glintdb --example snapshot_scan`
-#![allow(
-    clippy::print_stdout,
-    reason = "an example shows what it does on the terminal"
-)]
+#![allow(clippy::print_stdout, reason = "an example prints its results")]
 
 use glintdb::{Error, Options, Result};
 
 const SENSORS: u32 = 100;
 const READINGS: u32 = 50;
 
-/// Keys sort by sensor, then by time, so one sensor's readings are one prefix.
+/// Returns a key that sorts by sensor, then by time: the readings of one sensor share a prefix.
 fn key(sensor: u32, time: u32) -> String {
     format!("sensor-{sensor:04}/{time:08}")
 }
@@ -29,7 +27,7 @@ fn main() -> Result<()> {
     }
 
     let snapshot = db.snapshot();
-    // What happens from here on, the snapshot does not see: not even a flush and a compaction change what it shows.
+    // The snapshot does not see later changes. Flushes and compactions do not affect it either.
     readings.delete_range(key(0, 0)..key(50, 0))?;
     for time in READINGS..2 * READINGS {
         readings.put(key(99, time), "later")?;
@@ -41,7 +39,7 @@ fn main() -> Result<()> {
     println!("the snapshot shows {count} readings");
     println!("the database holds {} now", readings.iter().keys().count());
 
-    // Newest first, without reading what is not asked for.
+    // Scan backwards, newest first, and stop after three entries.
     println!("the last three of sensor 7 in the snapshot:");
     for entry in snapshot.prefix(&readings, "sensor-0007/").rev().take(3) {
         let (key, value) = entry?;
@@ -49,7 +47,7 @@ fn main() -> Result<()> {
     }
     assert_eq!(readings.prefix("sensor-0007/").count(), 0);
 
-    // Many keys in one call: the reads they need are submitted to the drive together.
+    // Look up many keys in one call. The engine submits the reads to the drive together.
     let wanted: Vec<String> = (0..SENSORS).map(|sensor| key(sensor, 10)).collect();
     let found = snapshot
         .multi_get(&readings, &wanted)

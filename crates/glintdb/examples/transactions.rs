@@ -1,10 +1,8 @@
-//! Money moves between accounts from several threads at once; a transaction that loses a race runs again, and no cent is lost.
+//! Transfers money between accounts from several threads. A transaction whose commit fails with a
+//! conflict runs again, so the sum over all accounts never changes.
 //!
 //! `cargo run --release -p glintdb --example transactions`
-#![allow(
-    clippy::print_stdout,
-    reason = "an example shows what it does on the terminal"
-)]
+#![allow(clippy::print_stdout, reason = "an example prints its results")]
 
 use glintdb::{Db, Error, ErrorKind, Isolation, Keyspace, Options, Result, TransactionOptions};
 
@@ -24,7 +22,7 @@ fn balance(bytes: Option<glintdb::Bytes>) -> Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// Moves `amount`; answers how often it had to run. What the payer does not have is not moved.
+/// Transfers `amount`, unless the payer has less, and returns the number of attempts.
 fn transfer(db: &Db, accounts: &Keyspace, from: u64, to: u64, amount: u64) -> Result<u32> {
     for attempt in 1.. {
         let mut transaction = db.transaction();
@@ -34,12 +32,12 @@ fn transfer(db: &Db, accounts: &Keyspace, from: u64, to: u64, amount: u64) -> Re
             transaction.rollback();
             return Ok(attempt);
         }
-        // A transaction is over so soon that two seldom meet; this lets another thread in.
+        // Transactions this short seldom conflict. Yield, so that another thread runs in between.
         std::thread::yield_now();
         transaction.put(accounts, account(from), (payer - amount).to_le_bytes())?;
         transaction.put(accounts, account(to), (payee + amount).to_le_bytes())?;
         match transaction.commit() {
-            // Somebody else wrote one of the two accounts first: read again.
+            // Another transaction wrote one of the two accounts first: run this one again.
             Err(error) if error.kind() == ErrorKind::Conflict => continue,
             result => return result.map(|()| attempt),
         }
@@ -80,7 +78,8 @@ fn main() -> Result<()> {
         Ok::<_, Error>(attempts)
     })?;
 
-    // A serializable transaction would also notice a write to what it only reads; here one snapshot is enough.
+    // A serializable transaction also detects later writes to what it only read. This audit does
+    // not commit, so a snapshot would do as well.
     let mut audit = db.transaction_with(TransactionOptions {
         isolation: Isolation::Serializable,
         durability: None,
@@ -93,7 +92,7 @@ fn main() -> Result<()> {
     let conflicts = db.stats().conflicts;
     assert_eq!(attempts, THREADS * TRANSFERS + conflicts);
     println!(
-        "{} transfers in {attempts} attempts ({conflicts} lost a race and ran again), {total} in all accounts",
+        "{} transfers in {attempts} attempts ({conflicts} conflicts), {total} in all accounts",
         THREADS * TRANSFERS
     );
     Ok(())

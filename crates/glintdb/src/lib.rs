@@ -1,13 +1,22 @@
-//! GlintDB: an embeddable, crash-safe, ordered key-value engine shaped for flash.
+//! GlintDB is an embeddable, crash-safe, ordered key-value store for flash drives.
+//!
+//! A database is a directory. It contains *keyspaces*: named ordered maps from byte strings to byte
+//! strings. All keyspaces share one log, so a [`Batch`] over several of them is atomic. The log
+//! stores large values for good; the index, an LSM tree, holds the keys, the small values and
+//! pointers to the large ones.
+//!
+//! # Example
 //!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();
-//! use glintdb::{Batch, Db};
+//! # let path = dir.path().join("db");
+//! use glintdb::{Batch, Db, KeyspaceOptions};
 //!
-//! let db = Db::open(dir.path().join("db"))?;
-//! let users = db.keyspace_or_create("users", Default::default())?;
+//! let db = Db::open(path)?;
+//! let users = db.keyspace_or_create("users", KeyspaceOptions::default())?;
 //! users.put("ann", "admin")?;
 //! users.put("bob", "guest")?;
+//! assert_eq!(users.get("ann")?.as_deref(), Some(&b"admin"[..]));
 //!
 //! let mut batch = Batch::new();
 //! batch.put(&users, "cy", "guest").delete(&users, "bob");
@@ -17,15 +26,168 @@
 //!     let (name, role) = entry?;
 //!     println!("{name:?}: {role:?}");
 //! }
+//! db.close()?;
 //! # Ok::<(), glintdb::Error>(())
 //! ```
 //!
-//! Where things are: a write goes through [`Batch`] and `commit` into the data log (crate `glintdb-log`) and the memtables; `flush` moves memtables to the index of
-//! their keyspace (crate `glintdb-lsm`); `read`, `merge` and `iter` bring it all together again. `recovery` opens a database, `manifest` says which files it is.
+//! | to | use |
+//! |---|---|
+//! | change single keys | [`Keyspace::put`], [`delete`](Keyspace::delete), [`delete_range`](Keyspace::delete_range) |
+//! | change several keys or keyspaces at once | [`Batch`] and [`Db::write`] |
+//! | read | [`Keyspace::get`], [`multi_get`](Keyspace::multi_get), [`range`](Keyspace::range), [`prefix`](Keyspace::prefix) |
+//! | read one moment of the data for a while | [`Db::snapshot`] |
+//! | read, decide and write without a race | [`Db::transaction`] |
+//! | make a copy that opens as a database | [`Db::checkpoint`] |
+//! | look inside | [`Db::stats`], [`Db::verify`] |
+//! | choose the shape of an index | [`advise`](mod@advise) |
+//! | examine or rescue a database that does not open | [`check`](check()), [`inspect`], [`salvage`] |
 //!
-//! **Architecture invariants:** no `unsafe`; no file is opened by path (all I/O goes through a `Volume`); no clock is read but the one given.
+//! # Durability
+//!
+//! [`Options::durability`] is the level of every commit that does not name its own, as
+//! [`Keyspace::put_with`] and [`Db::write_with`] do.
+//!
+//! | level | survives a killed process | survives a power cut | costs |
+//! |---|---|---|---|
+//! | [`Buffered`](Durability::Buffered) | not promised | not promised | a copy in memory |
+//! | [`Os`](Durability::Os), the default | yes | not promised | a copy into a mapped file, or a system call where mapping is refused |
+//! | [`Sync`](Durability::Sync) | yes | yes, if the drive keeps what it confirmed | a sync, shared by commits that wait at the same time |
+//!
+//! - After a crash the database contains a prefix of the commit order. After a killed process the
+//!   prefix includes every commit acknowledged at `Os` or `Sync`. After a power cut it includes
+//!   every commit acknowledged at `Sync`.
+//! - A batch or transaction is contained as a whole or not at all.
+//! - [`Db::flush_log`] raises everything committed so far to a level.
+//! - If a commit fails while it is synced, its outcome is unknown. After the next open it is there
+//!   as a whole or not at all.
+//!
+//! ```
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let db = glintdb::Db::open(dir.path().join("db"))?;
+//! use glintdb::Durability;
+//!
+//! let orders = db.default_keyspace();
+//! orders.put("draft", "…")?; // survives a kill
+//! orders.put_with("order 1", "paid", Durability::Sync)?; // survives a power cut
+//! # Ok::<(), glintdb::Error>(())
+//! ```
+//!
+//! # Opening and closing
+//!
+//! [`Db::open`] opens the database of a directory with default [`Options`] and creates it if there
+//! is none. [`Options::open`] opens it with others. A directory is open in one process at a time,
+//! and once in it: a second open fails with [`ErrorKind::Locked`]. Clone the [`Db`] instead.
+//!
+//! Call [`Db::close`] at the end: it makes every commit durable against a power cut and reports
+//! errors. The database closes when its last handle is dropped; a [`Db`], [`Keyspace`],
+//! [`Snapshot`], [`Transaction`], [`Iter`] or [`Keys`] is a handle. Closing writes no memtable,
+//! because the log holds every commit. The next open replays that part of the log, at most
+//! [`Options::replay_bytes_max`].
+//!
+//! A program that is killed needs no repair. The next open finds the end of the log by itself.
+//!
+//! # Errors
+//!
+//! Every fallible function returns one opaque [`Error`]. Its [`kind`](Error::kind) says what the
+//! caller can do. Its message names the operation, and for damage the file and offset.
+//!
+//! | kind | what happened | what to do |
+//! |---|---|---|
+//! | [`InvalidArgument`](ErrorKind::InvalidArgument) | An argument or option is beyond its limits. Nothing changed. | Correct the call. |
+//! | [`NotFound`](ErrorKind::NotFound) | There is no such keyspace or database. | Create it, or correct the name. |
+//! | [`Conflict`](ErrorKind::Conflict) | Another commit wrote first what the transaction read or wrote. Nothing changed. | Run the transaction again. |
+//! | [`Locked`](ErrorKind::Locked) | The directory is open already. | Close the other one, or share its handle. |
+//! | [`NoSpace`](ErrorKind::NoSpace) | The disk is full. Acknowledged commits are safe; reads and deletions work. | Delete keys or make room, then write again. |
+//! | [`SnapshotTooOld`](ErrorKind::SnapshotTooOld) | Open snapshots kept more memory alive than [`Options::snapshot_pin_bytes_max`]. | Take a new snapshot. |
+//! | [`Poisoned`](ErrorKind::Poisoned) | A write or sync failed, or a background job panicked. Reads work; commits fail. | Close the database, mend the cause and open it again. |
+//! | [`Io`](ErrorKind::Io) | The operating system refused an operation. | See [`source`](std::error::Error::source). |
+//! | [`Corruption`](ErrorKind::Corruption) | A file does not hold what was written. Other keys stay readable. | Restore a copy, or run [`salvage`](salvage()). |
+//! | [`UnsupportedFormat`](ErrorKind::UnsupportedFormat) | A file has a format, or uses a feature, that this build does not know. | Use a build that does. |
+//! | [`Closed`](ErrorKind::Closed) | The database is closed or closing. | Open it again. |
+//!
+//! ```
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let db = glintdb::Db::open(dir.path().join("db"))?;
+//! # let log = db.default_keyspace();
+//! use glintdb::ErrorKind;
+//!
+//! match log.put("entry", "text") {
+//!     Err(error) if error.kind() == ErrorKind::NoSpace => log.delete_range("a".."b")?,
+//!     result => result?,
+//! }
+//! # Ok::<(), glintdb::Error>(())
+//! ```
+//!
+//! # Limits
+//!
+//! | | limit |
+//! |---|---|
+//! | key | 0 to [`KEY_BYTES_MAX`]: 64 KiB |
+//! | value | 0 to [`VALUE_BYTES_MAX`]: 1 GiB |
+//! | keys and values of one batch or transaction | [`BATCH_BYTES_MAX`]: 2 GiB |
+//! | name of a keyspace | 1 to [`KEYSPACE_NAME_BYTES_MAX`]: 255 bytes of UTF-8 |
+//! | keyspaces | 2^32 in the life of a database, dropped ones included |
+//! | memory budget | at least [`MEMORY_BUDGET_BYTES_MIN`]: 8 MiB |
+//! | platform | Linux, 64 bits |
+//!
+//! ```
+//! assert_eq!(glintdb::KEY_BYTES_MAX, 64 << 10);
+//! assert_eq!(glintdb::VALUE_BYTES_MAX, 1 << 30);
+//! assert_eq!(glintdb::BATCH_BYTES_MAX, 2 << 30);
+//! assert_eq!(glintdb::KEYSPACE_NAME_BYTES_MAX, 255);
+//! assert_eq!(glintdb::MEMORY_BUDGET_BYTES_MIN, 8 << 20);
+//! ```
+//!
+//! # Threads
+//!
+//! [`Db`], [`Keyspace`] and [`Snapshot`] are `Send`, `Sync` and cheap to clone: any number of
+//! threads read and write at once. A [`Batch`], [`Transaction`], [`Iter`] or [`Keys`] is `Send`,
+//! and one thread uses it at a time. A read never waits for a commit, a flush or a compaction.
+//!
+//! ```
+//! fn shared<T: Send + Sync + Clone>() {}
+//! shared::<glintdb::Db>();
+//! shared::<glintdb::Keyspace>();
+//! shared::<glintdb::Snapshot>();
+//! fn sent<T: Send>() {}
+//! sent::<glintdb::Batch>();
+//! sent::<glintdb::Transaction>();
+//! sent::<glintdb::Iter>();
+//! sent::<glintdb::Keys>();
+//! ```
+//!
+//! An open database has [`Options::background_threads`] threads, named `glintdb-0`, `glintdb-1` and
+//! so on. They move the log from the ring to its files, write memtables to the indexes, compact the
+//! indexes and return the space of dead values. With 0 threads, the threads that write do this
+//! work. If the kernel offers neither io_uring nor libaio, up to sixteen further threads, named
+//! `glint-read`, do batches of reads.
+//!
+//! A writer waits when background work falls behind. [`Stats::waits`] lists each cause with the
+//! number of waits and their times.
+//!
+//! # Features
+//!
+//! | cargo feature | adds |
+//! |---|---|
+//! | `serde` | `serde::Serialize` for [`Stats`] and its parts, [`Durability`] and the types of [`advise`](mod@advise) |
+//! | `zstd` | [`Compression::Zstd`], which compiles C. Without it, such a keyspace cannot be created or opened. |
+//!
+//! Neither is on by default. The default build compiles no C.
+
+// How the crate works inside: a write goes through `Batch` and `commit` into the data log (crate
+// `glintdb-log`) and the memtables. `flush` moves memtables to the index of their keyspace (crate
+// `glintdb-lsm`). `read`, `merge` and `iter` combine all of them. `recovery` opens a database;
+// `manifest` says which files belong to it.
+//
+// Architecture invariants: no `unsafe`; no file is opened by path (all I/O goes through a
+// `Volume`); no clock is read but the one given.
 
 #![forbid(unsafe_code)]
+
+/// Compiles the examples of the page of options as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/options.md")]
+struct OptionsPage;
 
 mod admission;
 pub mod advise;
@@ -106,7 +268,8 @@ pub use verify::VerifyReport;
 pub use waits::WaitStats;
 
 impl Options {
-    /// Opens the database on a volume other than a directory: for tests and simulation.
+    /// Opens the database on a volume other than a directory, for tests and simulation. `env` gives
+    /// the clock, the identity of a new database and the order of jobs.
     ///
     /// # Errors
     /// As [`Options::open`].

@@ -1,7 +1,9 @@
-//! House lints: what neither rustfmt nor clippy knows. Each lint is a function from the repository's files to a list of complaints `file:line: what`.
+//! House lints: rules that neither rustfmt nor clippy checks. Each lint is a function from the
+//! repository's files to a list of complaints `file:line: what`.
 
 mod layers;
 mod links;
+mod prose;
 mod source;
 
 use crate::run;
@@ -19,7 +21,7 @@ pub(crate) struct Text {
 
 type Lint = fn(&[Text]) -> Vec<String>;
 
-const LINTS: [(&str, Lint); 9] = [
+const LINTS: [(&str, Lint); 13] = [
     ("no file over 1,000 lines", source::lengths),
     ("every Rust file opens with //!", source::heads),
     (
@@ -38,6 +40,19 @@ const LINTS: [(&str, Lint); 9] = [
     ),
     ("dependencies point down only", layers::downwards),
     ("links between pages resolve", links::resolve),
+    ("lines of pages fit 120 columns", prose::page_lines),
+    (
+        "no more comment lines over 100 columns than before",
+        prose::comment_columns,
+    ),
+    (
+        "no more comments that refer to their module than before",
+        prose::referrals,
+    ),
+    (
+        "no more commit subjects over 72 characters than before",
+        prose::subjects,
+    ),
 ];
 
 pub(crate) fn main() -> Result<bool, String> {
@@ -61,7 +76,8 @@ pub(crate) fn step() -> Result<Outcome, String> {
             run::say(&format!("  {complaint}"));
         }
     }
-    source::long_files(&texts)
+    let notes = [source::long_files(&texts), prose::notes(&texts)].concat();
+    notes
         .iter()
         .for_each(|note| run::say(&format!("tidy: note: {note}")));
     Ok(Outcome::of(counts))

@@ -32,7 +32,7 @@ pub mod volume;
 pub use buffer::{AlignedBuffer, BufferPool, DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
 pub use cache::{Cache, CacheKey, CacheStats, KeyHash, STRIPES, ValuePlace, stripe_of_thread};
 pub use clock::{ManualClock, SystemClock};
-pub use dir::{DirOptions, DirVolume, DirectIo, READ_DEPTH_MAX, ReadEngine};
+pub use dir::{DirContents, DirOptions, DirVolume, DirectIo, READ_DEPTH_MAX, ReadEngine};
 pub use mem::{
     Contents, CrashMode, Fault, FaultKind, HookedVolume, Hooks, MemOptions, MemVolume, Moment,
     Observer, Operation, OperationKind, SECTOR_BYTES,

@@ -30,6 +30,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<VerifyReport> {
         create: false,
         ..DirOptions::default()
     };
+    crate::directory::check(path.as_ref(), false)?;
     let volume: Arc<dyn Volume> = DirVolume::open(path.as_ref(), options)?;
     check_volume(&volume)
 }

@@ -72,7 +72,8 @@ pub struct Db {
 }
 
 impl Db {
-    /// Opens the database in the directory `path` with default [`Options`], creating it where there is none.
+    /// Opens the database in the directory `path` with default [`Options`]. Creates it where the
+    /// directory is empty or missing.
     ///
     /// # Errors
     /// As [`Options::open`].
@@ -91,6 +92,7 @@ impl Db {
             idle_buffer_bytes_max: options.idle_buffer_bytes_max(),
             ..DirOptions::default()
         };
+        crate::directory::check(path, options.create_if_missing)?;
         let volume = DirVolume::open(path, dir)?;
         Db::open_resolved(
             volume,

@@ -16,6 +16,7 @@ use std::sync::Arc;
 pub type Lines<'a> = &'a mut dyn FnMut(String);
 
 fn open(path: &Path) -> Result<Arc<DirVolume>> {
+    crate::directory::check(path, false)?;
     DirVolume::open(
         path,
         DirOptions {

@@ -199,6 +199,7 @@ mod checkpoint;
 mod commit;
 mod compaction;
 mod db;
+mod directory;
 mod drain;
 mod engine;
 mod flush;

@@ -279,9 +279,18 @@ impl Options {
 
     /// Opens the database in the directory `path`.
     ///
+    /// A new database is made only in an empty directory, or in one that does not exist yet: a
+    /// directory with other files is refused. A database that exists opens with other files beside
+    /// its own, and leaves them alone. Where
+    /// [`create_if_missing`](Self#structfield.create_if_missing) is false and there is no database,
+    /// nothing is made: no directory, and no file in it.
+    ///
     /// # Errors
-    /// `Locked` where it is open already, `NotFound` or `InvalidArgument` where it is (not) there against `create_if_missing` and `error_if_exists`, `Corruption`,
-    /// `UnsupportedFormat`, `NoSpace`, `Io`.
+    /// - `Locked` where the database is open already.
+    /// - `NotFound` where there is no database and `create_if_missing` is false.
+    /// - `InvalidArgument` where there is one and `error_if_exists` is true; where `path` holds no
+    ///   database but other files, or is not a directory; where an option is beyond its limits.
+    /// - `Corruption`, `UnsupportedFormat`, `NoSpace`, `Io`.
     pub fn open(self, path: impl AsRef<Path>) -> Result<crate::Db> {
         crate::Db::open_path(path.as_ref(), self)
     }

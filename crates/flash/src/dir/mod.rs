@@ -1,12 +1,16 @@
 //! A volume over one directory of a file system.
 //!
-//! Files are named by [`FileId`]; beside them stand `LOCK` (held by the process that has the directory open), `ring` (the log's ring), for a moment while it is
-//! being made `ring.new`, and files that are kept to be written again, `spare-N.glint`. Every other name is left alone.
+//! A [`FileId`] names each file of the engine. The volume makes a few more: `LOCK`, which the
+//! process that has the directory open holds; `ring`, the log's ring, and `ring.new` while that is
+//! being made; `spare-N.glint`, files that are kept to be written again; for a moment `probe.tmp`.
+//! It never touches any other name, and [`DirVolume::contents`] tells beforehand whether a
+//! directory has others.
 //!
 //! Thread-safe. Invariants: 1. the lock is held as long as the volume, a file or the ring of it lives. 2. A file is read directly only while nothing unsynced of it
 //! stands in the page cache (reading would force it out); both ways see the same bytes at all times, as Linux keeps direct and buffered access of one file coherent.
 //! 3. After a failed sync a file handle writes and syncs nothing more, and no later sync of any file of the volume is believed.
 
+mod contents;
 mod file;
 mod handles;
 mod lock;
@@ -20,6 +24,7 @@ use crate::process::ProcessToken;
 use crate::volume::{
     BegunBatch, CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats,
 };
+pub use contents::DirContents;
 pub(crate) use file::{DirFile, Extent, slice_of};
 use glintdb_core::{Error, ErrorKind, FileId, Result};
 use handles::{Handle, Handles};
@@ -228,10 +233,7 @@ impl DirVolume {
         let path = path.as_ref();
         match fs::metadata(path) {
             Ok(metadata) if !metadata.is_dir() => {
-                return Err(Error::invalid(format!(
-                    "{} is not a directory",
-                    path.display()
-                )));
+                return Err(not_a_directory(path));
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound && options.create => {
@@ -512,6 +514,10 @@ fn refuse_all(requests: &mut [ReadRequest], error: &Error) {
     for request in requests {
         request.result = Some(Err(error.clone()));
     }
+}
+
+fn not_a_directory(path: &Path) -> Error {
+    Error::invalid(format!("{} is not a directory", path.display()))
 }
 
 fn open_directory(path: &Path) -> Result<fs::File> {

@@ -7,11 +7,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Name of the file used for trying; removed at once.
-const PROBE_NAME: &str = "probe.tmp";
+pub(super) const NAME: &str = "probe.tmp";
 
 /// Opens, writes and reads an aligned block with `O_DIRECT`.
 pub(super) fn direct_io(directory: &Path) -> io::Result<()> {
-    let path = directory.join(PROBE_NAME);
+    let path = directory.join(NAME);
     let answer = attempt(&path);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -21,8 +21,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const NAME: &str = "ring";
-const NAME_NEW: &str = "ring.new";
+/// Name of the ring.
+pub(super) const NAME: &str = "ring";
+/// Name of a ring that is not whole yet.
+pub(super) const NAME_NEW: &str = "ring.new";
 /// Piece in which a ring is written and read whole.
 const PIECE_BYTES: usize = 1 << 20;
 

@@ -162,8 +162,17 @@ impl State {
     }
 }
 
+fn name(slot: usize) -> String {
+    format!("spare-{slot}.glint")
+}
+
 fn path(directory: &Path, slot: usize) -> PathBuf {
-    directory.join(format!("spare-{slot}.glint"))
+    directory.join(name(slot))
+}
+
+/// Whether a spare can have this name.
+pub(super) fn is_name(text: &str) -> bool {
+    (0..SLOTS).any(|slot| name(slot) == text)
 }
 
 impl Spares {

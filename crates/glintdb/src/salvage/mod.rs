@@ -154,6 +154,7 @@ pub fn salvage(
             )));
         }
     }
+    crate::directory::check(dir, false)?;
     let volume = DirVolume::open(
         dir,
         DirOptions {

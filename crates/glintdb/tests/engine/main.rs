@@ -9,6 +9,7 @@
 mod advise;
 mod basics;
 mod damage;
+mod directories;
 mod docs;
 mod drops;
 mod faults;

@@ -9,6 +9,7 @@ use glintdb_core::clock::Clock;
 use glintdb_flash::SystemClock;
 
 use crate::protocol::parser::BUFFER_BYTES_MAX;
+use crate::store::DATABASES_MAX;
 
 /// Settings of a server. `ServerConfig::default()` is right for one machine: loopback, port 6380, no password.
 #[derive(Clone)]
@@ -137,9 +138,9 @@ impl ServerConfig {
         if !self.bind.is_loopback() && self.password.as_deref().is_none_or(str::is_empty) {
             return Err(ServerError::PasswordNeeded(self.bind));
         }
-        if !(1..=1024).contains(&self.databases) {
+        if !(1..=DATABASES_MAX).contains(&self.databases) {
             return Err(ServerError::InvalidConfig(format!(
-                "the number of databases must be 1 to 1024, not {}",
+                "the number of databases must be 1 to {DATABASES_MAX}, not {}",
                 self.databases
             )));
         }

@@ -11,6 +11,9 @@
 //! From the bytes up: `protocol` (RESP; knows no commands), `store` (databases, expiry, locks; knows no RESP), `command` (one file a family, and the table of them),
 //! `session` (one client's state; decides which commands run together), `net` (sockets and threads).
 //!
+//! [`RecordCodec`] reads and writes records as the server stores them, for programs that open the
+//! database while no server runs.
+//!
 //! **Architecture invariants** (absences): no other crate knows the Redis protocol; `protocol` knows no database and `store` no protocol; no command waits for
 //! a client, and nothing is awaited while a lock is held.
 
@@ -40,4 +43,5 @@ struct Page;
 pub use config::{ServerConfig, ServerError, ServerEvent};
 pub use net::run;
 pub use server::Shutdown;
+pub use store::records::{EXPIRY_KEYSPACE, RecordCodec};
 pub use value::StoredValue;

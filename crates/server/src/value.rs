@@ -1,7 +1,8 @@
-//! How a value lies in the database: as it is, or behind a small header that holds its expiry.
+//! How the server stores a value: as it is, or behind a header that holds the expiry.
 //!
-//! A value without expiry is stored as it is, so that what other programs put into the database (`glintdb import`) is served, and what clients set can
-//! be read by other programs. Only a value with an expiry, or one that happens to start like a header, gets one:
+//! A value without an expiry is stored as it is. So the server serves what `glintdb import` or a
+//! program has written, and a program can read what clients set. Only a value with an expiry, or
+//! one that begins like a header, has a header:
 //!
 //! | OFFSET | SIZE | FIELD |
 //! |---|---|---|
@@ -10,7 +11,11 @@
 //! | 8 | 8 | expiry: milliseconds since 1970 UTC, little-endian; 0 = none |
 //! | 16 | | the value |
 //!
-//! The engine's checksums cover it all. A header of an unknown version, or one cut short, is an error, never a value.
+//! The engine's checksums cover both. A header of an unknown version, or one cut short, is an
+//! error, never a value.
+//!
+//! This module alone knows the header, and [`store::records`](crate::store::records) says which
+//! keyspaces have it.
 
 use bytes::Bytes;
 use glintdb::{Error, ErrorKind, Result};
@@ -21,26 +26,33 @@ const VERSION: u8 = 1;
 /// Length of the header, in bytes.
 pub(crate) const HEADER_BYTES: usize = 16;
 
-/// A stored value, taken apart.
+/// A value and its expiry, as the server stores them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredValue {
-    /// The value itself.
+    /// The value, without a header.
     pub value: Bytes,
-    /// When it expires, in milliseconds since 1970 UTC; 0 = never.
-    pub expires_ms: u64,
+    /// The expiry in the header, in milliseconds since 1970 UTC. `None`: the value has no header.
+    /// `Some(0)`: it has one, because it begins like one, and never expires.
+    pub expires_ms: Option<u64>,
 }
 
 impl StoredValue {
-    /// Takes apart what the database holds.
+    /// A value without a header.
+    #[must_use]
+    pub fn plain(value: Bytes) -> StoredValue {
+        StoredValue {
+            value,
+            expires_ms: None,
+        }
+    }
+
+    /// Splits a stored value of a keyspace of the server into header and value.
     ///
     /// # Errors
     /// `UnsupportedFormat` for a header of another version, `Corruption` for one that is cut short.
     pub fn decode(stored: Bytes) -> Result<StoredValue> {
         if !stored.starts_with(&MAGIC) {
-            return Ok(StoredValue {
-                value: stored,
-                expires_ms: 0,
-            });
+            return Ok(StoredValue::plain(stored));
         }
         let mut expiry = [0; 8];
         match stored.get(MAGIC.len()..HEADER_BYTES) {
@@ -63,20 +75,27 @@ impl StoredValue {
         }
         Ok(StoredValue {
             value: stored.slice(HEADER_BYTES..),
-            expires_ms: u64::from_le_bytes(expiry),
+            expires_ms: Some(u64::from_le_bytes(expiry)),
         })
     }
 
-    /// Has it expired at `now_ms`?
+    /// Whether the value has expired at `now_ms`, in milliseconds since 1970 UTC.
     #[must_use]
     pub fn expired(&self, now_ms: u64) -> bool {
-        self.expires_ms != 0 && self.expires_ms <= now_ms
+        let expires_ms = self.expires_ms.unwrap_or(0);
+        expires_ms != 0 && expires_ms <= now_ms
     }
 }
 
-/// Calls `store` with the bytes to be stored for `value`; without a copy where no header is needed.
+/// Whether `value` is stored with a header.
+pub(crate) fn needs_header(value: &[u8], expires_ms: u64) -> bool {
+    expires_ms != 0 || value.starts_with(&MAGIC)
+}
+
+/// Calls `store` with the bytes to be stored for `value`. Copies the value only where it needs a
+/// header.
 pub(crate) fn encode<T>(value: &[u8], expires_ms: u64, store: impl FnOnce(&[u8]) -> T) -> T {
-    if expires_ms == 0 && !value.starts_with(&MAGIC) {
+    if !needs_header(value, expires_ms) {
         return store(value);
     }
     let mut bytes = Vec::with_capacity(HEADER_BYTES + value.len());
@@ -122,7 +141,8 @@ mod tests {
             let stored = Bytes::from(encode(&value, expires_ms, <[u8]>::to_vec));
             let decoded = StoredValue::decode(stored).unwrap();
             prop_assert_eq!(&decoded.value[..], &value[..]);
-            prop_assert_eq!(decoded.expires_ms, expires_ms);
+            prop_assert_eq!(decoded.expires_ms.is_some(), needs_header(&value, expires_ms));
+            prop_assert_eq!(decoded.expires_ms.unwrap_or(0), expires_ms);
         }
     }
 }

@@ -1,7 +1,10 @@
 //! Expiry: which keys are due, and removing them.
 //!
-//! The truth is the expiry in a value's header ([`crate::value`]): a read at or after that time finds nothing, to the millisecond, whether the key is removed or not.
-//! For removing keys nobody reads, the keyspace [`KEYSPACE`] holds an entry for every expiry that was ever set, ordered by time:
+//! The expiry in a value's header ([`crate::value`]) decides: a read at or after that millisecond
+//! finds nothing, whether the key is removed or not. So that keys which are never read are removed
+//! too, the keyspace [`KEYSPACE`] holds an entry for every expiry that was ever set, ordered by
+//! time. The server creates it before it stores its first header, so it also tells other programs
+//! whether a database has values with headers:
 //!
 //! | OFFSET | SIZE | FIELD |
 //! |---|---|---|
@@ -16,7 +19,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use foldhash::fast::RandomState;
-use glintdb::{Batch, Result};
+use glintdb::{Batch, Keyspace, Result};
 
 use super::locks::Held;
 use super::{KEY_BYTES_MAX, Store};
@@ -113,7 +116,8 @@ impl Store {
                 self.note_change(&mut held, *db, key);
                 batch.delete(keyspace, key);
                 if let Some(index) = self.expiry.get() {
-                    batch.delete(index, index_key(*db, key, value.expires_ms));
+                    let expires_ms = value.expires_ms.unwrap_or(0);
+                    batch.delete(index, index_key(*db, key, expires_ms));
                 }
                 removed += 1;
             }
@@ -130,11 +134,16 @@ impl Store {
         let Some(index) = self.expiry.get() else {
             return Ok(self.expiry_used());
         };
-        let end = (now_ms / 1000).saturating_add(1).to_be_bytes();
-        match index.range::<&[u8]>(..end.as_slice()).keys().next() {
-            Some(entry) => entry.map(|_| true),
-            None => Ok(false),
-        }
+        is_any_due(index, now_ms)
+    }
+}
+
+/// Whether the index has an entry of the current second or of an earlier one.
+pub(super) fn is_any_due(index: &Keyspace, now_ms: u64) -> Result<bool> {
+    let end = (now_ms / 1000).saturating_add(1).to_be_bytes();
+    match index.range::<&[u8]>(..end.as_slice()).keys().next() {
+        Some(entry) => entry.map(|_| true),
+        None => Ok(false),
     }
 }
 

@@ -1,18 +1,20 @@
 //! The databases behind the commands: keyspaces, expiry, locks, counts and cursors. Knows nothing of RESP.
 //!
-//! Thread-safe. Database 0 is the keyspace `default`, database *n* the keyspace `redis-db`*n*, made at its first write. While a server runs, its
-//! keyspaces are its own: what other code in the process writes to them is seen, but not held back by the key locks.
+//! Thread-safe. Database 0 is the keyspace `default`, database *n* the keyspace `redis-db`*n*, made
+//! at its first write. While a server runs, the key locks hold back its clients only: what other
+//! code in the process writes to these keyspaces is seen, but does not wait for a lock.
 
 pub(crate) mod count;
 pub(crate) mod cursor;
 pub(crate) mod expiry;
 pub(crate) mod locks;
+pub(crate) mod records;
 pub(crate) mod view;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use glintdb::{Batch, Db, Durability, Keyspace, KeyspaceOptions, Result};
+use glintdb::{Batch, DEFAULT_KEYSPACE, Db, Durability, Keyspace, KeyspaceOptions, Result};
 use glintdb_core::clock::Clock;
 use parking_lot::Mutex;
 
@@ -39,7 +41,8 @@ pub(crate) struct Store {
     keyspaces: Vec<OnceLock<Keyspace>>,
     expiry: OnceLock<Keyspace>,
     creating: Mutex<()>,
-    /// Has any key had an expiry? Until then a key is there when the engine says so, and no value need be read to know.
+    /// Whether any value may have a header. Until then a key exists when the engine says so, and no
+    /// value is read to know.
     expiry_used: AtomicBool,
     locks: Locks,
     counters: Vec<Counter>,
@@ -198,10 +201,44 @@ impl Store {
     }
 }
 
+/// Most databases that a server has.
+pub(crate) const DATABASES_MAX: u32 = 1024;
+
 /// The keyspace of database `db`.
 fn keyspace_name(db: u32) -> String {
     match db {
-        0 => "default".to_owned(),
+        0 => DEFAULT_KEYSPACE.to_owned(),
         _ => format!("redis-db{db}"),
+    }
+}
+
+/// The database whose keyspace has this name.
+fn database_of(name: &str) -> Option<u32> {
+    let number = match name {
+        DEFAULT_KEYSPACE => Some(0),
+        _ => name.strip_prefix("redis-db")?.parse().ok(),
+    };
+    number.filter(|&db| db < DATABASES_MAX && keyspace_name(db) == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_keyspaces_and_numbers_of_databases_belong_together() {
+        for db in [0, 1, 15, DATABASES_MAX - 1] {
+            assert_eq!(database_of(&keyspace_name(db)), Some(db));
+        }
+        for name in [
+            "logs",
+            "redis-expiry",
+            "redis-db",
+            "redis-db0",
+            "redis-db01",
+            "redis-db1024",
+        ] {
+            assert_eq!(database_of(name), None, "{name}");
+        }
     }
 }

@@ -20,7 +20,7 @@ use glintdb::{Batch, Iter, Keyspace, Result, Transaction, TransactionOptions};
 use super::Store;
 use super::expiry::index_key;
 use super::locks::Held;
-use crate::value::{StoredValue, encode};
+use crate::value::{StoredValue, encode, needs_header};
 
 /// A value: out of the database, or out of the request that is being answered.
 #[derive(Clone)]
@@ -284,10 +284,12 @@ impl<'a> View<'a> {
             Mode::Exec(exec) => {
                 store.note_change(&mut exec.held, self.db, key);
                 exec.changed = true;
-                if expires_ms != 0 {
+                if needs_header(value.as_ref(), expires_ms) {
                     let index = store.expiry_or_create()?;
-                    exec.transaction
-                        .put(index, index_key(self.db, key, expires_ms), [])?;
+                    if expires_ms != 0 {
+                        exec.transaction
+                            .put(index, index_key(self.db, key, expires_ms), [])?;
+                    }
                 }
                 let transaction = &mut exec.transaction;
                 encode(value.as_ref(), expires_ms, |stored| {
@@ -472,6 +474,10 @@ impl<'a> Group<'a> {
             let expires_ms = slot.current.as_ref().map_or(0, |c| c.expires_ms);
             match &slot.current {
                 Some(current) => {
+                    if needs_header(current.value.as_ref(), expires_ms) {
+                        // Before the first header: it tells other programs that there are some.
+                        store.expiry_or_create()?;
+                    }
                     encode(current.value.as_ref(), expires_ms, |stored| {
                         batch.put(keyspace, key, stored);
                     });
@@ -500,12 +506,13 @@ impl<'a> Group<'a> {
 
 fn decode(store: &Store, stored: Bytes) -> Result<Current<'static>> {
     let decoded = StoredValue::decode(stored)?;
-    if decoded.expires_ms != 0 && !store.expiry_used() {
+    let expires_ms = decoded.expires_ms.unwrap_or(0);
+    if expires_ms != 0 && !store.expiry_used() {
         store.expiry_used.store(true, Ordering::Release);
     }
     Ok(Current {
         value: Value::Stored(decoded.value),
-        expires_ms: decoded.expires_ms,
+        expires_ms,
     })
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use glintdb_flash::ManualClock;
+use glintdb_server::{EXPIRY_KEYSPACE, RecordCodec};
 
-use crate::support::TestServer;
+use crate::support::{TestServer, encode};
 
 const START_S: u64 = 1_800_000_000;
 
@@ -172,4 +173,35 @@ fn a_watched_key_that_expires_is_a_change() {
     client.run(&["MULTI"]);
     client.run(&["PING"]);
     assert_eq!(client.run(&["EXEC"]), "[PONG]");
+}
+
+/// `glintdb get` and `export` decode headers only where the database has the keyspace
+/// `redis-expiry`.
+#[test]
+fn values_that_begin_like_a_header_mark_the_database_as_served() {
+    for transaction in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let server = TestServer::start(dir.path());
+        let mut client = server.client();
+        client.run(&["SET", "plain", "value"]);
+        let header = b"\xffGLINTV\x01".as_slice();
+        let set = encode(&[b"SET", b"odd".as_slice(), header]);
+        let begin = encode(&["MULTI"]);
+        let end = encode(&["EXEC"]);
+        let commands = match transaction {
+            true => vec![begin, set, end],
+            false => vec![set],
+        };
+        for command in commands {
+            client.send(&command);
+            client.receive();
+        }
+        drop(client);
+        server.stop().unwrap();
+        let db = glintdb::Db::open(dir.path()).unwrap();
+        assert_eq!(db.keyspaces(), ["default", EXPIRY_KEYSPACE]);
+        let codec = RecordCodec::new(db.default_keyspace()).unwrap();
+        let stored = codec.decode(db.get("odd").unwrap().unwrap()).unwrap();
+        assert_eq!((&stored.value[..], stored.expires_ms), (header, Some(0)));
+    }
 }

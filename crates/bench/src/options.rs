@@ -1,26 +1,24 @@
-//! GlintDB's options by name, so that a technique can be turned off or up from the command line of a measurement.
+//! GlintDB's options by name, as `--option NAME=VALUE` takes them: in measurements, and in the
+//! commands of `glintdb` that write.
 //!
-//! Names are those of `docs/options.md`. What concerns the measurement itself is no option here: durability, and whether the database exists.
+//! Names are those of `docs/options.md`. Durability, and whether the database exists, are left out:
+//! commands have options of their own for them.
 
 use glintdb::{DirectIo, KeyspaceOptions, Options};
 
 use crate::store::Result;
 
-/// Options of a database and of the keyspace that is measured, with a note of which were set.
+/// Options of a database, and of one of its keyspaces if any of those was set.
 #[derive(Clone, Debug, Default)]
 pub struct GlintOptions {
-    pub(crate) database: Options,
-    /// `None` while every option of a keyspace has its default.
-    pub(crate) keyspace: Option<KeyspaceOptions>,
+    /// The options of the database.
+    pub database: Options,
+    /// The options of the keyspace; `None` until one of them is set.
+    pub keyspace: Option<KeyspaceOptions>,
 }
 
-/// The measurement's own.
-const NOT_HERE: [&str; 4] = [
-    "create_if_missing",
-    "error_if_exists",
-    "accept_missing_ring",
-    "durability",
-];
+/// The command's own.
+const NOT_HERE: [&str; 3] = ["create_if_missing", "error_if_exists", "durability"];
 
 impl GlintOptions {
     /// Every name that [`set`](Self::set) knows.

@@ -5,7 +5,6 @@ use crate::format::Format;
 use clap::{Args, Parser, Subcommand};
 use glintdb::Durability;
 use std::ffi::OsString;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -22,7 +21,9 @@ Examples:
 
 /// A crash-safe key-value store shaped for flash.
 ///
-/// A database is a directory (`--dir`, ./data where nothing is said). Only one process opens it at a time: stop the server before using the other commands.
+/// A database is a directory: `--dir`, by default ./data. Only one process can open it at a time:
+/// stop the server before you use the other commands. A new database is made only in an empty
+/// directory, or in one that does not exist yet.
 #[derive(Debug, Parser)]
 #[command(name = "glintdb", version, after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
 pub(crate) struct Arguments {
@@ -116,7 +117,9 @@ Examples:
 
 const SERVE_HELP: &str = "\
 Any Redis client can talk to it (RESP2 and RESP3): redis-cli -p 6380 SET greeting hello
-Standard output gets one line, `listening on ADDRESS`, when connections are taken; notes go to standard error.";
+
+When the server takes connections, it prints one line on standard output, `listening on ADDRESS`. Standard error gets
+the version, the directory, the memory budget, the durability and the time that opening took; later also warnings.";
 
 /// Which database.
 #[derive(Debug, Args)]
@@ -124,9 +127,18 @@ pub(crate) struct Place {
     /// The database's directory.
     #[arg(long, value_name = "DIR", default_value = "./data")]
     pub(crate) dir: PathBuf,
-    /// Memory for everything the engine keeps, in MiB [default: a quarter of the machine's, 1024 at most].
+    /// Memory that the engine may use, in MiB [default: a quarter of the machine's, at most 1024].
     #[arg(long, value_name = "MIB")]
     pub(crate) memory_mb: Option<usize>,
+}
+
+/// How to open a database to write to it.
+#[derive(Debug, Args)]
+pub(crate) struct Engine {
+    /// Set an option of the database while the command runs, e.g. `background_threads=1`. Names and
+    /// limits are in docs/options.md. May be given several times.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) option: Vec<String>,
 }
 
 /// Which keyspace of which database.
@@ -143,18 +155,22 @@ pub(crate) struct Target {
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// The address to listen on. Anything but a loopback address needs a password.
+    /// The address to listen on, or a host name for it such as `localhost`. Without a password only
+    /// a loopback address is allowed.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    pub(crate) bind: IpAddr,
-    /// The port; 0 for one that is free.
+    pub(crate) bind: String,
+    /// The port to listen on; 0 takes a free one.
     #[arg(long, default_value_t = 6380)]
     pub(crate) port: u16,
     /// What a write survives once it is answered: `os` a kill of the process, `sync` a power cut, `buffered` neither.
     #[arg(long, default_value = "os")]
     pub(crate) durability: Durability,
-    /// What clients must show with AUTH. Others can see a command line: the environment is the better place.
+    /// The password that clients send with AUTH. Other users can see a command line: better set it
+    /// in the environment.
     #[arg(long, env = "GLINTDB_PASSWORD", hide_env_values = true)]
     pub(crate) password: Option<String>,
+    #[command(flatten)]
+    pub(crate) engine: Engine,
     #[command(flatten)]
     pub(crate) limits: Limits,
 }
@@ -189,10 +205,11 @@ pub(crate) struct Limits {
 #[derive(Debug, Args)]
 pub(crate) struct Get {
     /// The key; `base64:…` for one that cannot be typed.
+    #[arg(allow_negative_numbers = true)]
     pub(crate) key: OsString,
     #[command(flatten)]
     pub(crate) target: Target,
-    /// No line end behind the value.
+    /// Print no line end after the value.
     #[arg(long)]
     pub(crate) raw: bool,
     /// Print key and value as a JSON object.
@@ -203,57 +220,67 @@ pub(crate) struct Get {
 #[derive(Debug, Args)]
 pub(crate) struct Put {
     /// The key; `base64:…` for one that cannot be typed.
+    #[arg(allow_negative_numbers = true)]
     pub(crate) key: OsString,
-    /// The value; `base64:…`, or `-` for standard input.
+    /// The value; `base64:…` for one that cannot be typed, `-` for standard input.
+    #[arg(allow_hyphen_values = true)]
     pub(crate) value: OsString,
     #[command(flatten)]
     pub(crate) target: Target,
+    /// Create the keyspace if there is none of this name.
+    #[arg(long)]
+    pub(crate) create: bool,
     /// What the write must survive before the command ends: `os` a kill of the process, `sync` a power cut.
     #[arg(long, default_value = "sync")]
     pub(crate) durability: Durability,
+    #[command(flatten)]
+    pub(crate) engine: Engine,
 }
 
 #[derive(Debug, Args)]
 #[group(id = "what", required = true, multiple = false, args = ["key", "prefix"])]
 pub(crate) struct Delete {
-    /// The key; `base64:…` for one that cannot be typed. A key that is not there is no error.
+    /// The key; `base64:…` for one that cannot be typed. A missing key is no error.
+    #[arg(allow_negative_numbers = true)]
     pub(crate) key: Option<OsString>,
     /// Delete every key that begins with this.
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub(crate) prefix: Option<OsString>,
     #[command(flatten)]
     pub(crate) target: Target,
     /// What the deletion must survive before the command ends: `os` a kill of the process, `sync` a power cut.
     #[arg(long, default_value = "sync")]
     pub(crate) durability: Durability,
+    #[command(flatten)]
+    pub(crate) engine: Engine,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Scan {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// Only keys that begin with this.
-    #[arg(long, conflicts_with_all = ["from", "to"])]
+    /// List only keys that begin with this.
+    #[arg(long, conflicts_with_all = ["from", "to"], allow_hyphen_values = true)]
     pub(crate) prefix: Option<OsString>,
-    /// The first key (included).
-    #[arg(long, value_name = "KEY")]
+    /// Begin with this key.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) from: Option<OsString>,
-    /// The end (not included).
-    #[arg(long, value_name = "KEY")]
+    /// End before this key.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) to: Option<OsString>,
-    /// From the last key to the first.
+    /// List from the last key to the first.
     #[arg(long)]
     pub(crate) reverse: bool,
-    /// At most so many records.
+    /// List at most this many records.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
-    /// Keys without their values (which are then not read).
+    /// Print keys only. Values are then not read.
     #[arg(long)]
     pub(crate) keys_only: bool,
-    /// Only the number of records.
+    /// Print only the number of records.
     #[arg(long, conflicts_with = "keys_only")]
     pub(crate) count: bool,
-    /// A JSON object a record.
+    /// Print a JSON object a record.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -264,13 +291,17 @@ pub(crate) struct Import {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) target: Target,
-    /// How the input is written.
+    /// Create the keyspace if there is none of this name.
+    #[arg(long)]
+    pub(crate) create: bool,
+    /// The format of the input.
     #[arg(long, value_enum, default_value_t = Format::Jsonl)]
     pub(crate) format: Format,
     /// Put this before every key.
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
     pub(crate) key_prefix: OsString,
-    /// Records a batch; a batch is written whole or not at all. It ends earlier when it holds 1 MiB.
+    /// Records in a batch. A batch is written whole or not at all; it ends earlier when it holds 1
+    /// MiB.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) batch_records: u64,
     /// What an acknowledged batch survives: `os` a kill of the process, `sync` a power cut, `buffered` nothing before the end of the import.
@@ -282,9 +313,11 @@ pub(crate) struct Import {
     /// Print the closing figures as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// No progress bar.
+    /// Show no progress bar.
     #[arg(long)]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) engine: Engine,
 }
 
 #[derive(Debug, Args)]
@@ -293,13 +326,13 @@ pub(crate) struct Export {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) target: Target,
-    /// How to write it.
+    /// The format of the output.
     #[arg(long, value_enum, default_value_t = Format::Jsonl)]
     pub(crate) format: Format,
-    /// Only keys that begin with this.
-    #[arg(long)]
+    /// Export only keys that begin with this.
+    #[arg(long, allow_hyphen_values = true)]
     pub(crate) prefix: Option<OsString>,
-    /// No progress bar.
+    /// Show no progress bar.
     #[arg(long)]
     pub(crate) quiet: bool,
 }
@@ -311,7 +344,8 @@ pub(crate) struct Keyspaces {
     /// Create a keyspace of this name.
     #[arg(long, value_name = "NAME")]
     pub(crate) create: Option<String>,
-    /// Give the keyspace of this name the options that follow; what is written already stays as it is until it is compacted.
+    /// Change the options of the keyspace of this name to those in `--option`. What is stored
+    /// already stays as it is until it is compacted.
     #[arg(
         long,
         value_name = "NAME",
@@ -319,11 +353,12 @@ pub(crate) struct Keyspaces {
         conflicts_with = "create"
     )]
     pub(crate) change: Option<String>,
-    /// An option of the keyspace that is created or changed, e.g. `compression=lz4`; may be given several times.
-    #[arg(long, value_name = "OPTION=VALUE")]
+    /// Set an option of the keyspace that is created or changed, e.g. `compression=lz4`, or of the
+    /// database while the command runs. May be given several times.
+    #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) option: Vec<String>,
     /// Drop the keyspace of this name, with everything in it.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["create", "change", "option"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["create", "change"])]
     pub(crate) drop: Option<String>,
     /// Print JSON.
     #[arg(long)]
@@ -409,9 +444,12 @@ pub(crate) struct Compact {
     /// Only this keyspace.
     #[arg(long, short, value_name = "NAME")]
     pub(crate) keyspace: Option<String>,
-    /// Also write values that lie apart from the index anew in the order of their keys, where they do not lie so: scans then read whole stretches of a file.
+    /// Also rewrite values that are stored apart from the index in the order of their keys, where
+    /// they are not in it. Scans then read long stretches of a file at once.
     #[arg(long)]
     pub(crate) values: bool,
+    #[command(flatten)]
+    pub(crate) engine: Engine,
 }
 
 #[derive(Debug, Args)]

@@ -37,6 +37,19 @@ impl From<glintdb::Error> for Failure {
     }
 }
 
+/// The measuring harness takes any engine's errors; ours keep their exit codes.
+impl From<glintdb_bench::Error> for Failure {
+    fn from(error: glintdb_bench::Error) -> Self {
+        match error.downcast::<glintdb::Error>() {
+            Ok(error) => Failure::Engine(*error),
+            Err(error) => match error.downcast::<std::io::Error>() {
+                Ok(error) => Failure::output(*error),
+                Err(error) => Failure::Usage(error.to_string()),
+            },
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,6 +1,8 @@
-//! The `glintdb` program: a thin layer over the library. One file a command under `commands/`; nothing here knows a file format of the engine.
+//! The `glintdb` program: a thin layer over the library. One file a command under `commands/`;
+//! nothing here knows a file format of the engine.
 //!
-//! Only this crate prints. Every command ends in one of the exit codes of `exit`. It is a library only so that its formats can be fuzzed.
+//! Only this crate prints. Every command ends in one of the exit codes of `exit`. It is a library
+//! only so that its formats can be fuzzed.
 
 mod args;
 mod commands;

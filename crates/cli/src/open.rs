@@ -1,39 +1,60 @@
-//! Opening the database that the command line names.
+//! Opens the database that the command line names.
 
-use crate::args::{Place, Target};
+use crate::args::{Engine, Place, Target};
 use crate::exit::Failure;
 use crate::progress;
-use glintdb::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
+use glintdb::{DEFAULT_KEYSPACE, Db, ErrorKind, Keyspace, KeyspaceOptions, Options};
+use glintdb_bench::GlintOptions;
 use std::path::Path;
 
-/// Whether the command may make a database that is not there yet.
+/// Whether the command may make a database where there is none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
     Create,
     Refuse,
 }
 
-/// Opens a database, with a progress bar where its log is long.
-pub(crate) fn database(
-    place: &Place,
-    durability: Durability,
-    missing: Missing,
-) -> Result<Db, Failure> {
-    if missing == Missing::Refuse {
-        present(&place.dir)?;
-    }
-    let mut options = Options {
-        create_if_missing: missing == Missing::Create,
-        durability,
-        progress: Some(progress::replay()),
-        ..Options::default()
-    };
+/// The options that `--memory-mb` and the `--option`s set, of the database and of a keyspace.
+pub(crate) fn assigned(place: &Place, assignments: &[String]) -> Result<GlintOptions, Failure> {
+    let mut options = GlintOptions::default();
     if let Some(mib) = place.memory_mb {
-        options.memory_budget_bytes = mib.saturating_mul(1 << 20);
+        options.database.memory_budget_bytes = mib.saturating_mul(1 << 20);
     }
-    options.open(&place.dir).map_err(|error| {
+    options.set_all(assignments.iter().map(String::as_str))?;
+    Ok(options)
+}
+
+/// The options of a command that sets none of a keyspace.
+pub(crate) fn options(place: &Place, engine: &Engine) -> Result<Options, Failure> {
+    let options = assigned(place, &engine.option)?;
+    if options.keyspace.is_none() {
+        return Ok(options.database);
+    }
+    let of_keyspace = |assignment: &&String| {
+        let name = assignment.split('=').next().unwrap_or_default();
+        let name = name.trim().replace('-', "_");
+        KeyspaceOptions::NAMES.contains(&name.as_str())
+    };
+    let first = engine.option.iter().find(of_keyspace);
+    Err(Failure::Usage(format!(
+        "`{}` is an option of a keyspace; `glintdb keyspaces --create NAME` and `--change NAME` set those",
+        first.map_or("", String::as_str)
+    )))
+}
+
+/// Opens a database, with a progress bar where its log is long.
+pub(crate) fn database(dir: &Path, options: Options, missing: Missing) -> Result<Db, Failure> {
+    if missing == Missing::Refuse {
+        present(dir)?;
+    }
+    let options = Options {
+        create_if_missing: missing == Missing::Create,
+        progress: Some(progress::replay()),
+        ..options
+    };
+    options.open(dir).map_err(|error| {
         if error.kind() == ErrorKind::NotFound && missing == Missing::Refuse {
-            return nothing_in(&place.dir);
+            return nothing_in(dir);
         }
         error.into()
     })
@@ -48,7 +69,7 @@ fn nothing_in(dir: &Path) -> Failure {
     glintdb::Error::new(ErrorKind::NotFound, message).into()
 }
 
-/// Refuses a directory that is not there, before anything is made or locked in it.
+/// Refuses a directory that does not exist, with a message that names `--dir`.
 pub(crate) fn present(dir: &Path) -> Result<(), Failure> {
     if dir.is_dir() {
         return Ok(());
@@ -65,17 +86,44 @@ pub(crate) fn present(dir: &Path) -> Result<(), Failure> {
     Err(glintdb::Error::new(ErrorKind::NotFound, message).into())
 }
 
-/// Opens an existing keyspace of an existing database.
-pub(crate) fn keyspace(target: &Target) -> Result<Keyspace, Failure> {
-    let db = database(&target.place, Durability::Os, Missing::Refuse)?;
-    Ok(db.keyspace(&target.keyspace)?)
+/// Opens an existing database to read it.
+pub(crate) fn existing(place: &Place) -> Result<Db, Failure> {
+    let options = assigned(place, &[])?.database;
+    database(&place.dir, options, Missing::Refuse)
 }
 
-/// Opens a keyspace to write to it; database and keyspace are made where they are not there.
+/// Opens an existing keyspace of an existing database to read it.
+pub(crate) fn keyspace(target: &Target) -> Result<Keyspace, Failure> {
+    Ok(existing(&target.place)?.keyspace(&target.keyspace)?)
+}
+
+/// Opens a keyspace to write to it. Makes the database where it is missing, and with `create` the
+/// keyspace. Without it, a name other than `default` must be that of a keyspace: a mistyped one
+/// makes neither.
 pub(crate) fn keyspace_to_write(
     target: &Target,
-    durability: Durability,
+    options: Options,
+    create: bool,
 ) -> Result<Keyspace, Failure> {
-    let db = database(&target.place, durability, Missing::Create)?;
-    Ok(db.keyspace_or_create(&target.keyspace, KeyspaceOptions::default())?)
+    let (dir, name) = (&target.place.dir, &target.keyspace);
+    if create {
+        let db = database(dir, options, Missing::Create)?;
+        return Ok(db.keyspace_or_create(name, KeyspaceOptions::default())?);
+    }
+    let missing = match name == DEFAULT_KEYSPACE {
+        true => Missing::Create,
+        false => Missing::Refuse,
+    };
+    let db = database(dir, options, missing)?;
+    db.keyspace(name).map_err(|error| {
+        if error.kind() != ErrorKind::NotFound {
+            return error.into();
+        }
+        let message = format!(
+            "there is no keyspace {name:?} in {}, only {}; `--create` makes it",
+            dir.display(),
+            db.keyspaces().join(", ")
+        );
+        glintdb::Error::new(ErrorKind::NotFound, message).into()
+    })
 }

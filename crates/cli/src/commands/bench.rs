@@ -10,17 +10,6 @@ pub(super) fn run(arguments: &BenchArgs) -> Result<(), Failure> {
         Ok(false) => Err(Failure::Usage(
             "what was read is not what the arguments say was written: either the database was filled with another --num, --value-size or --seed, or not at all (put a fill in front), or the engine gave wrong answers; see the rows that say so".into(),
         )),
-        Err(error) => Err(failure(error)),
-    }
-}
-
-/// The harness takes any engine's errors; ours keeps its exit code.
-fn failure(error: glintdb_bench::Error) -> Failure {
-    match error.downcast::<glintdb::Error>() {
-        Ok(error) => Failure::Engine(*error),
-        Err(error) => match error.downcast::<std::io::Error>() {
-            Ok(error) => Failure::output(*error),
-            Err(error) => Failure::Usage(error.to_string()),
-        },
+        Err(error) => Err(error.into()),
     }
 }

@@ -25,7 +25,9 @@ struct Done {
 
 pub(super) fn run(arguments: &Import) -> Result<(), Failure> {
     let (input, length) = input(&arguments.file)?;
-    let keyspace = open::keyspace_to_write(&arguments.target, arguments.durability)?;
+    let options = open::options(&arguments.target.place, &arguments.engine)?;
+    let options = options.durability(arguments.durability);
+    let keyspace = open::keyspace_to_write(&arguments.target, options, arguments.create)?;
     let db = keyspace.db();
     let bar = progress::bytes(length, arguments.quiet);
     let mut done = Done::default();

@@ -4,27 +4,32 @@ use crate::args::Keyspaces;
 use crate::exit::Failure;
 use crate::open::{self, Missing};
 use crate::output;
-use glintdb::{Durability, Error, KeyspaceOptions};
+use glintdb::KeyspaceOptions;
+use glintdb_bench::GlintOptions;
 
 pub(super) fn run(arguments: &Keyspaces) -> Result<(), Failure> {
     let missing = match arguments.create {
         Some(_) => Missing::Create,
         None => Missing::Refuse,
     };
-    if arguments.create.is_none() && arguments.change.is_none() && !arguments.option.is_empty() {
-        return Err(Error::invalid("--option needs --create NAME or --change NAME").into());
+    let assigned = open::assigned(&arguments.place, &arguments.option)?;
+    if arguments.create.is_none() && arguments.change.is_none() && assigned.keyspace.is_some() {
+        return Err(Failure::Usage(
+            "an option of a keyspace needs --create NAME or --change NAME".into(),
+        ));
     }
-    let db = open::database(&arguments.place, Durability::Os, missing)?;
+    let db = open::database(&arguments.place.dir, assigned.database, missing)?;
     if let Some(name) = &arguments.create {
-        let mut options = KeyspaceOptions::default();
-        set_all(&mut options, &arguments.option)?;
-        db.create_keyspace(name, options)?;
+        db.create_keyspace(name, assigned.keyspace.clone().unwrap_or_default())?;
     }
     if let Some(name) = &arguments.change {
         let keyspace = db.keyspace(name)?;
-        let mut options = keyspace.options();
-        set_all(&mut options, &arguments.option)?;
-        keyspace.set_options(options)?;
+        let mut changed = GlintOptions {
+            keyspace: Some(keyspace.options()),
+            ..GlintOptions::default()
+        };
+        changed.set_all(arguments.option.iter().map(String::as_str))?;
+        keyspace.set_options(changed.keyspace.unwrap_or_default())?;
     }
     if let Some(name) = &arguments.drop {
         db.drop_keyspace(name)?;
@@ -61,14 +66,4 @@ pub(super) fn run(arguments: &Keyspaces) -> Result<(), Failure> {
         }
     }
     Ok(db.close()?)
-}
-
-fn set_all(options: &mut KeyspaceOptions, assignments: &[String]) -> Result<(), Error> {
-    for assignment in assignments {
-        let (name, value) = assignment
-            .split_once('=')
-            .ok_or_else(|| Error::invalid(format!("`{assignment}` is not OPTION=VALUE")))?;
-        options.set(name, value.trim())?;
-    }
-    Ok(())
 }

@@ -16,7 +16,6 @@ use crate::args::{Checkpoint, Command, Compact};
 use crate::exit::Failure;
 use crate::open::{self, Missing};
 use crate::output;
-use glintdb::Durability;
 
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
@@ -40,7 +39,8 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
 }
 
 fn compact(arguments: &Compact) -> Result<(), Failure> {
-    let db = open::database(&arguments.place, Durability::Os, Missing::Refuse)?;
+    let options = open::options(&arguments.place, &arguments.engine)?;
+    let db = open::database(&arguments.place.dir, options, Missing::Refuse)?;
     match (&arguments.keyspace, arguments.values) {
         (Some(name), true) => db.keyspace(name)?.compact_values()?,
         (Some(name), false) => db.keyspace(name)?.compact()?,
@@ -51,7 +51,7 @@ fn compact(arguments: &Compact) -> Result<(), Failure> {
 }
 
 fn checkpoint(arguments: &Checkpoint) -> Result<(), Failure> {
-    let db = open::database(&arguments.place, Durability::Os, Missing::Refuse)?;
+    let db = open::existing(&arguments.place)?;
     db.checkpoint(&arguments.to)?;
     output::line(&format!("checkpoint in {}", arguments.to.display()))?;
     Ok(db.close()?)

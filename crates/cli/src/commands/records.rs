@@ -2,10 +2,11 @@
 
 use crate::args::{Delete, Get, Put, Scan};
 use crate::exit::Failure;
-use crate::{open, output};
+use crate::open::{self, Missing};
+use crate::output;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use glintdb::{Iter, Keyspace};
+use glintdb::{Durability, Iter, Keyspace};
 use std::ffi::OsStr;
 use std::io::Read;
 use std::ops::Bound;
@@ -58,7 +59,8 @@ pub(super) fn put(arguments: &Put) -> Result<(), Failure> {
     } else {
         typed(&arguments.value)?
     };
-    let keyspace = open::keyspace_to_write(&arguments.target, arguments.durability)?;
+    let options = open::options(&arguments.target.place, &arguments.engine)?;
+    let keyspace = open::keyspace_to_write(&arguments.target, options, arguments.create)?;
     keyspace.put_with(&key, &value, arguments.durability)?;
     close(keyspace)
 }
@@ -66,7 +68,10 @@ pub(super) fn put(arguments: &Put) -> Result<(), Failure> {
 pub(super) fn delete(arguments: &Delete) -> Result<(), Failure> {
     let key = typed_option(arguments.key.as_deref())?;
     let prefix = typed_option(arguments.prefix.as_deref())?;
-    let keyspace = open::keyspace(&arguments.target)?;
+    let place = &arguments.target.place;
+    let options = open::options(place, &arguments.engine)?.durability(Durability::Os);
+    let db = open::database(&place.dir, options, Missing::Refuse)?;
+    let keyspace = db.keyspace(&arguments.target.keyspace)?;
     if let Some(key) = key {
         keyspace.delete(&key)?;
     }
@@ -77,7 +82,7 @@ pub(super) fn delete(arguments: &Delete) -> Result<(), Failure> {
         };
         keyspace.delete_range((Bound::Included(prefix), end))?;
     }
-    keyspace.db().flush_log(arguments.durability)?;
+    db.flush_log(arguments.durability)?;
     close(keyspace)
 }
 

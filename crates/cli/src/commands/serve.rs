@@ -4,30 +4,62 @@ use crate::args::{Limits, Serve};
 use crate::exit::Failure;
 use crate::open::{self, Missing};
 use crate::output;
+use glintdb_core::clock::Clock;
+use glintdb_flash::SystemClock;
 use glintdb_server::{ServerConfig, ServerError, ServerEvent, Shutdown};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) fn run(arguments: &Serve) -> Result<(), Failure> {
-    if !arguments.bind.is_loopback() && arguments.password.is_none() {
-        // Before a directory is made.
-        return Err(ServerError::PasswordNeeded(arguments.bind).into());
+    // All of this is refused before a directory is made.
+    let options = open::options(&arguments.place, &arguments.engine)?;
+    let options = options.durability(arguments.durability);
+    let bind = resolve(&arguments.bind)?;
+    if !bind.is_loopback() && arguments.password.is_none() {
+        return Err(ServerError::PasswordNeeded(bind).into());
     }
     let mut config = ServerConfig::default();
-    config.bind = arguments.bind;
+    config.bind = bind;
     config.port = arguments.port;
     config.password.clone_from(&arguments.password);
     config.durability = arguments.durability;
-    config.observer = Arc::new(tell);
     limit(&mut config, &arguments.limits);
-    // Before a directory is made, too; the server binds it for itself.
-    let address = SocketAddr::new(arguments.bind, arguments.port);
+    // The server binds the address again, for itself.
+    let address = SocketAddr::new(bind, arguments.port);
     drop(TcpListener::bind(address).map_err(|source| ServerError::Listen { address, source })?);
     glintdb_flash::give_back_freed_memory();
-    let db = open::database(&arguments.place, arguments.durability, Missing::Create)?;
+    let budget = options.memory_budget_bytes as u64;
+    let clock = SystemClock::new();
+    let db = open::database(&arguments.place.dir, options, Missing::Create)?;
+    let opened = clock.monotonic();
+    let dir = &arguments.place.dir;
+    let ready = format!(
+        "glintdb {} serves {}: memory budget {}, durability {}, opened in {:.3} s",
+        env!("CARGO_PKG_VERSION"),
+        dir.canonicalize().as_ref().unwrap_or(dir).display(),
+        output::size_text(budget),
+        arguments.durability,
+        opened.as_secs_f64(),
+    );
+    config.observer = Arc::new(move |event| tell(event, &ready));
     glintdb_server::run(db, config, &Shutdown::new())?;
     Ok(())
+}
+
+/// The address that `--bind` names. Of several that a host name stands for, the first IPv4 address,
+/// which is what clients try first or next.
+fn resolve(host: &str) -> Result<IpAddr, Failure> {
+    let addresses = (host, 0).to_socket_addrs().map_err(|error| {
+        let what = format!("`--bind {host}` is neither an address nor a known host name");
+        Failure::Io(what, error)
+    })?;
+    let addresses: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
+    let first = addresses.iter().find(|address| address.is_ipv4());
+    first
+        .or(addresses.first())
+        .copied()
+        .ok_or_else(|| Failure::Usage(format!("the host name `{host}` has no address")))
 }
 
 fn limit(config: &mut ServerConfig, limits: &Limits) {
@@ -46,12 +78,14 @@ fn limit(config: &mut ServerConfig, limits: &Limits) {
     config.keepalive = seconds(limits.tcp_keepalive);
 }
 
-/// The address goes to standard output, for whoever started the server and waits; the rest to standard error.
-fn tell(event: &ServerEvent) {
+/// Prints an event: the address on standard output, where a program that started the server waits
+/// for it, all else on standard error. `ready` describes the server.
+fn tell(event: &ServerEvent, ready: &str) {
     match event {
-        // Nobody may be reading; the server goes on all the same.
         ServerEvent::Listening(address) => {
-            output::line(&format!("listening on {address}")).unwrap_or(())
+            output::note(ready);
+            // Where standard output is closed, the server goes on all the same.
+            output::line(&format!("listening on {address}")).unwrap_or(());
         }
         ServerEvent::Stopping(reason) => output::note(&format!("stopping: {reason}")),
         ServerEvent::Warning(text) => output::complain(text),

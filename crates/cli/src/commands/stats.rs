@@ -2,12 +2,10 @@
 
 use crate::args::Figures;
 use crate::exit::Failure;
-use crate::open::{self, Missing};
-use crate::output;
-use glintdb::Durability;
+use crate::{open, output};
 
 pub(super) fn run(arguments: &Figures) -> Result<(), Failure> {
-    let db = open::database(&arguments.place, Durability::Os, Missing::Refuse)?;
+    let db = open::existing(&arguments.place)?;
     let figures = serde_json::to_value(db.stats())
         .map_err(|error| Failure::Usage(format!("the figures have no JSON form: {error}")))?;
     if arguments.json {

@@ -1,6 +1,10 @@
 //! The program as a user runs it: what it prints, what it leaves, how it ends.
 #![allow(clippy::unwrap_used, reason = "tests: what fails ends them")]
 
+mod creating;
+mod options;
+mod serving;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -141,6 +145,7 @@ fn what_is_exported_is_imported_again_in_both_formats() {
             "binary",
             "--keyspace",
             "there",
+            "--create",
             "out.bin",
         ],
     );
@@ -233,7 +238,7 @@ fn keyspaces_are_created_listed_and_dropped() {
     // Kept.
     assert_eq!(ok(dir, &["keyspaces"]), listed);
     for (wrong, words) in [
-        ("size_ratio", "not OPTION=VALUE"),
+        ("size_ratio", "not NAME=VALUE"),
         ("size_ratio=1", "2 to 100"),
         ("durability=os", "there is none of this name"),
     ] {

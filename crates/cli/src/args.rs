@@ -44,10 +44,11 @@ pub(crate) enum Command {
     Delete(Delete),
     /// List records in the order of their keys.
     Scan(Scan),
-    /// Read records from a file or standard input into a keyspace.
+    /// Read records from a file or standard input into a keyspace, or into all of them.
     #[command(after_help = IMPORT_HELP)]
     Import(Import),
-    /// Write the records of a keyspace to a file or standard output.
+    /// Write the records of a keyspace, or of all keyspaces, to a file or standard output.
+    #[command(after_help = EXPORT_HELP)]
     Export(Export),
     /// List the keyspaces, create one, change one's options, or drop one.
     #[command(after_help = KEYSPACES_HELP)]
@@ -74,16 +75,38 @@ pub(crate) enum Command {
 
 const IMPORT_HELP: &str = "\
 Formats:
-  jsonl   a JSON object a line: {\"key\":\"…\",\"value\":\"…\"}; `key_base64`, `value_base64` for what is not UTF-8
-  binary  key length (u32, little-endian), key, value length (u32, little-endian), value; and so on
-  dpkg    stanzas of a Debian package index separated by empty lines; the key is the field `Package`, the value the whole stanza
+  jsonl   a JSON object a line: {\"key\":\"…\",\"value\":\"…\"}. Bytes that are not UTF-8 are in `key_base64` and
+          `value_base64`. A record that expires has `\"expires_ms\":…`, milliseconds since 1970 UTC. A line
+          {\"keyspace\":\"…\",\"options\":{\"compression\":\"lz4\"}} begins a keyspace (with --all).
+  binary  key length (u32, little-endian), key, value length (u32, little-endian), value; and so on. With 2^31 added
+          to the key length, the expiry (u64, little-endian) follows the value. With 2^30 added, a keyspace begins:
+          its name is in the place of the key, lines NAME=VALUE of its options in the place of the value.
+  dpkg    stanzas of a Debian package index, separated by empty lines. The key is the field `Package`, the value the
+          whole stanza.
 
-With --acknowledge a line `acknowledged N` on standard output follows each batch: the first N records of the input are then kept at the durability asked for.
+A record with an expiry is accepted in the keyspaces of the server only: `default`, and `redis-dbN` for its database N.
+
+With --all, a keyspace that is missing or empty gets the options of the input. One that has records keeps its own.
+
+With --acknowledge, a line `acknowledged N` follows each batch on standard output: the first N records of the input
+are then stored, with the durability that was asked for. When an import fails, it says how many records it has stored.
 
 Examples:
   glintdb import --dir ./data records.jsonl
   apt-cache dumpavail | glintdb import --format dpkg -
-  glintdb export --format binary - | glintdb import --dir ./copy --format binary -";
+  glintdb export --all - | glintdb import --dir ./copy --all -";
+
+const EXPORT_HELP: &str = "\
+All records are as of one moment, in the order of their keys. Formats are those of `glintdb import`.
+
+A record that a client of the server gave an expiry is exported with it, and left out if it has expired. With --all each
+keyspace begins with its name and those of its options that are not the default. Not exported is the keyspace
+`redis-expiry`, the server's index of expiries, which `import` makes again.
+
+Examples:
+  glintdb export records.jsonl                   the keyspace `default`
+  glintdb export --all backup.jsonl              everything
+  glintdb import --dir ./copy --all backup.jsonl";
 
 const KEYSPACES_HELP: &str = "\
 Options and their limits: docs/options.md. Listed are those that are not the default; with --json all.
@@ -212,7 +235,7 @@ pub(crate) struct Get {
     /// Print no line end after the value.
     #[arg(long)]
     pub(crate) raw: bool,
-    /// Print key and value as a JSON object.
+    /// Print key, value and expiry as a JSON object.
     #[arg(long, conflicts_with = "raw")]
     pub(crate) json: bool,
 }
@@ -274,13 +297,13 @@ pub(crate) struct Scan {
     /// List at most this many records.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
-    /// Print keys only. Values are then not read.
+    /// Print keys only. Values are then not read, unless keys of the server may have expired.
     #[arg(long)]
     pub(crate) keys_only: bool,
     /// Print only the number of records.
     #[arg(long, conflicts_with = "keys_only")]
     pub(crate) count: bool,
-    /// Print a JSON object a record.
+    /// Print a JSON object a record, with its expiry.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -294,6 +317,10 @@ pub(crate) struct Import {
     /// Create the keyspace if there is none of this name.
     #[arg(long)]
     pub(crate) create: bool,
+    /// Import an input of `export --all`: each record goes into the keyspace that the input names,
+    /// which is created if it is missing.
+    #[arg(long, conflicts_with_all = ["keyspace", "create"])]
+    pub(crate) all: bool,
     /// The format of the input.
     #[arg(long, value_enum, default_value_t = Format::Jsonl)]
     pub(crate) format: Format,
@@ -326,6 +353,9 @@ pub(crate) struct Export {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) target: Target,
+    /// Export every keyspace with its options, for `import --all`.
+    #[arg(long, conflicts_with = "keyspace")]
+    pub(crate) all: bool,
     /// The format of the output.
     #[arg(long, value_enum, default_value_t = Format::Jsonl)]
     pub(crate) format: Format,

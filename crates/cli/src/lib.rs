@@ -1,5 +1,5 @@
 //! The `glintdb` program: a thin layer over the library. One file a command under `commands/`;
-//! nothing here knows a file format of the engine.
+//! nothing here knows a file format of the engine, or how the server stores a value.
 //!
 //! Only this crate prints. Every command ends in one of the exit codes of `exit`. It is a library
 //! only so that its formats can be fuzzed.
@@ -13,6 +13,7 @@ pub mod fuzzing;
 mod open;
 mod output;
 mod progress;
+mod records;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -50,16 +50,6 @@ pub(crate) fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8
     };
 }
 
-/// A record as JSON: `key` and `value`, or `key_base64` and `value_base64`.
-pub(crate) fn record(key: &[u8], value: Option<&[u8]>) -> Value {
-    let mut object = Map::new();
-    put_bytes(&mut object, "key", key);
-    if let Some(value) = value {
-        put_bytes(&mut object, "value", value);
-    }
-    Value::Object(object)
-}
-
 /// Bytes for a terminal: text as it is, control bytes and what is not UTF-8 as `\xNN`, a backslash as `\\`.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
@@ -165,14 +155,6 @@ mod tests {
         assert_eq!(
             printable(b"a\x1b[0m\\\xff\n\xc3\xa4"),
             "a\\x1b[0m\\\\\\xff\\n\u{e4}"
-        );
-    }
-
-    #[test]
-    fn records_turn_to_base64_where_they_must() {
-        assert_eq!(
-            record(b"k", Some(b"\xff\xfe")).to_string(),
-            r#"{"key":"k","value_base64":"//4="}"#
         );
     }
 

@@ -2,11 +2,14 @@
 
 use crate::args::{Delete, Get, Put, Scan};
 use crate::exit::Failure;
+use crate::format::record_line;
 use crate::open::{self, Missing};
 use crate::output;
+use crate::records::{Records, now_ms};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use glintdb::{Durability, Iter, Keyspace};
+use glintdb::{Batch, Bytes, Durability, Iter, Keyspace};
+use glintdb_server::{RecordCodec, StoredValue};
 use std::ffi::OsStr;
 use std::io::Read;
 use std::ops::Bound;
@@ -32,14 +35,15 @@ pub(crate) fn typed_option(argument: Option<&OsStr>) -> Result<Option<Vec<u8>>, 
 
 pub(super) fn get(arguments: &Get) -> Result<(), Failure> {
     let key = typed(&arguments.key)?;
-    let Some(value) = open::keyspace(&arguments.target)?.get(&key)? else {
+    let records = Records::of(open::keyspace(&arguments.target)?, now_ms())?;
+    let Some(found) = records.get(&key)? else {
         output::note(&format!("no such key: {}", output::printable(&key)));
         return Err(Failure::Negative);
     };
     if arguments.json {
-        return output::line(&output::record(&key, Some(&value)).to_string());
+        return output::line(&record_line(&key, Some(&found)));
     }
-    output::bytes(&value)?;
+    output::bytes(&found.value)?;
     if arguments.raw {
         Ok(())
     } else {
@@ -61,8 +65,13 @@ pub(super) fn put(arguments: &Put) -> Result<(), Failure> {
     };
     let options = open::options(&arguments.target.place, &arguments.engine)?;
     let keyspace = open::keyspace_to_write(&arguments.target, options, arguments.create)?;
-    keyspace.put_with(&key, &value, arguments.durability)?;
-    close(keyspace)
+    let mut codec = RecordCodec::new(keyspace)?;
+    let mut batch = Batch::new();
+    codec.put(&mut batch, &key, &StoredValue::plain(value.into()))?;
+    let db = codec.keyspace().db();
+    db.write_with(batch, arguments.durability)?;
+    drop(codec);
+    Ok(db.close()?)
 }
 
 pub(super) fn delete(arguments: &Delete) -> Result<(), Failure> {
@@ -83,11 +92,6 @@ pub(super) fn delete(arguments: &Delete) -> Result<(), Failure> {
         keyspace.delete_range((Bound::Included(prefix), end))?;
     }
     db.flush_log(arguments.durability)?;
-    close(keyspace)
-}
-
-fn close(keyspace: Keyspace) -> Result<(), Failure> {
-    let db = keyspace.db();
     drop(keyspace);
     Ok(db.close()?)
 }
@@ -116,40 +120,51 @@ fn directed<'a, I: DoubleEndedIterator + 'a>(
     }
 }
 
+/// Keys, with their values where those are wanted or had to be read.
+type Found<'a> = Box<dyn Iterator<Item = Result<(Bytes, Option<StoredValue>), Failure>> + 'a>;
+
+fn found<'a>(records: &'a Records, arguments: &Scan) -> Result<Found<'a>, Failure> {
+    let bounded = bounded(records.keyspace(), arguments)?;
+    let values_wanted = !arguments.count && !arguments.keys_only;
+    if !values_wanted && !records.may_hold_expired()? {
+        let keys = directed(bounded.keys(), arguments.reverse);
+        return Ok(Box::new(keys.map(|key| Ok((key?, None)))));
+    }
+    let all = directed(bounded, arguments.reverse);
+    Ok(Box::new(all.filter_map(|record| {
+        let decode = || -> Result<_, Failure> {
+            let (key, stored) = record?;
+            let decoded = records.decode(&key, stored)?;
+            Ok(decoded.map(|decoded| (key, Some(decoded))))
+        };
+        decode().transpose()
+    })))
+}
+
 pub(super) fn scan(arguments: &Scan) -> Result<(), Failure> {
-    let keyspace = open::keyspace(&arguments.target)?;
-    let records = bounded(&keyspace, arguments)?;
-    let limit = arguments.limit.unwrap_or(usize::MAX);
+    let records = Records::of(open::keyspace(&arguments.target)?, now_ms())?;
     let mut out = Out::new();
-    if arguments.count || arguments.keys_only {
-        let mut count = 0_u64;
-        for key in directed(records.keys(), arguments.reverse).take(limit) {
-            let key = key?;
-            count += 1;
-            if arguments.keys_only && arguments.json {
-                out.line(&output::record(&key, None).to_string())?;
-            } else if arguments.keys_only {
-                out.line(&output::printable(&key))?;
-            }
+    let mut count = 0_u64;
+    for record in found(&records, arguments)?.take(arguments.limit.unwrap_or(usize::MAX)) {
+        let (key, stored) = record?;
+        count += 1;
+        let stored = stored.filter(|_| !arguments.keys_only);
+        if arguments.count {
+            continue;
         }
-        if arguments.count && arguments.json {
-            out.line(&serde_json::json!({ "count": count }).to_string())?;
-        } else if arguments.count {
-            out.line(&count.to_string())?;
+        if arguments.json {
+            out.line(&record_line(&key, stored.as_ref()))?;
+        } else if let Some(stored) = stored {
+            let (key, value) = (output::printable(&key), output::printable(&stored.value));
+            out.line(&format!("{key}\t{value}"))?;
+        } else {
+            out.line(&output::printable(&key))?;
         }
-    } else {
-        for record in directed(records, arguments.reverse).take(limit) {
-            let (key, value) = record?;
-            if arguments.json {
-                out.line(&output::record(&key, Some(&value)).to_string())?;
-            } else {
-                out.line(&format!(
-                    "{}\t{}",
-                    output::printable(&key),
-                    output::printable(&value)
-                ))?;
-            }
-        }
+    }
+    if arguments.count && arguments.json {
+        out.line(&serde_json::json!({ "count": count }).to_string())?;
+    } else if arguments.count {
+        out.line(&count.to_string())?;
     }
     out.finish()
 }

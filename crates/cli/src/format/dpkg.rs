@@ -1,26 +1,34 @@
-//! A Debian package index: stanzas of `Field: value` lines separated by empty lines (RFC 822 style). Key: the field `Package`; value: the stanza without its last line end.
+//! A Debian package index: stanzas of `Field: value` lines separated by empty lines (RFC 822
+//! style). The key is the field `Package`, the value the stanza without its last line end.
 
-use super::{ReadRecords, Record, WriteRecords, input_error};
+use super::{Item, KeyspaceOptionTexts, ReadItems, WriteItems, input_error};
 use crate::exit::Failure;
 use crate::output::printable;
+use glintdb_server::StoredValue;
 use std::io::{BufRead, Write};
 
 pub(super) struct Reader<'a> {
     input: Box<dyn BufRead + 'a>,
     line: u64,
+    /// Where the stanza begins that was read last, or is being read.
+    first_line: u64,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(input: Box<dyn BufRead + 'a>) -> Self {
-        Reader { input, line: 0 }
+        Reader {
+            input,
+            line: 0,
+            first_line: 0,
+        }
     }
 }
 
-impl ReadRecords for Reader<'_> {
-    fn next(&mut self) -> Result<Option<Record>, Failure> {
+impl ReadItems for Reader<'_> {
+    fn next(&mut self) -> Result<Option<(Item, u64)>, Failure> {
         let mut value = Vec::new();
         let mut key = None;
-        let mut first_line = self.line + 1;
+        self.first_line = self.line + 1;
         let mut input_bytes = 0;
         loop {
             let start = value.len();
@@ -39,7 +47,7 @@ impl ReadRecords for Reader<'_> {
             }
             value.truncate(start);
             if value.is_empty() && read > 0 {
-                first_line = self.line + 1;
+                self.first_line = self.line + 1;
                 continue;
             }
             break;
@@ -52,14 +60,16 @@ impl ReadRecords for Reader<'_> {
         }
         let Some(key) = key else {
             return Err(Failure::Usage(format!(
-                "stanza at line {first_line} has no field `Package`"
+                "{}: the stanza has no field `Package`",
+                self.place()
             )));
         };
-        Ok(Some(Record {
-            key,
-            value,
-            input_bytes,
-        }))
+        let stored = StoredValue::plain(value.into());
+        Ok(Some((Item::Record { key, stored }, input_bytes)))
+    }
+
+    fn place(&self) -> String {
+        format!("input line {}", self.first_line)
     }
 }
 
@@ -76,16 +86,30 @@ fn is_stanza_of(key: &[u8], value: &[u8]) -> bool {
 
 pub(super) struct Writer<'a>(pub(super) Box<dyn Write + 'a>);
 
-impl WriteRecords for Writer<'_> {
-    fn write(&mut self, key: &[u8], value: &[u8]) -> std::io::Result<()> {
-        // Else the record would come back under another key, as several, or not at all.
-        if !is_stanza_of(key, value) {
-            return Err(std::io::Error::other(format!(
-                "the record `{}` is no stanza with `Package: {0}`; the formats jsonl and binary take every record",
-                printable(key)
+/// An item that would not come back as it is.
+fn refused(why: &str) -> std::io::Error {
+    std::io::Error::other(format!("{why}; the formats jsonl and binary can"))
+}
+
+impl WriteItems for Writer<'_> {
+    fn keyspace(&mut self, _: &str, _: &KeyspaceOptionTexts) -> std::io::Result<()> {
+        Err(refused("a package index cannot hold several keyspaces"))
+    }
+
+    fn record(&mut self, key: &[u8], stored: &StoredValue) -> std::io::Result<()> {
+        let key_text = printable(key);
+        if stored.expires_ms.is_some() {
+            return Err(refused(&format!(
+                "a package index cannot hold the expiry of the record `{key_text}`"
             )));
         }
-        self.0.write_all(value)?;
+        // It would come back under another key, as several records, or not at all.
+        if !is_stanza_of(key, &stored.value) {
+            return Err(refused(&format!(
+                "a package index cannot hold the record `{key_text}`: it is no stanza with `Package: {key_text}`"
+            )));
+        }
+        self.0.write_all(&stored.value)?;
         self.0.write_all(b"\n\n")
     }
 
@@ -100,7 +124,10 @@ mod tests {
 
     #[test]
     fn a_record_that_would_not_come_back_is_refused() {
-        let write = |key: &[u8], value: &[u8]| Writer(Box::new(std::io::sink())).write(key, value);
+        let write = |key: &[u8], value: &[u8]| {
+            let stored = StoredValue::plain(value.to_vec().into());
+            Writer(Box::new(std::io::sink())).record(key, &stored)
+        };
         assert!(write(b"a", b"Package: a\nX: 1").is_ok());
         for (key, value) in [
             (&b"b"[..], &b"Package: a\nX: 1"[..]),
@@ -118,14 +145,14 @@ mod tests {
     fn stanzas_are_split_at_empty_lines_and_one_without_a_package_is_refused() {
         let text = b"\n\nPackage: a\nX: 1\n\n\nPackage: b\n\nVersion: 3\n";
         let mut reader = Reader::new(Box::new(&text[..]));
-        let mut next = || reader.next();
-        let first = next().expect("readable").expect("there");
-        assert_eq!(
-            (&first.key[..], &first.value[..]),
-            (&b"a"[..], &b"Package: a\nX: 1"[..])
-        );
-        assert_eq!(next().expect("readable").expect("there").key, b"b");
-        let error = next().expect_err("no package");
-        assert!(error.to_string().contains("line 9"), "{error}");
+        for (wanted, text, line) in [("a", "Package: a\nX: 1", 3), ("b", "Package: b", 7)] {
+            let (item, _) = reader.next().expect("readable").expect("there");
+            let stored = StoredValue::plain(text.into());
+            let key = wanted.into();
+            assert_eq!(item, Item::Record { key, stored });
+            assert_eq!(reader.place(), format!("input line {line}"));
+        }
+        let error = reader.next().expect_err("no package").to_string();
+        assert_eq!(error, "input line 9: the stanza has no field `Package`");
     }
 }

@@ -101,6 +101,7 @@ fn a_failed_read_leaves_nothing_behind() {
         &["get", "key"][..],
         &["scan"],
         &["export", "-"],
+        &["export", "--all", "-"],
         &["delete", "key"],
         &["keyspaces"],
         &["stats"],

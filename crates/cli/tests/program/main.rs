@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "tests: what fails ends them")]
 
 mod creating;
+mod exchange;
 mod options;
+mod served;
 mod serving;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -188,29 +190,6 @@ fn a_debian_index_is_imported_by_package() {
         ok(dir.path(), &["get", "pkg:b"]),
         "Package: b\nDescription: two\n lines\n"
     );
-}
-
-#[test]
-fn bad_input_is_named_by_line_and_keeps_what_was_acknowledged() {
-    let dir = tempfile::tempdir().unwrap();
-    let input = b"{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":\"2\"}\nnonsense\n";
-    let output = run_with(
-        dir.path(),
-        &["import", "--acknowledge", "--batch-records", "1", "-"],
-        input,
-    );
-    assert_eq!(output.status.code(), Some(2));
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("input line 3"), "{stderr}");
-    assert!(
-        stderr.contains("the 2 records before are in the database"),
-        "{stderr}"
-    );
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        "acknowledged 1\nacknowledged 2\n"
-    );
-    assert_eq!(ok(dir.path(), &["scan", "--count"]), "2\n");
 }
 
 #[test]

@@ -1,22 +1,32 @@
-//! What a shape of the index costs, before it is tried: reads of a lookup, bytes written for a byte stored, memory ("LSM-Tree-Based Key-Value SSDs", §4.4).
+//! Predicts what a shape of the LSM index costs: reads of a lookup, bytes written for each byte
+//! stored, and memory. [`advise`](advise()) compares all shapes for a [`Workload`]; [`predict`]
+//! predicts one.
 //!
-//! The paper has three numbers for a tree of height *n* whose top *k* levels are pinned: a lookup reads at most n − k − 1 blocks, a byte is written about (n − k − 1) · R^(1/(n − 1)) times (*R* blocks in
-//! all), and the pinned levels take the sum of their sizes. Corrected for what this engine does: level 0 holds runs that wait for a compaction and counts as a level; pinned levels are written all the same;
-//! tables have filters, so a lookup seldom reads more than one block; memory that is left caches; separated values are written once to the log, and again by value GC.
+//! The model follows "LSM-Tree-Based Key-Value SSDs", §4.4. There, in a tree of *n* levels whose
+//! top *k* are pinned, a lookup reads at most n − k − 1 blocks, a byte is written about (n − k − 1)
+//! · R^(1/(n − 1)) times for *R* blocks in all, and the pinned levels take the sum of their sizes
+//! in memory. This model differs where the engine does:
 //!
-//! Pure: plain values in, plain values out.
+//! - Level 0 holds runs that wait for a compaction, and counts as a level.
+//! - Pinned levels are written as well.
+//! - Tables have filters, so a lookup seldom reads more than one block.
+//! - The rest of the memory is a cache.
+//! - Separated values are written once to the log, and again by value GC.
+//!
+//! The functions do no I/O.
 
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "sizes that are foretold: no digit beyond the third matters, and none is negative"
+    reason = "predicted sizes: only three digits matter, and none is negative"
 )]
 
 use crate::options::{KeyspaceOptions, Options};
 use crate::{Error, Result};
 use glintdb_lsm::{LEVELS_BELOW_0_MAX, LsmOptions, PinnedLevels, level_bytes};
 
-/// What is stored, and what is done with it. Keys are taken to be uniform: where some are used more than others, caches do better than foretold.
+/// What a keyspace stores, and the mix of operations on it. The model assumes that all keys are
+/// used equally often; with skewed use, the cache does better than predicted.
 ///
 /// ```
 /// use glintdb::advise::{Workload, advise};
@@ -29,64 +39,67 @@ use glintdb_lsm::{LEVELS_BELOW_0_MAX, LsmOptions, PinnedLevels, level_bytes};
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Workload {
-    /// Records.
+    /// Number of records.
     pub records: f64,
-    /// Bytes of a key, about.
+    /// Average bytes of a key.
     pub key_bytes: f64,
-    /// Bytes of a value, about.
+    /// Average bytes of a value.
     pub value_bytes: f64,
-    /// Lookups of single keys, in percent of all operations; what is neither lookup nor scan is a write.
+    /// Lookups of single keys, in percent of all operations. Operations that are neither lookups
+    /// nor scans are writes.
     pub read_percent: f64,
     /// Scans, in percent of all operations.
     pub scan_percent: f64,
-    /// Records that a scan returns.
+    /// Number of records that a scan returns.
     pub scan_records: f64,
-    /// Bytes that an entry takes in the index, where they are known; else they follow from key and value.
+    /// Bytes of an entry in the index, if known. Else they follow from key and value.
     pub entry_bytes: Option<f64>,
 }
 
-/// What is foretold of one shape.
+/// Predicted costs of one shape.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Prediction {
-    /// Levels below level 0 (the paper's n − 1).
+    /// Number of levels below level 0 (the paper's n − 1).
     pub levels: u32,
-    /// Their sizes in bytes, from the one that level 0 is compacted to.
+    /// Bytes of each level below level 0, from the top.
     pub level_bytes: Vec<f64>,
-    /// How many times larger each is than the one above, on average.
+    /// Average size ratio of a level to the one above it.
     pub ratio: f64,
-    /// Levels pinned, level 0 counted as the first (the paper's k).
+    /// Number of pinned levels, level 0 included (the paper's k).
     pub pinned_levels: u32,
-    /// Most blocks of the index that a lookup reads, with as many runs at level 0 as never slow writers down; a separated value is one read more.
+    /// Most key blocks that a lookup reads, with the most runs at level 0 that do not slow writers.
+    /// A separated value is one more read.
     pub reads_max: u32,
-    /// Reads of a lookup of a key that is there, its separated value included, on average.
+    /// Average reads of a lookup of a key that exists, with the read of its separated value.
     pub reads_mean: f64,
-    /// Bytes written for a byte of keys and values, by the log.
+    /// Bytes that commits write to the log for each byte of keys and values.
     pub write_amplification_log: f64,
-    /// The same, by value GC, where every write is an overwrite of any record: what is live in the segments that it empties.
+    /// Bytes that value GC writes for each byte of keys and values, if every write overwrites a
+    /// random record.
     pub write_amplification_gc: f64,
-    /// The same, by flushes and compactions.
+    /// Bytes that flushes and compactions write for each byte of keys and values.
     pub write_amplification_index: f64,
-    /// Bytes that flushes and compactions write for a byte that is flushed.
+    /// Bytes that flushes and compactions write for each byte that is flushed.
     pub writes_of_a_flushed_byte: f64,
-    /// Memory in bytes: memtables and the log's ring.
+    /// Memory of memtables and the log's ring, in bytes.
     pub memtable_bytes: f64,
-    /// Memory in bytes: filters and fences of all tables.
+    /// Memory of the filters and fences of all tables, in bytes.
     pub filter_bytes: f64,
-    /// Memory in bytes: pinned levels.
+    /// Memory of pinned levels, in bytes.
     pub pinned_bytes: f64,
-    /// Memory in bytes: left for the cache.
+    /// Memory left for the cache, in bytes.
     pub cache_bytes: f64,
-    /// Whether that is within the budget.
+    /// Whether these parts fit the memory budget.
     pub fits: bool,
-    /// Time that the device spends on one operation of the mix, in microseconds.
+    /// Device time of one operation of the mix on average, in microseconds.
     pub device_us: f64,
-    /// The options that ask for it.
+    /// Keyspace options that select this shape.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub options: KeyspaceOptions,
 }
 
-/// What is recommended, and what else there is.
+/// The recommended shape, and all shapes that were compared.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Advice {
@@ -96,30 +109,35 @@ pub struct Advice {
     pub all: Vec<Prediction>,
 }
 
-/// What an entry of a table takes beside its key and value: its header, and its share of restarts, fences and the block's trailer.
+/// Bytes of an entry in a table beyond its key and value: its header, and its share of restarts,
+/// fences and the block's trailer.
 const ENTRY_OVERHEAD_BYTES: f64 = 5.0;
-/// A pointer to a separated value.
+/// Bytes of a pointer to a separated value.
 const POINTER_BYTES: f64 = 20.0;
-/// What a record takes in a memtable beside its key and its value or pointer, in leaves that are seven tenths full.
+/// Bytes of a record in a memtable beyond its key and its value or pointer, with leaves 70 % full.
 const MEMTABLE_OVERHEAD_BYTES: f64 = 60.0;
-/// Header of a frame of the log.
+/// Bytes of the header of a log frame.
 const FRAME_BYTES: f64 = 40.0;
-/// What a cached value or block takes beside its bytes.
+/// Bytes of a cached value or block beyond its content.
 const CACHE_ENTRY_BYTES: f64 = 100.0;
-/// Levels above the deepest one hold this much of their targets on average: what is beyond a target leaves between two compactions that bring more.
+/// Share of their target sizes that levels above the deepest one hold on average: a compaction
+/// moves the excess down before the next one adds more.
 const UPPER_FILL: f64 = 0.75;
-/// Share of the ratio of two levels that moving a byte down rewrites: tables that meet least are taken first.
+/// Share of the ratio of two levels that moving a byte down rewrites. Less than 1, because tables
+/// with the least overlap are compacted first.
 const OVERLAP: f64 = 0.6;
-/// Time of the device for a read of 4 KiB among many: `docs/decisions/003-io.md`.
+/// Device time of a 4 KiB read among many, in microseconds: `docs/decisions/003-io.md`.
 const READ_US: f64 = 13.0;
-/// Time of the device for 4 KiB written or read in sequence.
+/// Device time of 4 KiB written or read in sequence, in microseconds.
 const SEQUENTIAL_US: f64 = 4.0;
 const PAGE_BYTES: f64 = 4096.0;
-/// Rounds of value GC begin before all the garbage is there that may be, and frames, the index and what was not flushed yet are part of it: of what `space_amp_max` lets be, so much is left for dead values.
+/// Share of the garbage allowed by `space_amp_max` that dead values get. Value GC starts before the
+/// bound is reached, and frame headers, the index and unflushed commits count against it.
 const GARBAGE_USED: f64 = 0.85;
 
 impl Workload {
-    /// Of `records` records with keys and values of so many bytes: half lookups, half writes; see [`mix`](Self::mix).
+    /// Returns a workload of half lookups and half writes on `records` records. Set another mix
+    /// with [`mix`](Self::mix).
     #[must_use]
     pub fn new(records: f64, key_bytes: f64, value_bytes: f64) -> Self {
         Workload {
@@ -133,7 +151,7 @@ impl Workload {
         }
     }
 
-    /// As many records as fit `capacity_bytes` of a device.
+    /// Returns a workload with as many records as fit on a device of `capacity_bytes` bytes.
     #[must_use]
     pub fn of_capacity(
         capacity_bytes: f64,
@@ -142,7 +160,7 @@ impl Workload {
         options: &Options,
     ) -> Self {
         let mut workload = Self::new(1.0, key_bytes, value_bytes);
-        // The index with a tenth of it in upper levels; values with what is dead among them.
+        // The upper levels add a tenth to the index, and dead values add to the live ones.
         let mut record = workload.entry(options) * 1.1;
         if workload.separates(options) {
             record += workload.log_bytes(options) * options.space_amp_max;
@@ -151,7 +169,7 @@ impl Workload {
         workload
     }
 
-    /// With another mix of operations, in percent.
+    /// Sets the shares of lookups and scans, in percent of all operations. The rest are writes.
     #[must_use]
     pub fn mix(mut self, read_percent: f64, scan_percent: f64) -> Self {
         (self.read_percent, self.scan_percent) = (read_percent, scan_percent);
@@ -195,7 +213,7 @@ impl Workload {
         self.value_bytes >= options.separate_min_bytes as f64
     }
 
-    /// Bytes of the value, or of the pointer to it, in memtables and tables.
+    /// Bytes of the value, or of its pointer, in memtables and tables.
     fn payload(&self, options: &Options) -> f64 {
         match self.separates(options) {
             true => POINTER_BYTES,
@@ -208,7 +226,7 @@ impl Workload {
         self.entry_bytes.unwrap_or(estimate)
     }
 
-    /// Bytes that a put of its own takes in the log.
+    /// Bytes that a commit of one put takes in the log.
     fn log_bytes(&self, options: &Options) -> f64 {
         let pad8 = |bytes: f64| (bytes / 8.0).ceil() * 8.0;
         match self.separates(options) {
@@ -217,9 +235,12 @@ impl Workload {
         }
     }
 
-    /// Bytes that value GC moves for one put, where every put overwrites any record. Segments are emptied about in the order in which they were written. Until it is a segment's turn, as much
-    /// is written as all segments hold: s times the live values, of which the share 1 - v are puts, where v is the share of a segment that is moved. A record outlives so many puts with the
-    /// probability exp(-s (1 - v)), which is v.
+    /// Bytes that value GC moves for one put, if puts overwrite records at random. Segments are
+    /// emptied about in the order in which they were written. Between the writing and the emptying
+    /// of a segment, s times the bytes of the live values are written (s is the space
+    /// amplification). Of these, the share 1 - v are puts, where v is the share of a segment that
+    /// is still live when it is emptied. A record outlives that many puts with probability v =
+    /// exp(-s (1 - v)).
     fn moved(&self, options: &Options) -> f64 {
         if !self.separates(options) || !options.value_gc {
             return 0.0;
@@ -229,7 +250,8 @@ impl Workload {
         live / (1.0 - live) * self.log_bytes(options)
     }
 
-    /// Bytes that a flush brings: a memtable is sealed when it is full, or when half of the log that may have to be replayed has gone by.
+    /// Bytes that a flush writes. A memtable is sealed when it is full, or when half of
+    /// `replay_bytes_max` was written to the log.
     fn run(&self, options: &Options) -> f64 {
         let in_memory = self.key_bytes + self.payload(options) + MEMTABLE_OVERHEAD_BYTES;
         let by_memory = options.memtable_seal_bytes() as f64 / in_memory;
@@ -238,10 +260,10 @@ impl Workload {
     }
 }
 
-/// Foretells what `options` and `lsm` come to.
+/// Predicts the costs of `workload` with the options `options` and `lsm`.
 ///
 /// # Errors
-/// `InvalidArgument` where something is beyond its limits.
+/// `InvalidArgument`: a figure of the workload or an option is beyond its limits.
 pub fn predict(workload: &Workload, options: &Options, lsm: &LsmOptions) -> Result<Prediction> {
     workload.check()?;
     lsm.validate()?;
@@ -284,7 +306,8 @@ pub fn advise(
         // Within a hundredth they are the same.
         let close = (a.device_us - b.device_us).abs() <= 0.01 * a.device_us.max(b.device_us);
         match close {
-            // Scans take so long that all shapes may be the same: then what is written decides before what is pinned.
+            // Scans take so long that all shapes may be the same: then what is written decides
+            // before what is pinned.
             true => (a.reads_max.cmp(&b.reads_max))
                 .then_with(|| {
                     let written = |shape: &Prediction| shape.write_amplification_index;
@@ -309,7 +332,7 @@ pub fn advise(
     Ok(Advice { best, all })
 }
 
-/// One shape with one workload.
+/// One shape of the tree with one workload.
 struct Model<'a> {
     workload: &'a Workload,
     options: &'a Options,
@@ -336,12 +359,13 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// What a compaction of level 0 brings.
+    /// Bytes that a compaction of level 0 moves to the base level.
     fn batch(&self) -> f64 {
         self.run * f64::from(self.lsm.level0_runs_compact)
     }
 
-    /// Bytes written for a byte that is flushed: once by the flush, once with what it meets in the base level, and once more with what it meets at each step down.
+    /// Bytes written for each flushed byte: one by the flush, then with the overlapping bytes of
+    /// the base level, then with those of each level further down.
     fn writes(&self) -> f64 {
         let into_base = 1.0 + self.levels[0] * UPPER_FILL / self.batch();
         let steps = self.levels.windows(2);
@@ -349,7 +373,7 @@ impl<'a> Model<'a> {
         1.0 + into_base + down.sum::<f64>()
     }
 
-    /// Bytes of what stands in the levels on average, level 0 first.
+    /// Average bytes in each level, level 0 first.
     fn sizes(&self) -> Vec<f64> {
         let deepest = self.levels.len() - 1;
         let below = self.levels.iter().enumerate().map(|(at, bytes)| match at {
@@ -359,7 +383,7 @@ impl<'a> Model<'a> {
         std::iter::once(self.batch() / 2.0).chain(below).collect()
     }
 
-    /// Divides the budget as the engine does.
+    /// Divides the memory budget as the engine does.
     fn memory(&self, sizes: &[f64]) -> Memory {
         let Model {
             workload,
@@ -372,7 +396,7 @@ impl<'a> Model<'a> {
         let index: f64 = sizes.iter().sum();
         let filters = index / self.entry * f64::from(lsm.filter_bits_per_key) / 8.0;
         let fences = index / f64::from(lsm.block_bytes) * (workload.key_bytes + 24.0);
-        // What memtables do not use is lent.
+        // The cache borrows the memory that memtables do not use.
         let memtables = match workload.write_percent() > 0.0 {
             true => options.memtable_share_bytes() as f64,
             false => least,
@@ -411,7 +435,7 @@ impl<'a> Model<'a> {
         let memory = self.memory(&sizes);
         let pinned = memory.pinned;
 
-        // Blocks of the index are used far more than values, so the cache has them first.
+        // Key blocks are used far more often than values, so the cache holds them first.
         let unpinned: f64 = sizes[pinned..].iter().sum();
         let unpinned = unpinned * (1.0 + CACHE_ENTRY_BYTES / f64::from(lsm.block_bytes));
         let misses = 1.0 - hits(memory.cache, unpinned);
@@ -424,7 +448,7 @@ impl<'a> Model<'a> {
         let index: f64 = sizes.iter().sum();
         let (mut index_reads, mut sources) = (0.0, 0.0);
         for (at, size) in sizes.iter().enumerate().skip(pinned) {
-            // For a key of this level the sources above are asked in vain.
+            // Each unpinned source above the key's level costs a read if its filter errs.
             index_reads += size / index * misses * (1.0 + sources * false_positives);
             sources += match at {
                 0 => f64::from(lsm.level0_runs_compact) / 2.0,
@@ -441,11 +465,11 @@ impl<'a> Model<'a> {
         let (log_bytes, writes) = (workload.log_bytes(self.options), self.writes());
         let moved = workload.moved(self.options);
         let index_bytes = writes * self.entry;
-        // A value's pages behind the first come in one read with it.
+        // One read returns all pages of a value.
         let value_pages = (workload.value_bytes / PAGE_BYTES).ceil().max(1.0);
         let value_us = value_reads * (READ_US + (value_pages - 1.0) * SEQUENTIAL_US);
         let scan_blocks = sources + workload.scan_records * self.entry / PAGE_BYTES;
-        // What compactions and value GC read is what they write, but for the flush, and victims' dead values.
+        // Compactions and value GC read about as much as they write; a flush reads nothing.
         let sequential = log_bytes + 2.0 * moved + index_bytes + (writes - 1.0) * self.entry;
         let device_us = workload.read_percent * (index_reads * READ_US + value_us)
             + workload.scan_percent
@@ -478,18 +502,18 @@ impl<'a> Model<'a> {
     }
 }
 
-/// The budget, divided. Bytes.
+/// The divided memory budget, in bytes.
 struct Memory {
     memtables: f64,
     filters: f64,
-    /// Levels.
+    /// Number of pinned levels.
     pinned: usize,
     pinned_bytes: f64,
     cache: f64,
     fits: bool,
 }
 
-/// Share of uniform lookups in `all` bytes that a cache of `cache` bytes answers.
+/// Share of uniform lookups in `all` bytes that hit a cache of `cache` bytes.
 fn hits(cache: f64, all: f64) -> f64 {
     match all > 0.0 {
         true => (cache / all).clamp(0.0, 1.0),
@@ -553,7 +577,8 @@ mod tests {
         assert!(writes.writes_of_a_flushed_byte <= reads.writes_of_a_flushed_byte);
     }
 
-    /// Long scans take so much of the device that nothing else seems to matter: the shape that was named then wrote 17 times more than another one.
+    /// Long scans take so much of the device that nothing else seems to matter: the shape that was
+    /// named then wrote 17 times more than another one.
     #[test]
     fn where_scans_hide_the_rest_what_is_written_decides() {
         let mut workload = Workload::new(1e9, 16.0, 1000.0).mix(50.0, 30.0);

@@ -1,6 +1,6 @@
 //! Batches: operations over any number of keyspaces that are committed together.
 //!
-//! A batch is encoded as a log frame while it is filled, so that committing it copies each byte once more, into the log.
+//! A batch is encoded as a log frame while it is filled. The commit copies that frame into the log.
 
 use crate::keyspace::{Keyspace, owned_bounds};
 use crate::version::{Generation, KeyspaceState};
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-/// Most bytes of keys and values in one batch.
+/// Most bytes of keys and values in one batch: 2 GiB.
 pub const BATCH_BYTES_MAX: usize = 2 << 30;
 
 /// Checks the limits of a key and a value.
@@ -31,10 +31,12 @@ pub(crate) fn check_limits(key_bytes: usize, value_bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Operations that are committed together by [`Db::write`](crate::Db::write): all or nothing, over all their keyspaces. Where two operations meet on a key, the later one
-/// wins.
+/// A list of operations, over any number of keyspaces, that [`Db::write`](crate::Db::write) commits
+/// atomically. If two operations affect one key, the later one wins.
 ///
-/// Limits are checked as operations are added and reported by `write`, which then applies nothing.
+/// A batch checks the limits of each operation when it is added ([`KEY_BYTES_MAX`],
+/// [`VALUE_BYTES_MAX`], [`BATCH_BYTES_MAX`]). It keeps the first error; `write` returns that error
+/// and applies nothing.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -42,17 +44,20 @@ pub(crate) fn check_limits(key_bytes: usize, value_bytes: usize) -> Result<()> {
 /// let accounts = db.keyspace_or_create("accounts", Default::default())?;
 /// let log = db.keyspace_or_create("log", Default::default())?;
 /// let mut batch = glintdb::Batch::new();
-/// batch.put(&accounts, "ann", "90").put(&accounts, "bob", "110").put(&log, "1", "ann pays bob 10");
+/// batch
+///     .put(&accounts, "ann", "90")
+///     .put(&accounts, "bob", "110")
+///     .put(&log, "1", "ann pays bob 10");
 /// db.write(batch)?;
 /// # Ok::<(), glintdb::Error>(())
 /// ```
 #[derive(Default)]
 pub struct Batch {
     pub(crate) frame: FrameBuilder,
-    /// Each keyspace once.
+    /// Every keyspace that an operation names, once.
     pub(crate) keyspaces: Vec<Arc<KeyspaceState>>,
     bytes: usize,
-    /// Bytes that its keyspaces' indexes will have to hold.
+    /// Bytes that the indexes of its keyspaces will hold.
     index_bytes: usize,
     has_ranges: bool,
     has_puts: bool,
@@ -61,31 +66,31 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch.
+    /// Returns an empty batch.
     #[must_use]
     pub fn new() -> Self {
         Batch::default()
     }
 
-    /// Operations in it.
+    /// Returns the number of operations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.frame.entry_count() as usize
     }
 
-    /// Whether it has no operation.
+    /// Returns whether the batch has no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frame.is_empty()
     }
 
-    /// Bytes of its keys and values.
+    /// Returns the bytes of all keys and values.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Makes it empty again, keeping its memory.
+    /// Removes all operations and any error, and keeps the memory for reuse.
     pub fn clear(&mut self) {
         self.frame.clear();
         self.keyspaces.clear();
@@ -97,7 +102,7 @@ impl Batch {
         self.wrong = None;
     }
 
-    /// Stores `value` under `key`.
+    /// Adds an operation that stores `value` under `key`.
     pub fn put(
         &mut self,
         keyspace: &Keyspace,
@@ -108,13 +113,14 @@ impl Batch {
         self
     }
 
-    /// Removes `key`.
+    /// Adds an operation that removes `key`. The key may be absent.
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> &mut Self {
         self.delete_raw(&keyspace.state, key.as_ref());
         self
     }
 
-    /// Removes every key within bounds.
+    /// Adds an operation that removes every key in `range`. Its cost does not depend on the number
+    /// of keys.
     pub fn delete_range<K: AsRef<[u8]>>(
         &mut self,
         keyspace: &Keyspace,
@@ -129,7 +135,7 @@ impl Batch {
         self
     }
 
-    /// Takes note of an operation; `false` where it is beyond the limits.
+    /// Counts an operation; returns `false` if it is beyond the limits.
     fn admit(
         &mut self,
         keyspace: &Arc<KeyspaceState>,
@@ -181,7 +187,8 @@ impl Batch {
         }
     }
 
-    /// `start` and `end` may be one byte longer than a key: the successor of the longest key.
+    /// Adds a range deletion. `start` and `end` may be one byte longer than a key: the successor of
+    /// the longest key.
     pub(crate) fn delete_range_raw(
         &mut self,
         keyspace: &Arc<KeyspaceState>,
@@ -199,27 +206,29 @@ impl Batch {
         }
     }
 
-    /// What is wrong with it, if anything.
+    /// Returns the first error that an operation caused.
     pub(crate) fn check(&self) -> Result<()> {
         self.wrong.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether it only removes: such batches may use the reserve of a full disk.
+    /// Returns whether the batch has deletions only. Such batches may use the reserve of a full
+    /// disk.
     pub(crate) fn only_deletes(&self) -> bool {
         !self.has_puts
     }
 
-    /// Whether it removes single keys.
+    /// Returns whether the batch deletes single keys.
     pub(crate) fn has_deletes(&self) -> bool {
         self.has_deletes
     }
 
-    /// Bytes that the indexes will have to hold for it, about; never 0.
+    /// Returns about how many bytes the indexes will hold for this batch. Never 0.
     pub(crate) fn index_bytes(&self) -> u64 {
         (self.index_bytes + 16 * self.len()) as u64
     }
 
-    /// Puts it into the memtables of `generation`; `pointers` are those of its separated values, in order.
+    /// Inserts the operations into the memtables of `generation`. `pointers` are those of the
+    /// separated values, in order.
     pub(crate) fn insert_into(
         &self,
         generation: &Generation,
@@ -244,7 +253,8 @@ impl Batch {
     }
 }
 
-/// Puts the operations of one commit into the memtables of `generation`. Keyspaces it does not know are passed over.
+/// Inserts the operations of one commit into the memtables of `generation`. Skips operations on
+/// keyspaces that the generation does not have.
 pub(crate) fn insert_entries<'a>(
     generation: &Generation,
     seqno: SeqNum,
@@ -277,8 +287,8 @@ fn tombstone(start: &[u8], end: Option<&[u8]>, seqno: SeqNum) -> RangeTombstone 
     }
 }
 
-/// A range tombstone hides what is older, so within one commit it does not hide the puts before it: those get a tombstone of their own, unless a later operation puts
-/// the key again.
+/// Inserts a tombstone for each key whose last put in this commit comes before a range deletion of
+/// the same commit that covers it. The range tombstone itself hides only older commits.
 pub(crate) fn hide_covered<'a>(
     generation: &Generation,
     seqno: SeqNum,

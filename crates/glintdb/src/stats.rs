@@ -1,4 +1,4 @@
-//! Figures of everything, gathered when asked.
+//! Figures of an open database, collected when [`Db::stats`](crate::Db::stats) is called.
 
 use crate::engine::Engine;
 use crate::resident::Resident;
@@ -9,262 +9,287 @@ use glintdb_core::memory::MemoryPart;
 use glintdb_flash::ReadQueueStats;
 use std::sync::atomic::Ordering;
 
-/// Figures of a database. Sizes in bytes; counters since open.
+/// Figures of an open database, from [`Db::stats`](crate::Db::stats). Sizes are in bytes. Counters
+/// start at 0 when the database is opened.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
-    /// Newest visible commit.
+    /// Sequence number of the newest visible commit.
     pub seqno: u64,
-    /// Commits since open.
+    /// Number of commits.
     pub commits: u64,
-    /// Operations in them.
+    /// Number of operations in all commits: puts, deletions and range deletions.
     pub operations: u64,
-    /// Bytes of keys and values in them.
+    /// Bytes of keys and values in all commits.
     pub user_bytes: u64,
-    /// Transactions that lost.
+    /// Number of transactions whose commit failed with `Conflict`.
     pub conflicts: u64,
-    /// Memory.
+    /// Memory in use, by part.
     pub memory: MemoryStats,
-    /// The data log.
+    /// Figures of the data log.
     pub log: LogFigures,
-    /// Value GC.
+    /// Figures of value GC.
     pub value_gc: ValueGcFigures,
-    /// Keyspaces, in the order they were created.
+    /// Figures of each keyspace, in the order in which they were created.
     pub keyspaces: Vec<KeyspaceStats>,
-    /// What the volume did since open.
+    /// Figures of file operations.
     pub volume: VolumeFigures,
-    /// How compactions get their input.
+    /// How compactions got their input.
     pub compaction_reads: ReadAheadFigures,
-    /// What threads that waited did for compactions.
+    /// Compaction work that threads did while they waited for something else.
     pub help: HelpFigures,
-    /// Cache lookups that hit, and that missed.
+    /// Lookups of key blocks and values that the cache answered.
     pub cache_hits: u64,
-    /// See `cache_hits`.
+    /// Lookups of key blocks and values that the cache could not answer.
     pub cache_misses: u64,
-    /// Reads of blocks and values spared because another thread was reading the same.
+    /// Reads of key blocks and values that a thread did not do itself, because another thread was
+    /// reading the same one (`Options::coalesce_reads`).
     pub coalesced_reads: u64,
-    /// Threads that wait now for what another one reads.
+    /// Threads that wait now for a key block or value that another thread is reading.
     pub coalesced_waiting: u64,
-    /// Waits by name.
+    /// Waits of threads by cause.
     pub waits: Vec<WaitStats>,
-    /// Jobs that wait to be run, by name.
+    /// Names of the background jobs that wait to run.
     pub jobs_waiting: Vec<String>,
-    /// Jobs that run now.
+    /// Number of background jobs that run now.
     pub jobs_running: u64,
-    /// Snapshots, transactions and iterators that are open.
+    /// Number of open snapshots, transactions and iterators.
     pub pins: u64,
-    /// Transactions that are running.
+    /// Number of open transactions.
     pub transactions: u64,
-    /// Memory that only they keep.
+    /// Memory kept alive only by open snapshots, transactions and iterators.
     pub pinned_bytes: u64,
-    /// Snapshots that were given up because too much was pinned.
+    /// Snapshots, transactions and iterators that were given up because `pinned_bytes` exceeded
+    /// `Options::snapshot_pin_bytes_max`.
     pub snapshots_given_up: u64,
-    /// Rate at which writers are slowed now, in bytes a second of what indexes take in; 0: not slowed.
+    /// Bytes per second to which the debt of compactions slows writers now, counted as bytes of
+    /// index entries. 0 if writers are not slowed.
     pub write_rate_max: u64,
-    /// Rate at which writers are slowed because memtables fill faster than they are flushed, in bytes a second for indexes; 0: not slowed.
+    /// Bytes per second to which a running flush slows writers now, counted as bytes of index
+    /// entries. 0 if writers are not slowed.
     pub memtable_rate_max: u64,
-    /// Bytes a second that the last flushes wrote, about; a guess before the first.
+    /// Bytes per second that recent flushes wrote, smoothed. A guess before the first flush.
     pub flush_bytes_per_s: u64,
-    /// Whether writers are stopped until a compaction is through.
+    /// Whether writers are stopped now until a compaction relieves level 0.
     pub writes_stopped: bool,
-    /// Bytes written to log segments, tables and the manifest; without the ring, and without space that is only preallocated.
+    /// Bytes written to log segments, tables and the manifest. Does not include the ring and space
+    /// that is only preallocated.
     pub disk_bytes: u64,
-    /// Space kept for a full disk, in bytes, beside the log's two spare segments; not in `disk_bytes`.
+    /// Bytes reserved for a full disk, beside the two spare segments of the log. Not included in
+    /// `disk_bytes`.
     pub reserve_bytes: u64,
-    /// Whether the medium is so full that the reserve is in use; puts are refused until there is space again.
+    /// Whether the disk is so full that the reserve is in use. Puts fail with `NoSpace` until there
+    /// is space again.
     pub reserve_lent: bool,
-    /// Flushes that are only in memory now (`pin_mode`).
+    /// Number of flushes that are held in memory (`PinMode::LogBacked`).
     pub resident_runs: u64,
-    /// Log that they keep: opening would replay it, beside that of memtables.
+    /// Bytes of log that flushes held in memory keep. The next open would replay them, in addition
+    /// to those of memtables.
     pub resident_log_bytes: u64,
     /// Bytes of log that opening replayed.
     pub replayed_bytes: u64,
-    /// What keeps background jobs from going on, if anything does.
+    /// The error that keeps background jobs from continuing, if there is one.
     pub background_error: Option<String>,
 }
 
-/// Memory by part.
+/// Memory in use, by part.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct MemoryStats {
-    /// `memory_budget_bytes`.
+    /// `Options::memory_budget_bytes`.
     pub budget_bytes: u64,
-    /// All parts together.
+    /// Bytes used by all parts together.
     pub used_bytes: u64,
     /// Name and bytes of each part.
     pub parts: Vec<(&'static str, u64)>,
 }
 
-/// The data log.
+/// Figures of the data log.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LogFigures {
-    /// Segments.
+    /// Number of segments, the prepared one included.
     pub segments: u64,
-    /// Bytes of their files.
+    /// Bytes of the segments' files.
     pub bytes: u64,
-    /// Bytes of separated values that persisted indexes point at, but for those in segments that are retired: their files are gone, or wait for a reader.
+    /// Bytes of separated values that durable index entries point to, in segments that are not
+    /// retired.
     pub live_value_bytes: u64,
-    /// Bytes of separated values that persisted indexes point at in segments that are retired: entries that compactions have yet to drop.
+    /// Bytes of separated values that durable index entries point to in retired segments.
+    /// Compactions have yet to drop these entries.
     pub stale_value_bytes: u64,
-    /// Bytes written by value GC since open.
+    /// Bytes that value GC wrote to segments since the database was opened.
     pub relocated_bytes: u64,
-    /// Bytes of frames put into the log since open.
+    /// Bytes of commits put into the log since the database was opened.
     pub appended_bytes: u64,
-    /// Bytes in the ring that are not in a segment yet.
+    /// Bytes in the ring that have not been moved to a segment yet.
     pub unspilled_bytes: u64,
-    /// Groups of commits synced together.
+    /// Number of syncs that made a group of commits durable, since the database was opened.
     pub sync_groups: u64,
-    /// Whether an `Os` commit needs no system call.
+    /// Whether the ring is mapped so that it survives a killed process. Then an `Os` commit needs
+    /// no system call.
     pub ring_survives_kill: bool,
 }
 
-/// Value GC.
+/// Figures of value GC, which returns the space of dead separated values. Counters start at 0 when
+/// the database is opened.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ValueGcFigures {
-    /// Rounds since open.
+    /// Number of rounds.
     pub rounds: u64,
-    /// Rounds that were given up.
+    /// Number of rounds that were given up.
     pub given_up: u64,
-    /// Segments retired.
+    /// Number of segments that rounds emptied and retired.
     pub victims: u64,
-    /// Records found in them, dead ones too.
+    /// Number of records that rounds found in the segments they emptied, dead ones included.
     pub records: u64,
-    /// Records that were moved.
+    /// Number of records that rounds moved.
     pub relocated_records: u64,
-    /// Of these, records whose values were taken from the cache (`Options::cache_written_min_bytes`).
+    /// Number of moved records whose values came from the cache
+    /// (`Options::cache_written_min_bytes`).
     pub cached_records: u64,
-    /// Records that were put in the order of their keys, as scans have called for it.
+    /// Number of records rewritten in key order for scans (`Options::order_for_scans`).
     pub ordered_records: u64,
-    /// Of what indexes' files point to, the share that is shadowed or hidden: by what rounds have found.
+    /// Share of the values that index entries point to but that newer entries hide, as estimated
+    /// from earlier rounds. 0 to 1.
     pub hidden_share: f64,
-    /// Bytes of log segments that are not live, about, as far as flushes have told; and how many there may be, together with what is not flushed.
+    /// Bytes in log segments that are known to be garbage. An estimate that leaves out
+    /// `unflushed_bytes`.
     pub garbage_bytes: u64,
-    /// See `garbage_bytes`.
+    /// Bytes that garbage and unflushed commits may take together in log segments, by
+    /// `Options::space_amp_max` and `Options::garbage_bytes_min`.
     pub garbage_bytes_max: u64,
-    /// Bytes of log segments that no flush has told of, about: all of them may be live, or hidden by what was written later.
+    /// Bytes in log segments whose commits have not been flushed. All of them may be live, or newer
+    /// commits may have replaced them.
     pub unflushed_bytes: u64,
-    /// Rate at which writers are slowed for space now, in bytes of log a second; 0: not slowed.
+    /// Bytes of log per second to which the bound on space slows writers now. 0 if writers are not
+    /// slowed.
     pub write_rate_max: u64,
-    /// Whether writers wait until a round has given space back. Deletions do not.
+    /// Whether writers wait now until a round returns space. Deletions do not wait.
     pub writes_stopped: bool,
-    /// Damaged segments, which stay as they are.
+    /// Number of damaged segments, which value GC does not touch.
     pub left_alone: u64,
-    /// What was wrong with the first of them.
+    /// The first error that value GC met in a segment, if there was one.
     pub error: Option<String>,
 }
 
-/// One keyspace.
+/// Figures of one keyspace.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct KeyspaceStats {
-    /// Name.
+    /// Name of the keyspace.
     pub name: String,
-    /// Keys in memtables.
+    /// Number of entries in memtables, all versions of a key included.
     pub memtable_keys: u64,
-    /// Memory of runs that are only in memory (`pin_mode`), and entries in them. A lookup visits them without a read.
+    /// Memory of flushes held in memory (`PinMode::LogBacked`). A lookup visits them without a
+    /// device read.
     pub resident_bytes: u64,
-    /// See `resident_bytes`.
+    /// Number of entries in flushes held in memory (`PinMode::LogBacked`).
     pub resident_entries: u64,
-    /// Flushes since open, and entries they wrote.
+    /// Number of flushes since the database was opened.
     pub flushes: u64,
-    /// See `flushes`.
+    /// Number of entries that flushes wrote since the database was opened.
     pub flushed_entries: u64,
-    /// The levels that hold or may hold tables, from level 0 down.
+    /// Levels that hold tables or have a target size, from level 0 down.
     pub levels: Vec<LevelFigures>,
     /// Bytes of the index's files.
     pub index_bytes: u64,
-    /// Entries in the index, tombstones included.
+    /// Number of entries in the index, tombstones included.
     pub index_entries: u64,
-    /// Tombstones in the index.
+    /// Number of tombstones and range tombstones in the index.
     pub index_tombstones: u64,
-    /// Compactions since open, bytes they read and wrote, and bytes they moved without writing.
+    /// Number of compactions finished since the database was opened.
     pub compactions: u64,
-    /// See `compactions`.
+    /// Bytes that compactions read since the database was opened.
     pub compaction_read_bytes: u64,
-    /// See `compactions`.
+    /// Bytes that compactions wrote since the database was opened.
     pub compaction_written_bytes: u64,
-    /// See `compactions`.
+    /// Bytes of tables that compactions moved to another level without rewriting them, since the
+    /// database was opened.
     pub moved_bytes: u64,
-    /// Most block reads that a point lookup can take now, pinned levels taken into account; a separated value is one more.
+    /// Most key blocks that a point lookup can read from the device now. Pinned levels cost none. A
+    /// separated value is one more read.
     pub lookup_reads_max: u32,
-    /// Point lookups in the index since open, by the number of blocks they read from the medium (0, 1, 2 …); the last one counts those with that many or more.
+    /// Number of point lookups in the index that read 0, 1, 2 … key blocks from the device, since
+    /// the database was opened. The last element counts lookups with that many or more reads.
     pub lookups_by_reads: Vec<u64>,
-    /// Levels whose key blocks are pinned, counted from the top with level 0 as the first.
+    /// Number of levels whose key blocks are pinned in memory, counted from level 0.
     pub pinned_levels: u32,
     /// Memory of pinned key blocks.
     pub pinned_index_bytes: u64,
 }
 
-/// One level of an LSM index.
+/// Figures of one level of an LSM index.
 #[derive(Clone, Copy, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LevelFigures {
-    /// Its number; 0 is the newest.
+    /// Number of the level. Level 0 holds the newest entries.
     pub level: u32,
-    /// Tables in it.
+    /// Number of tables.
     pub tables: u32,
-    /// Bytes of their files.
+    /// Bytes of the tables' files.
     pub bytes: u64,
-    /// Entries in them.
+    /// Number of entries in the tables.
     pub entries: u64,
-    /// Bytes it may hold before it is compacted; 0 where it has no target.
+    /// Bytes that the level may hold before it is compacted. 0 if it has no target.
     pub target_bytes: u64,
 }
 
-/// Input of compactions, which is read ahead in pieces.
+/// How compactions got their input, which is read ahead in pieces of 256 KiB.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ReadAheadFigures {
-    /// Bytes that compactions had read.
+    /// Bytes whose read a compaction began itself.
     pub owner_bytes: u64,
-    /// Bytes that other threads had read meanwhile, while they waited.
+    /// Bytes whose read another thread began while it waited for something else.
     pub helper_bytes: u64,
-    /// Batches of reads.
+    /// Number of batches of reads.
     pub batches: u64,
-    /// Pieces that were begun before the merge wanted them, and for how long it waited for them all the same.
+    /// Number of pieces whose read had begun before the merge needed them.
     pub hits: u64,
-    /// See `hits`.
+    /// Time that merges waited for pieces whose read had begun early, in microseconds.
     pub hit_wait_us: u64,
-    /// Pieces that were read only then, and for how long the merge waited for them.
+    /// Number of pieces whose read began when the merge needed them.
     pub misses: u64,
-    /// See `misses`.
+    /// Time that merges waited for pieces whose read had not begun early, in microseconds.
     pub miss_wait_us: u64,
     /// Bytes read for compactions that were given up.
     pub withdrawn_bytes: u64,
-    /// Time that merges were spared, in microseconds: an estimate, by what a miss costs in the mean.
+    /// Waiting time that reading ahead saved, in microseconds: `hits` times the mean wait of a
+    /// miss, less `hit_wait_us`.
     pub saved_us: u64,
 }
 
-/// What threads that waited for something else did for compactions; what they had read is in [`ReadAheadFigures::helper_bytes`].
+/// Compaction work that threads did while they waited for something else (`Options::help`).
+/// [`ReadAheadFigures::helper_bytes`] counts what such threads read.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct HelpFigures {
-    /// Steps of merges.
+    /// Number of merge steps.
     pub steps: u64,
-    /// Time they took, in microseconds: about what background threads were spared of, an estimate of the stall time saved.
+    /// Time spent in merge steps, in microseconds. An estimate of the waiting time saved.
     pub time_us: u64,
 }
 
-/// What the volume did.
+/// Figures of file operations since the database was opened.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct VolumeFigures {
-    /// How reads and writes are done, and why not better.
+    /// How reads and writes are done, and why faster ways were refused.
     pub description: String,
-    /// Read operations.
+    /// Number of reads.
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Batches of reads.
+    /// Number of batches of reads.
     pub read_batches: u64,
-    /// Write operations.
+    /// Number of writes.
     pub writes: u64,
-    /// Bytes written.
+    /// Bytes written, without commits copied into the ring.
     pub written_bytes: u64,
-    /// Syncs.
+    /// Number of syncs of files, of the ring and of the directory.
     pub syncs: u64,
 }
 
@@ -320,7 +345,7 @@ impl KeyspaceStats {
 }
 
 impl Engine {
-    /// Gathers all figures.
+    /// Collects all figures.
     pub(crate) fn stats(&self) -> Stats {
         self.update_memory();
         let version = self.version.load_full();

@@ -82,21 +82,21 @@ impl Waiting<'_> {
     }
 }
 
-/// Waits of one kind since open.
+/// Waits of threads for one cause, since the database was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct WaitStats {
-    /// What was waited for.
+    /// Name of the cause.
     pub name: &'static str,
-    /// Waits that ended.
+    /// Number of waits that ended.
     pub count: u64,
-    /// Their time together, in microseconds.
+    /// Total time of the waits that ended, in microseconds.
     pub total_us: u64,
-    /// The longest one, in microseconds.
+    /// Time of the longest wait that ended, in microseconds.
     pub max_us: u64,
-    /// Threads that wait now.
+    /// Number of threads that wait now.
     pub waiting: u64,
-    /// How long the longest of them has waited (at most), in microseconds.
+    /// Time that the longest current wait has lasted, at most, in microseconds.
     pub waiting_us: u64,
 }
 

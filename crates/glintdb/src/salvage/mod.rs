@@ -1,13 +1,20 @@
-//! Salvage: whatever is intact in a damaged database directory, written into a new database. For `glintdb salvage`.
+//! Salvage: writes all intact records of a damaged database directory into a new database. Used by
+//! `glintdb salvage`.
 //!
-//! The directory is only read. Three steps, bounded in memory (but for range tombstones and the ranges of lost blocks):
-//! 1. [`source`] finds out what the files are: with a whole manifest exactly; without one by what files say of themselves, what is left of manifests, and the log.
-//! 2. [`tables`] and [`log`] offer every intact record with its version to [`candidates`], a temporary database that keeps the newest of each key.
-//! 3. [`restore`] writes what is not deleted into the new database.
+//! The directory is only read. Salvage has three steps. Their memory is bounded, except for range
+//! tombstones and the ranges of lost blocks.
+//! 1. [`source`] identifies the files. An intact manifest names them exactly. Without one, file
+//!    headers, remains of manifests and the log have to do.
+//! 2. [`tables`] and [`log`] offer every intact record with its version to [`candidates`], a
+//!    temporary database that keeps the newest version of each key.
+//! 3. [`restore`] writes the keys that are not deleted into the new database.
 //!
-//! **Which records count.** The indexes hold everything up to the flush point, the log everything behind it. Older frames of the log are still there where a segment holds
-//! live values; a put in them may have been deleted since, and the deletion forgotten. So they are taken only for keys that may be lost: in the range of a lost key block or
-//! table, or with a lost value. Without a whole manifest nobody knows the flush point: then everything counts, and what was deleted long ago may be back.
+//! **Which records count.** The indexes hold all commits up to the flush point, the log all later
+//! ones. Older frames are still in segments that hold live values. A put in such a frame may have
+//! been deleted since, and compactions may have dropped the deletion. So older frames count only
+//! for keys that may be lost: those in the range of a lost key block or table, or with a lost
+//! value. Without an intact manifest the flush point is unknown. Then every record counts, and keys
+//! deleted long ago may reappear.
 
 mod candidates;
 mod log;
@@ -24,29 +31,30 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Damaged places and lost keys told one by one; of more only the number.
+/// Number of damaged places and of lost keys that a report lists one by one.
 const TOLD_MAX: usize = 1000;
 
-/// How far a salvage is.
+/// How far a salvage has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SalvageProgress {
-    /// Bytes of files done with.
+    /// Bytes of the files that have been read.
     pub done_bytes: u64,
     /// Bytes of all files.
     pub total_bytes: u64,
 }
 
-/// Is told how far a salvage is.
+/// A function that receives the progress of a salvage.
 pub type SalvageProgressFn = Arc<dyn Fn(SalvageProgress) + Send + Sync>;
 
-/// How to salvage.
+/// Options of [`salvage`].
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct SalvageOptions {
-    /// Memory for the new database, and as much for the temporary one. Default 64 MiB.
+    /// Memory of the new database, in bytes. The temporary database takes as much again. Default:
+    /// 64 MiB.
     pub memory_budget_bytes: usize,
-    /// Is told how far it is. Default: nobody.
+    /// A function that receives the progress. Default: none.
     pub progress: Option<SalvageProgressFn>,
 }
 
@@ -59,15 +67,15 @@ impl Default for SalvageOptions {
     }
 }
 
-/// What one file gave.
+/// What a salvage found in one file.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SalvagedFile {
-    /// Its length in bytes.
+    /// Length of the file, in bytes.
     pub bytes: u64,
-    /// Intact records found in it: puts and deletions, old versions included.
+    /// Number of intact puts and deletions in the file, old versions included.
     pub records: u64,
-    /// Damaged places in it.
+    /// Number of damaged places in the file.
     pub damaged: u64,
 }
 
@@ -75,41 +83,44 @@ pub struct SalvagedFile {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SalvageReport {
-    /// Whether the manifest was whole: names, options and what belongs to the database are known then.
+    /// Whether the manifest is intact. If so, the names and options of keyspaces and the files of
+    /// the database are known.
     pub manifest_whole: bool,
-    /// Whether the log ends with the mark of a clean close: then nothing is missing at its end. Without it rot or loss of the very last commits cannot be told from
-    /// commits that were never finished.
+    /// Whether the log ends with the mark of a clean close. If so, no commit is missing at its end.
+    /// If not, the loss of the newest commits cannot be told from commits that were never finished.
     pub closed: bool,
-    /// By file.
+    /// What each file gave, by file name.
     pub files: BTreeMap<String, SalvagedFile>,
-    /// Records written, by keyspace.
+    /// Number of records written, by name of the keyspace.
     pub keyspaces: BTreeMap<String, u64>,
     /// Bytes of keys and values written.
     pub bytes: u64,
-    /// Damaged places (the first 1,000): file, offset, what is wrong.
+    /// The first 1,000 damaged places, each with file, offset and cause.
     pub damage: Vec<Error>,
-    /// Damaged places in all.
+    /// Number of all damaged places.
     pub damaged: u64,
-    /// Keys known to have had a newer value that is lost (the first 1,000), with their keyspace.
+    /// The first 1,000 keys whose newest value is known to be lost, each with the name of its
+    /// keyspace.
     pub lost_keys: Vec<(String, Vec<u8>)>,
-    /// Such keys in all.
+    /// Number of all keys whose newest value is known to be lost.
     pub lost: u64,
-    /// Commits missing between those found in the log; counted only with a whole manifest.
+    /// Number of commits missing between those found in the log. 0 if the manifest is not intact.
     pub commits_lost: u64,
-    /// Records written that may be older than what is lost, or deleted since: their keys lie where something is lost.
+    /// Number of records written that may be outdated or deleted, because a newer version may have
+    /// been lost.
     pub uncertain: u64,
-    /// What else a person should know.
+    /// Further findings, as sentences.
     pub notes: Vec<String>,
 }
 
 impl SalvageReport {
-    /// Records written.
+    /// Returns the number of records written to all keyspaces.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.keyspaces.values().sum()
     }
 
-    /// Whether nothing is known or suspected to be lost.
+    /// Returns whether no record is known or suspected to be lost.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.manifest_whole && self.damaged == 0 && self.lost == 0 && self.commits_lost == 0
@@ -131,12 +142,31 @@ impl SalvageReport {
     }
 }
 
-/// Recovers every intact record of the database in `dir`, which may be damaged in any way, into a new database `out`. Nothing in `dir` is changed (but the lock file, which gets
-/// this process's number). While it works there is a
-/// directory beside `out` with `.candidates` behind its name.
+/// Copies every intact record of the database in `dir`, however damaged, into a new database in
+/// `out`.
+///
+/// `dir` is only read, except that its lock file gets the number of this process. While the
+/// function runs, it uses a temporary directory: `out` with `.candidates` appended to its name. If
+/// it fails, it removes both. Damage is not an error: it is in the report.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let (damaged, rescued) = (dir.path().join("damaged"), dir.path().join("rescued"));
+/// # let db = glintdb::Db::open(&damaged)?;
+/// # db.put("key", "value")?;
+/// # db.close()?;
+/// let report = glintdb::salvage(&damaged, &rescued, &Default::default())?;
+/// println!("{} records, complete: {}", report.records(), report.is_complete());
+/// # assert!(report.records() == 1 && report.is_complete());
+/// # Ok::<(), glintdb::Error>(())
+/// ```
 ///
 /// # Errors
-/// `InvalidArgument` where `out` is there already or `dir` holds nothing of a database, `Locked`, I/O errors. Damage is no error: it is in the report.
+/// - `InvalidArgument`: `out` or the temporary directory exists, or `dir` holds no part of a
+///   database.
+/// - `Locked`: the database in `dir` is open.
+/// - `NotFound`: `dir` does not exist.
+/// - `NoSpace` or `Io`: a file could not be written or read.
 pub fn salvage(
     dir: impl AsRef<Path>,
     out: impl AsRef<Path>,
@@ -183,7 +213,7 @@ pub fn salvage(
         candidates.close()
     };
     let outcome = salvage();
-    // Whatever happened, the candidates are of no more use; and half a database is none.
+    // The candidates are always temporary. An incomplete output database is useless.
     let removed = remove(&beside);
     if outcome.is_err() {
         remove(out)?;
@@ -201,7 +231,7 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// What the steps share.
+/// State that the steps share.
 struct Work<'w> {
     volume: &'w dyn Volume,
     source: Source,
@@ -211,7 +241,7 @@ struct Work<'w> {
 }
 
 impl Work<'_> {
-    /// A file is done with.
+    /// Counts the records of a file and reports progress.
     fn done(&mut self, file: FileId, records: u64) {
         let entry = self.report.files.entry(file.to_string()).or_default();
         entry.records += records;

@@ -94,7 +94,7 @@ impl Failure {
 
 fn code_of(kind: ErrorKind) -> u8 {
     match kind {
-        ErrorKind::InvalidArgument => 2,
+        ErrorKind::InvalidArgument | ErrorKind::AlreadyExists => 2,
         ErrorKind::Locked => 3,
         ErrorKind::Corruption | ErrorKind::UnsupportedFormat => 4,
         ErrorKind::Io | ErrorKind::NotFound => 5,
@@ -111,6 +111,7 @@ mod tests {
     fn codes_are_the_documented_ones() {
         for (kind, code) in [
             (ErrorKind::InvalidArgument, 2),
+            (ErrorKind::AlreadyExists, 2),
             (ErrorKind::Locked, 3),
             (ErrorKind::Corruption, 4),
             (ErrorKind::UnsupportedFormat, 4),

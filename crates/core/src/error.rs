@@ -20,10 +20,13 @@ pub enum ErrorKind {
     Locked,
     /// A transaction lost against one that committed first. Run it again.
     Conflict,
-    /// An argument is out of its limits, or a name is taken or unknown. Nothing was changed.
+    /// An argument is out of its limits. Nothing was changed.
     InvalidArgument,
     /// The keyspace, file or database asked for is not there.
     NotFound,
+    /// The keyspace, file, directory or database to be created is there already. Nothing was changed:
+    /// open what is there, or choose another name.
+    AlreadyExists,
     /// The files are of a version, or use a feature, that this build does not know.
     UnsupportedFormat,
     /// An earlier write or sync failed, so nothing more is written until the database is opened again. Reads go on.
@@ -46,6 +49,7 @@ impl ErrorKind {
             ErrorKind::Conflict => "conflict",
             ErrorKind::InvalidArgument => "invalid argument",
             ErrorKind::NotFound => "not found",
+            ErrorKind::AlreadyExists => "already exists",
             ErrorKind::UnsupportedFormat => "unsupported format",
             ErrorKind::Poisoned => "poisoned",
             ErrorKind::SnapshotTooOld => "snapshot too old",
@@ -98,13 +102,20 @@ impl Error {
         }))
     }
 
-    /// An operating-system error: `what` was being done (`"write table-….glint"`). Out of space becomes `NoSpace`.
+    /// `AlreadyExists`; the message says what was to be created.
+    pub fn exists(message: impl Into<String>) -> Self {
+        Error::new(ErrorKind::AlreadyExists, message)
+    }
+
+    /// An operating-system error: `what` was being done (`"write table-….glint"`). Out of space
+    /// becomes `NoSpace`, a file that is missing `NotFound`, and one that is there `AlreadyExists`.
     pub fn io(what: impl Into<String>, source: std::io::Error) -> Self {
         let kind = match source.kind() {
             std::io::ErrorKind::StorageFull
             | std::io::ErrorKind::QuotaExceeded
             | std::io::ErrorKind::FileTooLarge => ErrorKind::NoSpace,
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+            std::io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
             _ => ErrorKind::Io,
         };
         Error(Arc::new(Inner {
@@ -174,6 +185,20 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn io_error_of_an_existing_file_is_already_exists() {
+        let error = Error::io(
+            "create out.jsonl",
+            std::io::Error::from(std::io::ErrorKind::AlreadyExists),
+        );
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        assert!(
+            error
+                .to_string()
+                .starts_with("already exists: create out.jsonl")
+        );
+    }
 
     #[test]
     fn full_disk_is_no_space_and_keeps_its_source() {

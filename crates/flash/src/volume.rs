@@ -84,10 +84,10 @@ impl BegunBatch {
 
 /// A medium. See the module's page for what it promises.
 pub trait Volume: Send + Sync {
-    /// Creates a file that must not exist (`InvalidArgument` where it does). Its name is durable only after [`sync_directory`](Self::sync_directory).
+    /// Creates a file that must not exist. Its name is durable only after [`sync_directory`](Self::sync_directory).
     ///
     /// # Errors
-    /// `NoSpace`, I/O errors, an existing file.
+    /// `AlreadyExists`; `NoSpace`, I/O errors.
     fn create(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>>;
 
     /// [`create`](Self::create), of a file that was [recycled](Self::recycle) where there is one. It may be as long as `options.reserve_bytes` from the beginning then, and hold anything until it is
@@ -199,7 +199,7 @@ pub trait Volume: Send + Sync {
     /// Makes the directory `path`, durably, for a copy of this volume's files: the target of [`link`](Self::link), as a volume.
     ///
     /// # Errors
-    /// `InvalidArgument` where `path` exists, or where the volume has no directories; I/O errors.
+    /// `AlreadyExists`; `InvalidArgument` where the volume has no directories; I/O errors.
     fn make_directory(&self, path: &Path) -> Result<Arc<dyn Volume>> {
         Err(glintdb_core::Error::invalid(format!(
             "{}: this volume has no directories",

@@ -168,7 +168,7 @@ impl Db {
     /// Creates the keyspace `name` (1 to 255 bytes); durable when this returns.
     ///
     /// # Errors
-    /// `InvalidArgument` where the name is taken or the options are out of their limits; `NoSpace`, I/O errors.
+    /// `AlreadyExists`; `InvalidArgument` where the name or the options are out of their limits; `NoSpace`, I/O errors.
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         let state = self.handle.engine.create_keyspace(name, options)?;
         Ok(Keyspace {
@@ -186,7 +186,7 @@ impl Db {
             Err(error) if error.kind() == crate::ErrorKind::NotFound => {
                 match self.create_keyspace(name, options) {
                     // Another thread was faster.
-                    Err(error) if error.kind() == crate::ErrorKind::InvalidArgument => {
+                    Err(error) if error.kind() == crate::ErrorKind::AlreadyExists => {
                         self.keyspace(name).map_err(|_| error)
                     }
                     created => created,
@@ -305,7 +305,7 @@ impl Db {
     /// Makes a copy of the database in the new directory `path`, as of now: files are hard-linked where the file system can, else copied. It opens as a database.
     ///
     /// # Errors
-    /// `InvalidArgument` where `path` exists; `NoSpace`, I/O errors.
+    /// `AlreadyExists` where there is a file or directory `path`; `NoSpace`, I/O errors.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         self.handle.engine.checkpoint(path.as_ref())
     }

@@ -50,9 +50,7 @@ impl Engine {
             .values()
             .any(|record| record.name == name)
         {
-            return Err(Error::invalid(format!(
-                "the keyspace {name:?} exists already"
-            )));
+            return Err(Error::exists(format!("keyspace {name:?}")));
         }
         let id = manifest.state().keyspace_next;
         manifest.commit(&[Item::KeyspaceCreated {

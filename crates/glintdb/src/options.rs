@@ -288,8 +288,9 @@ impl Options {
     /// # Errors
     /// - `Locked` where the database is open already.
     /// - `NotFound` where there is no database and `create_if_missing` is false.
-    /// - `InvalidArgument` where there is one and `error_if_exists` is true; where `path` holds no
-    ///   database but other files, or is not a directory; where an option is beyond its limits.
+    /// - `AlreadyExists` where there is one and `error_if_exists` is true.
+    /// - `InvalidArgument` where `path` holds no database but other files, or is not a directory;
+    ///   where an option is beyond its limits.
     /// - `Corruption`, `UnsupportedFormat`, `NoSpace`, `Io`.
     pub fn open(self, path: impl AsRef<Path>) -> Result<crate::Db> {
         crate::Db::open_path(path.as_ref(), self)

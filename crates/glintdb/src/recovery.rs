@@ -41,9 +41,7 @@ impl Engine {
         } = read_newest(&*volume)?;
         match &found {
             Some(_) if options.error_if_exists => {
-                return Err(Error::invalid(
-                    "the database exists already, and error_if_exists is set",
-                ));
+                return Err(Error::exists("the database, and error_if_exists is set"));
             }
             None if !options.create_if_missing => {
                 return Err(Error::new(

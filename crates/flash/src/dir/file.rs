@@ -472,7 +472,7 @@ pub(crate) fn slice_of(data: &Bytes, start: u64, offset: u64, length: usize) -> 
 /// Why `id` could not be made.
 fn create_error(id: FileId, error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::AlreadyExists => Error::invalid(format!("create {id}: it exists already")),
+        io::ErrorKind::AlreadyExists => Error::exists(format!("create {id}")),
         _ => Error::io(format!("create {id}"), error),
     }
 }

@@ -471,7 +471,7 @@ impl Volume for DirVolume {
     fn make_directory(&self, path: &Path) -> Result<Arc<dyn Volume>> {
         self.shared.process.check()?;
         if path.try_exists().unwrap_or(true) {
-            return Err(Error::invalid(format!("{} exists already", path.display())));
+            return Err(Error::exists(path.display().to_string()));
         }
         let options = DirOptions {
             direct: DirectIo::Off,

@@ -137,7 +137,7 @@ impl State {
     /// Makes a directory; durable at once.
     pub(super) fn make_directory(&mut self, path: &Path) -> Result<usize> {
         if self.paths.contains_key(path) {
-            return Err(Error::invalid(format!("{} exists already", path.display())));
+            return Err(Error::exists(path.display().to_string()));
         }
         let number = self.directories.len();
         self.directories.push(Directory::default());
@@ -164,7 +164,7 @@ impl State {
             )));
         };
         if self.directories[to].names().contains_key(&id) {
-            return Err(Error::invalid(format!("link {id}: it exists already")));
+            return Err(Error::exists(format!("link {id}")));
         }
         self.directories[to].change(id, Some(inode), self.faults.count);
         match fault {
@@ -188,7 +188,7 @@ impl State {
             _ => {}
         }
         if self.directories[directory].names().contains_key(&id) {
-            return Err(Error::invalid(format!("create {id}: it exists already")));
+            return Err(Error::exists(format!("create {id}")));
         }
         if options.reserve_bytes > self.free_bytes().unwrap_or(u64::MAX) {
             return Err(no_space(id));

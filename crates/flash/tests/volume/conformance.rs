@@ -82,7 +82,7 @@ fn names_come_and_go(volume: &dyn Volume) {
         .create(ids[0], options(true))
         .map(|_| ())
         .unwrap_err();
-    assert_eq!(twice.kind(), ErrorKind::InvalidArgument, "{twice}");
+    assert_eq!(twice.kind(), ErrorKind::AlreadyExists, "{twice}");
     for id in ids {
         volume.delete(id).unwrap();
         assert_eq!(volume.delete(id).unwrap_err().kind(), ErrorKind::NotFound);
@@ -112,7 +112,7 @@ fn recycled_files_are_new_ones(volume: &dyn Volume) {
         let twice = volume.create_recycled(id(old), options(length));
         assert_eq!(
             twice.map(drop).unwrap_err().kind(),
-            ErrorKind::InvalidArgument
+            ErrorKind::AlreadyExists
         );
         drop(file);
         volume.recycle(id(old)).unwrap();

@@ -162,8 +162,8 @@ impl SalvageReport {
 /// ```
 ///
 /// # Errors
-/// - `InvalidArgument`: `out` or the temporary directory exists, or `dir` holds no part of a
-///   database.
+/// - `AlreadyExists`: `out` or the temporary directory exists.
+/// - `InvalidArgument`: `dir` holds no part of a database.
 /// - `Locked`: the database in `dir` is open.
 /// - `NotFound`: `dir` does not exist.
 /// - `NoSpace` or `Io`: a file could not be written or read.
@@ -178,10 +178,7 @@ pub fn salvage(
     let beside = PathBuf::from(name);
     for path in [out, &beside] {
         if std::fs::symlink_metadata(path).is_ok() {
-            return Err(Error::invalid(format!(
-                "{} is there already",
-                path.display()
-            )));
+            return Err(Error::exists(path.display().to_string()));
         }
     }
     crate::directory::check(dir, false)?;

@@ -306,7 +306,7 @@ fn limits_are_exact() {
         db.create_keyspace("default", KeyspaceOptions::default())
             .unwrap_err()
             .kind(),
-        ErrorKind::InvalidArgument
+        ErrorKind::AlreadyExists
     );
 }
 
@@ -335,7 +335,7 @@ fn a_checkpoint_opens_as_a_database_and_does_not_change() {
     db.checkpoint(&copy).unwrap();
     assert_eq!(
         db.checkpoint(&copy).unwrap_err().kind(),
-        ErrorKind::InvalidArgument
+        ErrorKind::AlreadyExists
     );
     for n in 0..2000 {
         keyspace.put(format!("{n:05}"), "overwritten").unwrap();

@@ -148,7 +148,7 @@ fn an_undamaged_database_comes_back_as_it_is() {
     assert_eq!((report.uncertain, report.keyspaces["users"]), (0, 150));
     // It is not written over anything.
     let error = salvage(&dir, &dir, &SalvageOptions::default()).unwrap_err();
-    assert_eq!(error.kind(), glintdb::ErrorKind::InvalidArgument);
+    assert_eq!(error.kind(), glintdb::ErrorKind::AlreadyExists);
     let nothing = place.path().join("empty");
     std::fs::create_dir(&nothing).unwrap();
     assert!(

@@ -340,7 +340,7 @@ impl Runner {
         let options = self.set.keyspace.clone();
         if self.history.now().records(space).is_some() {
             return match self.db().create_keyspace(&space.name(), options) {
-                Err(error) if error.kind() == ErrorKind::InvalidArgument => Ok(()),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
                 Err(error) => Err(error.into()),
                 Ok(_) => Err(Stop::Wrong(format!("{space:?} was created twice"))),
             };

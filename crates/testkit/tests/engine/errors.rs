@@ -63,17 +63,14 @@ fn not_found_for_databases_and_keyspaces_that_are_not_there() {
 }
 
 #[test]
-fn invalid_argument_where_a_database_should_not_be_there() {
+fn already_exists_where_a_database_should_not_be_there() {
     let dir = tempfile::tempdir().unwrap();
     small().open(dir.path()).unwrap().close().unwrap();
     let fresh = Options {
         error_if_exists: true,
         ..small()
     };
-    assert_eq!(
-        kind(fresh.open(dir.path())),
-        Some(ErrorKind::InvalidArgument)
-    );
+    assert_eq!(kind(fresh.open(dir.path())), Some(ErrorKind::AlreadyExists));
 }
 
 #[test]

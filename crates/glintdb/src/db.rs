@@ -8,7 +8,7 @@ use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::transaction::Transaction;
 use crate::verify::VerifyReport;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::thread::{self, JoinHandle};
@@ -177,22 +177,53 @@ impl Db {
         })
     }
 
-    /// The keyspace `name`, created with `options` where there is none.
+    /// The keyspace `name`, created with `options` if there is none.
+    ///
+    /// A keyspace that exists keeps its options. Each of `options` that differs from its default must be
+    /// the keyspace's own, or the call fails; one that has its default value asks for nothing. So
+    /// `KeyspaceOptions::default()` opens the keyspace whatever its options are, and a program may pass the
+    /// same options at every start. After a change of the program's options, or a call of
+    /// [`set_options`](Keyspace::set_options) with others, the error names the options that differ: call
+    /// [`keyspace`](Self::keyspace), and then `set_options` to change them.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use glintdb::{Compression, ErrorKind, KeyspaceOptions};
+    /// let db = glintdb::Db::open(dir.path().join("db"))?;
+    /// let plain = db.keyspace_or_create("logs", KeyspaceOptions::default())?;
+    /// let compressed = KeyspaceOptions::default().compression(Compression::Lz4);
+    /// let error = db.keyspace_or_create("logs", compressed.clone()).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    /// assert!(error.to_string().contains("compression is none, not lz4"));
+    /// plain.set_options(compressed.clone())?;
+    /// db.keyspace_or_create("logs", compressed)?;
+    /// db.keyspace_or_create("logs", KeyspaceOptions::default())?;
+    /// # Ok::<(), glintdb::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// As [`create_keyspace`](Self::create_keyspace).
+    /// `InvalidArgument` where the keyspace exists with other options, or the name or the options are out of
+    /// their limits; `NoSpace`, I/O errors.
     pub fn keyspace_or_create(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
-        match self.keyspace(name) {
-            Err(error) if error.kind() == crate::ErrorKind::NotFound => {
-                match self.create_keyspace(name, options) {
+        let keyspace = match self.keyspace(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                match self.create_keyspace(name, options.clone()) {
                     // Another thread was faster.
-                    Err(error) if error.kind() == crate::ErrorKind::AlreadyExists => {
-                        self.keyspace(name).map_err(|_| error)
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                        self.keyspace(name)?
                     }
-                    created => created,
+                    created => return created,
                 }
             }
-            found => found,
+            found => found?,
+        };
+        let different = options.unmet_by(&keyspace.options());
+        match different.is_empty() {
+            true => Ok(keyspace),
+            false => Err(Error::invalid(format!(
+                "keyspace {name:?} exists with other options: {}; call Keyspace::set_options to change them",
+                different.join(", ")
+            ))),
         }
     }
 
@@ -295,7 +326,7 @@ impl Db {
         for name in self.keyspaces() {
             match self.keyspace(&name).and_then(|keyspace| work(&keyspace)) {
                 // Dropped meanwhile.
-                Err(error) if error.kind() == crate::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
                 result => result?,
             }
         }

@@ -204,6 +204,21 @@ impl KeyspaceOptions {
         let mut names = Self::NAMES.into_iter();
         values.map(|value| (names.next().unwrap_or_default(), value))
     }
+
+    /// The options that are asked for here, by a value other than the default, and that `found` has
+    /// otherwise, each in words.
+    pub(crate) fn unmet_by(&self, found: &KeyspaceOptions) -> Vec<String> {
+        let defaults = KeyspaceOptions::default().entries();
+        let asked = self
+            .entries()
+            .into_iter()
+            .zip(defaults)
+            .zip(found.entries());
+        asked
+            .filter(|((asked, default), found)| asked != default && asked != found)
+            .map(|(((name, asked), _), (_, found))| format!("{name} is {found}, not {asked}"))
+            .collect()
+    }
 }
 
 /// A number of bytes: `4096`, `64K`, `1.5G`; `K`, `M`, `G` and `T` are powers of 1,024.

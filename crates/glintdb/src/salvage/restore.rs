@@ -4,7 +4,7 @@ use super::Work;
 use super::candidates::{Candidates, RangeDeleted, Space, What, When};
 use super::tables::Values;
 use crate::options::{KeyspaceOptions, Options};
-use crate::{Batch, Db, Durability, Result};
+use crate::{Batch, Db, Durability, ErrorKind, Result};
 use glintdb_core::KeyspaceId;
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(super) fn write(work: &mut Work<'_>, candidates: &Candidates, out: &Path) ->
     // Keyspaces without a record are restored too.
     for (id, record) in &work.source.keyspaces {
         let name = work.source.name(*id);
-        db.keyspace_or_create(&name, record.options.clone())?;
+        create_keyspace(&db, &name, &record.options)?;
         work.report.keyspaces.entry(name).or_default();
     }
     for (id, space) in candidates.spaces() {
@@ -31,11 +31,20 @@ pub(super) fn write(work: &mut Work<'_>, candidates: &Candidates, out: &Path) ->
     db.close()
 }
 
+/// The keyspace `name` of the new database, with `options`. The default keyspace is there from the
+/// beginning.
+fn create_keyspace(db: &Db, name: &str, options: &KeyspaceOptions) -> Result<()> {
+    match db.create_keyspace(name, options.clone()) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            db.keyspace(name)?.set_options(options.clone())
+        }
+        created => created.map(drop),
+    }
+}
+
 fn one(work: &mut Work<'_>, db: &Db, id: KeyspaceId, space: &Space) -> Result<()> {
     let name = work.source.name(id);
-    let record = work.source.keyspaces.get(&id);
-    let options = record.map_or_else(KeyspaceOptions::default, |record| record.options.clone());
-    let keyspace = db.keyspace_or_create(&name, options)?;
+    let keyspace = db.keyspace_or_create(&name, KeyspaceOptions::default())?;
     let mut deleted = Deleted::new(space.ranges_deleted());
     let mut values = Values::new(work.volume);
     let mut batch = Batch::new();

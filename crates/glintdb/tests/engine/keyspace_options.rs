@@ -101,3 +101,41 @@ fn tables_written_from_then_on_are_as_the_new_options_say() {
     );
     db.close().unwrap();
 }
+
+#[test]
+fn keyspace_or_create_names_the_options_that_the_keyspace_does_not_have() {
+    let volume = MemVolume::new();
+    let db = open(&volume).unwrap();
+    let wanted = changed(KeyspaceOptions::default());
+    let logs = db.keyspace_or_create("logs", wanted.clone()).unwrap();
+    assert_eq!(logs.options(), wanted);
+    db.keyspace_or_create("logs", wanted.clone()).unwrap();
+
+    // As after a later call of `set_options`, by a tool or a newer version of the program.
+    let mut tuned = wanted.clone();
+    tuned.lsm.size_ratio = 6;
+    logs.set_options(tuned.pinned_levels(PinnedLevels::Auto))
+        .unwrap();
+    let error = db.keyspace_or_create("logs", wanted.clone()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(
+        error.to_string(),
+        "invalid argument: keyspace \"logs\" exists with other options: size_ratio is 6, not 4, pinned_levels is auto, not 2; \
+         call Keyspace::set_options to change them"
+    );
+    logs.set_options(wanted.clone()).unwrap();
+    db.keyspace_or_create("logs", wanted).unwrap();
+}
+
+#[test]
+fn options_left_at_their_defaults_open_a_keyspace_whatever_its_options_are() {
+    let volume = MemVolume::new();
+    let db = open(&volume).unwrap();
+    let wanted = changed(KeyspaceOptions::default());
+    db.create_keyspace("logs", wanted.clone()).unwrap();
+    let compressed = KeyspaceOptions::default().compression(Compression::Lz4);
+    for asked in [KeyspaceOptions::default(), compressed] {
+        let opened = db.keyspace_or_create("logs", asked).unwrap();
+        assert_eq!(opened.options(), wanted, "they stay as they are");
+    }
+}

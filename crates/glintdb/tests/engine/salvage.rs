@@ -138,6 +138,29 @@ fn differing(found: &Contents, expected: &Contents) -> BTreeSet<(String, Vec<u8>
 }
 
 #[test]
+fn salvage_keeps_the_options_of_every_keyspace_the_default_one_too() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("db");
+    let out = place.path().join("out");
+    let db = options().open(&dir).unwrap();
+    let compressed = KeyspaceOptions::default().compression(glintdb::Compression::Lz4);
+    let users = db.create_keyspace("users", compressed.clone()).unwrap();
+    db.default_keyspace()
+        .set_options(compressed.clone())
+        .unwrap();
+    users.put("ann", "1").unwrap();
+    db.put("bob", "2").unwrap();
+    drop(users);
+    db.close().unwrap();
+    salvage(&dir, &out, &SalvageOptions::default()).unwrap();
+    let db = options().open(&out).unwrap();
+    for name in ["default", "users"] {
+        assert_eq!(db.keyspace(name).unwrap().options(), compressed, "{name}");
+    }
+    assert_eq!(contents(&db).len(), 2);
+}
+
+#[test]
 fn an_undamaged_database_comes_back_as_it_is() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("db");

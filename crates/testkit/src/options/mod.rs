@@ -4,8 +4,8 @@
 mod sets;
 
 use glintdb::{
-    Compression, Db, Durability, Keyspace, KeyspaceOptions, LsmOptions, Options, PinnedLevels,
-    Result,
+    Compression, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, LsmOptions, Options,
+    PinnedLevels, Result,
 };
 use glintdb_flash::MemOptions;
 
@@ -116,12 +116,18 @@ impl OptionSet {
         options
     }
 
-    /// Keyspaces of these names, made where they are missing.
+    /// Keyspaces of these names, made where they are missing. Those that exist may have the options of
+    /// another set.
     ///
     /// # Errors
     /// Whatever the engine reports.
     pub fn keyspaces(&self, db: &Db, names: [&str; 2]) -> Result<[Keyspace; 2]> {
-        let [first, second] = names.map(|name| db.keyspace_or_create(name, self.keyspace.clone()));
+        let [first, second] = names.map(|name| match db.keyspace(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                db.create_keyspace(name, self.keyspace.clone())
+            }
+            found => found,
+        });
         Ok([first?, second?])
     }
 }

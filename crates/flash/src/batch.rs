@@ -10,7 +10,6 @@ use crate::queue::Kind;
 use crate::volume::{BegunBatch, ReadRequest};
 use bytes::Bytes;
 use glintdb_core::{Error, Result};
-use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -247,5 +246,5 @@ impl Span {
 }
 
 fn dir_file(request: &ReadRequest) -> Option<&DirFile> {
-    (request.file.as_ref() as &dyn Any).downcast_ref()
+    DirFile::of(&*request.file)
 }

@@ -18,6 +18,7 @@ mod buffer;
 mod cache;
 mod claims;
 mod clock;
+mod closable;
 mod dir;
 mod flight;
 mod mem;
@@ -32,6 +33,7 @@ pub mod volume;
 pub use buffer::{AlignedBuffer, BufferPool, DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
 pub use cache::{Cache, CacheKey, CacheStats, KeyHash, STRIPES, ValuePlace, stripe_of_thread};
 pub use clock::{ManualClock, SystemClock};
+pub use closable::ClosableVolume;
 pub use dir::{DirContents, DirOptions, DirVolume, DirectIo, READ_DEPTH_MAX, ReadEngine};
 pub use mem::{
     Contents, CrashMode, Fault, FaultKind, HookedVolume, Hooks, MemOptions, MemVolume, Moment,

@@ -218,6 +218,11 @@ pub trait Volume: Send + Sync {
 pub trait VolumeFile: Any + Send + Sync {
     /// Its name.
     fn id(&self) -> FileId;
+    /// For a file that only passes on what is asked of another one: that other one, which volume and ring
+    /// may use in its place.
+    fn medium_file(&self) -> Option<&dyn VolumeFile> {
+        None
+    }
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use crate::buffer::{DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
 use crate::volume::{CreateOptions, VolumeFile};
 use bytes::Bytes;
 use glintdb_core::{Error, ErrorKind, FileId, Result};
+use std::any::Any;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -40,6 +41,12 @@ pub(crate) struct Extent {
 }
 
 impl DirFile {
+    /// What `file` is of this volume, or passes on to one that is.
+    pub(crate) fn of(file: &dyn VolumeFile) -> Option<&DirFile> {
+        let file = file.medium_file().unwrap_or(file);
+        (file as &dyn Any).downcast_ref()
+    }
+
     pub(super) fn create(shared: &Arc<Shared>, id: FileId, options: CreateOptions) -> Result<Self> {
         let handle = Handle::new(shared, id);
         let path = shared.file_path(id);

@@ -6,7 +6,8 @@
 //! It never touches any other name, and [`DirVolume::contents`] tells beforehand whether a
 //! directory has others.
 //!
-//! Thread-safe. Invariants: 1. the lock is held as long as the volume, a file or the ring of it lives. 2. A file is read directly only while nothing unsynced of it
+//! Thread-safe. Invariants: 1. the lock is held as long as the volume, a file or the ring of it lives, or until
+//! [`release`](DirVolume::release). 2. A file is read directly only while nothing unsynced of it
 //! stands in the page cache (reading would force it out); both ways see the same bytes at all times, as Linux keeps direct and buffered access of one file coherent.
 //! 3. After a failed sync a file handle writes and syncs nothing more, and no later sync of any file of the volume is believed.
 
@@ -115,7 +116,8 @@ pub(crate) struct Shared {
     spares: Spares,
     /// A sync of some file, of the ring or of the directory has failed; until the directory is opened again.
     sync_failed: AtomicBool,
-    _lock: DirLock,
+    /// `None` once the directory was released.
+    lock: Mutex<Option<DirLock>>,
 }
 
 /// Relaxed counters behind [`VolumeStats`].
@@ -190,11 +192,23 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Removes the spares and gives the lock back, once. Does nothing in a forked child.
+    fn release(&self) {
+        if !self.process.is_current() {
+            return;
+        }
+        let mut lock = self.lock.lock();
+        if lock.is_some() {
+            self.spares.close(&self.path);
+            lock.take();
+        }
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
-        if self.process.is_current() {
-            self.spares.close(&self.path);
-        }
+        self.release();
     }
 }
 
@@ -281,13 +295,20 @@ impl DirVolume {
                 handles: Handles::default(),
                 spares: Spares::new(recycle),
                 sync_failed: AtomicBool::new(false),
-                _lock: lock,
+                lock: Mutex::new(Some(lock)),
             }),
             directory,
             engine,
             direct_reason,
             ring: Mutex::new(None),
         }))
+    }
+
+    /// Gives the directory to the next opener, though the volume, files or the ring of it may still live:
+    /// from now on the caller uses none of them. [`ClosableVolume`](crate::ClosableVolume) makes sure of
+    /// that.
+    pub fn release(&self) {
+        self.shared.release();
     }
 
     /// The directory.

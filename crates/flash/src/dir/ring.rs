@@ -11,7 +11,6 @@ use crate::process::ProcessToken;
 use crate::ring::{HeapRing, Words, assert_aligned, check_ring_bytes};
 use crate::volume::{Ring, VolumeFile};
 use glintdb_core::{Error, ErrorKind, Result};
-use std::any::Any;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -261,7 +260,7 @@ impl Ring for MappedRing {
         file_offset: u64,
     ) -> Result<()> {
         self.assert_within(offset, length);
-        let done = match (file as &dyn Any).downcast_ref::<DirFile>() {
+        let done = match DirFile::of(file) {
             // SAFETY: `offset + length` lies in the mapping, which lives as long as `self`; the mapping is page-aligned and so is `offset`.
             Some(file) => unsafe {
                 file.write_from_mapping(file_offset, self.words.address(offset), length)?

@@ -2,8 +2,8 @@
 
 use glintdb_core::{ErrorKind, FileId, FileKind};
 use glintdb_flash::{
-    CreateOptions, DirOptions, DirVolume, DirectIo, MemVolume, ReadEngine, ReadRequest, Stream,
-    Volume, VolumeFile,
+    ClosableVolume, CreateOptions, DirOptions, DirVolume, DirectIo, MemVolume, ReadEngine,
+    ReadRequest, Stream, Volume, VolumeFile,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -521,6 +521,14 @@ fn concurrent_readers_and_a_writer_agree(volume: &dyn Volume) {
 #[test]
 fn memory_volume_conforms() {
     run(&*MemVolume::new());
+}
+
+#[test]
+fn closable_volumes_conform_until_they_are_closed() {
+    run(&*ClosableVolume::new(MemVolume::new()));
+    let directory = tempfile::tempdir().unwrap();
+    let inner = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
+    run(&*ClosableVolume::new(inner));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::commit::Outstanding;
 use crate::engine::Engine;
 use crate::options::Durability;
 use crate::waits::Wait;
-use crate::{Error, ErrorKind, Result};
+use crate::{ErrorKind, Result};
 use glintdb_log::{Space, WaitReason};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -63,9 +63,7 @@ impl Engine {
 
     /// The error that keeps jobs from going on, for writers that would wait for them in vain.
     fn check_background(&self) -> Result<()> {
-        if self.closing() {
-            return Err(Error::new(ErrorKind::Closed, "the database is closing"));
-        }
+        self.check_open()?;
         let error = self.background_error.lock().clone();
         match error {
             Some(error) => {

@@ -11,7 +11,7 @@ use crate::{Error, ErrorKind, Result};
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::atomic::AtomicU64;
 use glintdb_core::{FileId, FileKind, FileNumbers, SeqNum, ValuePointer};
-use glintdb_flash::{Cache, DirOptions, DirVolume, Volume};
+use glintdb_flash::{Cache, DirOptions, Volume};
 use glintdb_log::FrameView;
 use glintdb_lsm::LsmEnv;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<VerifyReport> {
         ..DirOptions::default()
     };
     crate::directory::check(path.as_ref(), false)?;
-    let volume: Arc<dyn Volume> = DirVolume::open(path.as_ref(), options)?;
+    let volume: Arc<dyn Volume> = crate::handles::open_directory(path.as_ref(), options)?;
     check_volume(&volume)
 }
 

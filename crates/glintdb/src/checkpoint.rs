@@ -96,6 +96,8 @@ impl Engine {
         loop {
             let (reserved, next, newest) = {
                 let sequencer = self.sequencer.lock();
+                // As for commits: no seal behind the log's last frame.
+                self.check_open()?;
                 let newest = sequencer.newest();
                 self.pipeline.wait_completed(newest)?;
                 let reserved = self.log.reserve_seal();

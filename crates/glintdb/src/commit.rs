@@ -208,6 +208,7 @@ impl Engine {
         checks: Option<&Checks>,
         outstanding: &mut Option<Outstanding>,
     ) -> Result<()> {
+        self.check_open()?;
         batch.check()?;
         if batch.is_empty() {
             return Ok(());
@@ -346,6 +347,8 @@ impl Engine {
             }
             let mut sequencer = self.sequencer.lock();
             self.pipeline.check()?;
+            // Under the lock: what `finish_close` finds to be the newest number is the last one.
+            self.check_open()?;
             if let Some(keyspace) = batch
                 .keyspaces
                 .iter()
@@ -526,7 +529,9 @@ impl Engine {
                 _replaced = self.rotate_locked(&mut sequencer, start, Version::clone);
             }
         }
-        while self.flush_oldest(true)? {}
+        while self.flush_oldest(true)? {
+            self.check_open()?;
+        }
         Ok(())
     }
 }

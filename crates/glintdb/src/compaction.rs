@@ -68,10 +68,7 @@ impl Engine {
                         step => step?,
                     };
                     match step {
-                        JobStep::More if self.closing() => {
-                            return Err(Error::new(ErrorKind::Closed, "the database is closing"));
-                        }
-                        JobStep::More => {}
+                        JobStep::More => self.check_open()?,
                         JobStep::Done(change) => {
                             match self.finish_compaction(keyspace, change) {
                                 Err(error)

@@ -2,6 +2,7 @@
 
 use crate::batch::Batch;
 use crate::engine::{Engine, Env};
+use crate::handles;
 use crate::keyspace::Keyspace;
 use crate::options::{Durability, KeyspaceOptions, Options, TransactionOptions};
 use crate::snapshot::Snapshot;
@@ -12,21 +13,29 @@ use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::thread::{self, JoinHandle};
-use glintdb_flash::{DirOptions, DirVolume, SystemClock, Volume};
+use glintdb_flash::{ClosableVolume, DirOptions, DirVolume, SystemClock, Volume};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Name of the keyspace that always exists.
 pub const DEFAULT_KEYSPACE: &str = "default";
 
-/// What keeps a database open: the engine and its threads. The last handle to go closes it.
+/// What keeps a database open: the engine, its threads and its files. [`Db::close`] closes it, or the
+/// last handle to go.
 ///
 /// Every scan counts a reference of it, beside which what others read must not lie: so it is for [`KeyspaceState`](crate::version::KeyspaceState), versions, and tables.
 #[repr(align(128))]
 pub(crate) struct Handle {
     pub(crate) engine: Arc<Engine>,
+    /// What the engine works on.
+    volume: Arc<ClosableVolume>,
+    /// The directory beneath it, where the database was opened by its path.
+    directory: Option<Arc<DirVolume>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// How closing ended, once it has.
+    closed: Mutex<Option<Result<()>>>,
 }
 
 impl Handle {
@@ -37,12 +46,15 @@ impl Handle {
         let unused = Mutex::new(Vec::new());
         std::mem::forget(std::mem::replace(&mut self.threads, unused));
     }
-}
 
-impl Drop for Handle {
-    fn drop(&mut self) {
-        if self.engine.is_forked() {
-            return self.leak();
+    /// Closes the database, whatever handles there are: ends the background threads, makes the log durable,
+    /// and gives the directory to the next opener. Once; a later call returns what the first one did.
+    /// Does nothing in a forked child, and returns `Closed`.
+    fn close(&self) -> Result<()> {
+        self.engine.process.check()?;
+        let mut closed = self.closed.lock();
+        if let Some(closed) = &*closed {
+            return closed.clone();
         }
         self.engine.begin_close();
         for thread in self.threads.lock().drain(..) {
@@ -52,12 +64,32 @@ impl Drop for Handle {
                     .note_background_error(&Error::invalid("a background thread panicked"));
             }
         }
-        self.engine.finish_close();
+        let ended = self.engine.finish_close();
+        // Before the lock goes: see `Engine::finish_close` for what is left to be ended.
+        self.volume.close();
+        if let Some(directory) = &self.directory {
+            directory.release();
+            handles::forget(&self.engine);
+        }
+        closed.insert(ended).clone()
     }
 }
 
-/// An open database. `Send + Sync + Clone`: any number of threads read and write at once. Closed when the last clone, keyspace, snapshot, transaction and
-/// iterator of it is gone; closing makes the log durable, and flushes no memtable, for the log holds everything.
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.engine.is_forked() {
+            return self.leak();
+        }
+        // Its error is in the stats of a database that nobody can ask any more; `Db::close` returns it.
+        self.close().ok();
+    }
+}
+
+/// An open database. `Send + Sync + Clone`: any number of threads read and write at once.
+///
+/// [`close`](Self::close) closes it, whatever handles there are. Else it is closed when the last clone,
+/// keyspace, snapshot, transaction and iterator of it is gone; errors of that are lost. Closing makes the
+/// log durable. It flushes no memtable, for the log holds everything.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -66,9 +98,20 @@ impl Drop for Handle {
 /// assert_eq!(db.get("key")?.as_deref(), Some(&b"value"[..]));
 /// # Ok::<(), glintdb::Error>(())
 /// ```
-#[derive(Clone)]
 pub struct Db {
     pub(crate) handle: Arc<Handle>,
+}
+
+impl Clone for Db {
+    fn clone(&self) -> Self {
+        Db::new(Arc::clone(&self.handle))
+    }
+}
+
+impl Drop for Db {
+    fn drop(&mut self) {
+        self.handle.engine.dbs.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Db {
@@ -93,20 +136,32 @@ impl Db {
             ..DirOptions::default()
         };
         crate::directory::check(path, options.create_if_missing)?;
-        let volume = DirVolume::open(path, dir)?;
-        Db::open_resolved(
-            volume,
-            Env::new(Arc::new(SystemClock::new()), random_id()?),
-            options,
-        )
+        let directory = handles::open_directory(path, dir)?;
+        let env = Env::new(Arc::new(SystemClock::new()), random_id()?);
+        let volume = Arc::clone(&directory) as Arc<dyn Volume>;
+        let db = Db::open_resolved(volume, Some(Arc::clone(&directory)), env, options)?;
+        handles::register(directory.path(), &db.handle);
+        Ok(db)
     }
 
-    pub(crate) fn open_resolved(volume: Arc<dyn Volume>, env: Env, options: Options) -> Result<Db> {
+    /// Opens the database on `volume`, and gives `directory`, where that is what `volume` is, to the next
+    /// opener when it is closed.
+    pub(crate) fn open_resolved(
+        volume: Arc<dyn Volume>,
+        directory: Option<Arc<DirVolume>>,
+        env: Env,
+        options: Options,
+    ) -> Result<Db> {
         let threads = options.background_threads;
+        let volume = ClosableVolume::new(volume);
+        let engine = Engine::open(Arc::clone(&volume) as Arc<dyn Volume>, env, options)?;
         // From here on it is the handle that ends what was begun, where not all threads can be started too.
         let handle = Arc::new(Handle {
-            engine: Arc::new(Engine::open(volume, env, options)?),
+            engine: Arc::new(engine),
+            volume,
+            directory,
             threads: Mutex::default(),
+            closed: Mutex::default(),
         });
         for number in 0..threads {
             let thread = start_thread(number, &handle.engine)
@@ -114,7 +169,18 @@ impl Db {
             handle.threads.lock().push(thread);
         }
         handle.engine.schedule();
-        Ok(Db { handle })
+        Ok(Db::new(handle))
+    }
+
+    pub(crate) fn new(handle: Arc<Handle>) -> Db {
+        handle.engine.dbs.fetch_add(1, Ordering::Relaxed);
+        Db { handle }
+    }
+
+    /// The engine, for an operation that may begin.
+    fn open_engine(&self) -> Result<&Engine> {
+        self.handle.engine.check_open()?;
+        Ok(&self.handle.engine)
     }
 
     /// The keyspace [`DEFAULT_KEYSPACE`].
@@ -158,7 +224,7 @@ impl Db {
     /// # Errors
     /// `NotFound`.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
-        let state = self.handle.engine.keyspace(name)?;
+        let state = self.open_engine()?.keyspace(name)?;
         Ok(Keyspace {
             handle: Arc::clone(&self.handle),
             state,
@@ -170,7 +236,7 @@ impl Db {
     /// # Errors
     /// `AlreadyExists`; `InvalidArgument` where the name or the options are out of their limits; `NoSpace`, I/O errors.
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
-        let state = self.handle.engine.create_keyspace(name, options)?;
+        let state = self.open_engine()?.create_keyspace(name, options)?;
         Ok(Keyspace {
             handle: Arc::clone(&self.handle),
             state,
@@ -232,7 +298,7 @@ impl Db {
     /// # Errors
     /// `NotFound`; `InvalidArgument` for the default keyspace; I/O errors.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
-        self.handle.engine.drop_keyspace(name)
+        self.open_engine()?.drop_keyspace(name)
     }
 
     /// Names of all keyspaces, in the order they were created.
@@ -260,7 +326,7 @@ impl Db {
     /// # Errors
     /// As [`Keyspace::put`].
     pub fn write_with(&self, mut batch: Batch, durability: Durability) -> Result<()> {
-        self.handle.engine.commit(&mut batch, durability)
+        self.open_engine()?.commit(&mut batch, durability)
     }
 
     /// Commits several batches in order, each atomic by itself, with one wait (and for `Sync` one sync) for all of them.
@@ -268,7 +334,7 @@ impl Db {
     /// # Errors
     /// As [`Keyspace::put`]; the batches before the one that failed are committed.
     pub fn write_group(&self, batches: Vec<Batch>, durability: Durability) -> Result<()> {
-        self.handle.engine.commit_group(batches, durability)
+        self.open_engine()?.commit_group(batches, durability)
     }
 
     /// A repeatable view of the whole database as it is now.
@@ -294,7 +360,7 @@ impl Db {
     /// # Errors
     /// `NoSpace`, I/O errors.
     pub fn flush(&self) -> Result<()> {
-        self.handle.engine.flush()
+        self.open_engine()?.flush()
     }
 
     /// Raises everything committed so far to `durability`.
@@ -302,7 +368,7 @@ impl Db {
     /// # Errors
     /// `Poisoned`, I/O errors.
     pub fn flush_log(&self, durability: Durability) -> Result<()> {
-        self.handle.engine.flush_log(durability)
+        self.open_engine()?.flush_log(durability)
     }
 
     /// Flushes, and compacts every keyspace to the bottom of its index.
@@ -338,7 +404,7 @@ impl Db {
     /// # Errors
     /// `AlreadyExists` where there is a file or directory `path`; `NoSpace`, I/O errors.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.handle.engine.checkpoint(path.as_ref())
+        self.open_engine()?.checkpoint(path.as_ref())
     }
 
     /// Reads every byte of every file and checks it. Writers and readers go on meanwhile.
@@ -346,7 +412,7 @@ impl Db {
     /// # Errors
     /// Where checking itself could not go on; what is wrong with the database is in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
-        self.handle.engine.verify(&self.handle)
+        self.open_engine()?.verify(&self.handle)
     }
 
     /// Figures of everything, as of now.
@@ -355,13 +421,35 @@ impl Db {
         self.handle.engine.stats()
     }
 
-    /// Makes everything committed durable and lets go of this handle; the last one to go closes the database (which does the same, but cannot tell errors). Waits for
-    /// running job steps only: memtables need no flush, for the log holds everything.
+    /// Closes the database: ends its background threads, makes everything committed durable, and gives the
+    /// directory to the next opener, in this process or another.
+    ///
+    /// Other handles may live on. Each operation of a clone, keyspace, snapshot, transaction or iterator fails
+    /// with `Closed` from then on, and their memory is freed when they go. An operation that another thread
+    /// is in the middle of ends as it would have, or fails with `Closed`: a commit that returned `Ok` is
+    /// durable, one that waited for room is woken and refused, and a scan ends at its next record.
+    ///
+    /// Waits for operations and background work to reach their next stop, which is short: memtables need no
+    /// flush, for the log holds everything. A second call returns what the first one did.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use glintdb::{Db, ErrorKind};
+    /// let db = Db::open(dir.path().join("db"))?;
+    /// let users = db.keyspace_or_create("users", Default::default())?;
+    /// users.put("ann", "1")?;
+    /// db.close()?;
+    /// let error = users.put("bob", "2").unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Closed);
+    /// let again = Db::open(dir.path().join("db"))?;
+    /// assert_eq!(again.keyspace("users")?.get("ann")?.as_deref(), Some(&b"1"[..]));
+    /// # Ok::<(), glintdb::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// Where the log could not be made durable.
+    /// Where the log could not be made durable; the database is closed all the same.
     pub fn close(self) -> Result<()> {
-        self.flush_log(Durability::Sync)
+        self.handle.close()
     }
 }
 

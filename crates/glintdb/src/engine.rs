@@ -41,6 +41,9 @@ use glintdb_memtable::{Arena, ChunkPool};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+/// Time between two looks of a closing thread at commits that are under way: each takes microseconds.
+const COMMITS_LOOK: Duration = Duration::from_micros(50);
+
 /// What the engine is given from outside, so that tests and simulation decide it.
 #[derive(Clone)]
 pub struct Env {
@@ -116,7 +119,10 @@ pub(crate) struct Engine {
     pub(crate) counters: Counters,
     pub(crate) background_error: Mutex<Option<Error>>,
     pub(crate) replayed_bytes: u64,
-    closing: AtomicBool,
+    /// [`Db`](crate::Db) handles there are. On a line of its own: programs may clone one for each request.
+    pub(crate) dbs: Padded<std::sync::atomic::AtomicUsize>,
+    /// Every operation looks at it, and nothing that is written often lies beside it.
+    closing: Padded<AtomicBool>,
 }
 
 /// Counters since open.
@@ -343,9 +349,7 @@ impl Engine {
 
     /// Waits a little for running jobs, or runs one.
     pub(crate) fn wait_for_jobs(&self) -> Result<()> {
-        if self.closing() {
-            return Err(Error::new(ErrorKind::Closed, "the database is closing"));
-        }
+        self.check_open()?;
         if self.jobs.help(self, JobPriority::Background) {
             return Ok(());
         }
@@ -404,9 +408,19 @@ impl Engine {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// No new jobs; background threads end after their step.
+    /// Refuses every operation of a database that is closed, or closing, and every operation of a forked
+    /// child. Each public operation that can fail begins with it, before it takes a lock.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.closing() {
+            true => Err(closed()),
+            false => self.process.check(),
+        }
+    }
+
+    /// No new operations and jobs; background threads end after their step, and waiting writers look up.
     pub(crate) fn begin_close(&self) {
-        self.closing.store(true, Ordering::Release);
+        self.closing.store(true, Ordering::SeqCst);
         self.jobs.stop(self);
         self.gc.forget_ahead();
         self.throttle.wake();
@@ -423,18 +437,44 @@ impl Engine {
         }
     }
 
-    /// All threads have ended: everything committed is made durable, and the log says so in its last frame, so that the next open can tell damage from a torn tail.
-    pub(crate) fn finish_close(&self) {
+    /// Background threads have ended: waits for what callers' threads still write, makes everything
+    /// committed durable, and says so in the log's last frame, so that the next open can tell damage from a
+    /// torn tail. Afterwards nothing writes to the ring or believes what it reads there, so the medium may be
+    /// given to the next opener once the volume is closed.
+    ///
+    /// Writes to the ring are commits between their number and their end, seals of a checkpoint, and the last
+    /// frame itself. Numbers are given out, and seals made, under the sequencer's lock by threads that find
+    /// `closing` unset there. It was set before the lock is taken here, so the newest number is the last one
+    /// and no seal follows. Then the commits up to that one end: by themselves, for they wait for nothing
+    /// but the medium, which is still open. Everything else on callers' threads (a flush, a compaction, a
+    /// round of value GC) works on files; the volume lets each write end and refuses the next one, which
+    /// leaves what a crash at that moment leaves. Steps of jobs and flushes that have begun are waited for all
+    /// the same, so that their work is not lost.
+    ///
+    /// # Errors
+    /// Where something committed could not be made durable: its own error, or that of an earlier failure.
+    pub(crate) fn finish_close(&self) -> Result<()> {
+        {
+            let _timed = self.waits.start(Wait::Jobs);
+            self.jobs.wait_stopped();
+        }
+        let _no_flush = self.flush_lock.lock();
+        let newest = self.sequencer.lock().newest();
+        while !self.pipeline.all_ended(newest) {
+            self.jobs.wait_finished(COMMITS_LOOK);
+        }
         let closed = self
-            .pipeline
-            .check()
-            .and_then(|()| self.flush_log(crate::Durability::Os))
+            .flush_log(crate::Durability::Sync)
             .and_then(|()| self.log.close())
             .and_then(|()| self.note_closed());
-        if let Err(error) = closed {
-            self.note_background_error(&error);
-        }
+        self.log.leave_ring();
+        closed.inspect_err(|error| self.note_background_error(error))
     }
+}
+
+#[cold]
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the database is closed")
 }
 
 /// Pieces of [`Engine`] that only `recovery` puts together.
@@ -499,8 +539,9 @@ impl Engine {
             counters: Counters::default(),
             background_error: Mutex::new(None),
             replayed_bytes: parts.replayed_bytes,
-            closing: AtomicBool::new(false),
             process: ProcessToken::current(),
+            dbs: Padded(Default::default()),
+            closing: Padded(AtomicBool::new(false)),
             options: parts.options,
             db: parts.db,
             volume: parts.volume,

@@ -17,7 +17,7 @@ pub type Lines<'a> = &'a mut dyn FnMut(String);
 
 fn open(path: &Path) -> Result<Arc<DirVolume>> {
     crate::directory::check(path, false)?;
-    DirVolume::open(
+    crate::handles::open_directory(
         path,
         DirOptions {
             direct: DirectIo::Off,

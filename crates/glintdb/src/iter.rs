@@ -12,7 +12,7 @@ use self::batch::{Batch, Gathering};
 use crate::gc::Misses;
 use crate::keyspace::Keyspace;
 use crate::read::BegunFetch;
-use crate::snapshot::{Pin, PinnedMerge, bound_slices, merge_of};
+use crate::snapshot::{Kind, Pin, PinnedMerge, bound_slices, merge_of};
 use crate::transaction::OwnView;
 use crate::version::{KeyspaceState, Version};
 use crate::wanted::Wanted;
@@ -240,7 +240,8 @@ impl Scan {
         if self.done {
             return Ok(false);
         }
-        let stepped = self.step_on(direction);
+        let open = self.pin.engine().check_open();
+        let stepped = open.and_then(|()| self.step_on(direction));
         self.done = !matches!(stepped, Ok(true));
         stepped
     }
@@ -419,6 +420,7 @@ impl Scan {
 
 impl Drop for Scan {
     fn drop(&mut self) {
+        self.pin.unshare(Kind::Iterator);
         let engine = self.pin.engine();
         if engine.is_forked() {
             // Cursors and reads in flight belong to the parent.

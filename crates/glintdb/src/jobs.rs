@@ -267,6 +267,15 @@ impl<H: Host> JobQueue<H> {
         self.finished.wait_for(&mut state, time);
     }
 
+    /// After [`stop`](Self::stop): waits until the steps that had begun, on whatever thread, are over.
+    pub(crate) fn wait_stopped(&self) {
+        let mut state = self.state.lock();
+        while state.running > 0 {
+            self.finished
+                .wait_for(&mut state, Duration::from_millis(10));
+        }
+    }
+
     /// Jobs waiting and running.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let state = self.state.lock();

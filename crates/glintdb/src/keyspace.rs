@@ -74,9 +74,7 @@ impl Keyspace {
     /// The database it belongs to.
     #[must_use]
     pub fn db(&self) -> Db {
-        Db {
-            handle: Arc::clone(&self.handle),
-        }
+        Db::new(Arc::clone(&self.handle))
     }
 
     /// Its options: those it was created with, or was [given](Self::set_options) since.
@@ -101,12 +99,16 @@ impl Keyspace {
     /// # Errors
     /// `InvalidArgument` with the name of an option that is beyond its limits; `NotFound` (the keyspace was dropped), `NoSpace`, `Poisoned`, I/O errors.
     pub fn set_options(&self, options: KeyspaceOptions) -> Result<()> {
+        self.handle.engine.check_open()?;
         self.handle
             .engine
             .set_keyspace_options(&self.state, options)
     }
 
+    /// Whether a snapshot or transaction of `handle` may be asked for this keyspace: it is of the same
+    /// database, and that is open.
     pub(crate) fn check_same_db(&self, handle: &Arc<Handle>) -> Result<()> {
+        handle.engine.check_open()?;
         if Arc::ptr_eq(&self.handle, handle) {
             Ok(())
         } else {
@@ -117,7 +119,9 @@ impl Keyspace {
         }
     }
 
+    /// Whether the database is open and the keyspace was not dropped.
     pub(crate) fn check_alive(&self) -> Result<()> {
+        self.handle.engine.check_open()?;
         match self.state.dropped.load(Ordering::Acquire) {
             true => Err(self.state.gone()),
             false => Ok(()),
@@ -169,7 +173,8 @@ impl Keyspace {
     pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         let mut batch = Batch::new();
         batch.delete_range(self, range);
-        self.db().write(batch)
+        let engine = &self.handle.engine;
+        engine.commit(&mut batch, engine.options.durability)
     }
 
     /// The value of `key`.

@@ -207,6 +207,7 @@ mod flush;
 pub mod fuzzing;
 mod garbage;
 mod gc;
+mod handles;
 mod help;
 mod hot;
 pub mod inspect;
@@ -279,7 +280,7 @@ impl Options {
         volume: std::sync::Arc<dyn glintdb_flash::Volume>,
         env: Env,
     ) -> Result<Db> {
-        Db::open_resolved(volume, env, self.resolve()?)
+        Db::open_resolved(volume, None, env, self.resolve()?)
     }
 }
 

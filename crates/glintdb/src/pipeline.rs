@@ -21,9 +21,13 @@ pub(crate) const SLOTS: u64 = if cfg!(any(loom, shuttle)) { 4 } else { 4096 };
 /// Turns of looking again before a thread sleeps: about 2 µs, the time another core takes to finish a commit.
 const SPINS: usize = if cfg!(any(loom, shuttle)) { 0 } else { 60 };
 
+/// In the place of a durability: the commit was given up half done.
+const GIVEN_UP: u64 = 3;
+
 #[derive(Default)]
 struct Slot {
-    /// `seqno * 4 + durability` once the commit is in ring and memtables.
+    /// `seqno * 4 + durability` once the commit is in ring and memtables, `seqno * 4 + GIVEN_UP` where it
+    /// never will be.
     done: AtomicU64,
     /// Log position behind the commit's frame.
     end: AtomicU64,
@@ -96,6 +100,9 @@ impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         let what = format!("commit {} was given up half done", self.seqno);
         self.pipeline.fail(&Error::new(ErrorKind::Poisoned, what));
+        let slot = self.pipeline.slot(self.seqno.0);
+        slot.done
+            .store(self.seqno.0 * 4 + GIVEN_UP, Ordering::Release);
     }
 }
 
@@ -148,7 +155,7 @@ impl Pipeline {
         loop {
             let completed = self.completed.load(Ordering::SeqCst);
             let mut last = completed;
-            while self.slot(last + 1).done.load(Ordering::SeqCst) / 4 == last + 1 {
+            while self.is_done(last + 1) {
                 last += 1;
             }
             if last == completed {
@@ -171,6 +178,20 @@ impl Pipeline {
         if moved {
             self.completed_bed.wake();
         }
+    }
+
+    fn is_done(&self, seqno: u64) -> bool {
+        let done = self.slot(seqno).done.load(Ordering::SeqCst);
+        done / 4 == seqno && done % 4 != GIVEN_UP
+    }
+
+    /// Whether no commit up to `newest`, the last one that was given a number, writes to ring or memtables
+    /// any more: each is done, or was given up. To be asked while no number is given out.
+    pub(crate) fn all_ended(&self, newest: SeqNum) -> bool {
+        let completed = self.completed.load(Ordering::SeqCst);
+        // Acquire: what they have written is written before the caller goes on.
+        let ended = |seqno: u64| self.slot(seqno).done.load(Ordering::Acquire) / 4 == seqno;
+        (completed + 1..=newest.0).all(ended)
     }
 
     /// Moves `visible` over every completed commit that is complete at its own level, and wakes who waits for that.
@@ -251,12 +272,15 @@ impl Pipeline {
 
     /// No commit that is not visible yet ever will be: every waiter gets the error, now and later.
     pub(crate) fn fail(&self, error: &Error) {
-        self.failure.lock().get_or_insert_with(|| {
-            Error::new(
-                ErrorKind::Poisoned,
-                format!("an earlier commit failed, open the database again: {error}"),
-            )
-        });
+        self.failure
+            .lock()
+            .get_or_insert_with(|| match error.kind() {
+                ErrorKind::Closed => error.clone(),
+                _ => Error::new(
+                    ErrorKind::Poisoned,
+                    format!("an earlier commit failed, open the database again: {error}"),
+                ),
+            });
         self.failed.store(true, Ordering::SeqCst);
         self.completed_bed.wake();
         self.visible_bed.wake();
@@ -348,6 +372,19 @@ mod tests {
         assert!(pipeline.check().is_ok());
         drop(pipeline.begin(SeqNum(12)));
         assert_eq!(pipeline.check().unwrap_err().kind(), ErrorKind::Poisoned);
+    }
+
+    #[test]
+    fn commits_end_by_being_done_or_given_up() {
+        let pipeline = pipeline();
+        assert!(pipeline.all_ended(SeqNum(10)));
+        let [first, second] = [11, 12].map(|number| pipeline.begin(SeqNum(number)));
+        drop(first);
+        assert!(!pipeline.all_ended(SeqNum(12)));
+        second.done(200, Durability::Os);
+        assert!(pipeline.all_ended(SeqNum(12)));
+        assert!(!pipeline.all_ended(SeqNum(13)));
+        pipeline.advance_completed(|_| panic!("what was given up is never completed"));
     }
 
     /// `completed` moved and only who waits for `visible` was woken, when that moved: a transaction that waited for a commit to be completed, with the sequencer's lock held, slept

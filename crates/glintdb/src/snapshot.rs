@@ -22,6 +22,7 @@ use glintdb_flash::{STRIPES, stripe_of_thread};
 use slab::Slab;
 use std::collections::BTreeSet;
 use std::ops::{Bound, RangeBounds};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// A registered read point.
@@ -46,6 +47,16 @@ struct Held {
     version: HeldVersion,
     /// Merges of its iterators, which hold memtables and tables too.
     merges: Mutex<Vec<Weak<PinnedMerge>>>,
+    /// Handles of each [`Kind`] that read it. Those of one iterator are not counted: it is one.
+    readers: [AtomicUsize; 3],
+}
+
+/// Kind of a user's handle that reads at a pin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Iterator,
+    Snapshot,
+    Transaction,
 }
 
 /// A version, until it is given up.
@@ -101,6 +112,20 @@ impl Pins {
     /// Pins registered now.
     pub(crate) fn count(&self) -> usize {
         self.stripes.iter().map(|stripe| stripe.lock().len()).sum()
+    }
+
+    /// Iterators, snapshots and transactions that read at them, and how many pins there are.
+    pub(crate) fn readers(&self) -> ([usize; 3], usize) {
+        let (mut readers, mut pins) = ([0; 3], 0);
+        for stripe in &self.stripes {
+            for (_, held) in stripe.lock().iter() {
+                pins += 1;
+                for (count, of_pin) in readers.iter_mut().zip(&held.readers) {
+                    *count += of_pin.load(Ordering::Relaxed);
+                }
+            }
+        }
+        (readers, pins)
     }
 
     /// Those that are registered, oldest first.
@@ -163,17 +188,32 @@ impl Pins {
 impl Pin {
     /// Registers a new read point of the present.
     pub(crate) fn new(handle: &Arc<Handle>) -> Arc<Pin> {
-        Pin::register(handle, HeldVersion::shared)
+        Pin::register(handle, HeldVersion::shared, [0, 0, 0])
     }
 
     /// The same, for one iterator.
     pub(crate) fn of_iterator(handle: &Arc<Handle>) -> Arc<Pin> {
-        Pin::register(handle, HeldVersion::alone)
+        Pin::register(handle, HeldVersion::alone, [1, 0, 0])
+    }
+
+    /// The pin, for a handle of `kind` more.
+    pub(crate) fn share(self: &Arc<Self>, kind: Kind) -> Arc<Pin> {
+        self.held.readers[kind as usize].fetch_add(1, Ordering::Relaxed);
+        Arc::clone(self)
+    }
+
+    /// A handle of `kind` is about to go.
+    pub(crate) fn unshare(&self, kind: Kind) {
+        // One iterator's own goes with its pin.
+        if matches!(self.held.version, HeldVersion::Shared(_)) {
+            self.held.readers[kind as usize].fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     fn register(
         handle: &Arc<Handle>,
         version_of: impl FnOnce(Arc<Version>) -> HeldVersion,
+        readers: [usize; 3],
     ) -> Arc<Pin> {
         let engine = &handle.engine;
         let stripe = stripe_of_thread();
@@ -187,6 +227,7 @@ impl Pin {
             age: (at, version.number),
             version: version_of(version),
             merges: Mutex::new(Vec::new()),
+            readers: readers.map(AtomicUsize::new),
         });
         let key = match &mut registered {
             Some(registered) => registered.insert(Arc::clone(&held)),
@@ -281,15 +322,28 @@ impl Drop for Pin {
 /// ```
 ///
 /// Every read fails with [`ErrorKind::SnapshotTooOld`] once the snapshot was given up (`Options::snapshot_pin_bytes_max`).
-#[derive(Clone)]
 pub struct Snapshot {
     pin: Arc<Pin>,
+}
+
+impl Clone for Snapshot {
+    fn clone(&self) -> Self {
+        Snapshot {
+            pin: self.pin.share(Kind::Snapshot),
+        }
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.pin.unshare(Kind::Snapshot);
+    }
 }
 
 impl Snapshot {
     pub(crate) fn new(handle: &Arc<Handle>) -> Self {
         Snapshot {
-            pin: Pin::new(handle),
+            pin: Pin::new(handle).share(Kind::Snapshot),
         }
     }
 
@@ -345,7 +399,7 @@ impl Snapshot {
     #[must_use]
     pub fn iter(&self, keyspace: &Keyspace) -> Iter {
         Iter::new(
-            Arc::clone(&self.pin),
+            self.pin.share(Kind::Iterator),
             keyspace,
             Bound::Unbounded,
             Bound::Unbounded,
@@ -356,13 +410,13 @@ impl Snapshot {
     /// Keys and values within bounds.
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Iter {
         let (lower, upper) = crate::keyspace::owned_bounds(&range);
-        Iter::new(Arc::clone(&self.pin), keyspace, lower, upper, None)
+        Iter::new(self.pin.share(Kind::Iterator), keyspace, lower, upper, None)
     }
 
     /// Keys that begin with `prefix`, and their values.
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Iter {
         let (lower, upper) = crate::keyspace::prefix_bounds(prefix.as_ref());
-        Iter::new(Arc::clone(&self.pin), keyspace, lower, upper, None)
+        Iter::new(self.pin.share(Kind::Iterator), keyspace, lower, upper, None)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::iter::Iter;
 use crate::keyspace::{Keyspace, is_there, owned_bounds, prefix_bounds};
 use crate::options::{Isolation, TransactionOptions};
-use crate::snapshot::{Pin, merge_of};
+use crate::snapshot::{Kind, Pin, merge_of};
 use crate::version::{KeyspaceState, Version};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -80,7 +80,7 @@ impl Transactions {
 
 /// Writes of a transaction to one keyspace.
 struct Writes {
-    keyspace: Keyspace,
+    keyspace: Arc<KeyspaceState>,
     entries: BTreeMap<Bytes, EntryValue>,
     ranges: Vec<RangeTombstone>,
 }
@@ -153,7 +153,7 @@ impl Transaction {
     pub(crate) fn new(handle: &Arc<Handle>, options: TransactionOptions) -> Self {
         let pin = handle.engine.transactions.begin(handle);
         Transaction {
-            pin,
+            pin: pin.share(Kind::Transaction),
             options,
             writes: BTreeMap::new(),
             read_keys: Vec::new(),
@@ -231,7 +231,7 @@ impl Transaction {
             .writes
             .entry(keyspace.state.id)
             .or_insert_with(|| Writes {
-                keyspace: keyspace.clone(),
+                keyspace: Arc::clone(&keyspace.state),
                 entries: BTreeMap::new(),
                 ranges: Vec::new(),
             }))
@@ -309,7 +309,7 @@ impl Transaction {
                 .collect(),
             ranges: writes.ranges.clone(),
         });
-        Iter::new(Arc::clone(&self.pin), keyspace, lower, upper, own)
+        Iter::new(self.pin.share(Kind::Iterator), keyspace, lower, upper, own)
     }
 
     /// All keys and values it sees. `Serializable` counts the whole range as read, however far the iterator is taken.
@@ -339,6 +339,7 @@ impl Transaction {
     /// `Conflict` where a key or range it wrote (for `Serializable` also: read) was written since its snapshot: nothing was applied, run the transaction again.
     /// Otherwise as [`Keyspace::put`].
     pub fn commit(mut self) -> Result<()> {
+        self.pin.engine().check_open()?;
         let writes = std::mem::take(&mut self.writes);
         if writes.is_empty() {
             return Ok(());
@@ -356,7 +357,7 @@ impl Transaction {
         }
         let mut batch = Batch::new();
         for (_, of_keyspace) in writes {
-            let state = &of_keyspace.keyspace.state;
+            let state = &of_keyspace.keyspace;
             for range in of_keyspace.ranges {
                 let upper = range.end.clone().map_or(Bound::Unbounded, Bound::Excluded);
                 checks.ranges.push((
@@ -395,6 +396,7 @@ impl Drop for Transaction {
             std::mem::forget(std::mem::take(&mut self.read_ranges));
             return;
         }
+        self.pin.unshare(Kind::Transaction);
         engine.transactions.end(self.pin.at);
     }
 }

@@ -112,6 +112,8 @@ impl Engine {
             self.verify_liveness(&version, &held, &mut report);
         }
         report.leftovers = self.leftovers(&version)?;
+        // Files that could not be read because the database was closed meanwhile are not damaged.
+        self.check_open()?;
         Ok(report)
     }
 

@@ -330,10 +330,11 @@ impl Log {
     /// The error that all writes get since one failed.
     ///
     /// # Errors
-    /// `Poisoned`.
+    /// `Poisoned`; `Closed` where that one failed because the volume was closed.
     pub fn check(&self) -> Result<()> {
         match self.poison.get() {
             None => Ok(()),
+            Some(error) if error.kind() == ErrorKind::Closed => Err(error.clone()),
             Some(error) => Err(Error::new(
                 ErrorKind::Poisoned,
                 format!(

@@ -231,7 +231,7 @@ impl Log {
     }
 
     /// Clean close: makes everything durable and says so in a last frame, so that damage in what was written last is told from a torn tail. Only while nobody else
-    /// writes; the log takes frames afterwards as before.
+    /// writes; the log takes frames afterwards as before, until [`leave_ring`](Self::leave_ring).
     ///
     /// # Errors
     /// As [`sync`](Self::sync). What was acknowledged is as safe as before also when this fails.
@@ -245,6 +245,15 @@ impl Log {
                 Err(reason) => self.wait(reason, crate::Space::Reserve)?,
             }
         }
+    }
+
+    /// Leaves the ring to the next opener of the volume: from now on no value is read from it, and a
+    /// reader that copies from it right now does not believe its copy. Only when nobody writes to the ring
+    /// any more.
+    pub fn leave_ring(&self) {
+        // As if every byte were taken for others. Readers look at it again behind their copy, as they do
+        // for bytes that this process takes (`Log::copy` has the fence that theirs pairs with).
+        self.reclaimed.store(u64::MAX, Ordering::SeqCst);
     }
 }
 

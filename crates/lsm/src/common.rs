@@ -141,7 +141,11 @@ impl Common {
             Err(error) => debug_assert!(
                 matches!(
                     error.kind(),
-                    ErrorKind::NotFound | ErrorKind::Io | ErrorKind::Poisoned | ErrorKind::NoSpace
+                    ErrorKind::NotFound
+                        | ErrorKind::Io
+                        | ErrorKind::Poisoned
+                        | ErrorKind::NoSpace
+                        | ErrorKind::Closed
                 ),
                 "{error}"
             ),

@@ -16,6 +16,8 @@ pub trait Hooks: Send + Sync {
     fn before_read(&self) {}
     /// The ring is about to be read.
     fn before_ring_read(&self) {}
+    /// The ring is about to be written.
+    fn before_ring_write(&self) {}
 }
 
 /// The volume; for tests, as [`MemVolume`](crate::MemVolume) is.
@@ -125,6 +127,7 @@ impl Ring for Hooked<dyn Ring> {
         self.inner.survives_kill()
     }
     fn write(&self, offset: usize, bytes: &[u8]) {
+        self.hooks.before_ring_write();
         self.inner.write(offset, bytes);
     }
     fn read(&self, offset: usize, out: &mut [u8]) {

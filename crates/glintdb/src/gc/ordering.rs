@@ -9,10 +9,10 @@
 //! where it is; 3. a place is held no longer than until level 0, which cannot be compacted meanwhile, slows writers.
 
 use super::records::{MovedRun, Records};
+use crate::Result;
 use crate::change::{Pending, Relocated};
 use crate::engine::Engine;
 use crate::version::KeyspaceState;
-use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::IndexView;
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{Direction, EntryRef, ValuePointer};
@@ -260,9 +260,7 @@ impl Engine {
         let mut begun = batches.next().map(|batch| (batch, read(batch)));
         while let Some((batch, values)) = begun {
             self.may_compact()?;
-            if self.closing() {
-                return Err(Error::new(ErrorKind::Closed, "the database is closing"));
-            }
+            self.check_open()?;
             let values = values.wait();
             let debt = keyspace.index.debt();
             let goes_on =

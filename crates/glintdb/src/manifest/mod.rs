@@ -461,6 +461,7 @@ impl Manifest {
     pub(crate) fn check(&self) -> Result<()> {
         match &self.poisoned {
             None => Ok(()),
+            Some(error) if error.kind() == ErrorKind::Closed => Err(error.clone()),
             Some(error) => Err(Error::new(
                 ErrorKind::Poisoned,
                 format!("the manifest failed before: {error}"),

@@ -25,7 +25,7 @@ mod tables;
 use crate::{Error, Result};
 use candidates::Candidates;
 use glintdb_core::FileId;
-use glintdb_flash::{DirOptions, DirVolume, DirectIo, ReadEngine, Volume};
+use glintdb_flash::{DirOptions, DirectIo, ReadEngine, Volume};
 use source::Source;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -182,7 +182,7 @@ pub fn salvage(
         }
     }
     crate::directory::check(dir, false)?;
-    let volume = DirVolume::open(
+    let volume = crate::handles::open_directory(
         dir,
         DirOptions {
             direct: DirectIo::Off,

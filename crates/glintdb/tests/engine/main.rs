@@ -8,11 +8,13 @@
 
 mod advise;
 mod basics;
+mod closing;
 mod damage;
 mod directories;
 mod docs;
 mod drops;
 mod faults;
+mod fork;
 mod full_disk;
 mod gate;
 mod keyspace_options;

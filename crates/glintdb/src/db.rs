@@ -1,4 +1,4 @@
-//! The database handle: the public entry to everything.
+//! The handle of an open database, from which all other handles come.
 
 use crate::batch::Batch;
 use crate::engine::{Engine, Env};
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Name of the keyspace that always exists.
+/// Name of the keyspace that every database has: `"default"`.
 pub const DEFAULT_KEYSPACE: &str = "default";
 
 /// What keeps a database open: the engine, its threads and its files. [`Db::close`] closes it, or the
@@ -85,11 +85,13 @@ impl Drop for Handle {
     }
 }
 
-/// An open database. `Send + Sync + Clone`: any number of threads read and write at once.
+/// An open database. `Send`, `Sync` and cheap to clone: any number of threads read and write at
+/// once.
 ///
-/// [`close`](Self::close) closes it, whatever handles there are. Else it is closed when the last clone,
-/// keyspace, snapshot, transaction and iterator of it is gone; errors of that are lost. Closing makes the
-/// log durable. It flushes no memtable, for the log holds everything.
+/// [`close`](Self::close) closes it, whatever other handles exist. Otherwise it closes when its
+/// last [`Db`], [`Keyspace`], [`Snapshot`], [`Transaction`] and [`Iter`](crate::Iter) is dropped;
+/// errors are then lost. Closing makes the log durable. It writes no memtable, because the log
+/// holds every commit.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -115,11 +117,11 @@ impl Drop for Db {
 }
 
 impl Db {
-    /// Opens the database in the directory `path` with default [`Options`]. Creates it where the
+    /// Opens the database in the directory `path` with default [`Options`], and creates it if the
     /// directory is empty or missing.
     ///
     /// # Errors
-    /// As [`Options::open`].
+    /// The same as [`Options::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Db> {
         Options::default().open(path)
     }
@@ -183,10 +185,7 @@ impl Db {
         Ok(&self.handle.engine)
     }
 
-    /// The keyspace [`DEFAULT_KEYSPACE`].
-    ///
-    /// # Panics
-    /// Never: the engine does not open a database without it and refuses to drop it.
+    /// Returns the keyspace [`DEFAULT_KEYSPACE`], which always exists.
     #[must_use]
     pub fn default_keyspace(&self) -> Keyspace {
         Keyspace {
@@ -198,31 +197,32 @@ impl Db {
     /// Stores `value` under `key` in the default keyspace.
     ///
     /// # Errors
-    /// As [`Keyspace::put`].
+    /// The same as [`Keyspace::put`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.default_keyspace().put(key, value)
     }
 
-    /// The value of `key` in the default keyspace.
+    /// Returns the value of `key` in the default keyspace, or `None` if the key is absent.
     ///
     /// # Errors
-    /// As [`Keyspace::get`].
+    /// The same as [`Keyspace::get`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         self.default_keyspace().get(key)
     }
 
-    /// Removes `key` from the default keyspace.
+    /// Removes `key` from the default keyspace. The key may be absent.
     ///
     /// # Errors
-    /// As [`Keyspace::delete`].
+    /// The same as [`Keyspace::delete`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.default_keyspace().delete(key)
     }
 
-    /// The keyspace `name`.
+    /// Returns the keyspace `name`.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// - `NotFound`: there is no keyspace of this name.
+    /// - `Closed`: the database is closed.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
         let state = self.open_engine()?.keyspace(name)?;
         Ok(Keyspace {
@@ -231,10 +231,15 @@ impl Db {
         })
     }
 
-    /// Creates the keyspace `name` (1 to 255 bytes); durable when this returns.
+    /// Creates the keyspace `name`, of 1 to 255 bytes. The keyspace is durable when this returns.
     ///
     /// # Errors
-    /// `AlreadyExists`; `InvalidArgument` where the name or the options are out of their limits; `NoSpace`, I/O errors.
+    /// - `AlreadyExists`: there is a keyspace of this name.
+    /// - `InvalidArgument`: the name or an option is beyond its limits.
+    /// - `NoSpace`: the disk is full.
+    /// - `Poisoned`: an earlier write or sync failed, or a background job panicked.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused a write or sync.
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         let state = self.open_engine()?.create_keyspace(name, options)?;
         Ok(Keyspace {
@@ -243,14 +248,13 @@ impl Db {
         })
     }
 
-    /// The keyspace `name`, created with `options` if there is none.
+    /// Returns the keyspace `name`, or creates it with `options` if there is none.
     ///
-    /// A keyspace that exists keeps its options. Each of `options` that differs from its default must be
-    /// the keyspace's own, or the call fails; one that has its default value asks for nothing. So
-    /// `KeyspaceOptions::default()` opens the keyspace whatever its options are, and a program may pass the
-    /// same options at every start. After a change of the program's options, or a call of
-    /// [`set_options`](Keyspace::set_options) with others, the error names the options that differ: call
-    /// [`keyspace`](Self::keyspace), and then `set_options` to change them.
+    /// An existing keyspace keeps its options. Each of `options` that is not the default must be
+    /// equal to the keyspace's own, or the call fails. So `KeyspaceOptions::default()` opens a
+    /// keyspace whatever its options are, and a program can pass the same options at every start.
+    /// To change the options of an existing keyspace, call [`keyspace`](Self::keyspace) and then
+    /// [`set_options`](Keyspace::set_options).
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -268,8 +272,12 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where the keyspace exists with other options, or the name or the options are out of
-    /// their limits; `NoSpace`, I/O errors.
+    /// - `InvalidArgument`: the keyspace exists with other options, and the message names them; or
+    ///   the name or an option is beyond its limits.
+    /// - `NoSpace`: the disk is full.
+    /// - `Poisoned`: an earlier write or sync failed, or a background job panicked.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused a write or sync.
     pub fn keyspace_or_create(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         let keyspace = match self.keyspace(name) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -293,15 +301,22 @@ impl Db {
         }
     }
 
-    /// Drops the keyspace `name` and all its data; durable when this returns. Handles to it answer `NotFound` from then on; snapshots keep what they show.
+    /// Drops the keyspace `name` with all its data. The drop is durable when this returns.
+    ///
+    /// Other handles of the keyspace return `NotFound` from then on. Open snapshots keep showing
+    /// its data.
     ///
     /// # Errors
-    /// `NotFound`; `InvalidArgument` for the default keyspace; I/O errors.
+    /// - `NotFound`: there is no keyspace of this name.
+    /// - `InvalidArgument`: the default keyspace cannot be dropped.
+    /// - `Poisoned`: an earlier write or sync failed, or a background job panicked.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused a write or sync.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.open_engine()?.drop_keyspace(name)
     }
 
-    /// Names of all keyspaces, in the order they were created.
+    /// Returns the names of all keyspaces, in the order in which they were created.
     #[must_use]
     pub fn keyspaces(&self) -> Vec<String> {
         self.handle
@@ -313,77 +328,100 @@ impl Db {
             .collect()
     }
 
-    /// Commits a batch: atomic and isolated, over all its keyspaces. One without operations raises what was committed before it to the durability, as [`flush_log`](Self::flush_log).
+    /// Commits all operations of `batch` atomically, with the database's durability.
+    ///
+    /// An empty batch raises all earlier commits to that durability, like
+    /// [`flush_log`](Self::flush_log).
     ///
     /// # Errors
-    /// As [`Keyspace::put`].
+    /// - `InvalidArgument`: an operation is beyond the limits of [`Batch`].
+    /// - `NotFound`: a keyspace of the batch was dropped or belongs to another open database.
+    /// - `NoSpace`: the disk is full. Reads and deletions still work.
+    /// - `Poisoned`: an earlier write or sync failed, or a background job panicked. Open the
+    ///   database again.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused a write or sync. Whether the commit survives is
+    ///   unknown.
     pub fn write(&self, batch: Batch) -> Result<()> {
         self.write_with(batch, self.handle.engine.options.durability)
     }
 
-    /// [`write`](Self::write) with a durability of its own.
+    /// Commits all operations of `batch` atomically, with the durability given.
     ///
     /// # Errors
-    /// As [`Keyspace::put`].
+    /// The same as [`write`](Self::write).
     pub fn write_with(&self, mut batch: Batch, durability: Durability) -> Result<()> {
         self.open_engine()?.commit(&mut batch, durability)
     }
 
-    /// Commits several batches in order, each atomic by itself, with one wait (and for `Sync` one sync) for all of them.
+    /// Commits several batches in order. Each batch is atomic by itself. All of them share one
+    /// wait, and with `Sync` one sync.
     ///
     /// # Errors
-    /// As [`Keyspace::put`]; the batches before the one that failed are committed.
+    /// The same as [`write`](Self::write). The batches before the one that failed are committed.
     pub fn write_group(&self, batches: Vec<Batch>, durability: Durability) -> Result<()> {
         self.open_engine()?.commit_group(batches, durability)
     }
 
-    /// A repeatable view of the whole database as it is now.
+    /// Returns a snapshot: a view of the whole database as it is now, which later commits do not
+    /// change.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(&self.handle)
     }
 
-    /// A transaction with snapshot isolation and the database's durability.
+    /// Begins a transaction with snapshot isolation and the database's durability.
     #[must_use]
     pub fn transaction(&self) -> Transaction {
         self.transaction_with(TransactionOptions::default())
     }
 
-    /// A transaction.
+    /// Begins a transaction with the options given.
     #[must_use]
     pub fn transaction_with(&self, options: TransactionOptions) -> Transaction {
         Transaction::new(&self.handle, options)
     }
 
-    /// Writes all memtables to their indexes, durably.
+    /// Writes all memtables to the indexes, durably. Commits need no flush to be durable: this only
+    /// shortens the next open.
     ///
     /// # Errors
-    /// `NoSpace`, I/O errors.
+    /// - `NoSpace`: the disk has no room for the tables.
+    /// - `Poisoned`: an earlier write or sync failed, or a background job panicked.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused a write or sync.
     pub fn flush(&self) -> Result<()> {
         self.open_engine()?.flush()
     }
 
-    /// Raises everything committed so far to `durability`.
+    /// Raises all earlier commits to the durability given.
     ///
     /// # Errors
-    /// `Poisoned`, I/O errors.
+    /// - `Poisoned`: an earlier write or sync failed, or a background job panicked.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused a write or sync.
     pub fn flush_log(&self, durability: Durability) -> Result<()> {
         self.open_engine()?.flush_log(durability)
     }
 
-    /// Flushes, and compacts every keyspace to the bottom of its index.
+    /// Flushes the memtables and compacts every keyspace into the deepest level of its index.
     ///
     /// # Errors
-    /// `NoSpace`, `Corruption`, I/O errors.
+    /// - `NoSpace`: the disk has no room for the new files.
+    /// - `Corruption`: a file does not hold what was written.
+    /// - `Poisoned`: an earlier write or sync failed, or a background job panicked.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused an operation.
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
         self.each_keyspace(Keyspace::compact)
     }
 
-    /// [Puts the values](Keyspace::compact_values) of all keyspaces in key order, and compacts them.
+    /// Rewrites the separated values of every keyspace in key order and compacts it. See
+    /// [`Keyspace::compact_values`].
     ///
     /// # Errors
-    /// As [`compact`](Self::compact).
+    /// The same as [`compact`](Self::compact).
     pub fn compact_values(&self) -> Result<()> {
         self.each_keyspace(Keyspace::compact_values)
     }
@@ -399,38 +437,49 @@ impl Db {
         Ok(())
     }
 
-    /// Makes a copy of the database in the new directory `path`, as of now: files are hard-linked where the file system can, else copied. It opens as a database.
+    /// Makes a copy of the database, as it is now, in the new directory `path`. The copy opens as a
+    /// database.
+    ///
+    /// Files are hard-linked if `path` is on the same file system and it supports links, else
+    /// copied. Copy a checkpoint of hard links to another drive to have a backup.
     ///
     /// # Errors
-    /// `AlreadyExists` where there is a file or directory `path`; `NoSpace`, I/O errors.
+    /// - `AlreadyExists`: `path` exists.
+    /// - `NoSpace`: the disk is full.
+    /// - `Poisoned`: an earlier write or sync failed, or a background job panicked.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused an operation.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         self.open_engine()?.checkpoint(path.as_ref())
     }
 
-    /// Reads every byte of every file and checks it. Writers and readers go on meanwhile.
+    /// Reads and checks every byte of every file, while readers and writers go on. Damage is in the
+    /// report and is not an error of this function. [`check`](crate::check()) does the same for a
+    /// database that is not open.
     ///
     /// # Errors
-    /// Where checking itself could not go on; what is wrong with the database is in the report.
+    /// Any error that keeps the verification from continuing.
     pub fn verify(&self) -> Result<VerifyReport> {
         self.open_engine()?.verify(&self.handle)
     }
 
-    /// Figures of everything, as of now.
+    /// Returns figures of all parts of the database, as they are now.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.handle.engine.stats()
     }
 
-    /// Closes the database: ends its background threads, makes everything committed durable, and gives the
-    /// directory to the next opener, in this process or another.
+    /// Closes the database: ends its background threads, makes every commit durable against a power
+    /// cut and unlocks the directory.
     ///
-    /// Other handles may live on. Each operation of a clone, keyspace, snapshot, transaction or iterator fails
-    /// with `Closed` from then on, and their memory is freed when they go. An operation that another thread
-    /// is in the middle of ends as it would have, or fails with `Closed`: a commit that returned `Ok` is
-    /// durable, one that waited for room is woken and refused, and a scan ends at its next record.
+    /// Other handles may still exist. From now on each operation on a clone, keyspace, snapshot,
+    /// transaction or iterator fails with `Closed`. An operation that another thread has begun
+    /// either completes or fails with `Closed`: a commit that returned `Ok` is durable, a writer
+    /// that waits is woken and refused, and a scan fails at its next record.
     ///
-    /// Waits for operations and background work to reach their next stop, which is short: memtables need no
-    /// flush, for the log holds everything. A second call returns what the first one did.
+    /// Closing waits until running operations and background jobs reach their next step. It writes
+    /// no memtable, because the log holds every commit. A second call returns the result of the
+    /// first.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -447,7 +496,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Where the log could not be made durable; the database is closed all the same.
+    /// - `Poisoned` or `Io`: the log could not be made durable. The database is closed all the
+    ///   same.
     pub fn close(self) -> Result<()> {
         self.handle.close()
     }

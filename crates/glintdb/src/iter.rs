@@ -30,14 +30,18 @@ const BATCH_MAX: usize = 256;
 /// Scans of a database that may have a batch read ahead: half of what a volume lets go on by itself, for compactions read ahead too.
 const SCANS_AHEAD_MAX: usize = 4;
 
-/// Iterator over keys and values in key order: `Iterator<Item = Result<(Bytes, Bytes)>>` from both ends.
+/// An iterator over keys and values in key order: `Iterator<Item = Result<(Bytes, Bytes)>>`. It can
+/// be taken from both ends.
 ///
-/// It owns what it reads and keeps the database open. Made by [`Keyspace::range`] and its like.
+/// [`Keyspace::range`] and the similar methods of [`Keyspace`], [`Snapshot`](crate::Snapshot) and
+/// [`Transaction`](crate::Transaction) return one. An iterator shows the data as of its creation.
+/// It owns what it returns and keeps the database open. After an error it ends.
 pub struct Iter {
     scan: Scan,
 }
 
-/// Iterator over keys alone; reads no separated value. Made by [`Iter::keys`].
+/// An iterator over keys in key order: `Iterator<Item = Result<Bytes>>`. It can be taken from both
+/// ends and reads no separated values. [`Iter::keys`] returns one.
 pub struct Keys {
     scan: Scan,
 }
@@ -165,8 +169,11 @@ impl Iter {
         self
     }
 
-    /// Says about how many records will be taken: that many are fetched together at first, where it would otherwise be few and then ever more. Nothing is lost where it is wrong:
-    /// the iterator goes on, and what was fetched too much was read in vain.
+    /// Sets how many records the caller will take, about. The iterator then fetches that many
+    /// together, instead of few at first and more with each batch.
+    ///
+    /// A wrong hint does no harm: the iterator goes on past it, and records that are fetched and
+    /// not taken only cost their reads.
     ///
     /// ```
     /// # fn main() -> glintdb::Result<()> {
@@ -184,8 +191,9 @@ impl Iter {
         self
     }
 
-    /// The next record, as long as nothing else is taken from the iterator: what [`next`](Iterator::next) gives, without the count of references, and the copy of a
-    /// value that lies beside its key, that owning it takes.
+    /// Returns the next record as borrowed slices, or `None` at the end. Faster than
+    /// [`next`](Iterator::next), which counts references and copies values that are stored beside
+    /// their keys.
     ///
     /// ```
     /// # fn main() -> glintdb::Result<()> {
@@ -203,7 +211,8 @@ impl Iter {
     /// ```
     ///
     /// # Errors
-    /// As those that `next` gives.
+    /// The same as those that `next` returns: `SnapshotTooOld`, `Corruption`, `NotFound`, `Closed`
+    /// and `Io`.
     #[inline]
     pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         self.scan.front.owned = false;
@@ -215,7 +224,7 @@ impl Iter {
         Ok(Some((key, batch.value(batch.yielded - 1)?)))
     }
 
-    /// The keys alone, without reading their separated values. Keys already taken from this iterator are not yielded again.
+    /// Returns an iterator over the remaining keys alone, which does not read separated values.
     #[must_use]
     pub fn keys(mut self) -> Keys {
         self.scan.with_values = false;

@@ -15,10 +15,13 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Longest name of a keyspace, in bytes.
+/// Longest name of a keyspace, in bytes: 255.
 pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
 
-/// A named ordered map of a database. `Send + Sync + Clone`; keeps the database open.
+/// A named ordered map of a database, from byte strings to byte strings. `Send`, `Sync` and cheap
+/// to clone. A keyspace keeps its database open.
+///
+/// Keys are ordered by unsigned bytes; a prefix comes before longer keys.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -45,12 +48,12 @@ impl Drop for Keyspace {
     }
 }
 
-/// Whether what was found is a value.
+/// Returns whether a lookup found a value.
 pub(crate) fn is_there(found: &Found) -> bool {
     !matches!(found, None | Some((_, EntryValue::Tombstone)))
 }
 
-/// Bounds of a range, owned.
+/// Returns owned bounds of a range.
 pub(crate) fn owned_bounds<K: AsRef<[u8]>>(
     range: &impl RangeBounds<K>,
 ) -> (Bound<Bytes>, Bound<Bytes>) {
@@ -58,33 +61,37 @@ pub(crate) fn owned_bounds<K: AsRef<[u8]>>(
     (own(range.start_bound()), own(range.end_bound()))
 }
 
-/// Bounds of all keys with a prefix.
+/// Returns the bounds of all keys with a prefix.
 pub(crate) fn prefix_bounds(prefix: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
     let upper = key::prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
     (Bound::Included(Bytes::copy_from_slice(prefix)), upper)
 }
 
 impl Keyspace {
-    /// Its name.
+    /// Returns the name of the keyspace.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.state.name
     }
 
-    /// The database it belongs to.
+    /// Returns a handle of the database.
     #[must_use]
     pub fn db(&self) -> Db {
         Db::new(Arc::clone(&self.handle))
     }
 
-    /// Its options: those it was created with, or was [given](Self::set_options) since.
+    /// Returns the options: those given when the keyspace was created, or later with
+    /// [`set_options`](Self::set_options).
     #[must_use]
     pub fn options(&self) -> KeyspaceOptions {
         self.state.options.lock().clone()
     }
 
-    /// Gives it other options, durably: they count from now on and at every opening. What was written by the old ones stays as it is until compactions come by: blocks keep their
-    /// size and compression, tables theirs, and a tree that is to have other levels gets them as it is written to. [`compact`](Self::compact) rewrites everything by the new ones.
+    /// Changes the options, durably. `index` cannot change.
+    ///
+    /// Existing data keeps its form until compactions rewrite it: blocks keep their size and
+    /// compression, and tables their size. A tree that should have other levels gets them as it is
+    /// written to. [`compact`](Self::compact) rewrites everything at once.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -97,7 +104,12 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` with the name of an option that is beyond its limits; `NotFound` (the keyspace was dropped), `NoSpace`, `Poisoned`, I/O errors.
+    /// - `InvalidArgument`: an option is beyond its limits. The message names it.
+    /// - `NotFound`: the keyspace was dropped.
+    /// - `NoSpace`: the disk is full.
+    /// - `Poisoned`: an earlier write or sync failed, or a background job panicked.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused a write or sync.
     pub fn set_options(&self, options: KeyspaceOptions) -> Result<()> {
         self.handle.engine.check_open()?;
         self.handle
@@ -128,18 +140,26 @@ impl Keyspace {
         }
     }
 
-    /// Stores `value` under `key`.
+    /// Stores `value` under `key`, with the database's durability. The key has 0 to 65,536 bytes,
+    /// the value 0 to 1 GiB.
     ///
     /// # Errors
-    /// `InvalidArgument` beyond 64 KiB of key or 1 GiB of value; `NoSpace`, `Poisoned`, `Closed`, `NotFound` (the keyspace was dropped), I/O errors.
+    /// - `InvalidArgument`: the key has more than 64 KiB or the value more than 1 GiB.
+    /// - `NotFound`: the keyspace was dropped.
+    /// - `NoSpace`: the disk is full. Reads and deletions still work.
+    /// - `Poisoned`: an earlier write or sync failed, or a background job panicked. Open the
+    ///   database again.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused a write or sync. Whether the commit survives is
+    ///   unknown.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, self.handle.engine.options.durability)
     }
 
-    /// [`put`](Self::put) with a durability of its own.
+    /// Stores `value` under `key`, with the durability given.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// The same as [`put`](Self::put).
     pub fn put_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -153,10 +173,11 @@ impl Keyspace {
             })
     }
 
-    /// Removes `key`, which may be absent.
+    /// Removes `key`, with the database's durability. The key may be absent.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// The same as [`put`](Self::put). On a full disk, deletions work as long as the space reserved
+    /// for them lasts.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let durability = self.handle.engine.options.durability;
         self.handle
@@ -166,10 +187,11 @@ impl Keyspace {
             })
     }
 
-    /// Removes every key within bounds, in one commit whose cost does not depend on how many there are.
+    /// Removes every key in `range` in one commit. The cost of the commit does not depend on the
+    /// number of keys.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// The same as [`delete`](Self::delete).
     pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         let mut batch = Batch::new();
         batch.delete_range(self, range);
@@ -177,27 +199,31 @@ impl Keyspace {
         engine.commit(&mut batch, engine.options.durability)
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`, or `None` if the key is absent.
     ///
     /// # Errors
-    /// `Corruption`, I/O errors, `NotFound` (the keyspace was dropped).
+    /// - `NotFound`: the keyspace was dropped.
+    /// - `Corruption`: a file does not hold what was written.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused a read.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         self.check_alive()?;
         self.handle.engine.get(&self.state, key.as_ref())
     }
 
-    /// Whether `key` is there; reads no separated value.
+    /// Returns whether `key` exists. Does not read a separated value.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// The same as [`get`](Self::get).
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(is_there(&self.find(key.as_ref())?))
     }
 
-    /// Number of the commit that last changed `key` (a deletion counts), 0 where none is known.
+    /// Returns the sequence number of the commit that last changed `key`; a deletion counts.
+    /// Returns 0 if no commit of the key is known.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// The same as [`get`](Self::get).
     pub fn version_of(&self, key: impl AsRef<[u8]>) -> Result<u64> {
         Ok(self.find(key.as_ref())?.map_or(0, |(seqno, _)| seqno.0))
     }
@@ -210,7 +236,9 @@ impl Keyspace {
         engine.find(&version, at, &self.state, key)
     }
 
-    /// The values of many keys at one point in time, with the reads they need submitted in batches; one answer a key, in their order.
+    /// Returns the values of many keys at one point in time, one result per key, in the order of
+    /// `keys`. Submits the reads that they need in batches, so this is faster than single gets if
+    /// values are not cached. The errors are those of [`get`](Self::get).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Bytes>>> {
         if let Err(error) = self.check_alive() {
             return keys.iter().map(|_| Err(error.clone())).collect();
@@ -220,8 +248,10 @@ impl Keyspace {
         engine.multi_get(&point.version, point.at, &self.state, keys)
     }
 
-    /// [`multi_get`](Self::multi_get) of the first of `keys`: as many as have no more than `bytes_max` bytes of values together, but at least one. Fewer answers than
-    /// keys mean that the next value would have been too much; it was not read. For whoever must bound memory and does not know the values.
+    /// Returns the values of the first of `keys`, like [`multi_get`](Self::multi_get), up to
+    /// `bytes_max` bytes of values together, and at least one. If there are fewer results than
+    /// keys, the next value would exceed the limit and was not read. Use this to bound memory when
+    /// the sizes of values are unknown.
     pub fn multi_get_within<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -235,7 +265,7 @@ impl Keyspace {
         engine.multi_get_within(&point.version, point.at, &self.state, keys, bytes_max)
     }
 
-    /// All keys and values, as they are now.
+    /// Returns an iterator over all keys and values, as they are now.
     #[must_use]
     pub fn iter(&self) -> Iter {
         self.scan(Bound::Unbounded, Bound::Unbounded)
@@ -246,22 +276,28 @@ impl Keyspace {
             .failing(self.check_alive())
     }
 
-    /// Keys and values within bounds, as they are now.
+    /// Returns an iterator over the keys in `range` and their values, as they are now.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Iter {
         let (lower, upper) = owned_bounds(&range);
         self.scan(lower, upper)
     }
 
-    /// Keys that begin with `prefix`, and their values, as they are now.
+    /// Returns an iterator over the keys that begin with `prefix` and their values, as they are
+    /// now.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
         let (lower, upper) = prefix_bounds(prefix.as_ref());
         self.scan(lower, upper)
     }
 
-    /// Flushes, and compacts the whole keyspace to the bottom of its index.
+    /// Flushes the memtables and compacts the whole keyspace into the deepest level of its index.
     ///
     /// # Errors
-    /// `NoSpace`, `Corruption`, I/O errors.
+    /// - `NotFound`: the keyspace was dropped.
+    /// - `NoSpace`: the disk has no room for the new files.
+    /// - `Corruption`: a file does not hold what was written.
+    /// - `Poisoned`: an earlier write or sync failed, or a background job panicked.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused an operation.
     pub fn compact(&self) -> Result<()> {
         self.check_alive()?;
         self.handle.engine.flush()?;
@@ -270,10 +306,10 @@ impl Keyspace {
             .compact(&self.state, Bound::Unbounded, Bound::Unbounded)
     }
 
-    /// Flushes, and compacts the keys within bounds to the bottom of the index.
+    /// Flushes the memtables and compacts the keys in `range` into the deepest level of the index.
     ///
     /// # Errors
-    /// As [`compact`](Self::compact).
+    /// The same as [`compact`](Self::compact).
     pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         self.check_alive()?;
         self.handle.engine.flush()?;
@@ -282,11 +318,16 @@ impl Keyspace {
         self.handle.engine.compact(&self.state, lower, upper)
     }
 
-    /// Writes the values that lie apart from the index anew in the order of their keys, where they do not lie so, and [compacts](Self::compact): long scans then read whole stretches of a
-    /// file, where after writes in random order each value is a read of its own. Readers and writers go on meanwhile. What has been in order already is not written again, and what is
-    /// written later lies where it was written.
+    /// Rewrites the separated values in key order and compacts the keyspace, so that long scans
+    /// read consecutive bytes of a file.
     ///
-    /// Takes about the time of reading each value once from a random place, and writes the keyspace once more; `space_amp_max` holds all the while.
+    /// Values are stored in the order in which they were written. After writes in random order, a
+    /// scan of uncached values therefore costs one device read for each. This function skips values
+    /// that are in order already. Values written later are again stored in the order of their
+    /// writes. Readers and writers go on meanwhile.
+    ///
+    /// The time is about that of reading each value once at random and writing the keyspace once.
+    /// `space_amp_max` holds throughout.
     ///
     /// ```
     /// # fn main() -> glintdb::Result<()> {
@@ -303,17 +344,18 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// As [`compact`](Self::compact). What was moved so far stays.
+    /// The same as [`compact`](Self::compact). Values moved before the error stay moved.
     pub fn compact_values(&self) -> Result<()> {
         self.check_alive()?;
         let engine = &self.handle.engine;
         engine.compact_values(&self.state, Bound::Unbounded, Bound::Unbounded)
     }
 
-    /// [`compact_values`](Self::compact_values) of the keys within bounds.
+    /// Rewrites the separated values of the keys in `range` in key order and compacts them, like
+    /// [`compact_values`](Self::compact_values).
     ///
     /// # Errors
-    /// As [`compact_values`](Self::compact_values).
+    /// The same as [`compact_values`](Self::compact_values).
     pub fn compact_values_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         self.check_alive()?;
         let (lower, upper) = owned_bounds(&range);
@@ -322,7 +364,9 @@ impl Keyspace {
         engine.compact_values(&self.state, lower, upper)
     }
 
-    /// About how many keys there are: entries of memtables and index, less twice the index's tombstones; keys deleted or overwritten since the last compaction count more than once.
+    /// Returns the approximate number of keys: the entries of memtables and index, less twice the
+    /// tombstones of the index. Keys deleted or overwritten since the last compaction are counted
+    /// more than once.
     #[must_use]
     pub fn approximate_len(&self) -> u64 {
         let version = self.handle.engine.version.load();

@@ -1,4 +1,4 @@
-//! Options of a database, of a keyspace and of a transaction: few, each with a default the engine can justify, each checked at open.
+//! Options of a database, of a keyspace and of a transaction, with their defaults and limits.
 
 mod named;
 
@@ -12,16 +12,18 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What a commit survives.
+/// What a commit survives. The levels are ordered: each survives what the one before it survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Durability {
-    /// Nothing is promised until the next `Os` or `Sync` commit, or [`flush_log`](crate::Db::flush_log).
+    /// Promises nothing until the next `Os` or `Sync` commit or
+    /// [`flush_log`](crate::Db::flush_log).
     Buffered,
-    /// `kill -9` of the process at any instruction: the bytes have reached the kernel. The default.
+    /// The commit survives a killed process (`kill -9` at any instruction): its bytes have reached
+    /// the kernel. The default.
     Os,
-    /// Power loss: the bytes are on the medium.
+    /// The commit survives a power cut: its bytes are on the drive.
     Sync,
 }
 
@@ -53,152 +55,190 @@ impl FromStr for Durability {
 /// Isolation of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Reads one snapshot; of two transactions that write the same key, the first to commit wins.
+    /// The transaction reads one snapshot. Of two transactions that write the same key, the first
+    /// to commit succeeds. The default.
     #[default]
     Snapshot,
-    /// As `Snapshot`, and what was read (keys, absent ones too, and ranges) must not have been written since.
+    /// Like `Snapshot`, and the commit also fails if a key or range that the transaction read was
+    /// written since. Keys that it found absent count as read.
     Serializable,
 }
 
-/// How the newest runs of an index stay safe.
+/// How flushes reach the disk. For experiments: leave it at its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PinMode {
-    /// Each flush writes a run, which is kept in memory beside, as far as levels are pinned.
+    /// Each flush writes a run to the disk. The run also stays in memory if level 0 is pinned. The
+    /// default.
     #[default]
     WrittenThrough,
-    /// A flush makes a run that is only in memory. Several are written together, as one; until then the log holds what is in them, and opening replays it.
+    /// A flush keeps a run in memory. Several runs are written together as one. Until then the log
+    /// holds their commits, and opening replays them.
     LogBacked,
 }
 
-/// What value GC reads to find what is live in the segments that it is going to empty.
+/// How value GC finds the live values of the segments that it empties. For experiments: leave it at
+/// its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum GcReads {
-    /// Whatever costs less: the index where values are large.
+    /// Chooses the cheaper way for each round: the index if values are large or mostly cached. The
+    /// default.
     #[default]
     Auto,
-    /// The segments, from end to end; records are looked up in the index.
+    /// Reads the segments from end to end and looks up their records in the index.
     Segments,
-    /// The index, from end to end; of the segments what is live.
+    /// Walks the index from end to end and reads only the live values of the segments.
     Index,
 }
 
 /// Options of one transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransactionOptions {
-    /// Isolation; default [`Isolation::Snapshot`].
+    /// Isolation of the transaction. Default: [`Isolation::Snapshot`].
     pub isolation: Isolation,
-    /// Durability of its commit; default: the database's.
+    /// Durability of the transaction's commit. Default: that of the database.
     pub durability: Option<Durability>,
 }
 
-/// How far opening a database has come.
+/// How far opening a database has come with the replay of its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenProgress {
-    /// Bytes of log replayed.
+    /// Bytes of the log that have been replayed.
     pub replayed_bytes: u64,
-    /// Bytes of log there are to replay.
+    /// Bytes of the log that have to be replayed.
     pub total_bytes: u64,
 }
 
-/// Called now and then while a long replay goes on.
+/// A function that opening calls now and then while it replays the log.
 pub type ProgressFn = Arc<dyn Fn(OpenProgress) + Send + Sync>;
 
-/// Options of a database. Public fields, and a method of the same name for each.
+/// Options of a database. Each option is a public field with a method of the same name.
+/// [`set`](Self::set) sets an option by name.
+///
+/// Options are given at each opening and not stored. The page `docs/options.md` lists them by use,
+/// with the five that matter first.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
 /// use glintdb::{Durability, Options};
-/// let db = Options::default().durability(Durability::Sync).memory_budget_bytes(64 << 20).open(dir.path().join("db"))?;
+/// let db = Options::default()
+///     .durability(Durability::Sync)
+///     .memory_budget_bytes(64 << 20)
+///     .open(dir.path().join("db"))?;
 /// db.put("key", "value")?;
 /// # Ok::<(), glintdb::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Options {
-    /// Make the database where there is none. Default: true.
+    /// Whether to create the database if the directory is empty or missing. If false, opening fails
+    /// with `NotFound`. Default: true.
     pub create_if_missing: bool,
-    /// Refuse a database that exists. Default: false.
+    /// Whether opening fails with `AlreadyExists` if the directory holds a database. Default:
+    /// false.
     pub error_if_exists: bool,
-    /// Open a database that was not closed although the file `ring` is missing or has another size.
-    /// The newest commits, at most [`log_ring_bytes`](Self::log_ring_bytes) of them, are lost then if
-    /// only that file had them. Default: false, which refuses with `Corruption`.
+    /// Whether to open a database that was not closed although its file `ring` is missing or has
+    /// another size. Its newest commits, at most [`log_ring_bytes`](Self::log_ring_bytes) of them,
+    /// are lost if only that file held them. If false, opening fails with `Corruption`. Default:
+    /// false.
     pub accept_missing_ring: bool,
-    /// What commits survive unless they say otherwise. Default: [`Durability::Os`].
+    /// What a commit survives if it does not name a durability itself. Default: [`Durability::Os`].
     pub durability: Durability,
-    /// Memory for everything, in bytes: memtables, log ring, fences, filters, cache, buffers. At least 8 MiB. Default: a quarter of RAM, at most 1 GiB.
+    /// Memory for memtables, log ring, fences, filters, buffers, pinned levels and cache together,
+    /// in bytes. At least 8 MiB. Default: a quarter of RAM, at most 1 GiB.
     pub memory_budget_bytes: usize,
-    /// Threads for flush and compaction, 0 to 64. 0: jobs run on the threads that call, in a fixed order. Default: cores, at most 4.
+    /// Number of threads for flushes, compactions and value GC, 0 to 64. With 0, the threads that
+    /// write run these jobs, in a repeatable order. Default: the number of cores, at most 4.
     pub background_threads: usize,
-    /// Values of at least this many bytes stay in the log, and the index holds a pointer; smaller ones are held by the index. Default: 512.
+    /// Size in bytes from which a value stays in the log and the index holds a pointer to it. The
+    /// index holds smaller values itself. At least 1. Applies to values written from now on.
+    /// Default: 512.
     pub separate_min_bytes: usize,
-    /// Size of a log segment in bytes, 64 KiB to 1 GiB; with `value_gc` the largest: of little data they are smaller. Default: 64 MiB.
+    /// Size of the log's files in bytes, at most. 64 KiB to 1 GiB. With `value_gc`, segments are
+    /// smaller while there is little data. Default: 64 MiB.
     pub log_segment_bytes: u64,
-    /// Size of the log's ring in bytes, a multiple of 4 KiB, 64 KiB to 1 GiB and at most a quarter of the memory budget. 0, the
-    /// default: a sixteenth of the budget, at most 32 MiB.
+    /// Size in bytes of the ring that commits are copied into: a multiple of 4 KiB, 64 KiB to 1 GiB
+    /// and at most a quarter of the memory budget. 0, the default, selects a sixteenth of the
+    /// budget, clamped to [512 KiB, 32 MiB].
     pub log_ring_bytes: usize,
-    /// Log that opening may have to replay, in bytes, at least one segment: a memtable is flushed before more gathers. Default: 512 MiB.
+    /// Bytes of the log that opening replays, at most. At least `log_segment_bytes`. Memtables are
+    /// sealed when the log has grown by half of this since the last one. Default: 512 MiB.
     pub replay_bytes_max: u64,
-    /// Memory that snapshots may pin beyond the live memtables, in bytes; past it the oldest snapshot fails with `SnapshotTooOld`. 0, the default: a quarter of the
-    /// memory budget.
+    /// Memory in bytes that open snapshots, transactions and iterators may keep alive. Above it,
+    /// the engine gives up the oldest one, whose reads then fail with `SnapshotTooOld`. 0, the
+    /// default, selects a quarter of the memory budget.
     pub snapshot_pin_bytes_max: usize,
-    /// Direct or buffered I/O. Default: direct where the file system takes it.
+    /// Whether files bypass the page cache. Default: if the file system accepts it.
     pub direct_io: DirectIo,
-    /// How batches of reads are done. Default: io_uring where the kernel allows it, else libaio for direct I/O, else threads.
+    /// How batches of reads are submitted. Default: [`ReadEngine::Auto`].
     pub read_engine: ReadEngine,
-    /// Most reads of one batch in flight, 1 to [`READ_DEPTH_MAX`]. Default: 128.
+    /// Number of reads of one batch in flight, at most. 1 to [`READ_DEPTH_MAX`]. Default: 128.
     pub read_depth: usize,
-    /// Pieces of 256 KiB of a compaction's input that are read together, ahead of the merge, 1 to 256. 0: each input reads its next MiB for itself, and no other thread can. Default: 4.
+    /// For experiments: number of 256 KiB pieces of compaction input that are read together, ahead
+    /// of the merge. 0 to 256. With 0, each input reads its next MiB for itself. Default: 4.
     pub read_batch_max: usize,
-    /// Whether threads that wait (writers that are slowed or stopped, or whose memtables are full, commits that another thread syncs) take part in compactions meanwhile. Default: true.
+    /// For experiments: whether threads that wait for something else do compaction work meanwhile.
+    /// Default: true.
     pub help: bool,
-    /// Whether it is known of keys whose separated values are being read where the newest value is. Then a get that finds it in the cache needs no index, and what is written for such a key is cached at once.
-    /// A 64th to a 32nd of the budget, 128 KiB to 16 MiB. Default: true.
+    /// For experiments: whether the engine remembers where the newest values of recently read keys
+    /// are, so that a get that hits the cache needs no index lookup. Takes 1/64 to 1/32 of the
+    /// memory budget, clamped to [128 KiB, 16 MiB]. Default: true.
     pub hot_keys: bool,
-    /// Separated values of this many bytes or more are cached as they are written, while there is garbage for value GC or the device is behind, as far as the cache has room that nobody else wants; value GC takes
-    /// from there what it moves (`docs/decisions/030-cache-written.md`). More than any value has: none are. Default: 4 KiB.
+    /// For experiments: size in bytes from which separated values are cached when they are written,
+    /// while value GC has work or the device lags and the cache has room. Default: 4 KiB.
     pub cache_written_min_bytes: usize,
-    /// Whether separated values that scans come by together are cached together instead of one by one. Hints to them take a 64th to a 32nd of the budget, 32 MiB at most. Default: true.
+    /// For experiments: whether separated values that scans read together are cached as one entry.
+    /// Its hints take 1/64 to 1/32 of the memory budget, at most 32 MiB. Default: true.
     pub range_cache: bool,
-    /// Whether threads that want the same block or value at the same time do one read for it. Default: true.
+    /// For experiments: whether threads that miss the same block or value at once share one read.
+    /// Default: true.
     pub coalesce_reads: bool,
-    /// Whether long scans read the next values while those before them are taken. Default: true.
+    /// For experiments: whether a long scan reads its next uncached values while the caller takes
+    /// the current ones. Default: true.
     pub scan_read_ahead: bool,
-    /// Whether the runs of level 0 are compacted before there are many, where scans have spent as much on merging them as that costs. Default: true.
+    /// For experiments: whether level 0 is compacted once scans have spent as much on merging its
+    /// runs as a compaction costs. Default: true.
     pub compact_for_scans: bool,
-    /// Whether values are put in the order of their keys where scans have paid as much for their disorder as that costs; only with `value_gc`. Default: true.
+    /// For experiments: whether separated values are rewritten in key order once scans have paid
+    /// for it with twice as many reads. Needs `value_gc`. Default: true.
     pub order_for_scans: bool,
-    /// Whether values move so that the space of dead ones can be used again. Without it a segment of the log goes when nothing in it is live. Default: true.
+    /// Whether live values are moved out of segments that hold much garbage. Without it, a segment
+    /// is removed only when nothing in it is live. Default: true.
     pub value_gc: bool,
-    /// What value GC reads to find what is live. Default: [`GcReads::Auto`].
+    /// For experiments: how value GC finds live values. Default: [`GcReads::Auto`].
     pub value_gc_reads: GcReads,
-    /// Space that the files may take, for what is live in them, 1.1 to 100: value GC begins before there is more. Default: 1.5.
+    /// Bytes of files for each byte of live keys and values, at most: 1.1 to 100. Value GC starts
+    /// before the bound is reached, and near it writers are slowed. Default: 1.5.
     pub space_amp_max: f64,
-    /// Garbage that there may be in any case, in bytes: what is small needs no collecting. 0, the default: four segments of the log.
+    /// Bytes of garbage that are always allowed, however little data is live. 0, the default,
+    /// selects four log segments.
     pub garbage_bytes_min: u64,
-    /// Whether flushes are written at once, or held in memory until several are written together. Default: [`PinMode::WrittenThrough`].
+    /// For experiments: whether flushes are written at once or held in memory for a while. Default:
+    /// [`PinMode::WrittenThrough`].
     pub pin_mode: PinMode,
-    /// Whether writers go no faster than memtables are flushed, once they are ahead of that: instead of one long wait at the end. Default: true.
+    /// For experiments: whether writers are slowed in steps of a few milliseconds during a flush,
+    /// rather than stopped at its end. Default: true.
     pub pace_writers: bool,
-    /// Whether up to four files of the log that are dead are kept to be written again, where the file system overwrites in place. Default: true.
+    /// For experiments: whether up to four dead log files are kept and written again, on file
+    /// systems that overwrite in place. Default: true.
     pub recycle_files: bool,
-    /// Told how far a replay has come. Default: nobody.
+    /// A function that receives the progress of the replay while the database opens. Default: none.
     pub progress: Option<ProgressFn>,
 }
 
-/// Smallest memory budget, in bytes.
+/// Least [`Options::memory_budget_bytes`]: 8 MiB.
 pub const MEMORY_BUDGET_BYTES_MIN: usize = 8 << 20;
 /// Default of [`Options::cache_written_min_bytes`].
 const CACHE_WRITTEN_MIN_BYTES: usize = 4096;
-/// Default of [`Options::separate_min_bytes`].
+/// Default of [`Options::separate_min_bytes`]: 512 bytes.
 pub const SEPARATE_MIN_BYTES: usize = 512;
-/// Default of [`Options::log_segment_bytes`].
+/// Default of [`Options::log_segment_bytes`]: 64 MiB.
 pub const LOG_SEGMENT_BYTES: u64 = 64 << 20;
-/// Default of [`Options::log_ring_bytes`] where the budget allows it.
+/// Default of [`Options::log_ring_bytes`] if the memory budget is at least 512 MiB: 32 MiB.
 pub const LOG_RING_BYTES: usize = 32 << 20;
-/// Default of [`Options::replay_bytes_max`].
+/// Default of [`Options::replay_bytes_max`]: 512 MiB.
 pub const REPLAY_BYTES_MAX: u64 = 512 << 20;
 /// Default of [`Options::space_amp_max`].
 const SPACE_AMP_MAX: f64 = 1.5;
-/// Most memory for input of compactions that is read ahead.
+/// Most bytes of compaction input that is read ahead.
 const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
 /// Default of [`Options::garbage_bytes_min`], in segments.
 const GARBAGE_SEGMENTS: u64 = 4;
@@ -277,26 +317,28 @@ impl Options {
         read_batch_max: usize, help: bool, hot_keys: bool, cache_written_min_bytes: usize, range_cache: bool, coalesce_reads: bool, scan_read_ahead: bool, compact_for_scans: bool, order_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, pace_writers: bool, recycle_files: bool, progress: Option<ProgressFn>,
     }
 
-    /// Opens the database in the directory `path`.
+    /// Opens the database in the directory `path`, or creates it there.
     ///
-    /// A new database is made only in an empty directory, or in one that does not exist yet: a
-    /// directory with other files is refused. A database that exists opens with other files beside
-    /// its own, and leaves them alone. Where
-    /// [`create_if_missing`](Self#structfield.create_if_missing) is false and there is no database,
-    /// nothing is made: no directory, and no file in it.
+    /// A database is created only in a directory that is empty or missing; one that holds only
+    /// other files is refused. A database that exists opens with other files beside its own and
+    /// leaves them alone. If [`create_if_missing`](Self#structfield.create_if_missing) is false and
+    /// there is no database, no directory or file is created.
     ///
     /// # Errors
-    /// - `Locked` where the database is open already.
-    /// - `NotFound` where there is no database and `create_if_missing` is false.
-    /// - `AlreadyExists` where there is one and `error_if_exists` is true.
-    /// - `InvalidArgument` where `path` holds no database but other files, or is not a directory;
-    ///   where an option is beyond its limits.
-    /// - `Corruption`, `UnsupportedFormat`, `NoSpace`, `Io`.
+    /// - `Locked`: the database is open already.
+    /// - `NotFound`: there is no database, and `create_if_missing` is false.
+    /// - `AlreadyExists`: there is a database, and `error_if_exists` is true.
+    /// - `InvalidArgument`: `path` is not a directory or holds only other files; or an option is
+    ///   beyond its limits, and the message names it.
+    /// - `Corruption`: a file is damaged or missing.
+    /// - `UnsupportedFormat`: a file is of a version that this build does not know.
+    /// - `NoSpace`: the disk is full.
+    /// - `Io`: the operating system refused an operation.
     pub fn open(self, path: impl AsRef<Path>) -> Result<crate::Db> {
         crate::Db::open_path(path.as_ref(), self)
     }
 
-    /// Fills in what depends on the budget, and checks every field.
+    /// Replaces zeros that select a default by their values, and checks every field.
     pub(crate) fn resolve(mut self) -> Result<Self> {
         fn check(ok: bool, message: impl FnOnce() -> String) -> Result<()> {
             if ok {
@@ -363,60 +405,62 @@ impl Options {
         Ok(self)
     }
 
-    /// Memory that memtables may take, active and sealed ones together.
+    /// Memory in bytes that active and sealed memtables may take together.
     pub(crate) fn memtable_share_bytes(&self) -> usize {
         self.memory_budget_bytes / 4
     }
 
-    /// Memory of read buffers that may be kept for the next reads. A round of value GC takes twice as much where there is that much to collect, and fresh memory for each would have to be cleared.
+    /// Memory in bytes of idle read buffers. A round of value GC can use twice as much; fresh memory for
+    /// each round would have to be cleared first.
     pub(crate) fn idle_buffer_bytes_max(&self) -> usize {
         (self.memory_budget_bytes / 16).clamp(1 << 20, 64 << 20)
     }
 
-    /// Size at which the active memtables are sealed: with one being flushed and one being filled, the share holds both and some slack.
+    /// Size in bytes at which the active memtables are sealed: half of the share, so that one generation
+    /// fills while another is flushed.
     pub(crate) fn memtable_seal_bytes(&self) -> usize {
         self.memtable_share_bytes() / 2
     }
 
-    /// Memory for input of compactions that is read ahead.
+    /// Memory in bytes for compaction input that is read ahead.
     pub(crate) fn read_ahead_bytes_max(&self) -> usize {
         (self.memory_budget_bytes / 16).min(READ_AHEAD_BYTES_MAX)
     }
 
-    /// What a flush brings to an index, about, before any has shown it: tables are half as large as memtables, or less.
+    /// Expected bytes of a flush's tables before the first flush: about half of a memtable.
     pub(crate) fn run_bytes_expected(&self) -> u64 {
         self.memtable_seal_bytes() as u64 / 2
     }
 }
 
-/// Kind of index a keyspace has.
+/// Kind of index that a keyspace has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum IndexKind {
-    /// Log-structured merge tree.
+    /// Log-structured merge tree. The default.
     #[default]
     Lsm,
 }
 
-/// Options of a keyspace, kept with it.
+/// Options of a keyspace, stored with it. [`set`](Self::set) sets an option by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyspaceOptions {
-    /// Kind of index. Default: LSM.
+    /// Kind of index. Default: [`IndexKind::Lsm`].
     pub index: IndexKind,
-    /// Shape of the LSM index.
+    /// Options of the LSM index.
     pub lsm: LsmOptions,
 }
 
 impl KeyspaceOptions {
-    /// Compression of key blocks.
+    /// Sets the compression of key blocks. Separated values are not compressed.
     #[must_use]
     pub fn compression(mut self, compression: Compression) -> Self {
         self.lsm.compression = compression;
         self
     }
 
-    /// How many of the index's top levels are pinned in memory.
+    /// Sets how many levels, from the top, keep their key blocks in memory.
     #[must_use]
     pub fn pinned_levels(mut self, levels: PinnedLevels) -> Self {
         self.lsm.pinned_levels = levels;
@@ -428,7 +472,7 @@ impl KeyspaceOptions {
         glintdb_core::codec::put_bytes(out, &self.encoded_index());
     }
 
-    /// The index's part, in its own encoding.
+    /// The encoded options of the index.
     pub(crate) fn encoded_index(&self) -> Vec<u8> {
         let mut lsm = Vec::new();
         self.lsm.encode(&mut lsm);
@@ -444,7 +488,7 @@ impl KeyspaceOptions {
                     index: IndexKind::Lsm,
                     lsm: options,
                 }),
-                // The record's checksum was right, so another version wrote this.
+                // The checksum of the record is right, so a build of another version wrote it.
                 _ => Err(Error::new(
                     crate::ErrorKind::UnsupportedFormat,
                     "options of an LSM index are not ones that this build knows",

@@ -308,7 +308,8 @@ impl Drop for Pin {
     }
 }
 
-/// A repeatable view of the whole database at one commit.
+/// A view of the whole database at one commit. Later commits do not change it. `Send`, `Sync` and
+/// cheap to clone.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -321,7 +322,10 @@ impl Drop for Pin {
 /// # Ok::<(), glintdb::Error>(())
 /// ```
 ///
-/// Every read fails with [`ErrorKind::SnapshotTooOld`] once the snapshot was given up (`Options::snapshot_pin_bytes_max`).
+/// An open snapshot keeps old memtables in memory and old files on disk. If open snapshots,
+/// transactions and iterators keep more memory alive than
+/// [`Options::snapshot_pin_bytes_max`](crate::Options::snapshot_pin_bytes_max), the engine gives up
+/// the oldest. Every read through it then fails with [`ErrorKind::SnapshotTooOld`].
 pub struct Snapshot {
     pin: Arc<Pin>,
 }
@@ -347,25 +351,29 @@ impl Snapshot {
         }
     }
 
-    /// Number of the newest commit it shows.
+    /// Returns the sequence number of the newest commit that the snapshot shows.
     #[must_use]
     pub fn seqno(&self) -> u64 {
         self.pin.at.0
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`, or `None` if the key is absent.
     ///
     /// # Errors
-    /// `SnapshotTooOld`, `Corruption`, I/O errors.
+    /// - `SnapshotTooOld`: the snapshot was given up.
+    /// - `InvalidArgument`: the keyspace belongs to another open database.
+    /// - `Corruption`: a file does not hold what was written.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused a read.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         keyspace.check_same_db(&self.pin.handle)?;
         self.pin.get(&keyspace.state, key.as_ref())
     }
 
-    /// Whether `key` is there.
+    /// Returns whether `key` exists. Does not read a separated value.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// The same as [`get`](Self::get).
     pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         keyspace.check_same_db(&self.pin.handle)?;
         let version = self.pin.version()?;
@@ -376,7 +384,8 @@ impl Snapshot {
         Ok(crate::keyspace::is_there(&found))
     }
 
-    /// The values of many keys, read in batches; one answer a key, in their order.
+    /// Returns the values of many keys, one result per key, in the order of `keys`. Submits the
+    /// reads that they need in batches. The errors are those of [`get`](Self::get).
     pub fn multi_get<K: AsRef<[u8]>>(
         &self,
         keyspace: &Keyspace,
@@ -395,7 +404,7 @@ impl Snapshot {
         }
     }
 
-    /// All keys and values.
+    /// Returns an iterator over all keys and values of `keyspace`.
     #[must_use]
     pub fn iter(&self, keyspace: &Keyspace) -> Iter {
         Iter::new(
@@ -407,13 +416,13 @@ impl Snapshot {
         )
     }
 
-    /// Keys and values within bounds.
+    /// Returns an iterator over the keys in `range` and their values.
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Iter {
         let (lower, upper) = crate::keyspace::owned_bounds(&range);
         Iter::new(self.pin.share(Kind::Iterator), keyspace, lower, upper, None)
     }
 
-    /// Keys that begin with `prefix`, and their values.
+    /// Returns an iterator over the keys that begin with `prefix` and their values.
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Iter {
         let (lower, upper) = crate::keyspace::prefix_bounds(prefix.as_ref());
         Iter::new(self.pin.share(Kind::Iterator), keyspace, lower, upper, None)

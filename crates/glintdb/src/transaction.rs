@@ -1,10 +1,14 @@
-//! Optimistic transactions: read a snapshot, keep writes aside, check at commit that nobody else wrote first.
+//! Optimistic transactions: each reads a snapshot, keeps its writes aside and checks for conflicts
+//! when it commits.
 //!
-//! Thread safety: a [`Transaction`] is `Send`, used by one thread at a time; any number run at once.
+//! Thread safety: a [`Transaction`] is `Send`, used by one thread at a time; any number run at
+//! once.
 //!
 //! Invariants:
-//! 1. A commit is checked against every commit before it in commit order, and no other is numbered between the check and its own number.
-//! 2. While a transaction lives, no tombstone newer than its snapshot is dropped by a compaction, so that a deletion it must notice can be found.
+//! 1. A commit is checked against every commit before it in commit order, and no other is numbered
+//!    between the check and its own number.
+//! 2. While a transaction lives, no tombstone newer than its snapshot is dropped by a compaction,
+//!    so that a deletion it must notice can be found.
 
 use crate::batch::Batch;
 use crate::db::Handle;
@@ -23,7 +27,8 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-/// Sequence number that a transaction's own range deletions have while it runs: above every commit, below its own puts.
+/// Sequence number that a transaction's own range deletions have while it runs: above every commit,
+/// below its own puts.
 const OWN_RANGE: SeqNum = SeqNum(SeqNum::MAX.0 - 1);
 
 /// Snapshots of running transactions; keeps the floor below which tombstones may be dropped.
@@ -61,7 +66,8 @@ impl Transactions {
         }
     }
 
-    /// Raises the floor to the oldest running transaction's snapshot, or to the present. Called before compactions are picked.
+    /// Raises the floor to the oldest running transaction's snapshot, or to the present. Called
+    /// before compactions are picked.
     pub(crate) fn raise_floor(&self, engine: &Engine) {
         let running = self.running.lock();
         let floor = running
@@ -123,7 +129,12 @@ pub(crate) struct Checks {
     ranges: Vec<(Arc<KeyspaceState>, Bound<Bytes>, Bound<Bytes>)>,
 }
 
-/// A transaction. Dropped without [`commit`](Self::commit), it leaves nothing behind.
+/// An optimistic transaction over any number of keyspaces. It reads a snapshot and its own writes,
+/// keeps its writes in memory, and checks for conflicts when it [commits](Self::commit). Dropped
+/// without a commit, it changes nothing.
+///
+/// No lock is taken: a transaction never blocks another one. Of two that write the same key, the
+/// first to commit succeeds and the second fails with [`ErrorKind::Conflict`].
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -161,7 +172,7 @@ impl Transaction {
         }
     }
 
-    /// Number of the newest commit it sees.
+    /// Returns the sequence number of the newest commit that the transaction sees.
     #[must_use]
     pub fn seqno(&self) -> u64 {
         self.pin.at.0
@@ -188,10 +199,15 @@ impl Transaction {
         }
     }
 
-    /// The value of `key`: its own write, else the snapshot's.
+    /// Returns the value of `key`: the transaction's own write, else the snapshot's value, or
+    /// `None` if the key is absent.
     ///
     /// # Errors
-    /// `SnapshotTooOld`, `Corruption`, I/O errors.
+    /// - `SnapshotTooOld`: the transaction was given up; see [`Snapshot`](crate::Snapshot).
+    /// - `InvalidArgument`: the keyspace belongs to another open database.
+    /// - `Corruption`: a file does not hold what was written.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused a read.
     pub fn get(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
         keyspace.check_same_db(&self.pin.handle)?;
@@ -204,10 +220,11 @@ impl Transaction {
         self.pin.get(&keyspace.state, key)
     }
 
-    /// Whether `key` is there.
+    /// Returns whether `key` exists in the transaction's own writes or the snapshot. Does not read
+    /// a separated value.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// The same as [`get`](Self::get).
     pub fn contains(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
         keyspace.check_same_db(&self.pin.handle)?;
@@ -237,10 +254,13 @@ impl Transaction {
             }))
     }
 
-    /// Stores `value` under `key` at commit.
+    /// Adds a write of `value` under `key`, which the commit applies.
     ///
     /// # Errors
-    /// `InvalidArgument` beyond the limits, `NotFound` (the keyspace was dropped).
+    /// - `InvalidArgument`: the key has more than 64 KiB or the value more than 1 GiB, or the
+    ///   keyspace belongs to another open database.
+    /// - `NotFound`: the keyspace was dropped.
+    /// - `Closed`: the database is closed.
     pub fn put(
         &mut self,
         keyspace: &Keyspace,
@@ -256,10 +276,10 @@ impl Transaction {
         Ok(())
     }
 
-    /// Removes `key` at commit.
+    /// Adds a removal of `key`, which the commit applies. The key may be absent.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// The same as [`put`](Self::put).
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
         crate::batch::check_limits(key.as_ref().len(), 0)?;
         self.writes(keyspace)?
@@ -268,10 +288,11 @@ impl Transaction {
         Ok(())
     }
 
-    /// Removes every key within bounds at commit. It conflicts with any write into them since the snapshot.
+    /// Adds a removal of every key in `range`, which the commit applies. It conflicts with every
+    /// commit to that range since the snapshot.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// The same as [`put`](Self::put).
     pub fn delete_range<K: AsRef<[u8]>>(
         &mut self,
         keyspace: &Keyspace,
@@ -312,12 +333,15 @@ impl Transaction {
         Iter::new(self.pin.share(Kind::Iterator), keyspace, lower, upper, own)
     }
 
-    /// All keys and values it sees. `Serializable` counts the whole range as read, however far the iterator is taken.
+    /// Returns an iterator over all keys and values that the transaction sees. A
+    /// [`Serializable`](crate::Isolation::Serializable) transaction counts the whole keyspace as
+    /// read, even if the iterator is not taken to its end.
     pub fn iter(&mut self, keyspace: &Keyspace) -> Iter {
         self.scan(keyspace, Bound::Unbounded, Bound::Unbounded)
     }
 
-    /// Keys and values within bounds that it sees.
+    /// Returns an iterator over the keys in `range`, and their values, that the transaction sees. A
+    /// [`Serializable`](crate::Isolation::Serializable) transaction counts the whole range as read.
     pub fn range<K: AsRef<[u8]>>(
         &mut self,
         keyspace: &Keyspace,
@@ -327,17 +351,22 @@ impl Transaction {
         self.scan(keyspace, lower, upper)
     }
 
-    /// Keys that begin with `prefix`, and their values, that it sees.
+    /// Returns an iterator over the keys that begin with `prefix`, and their values, that the
+    /// transaction sees. A [`Serializable`](crate::Isolation::Serializable) transaction counts all
+    /// keys with the prefix as read.
     pub fn prefix(&mut self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Iter {
         let (lower, upper) = prefix_bounds(prefix.as_ref());
         self.scan(keyspace, lower, upper)
     }
 
-    /// Commits, atomically.
+    /// Commits all writes atomically. A transaction without writes succeeds without a check.
     ///
     /// # Errors
-    /// `Conflict` where a key or range it wrote (for `Serializable` also: read) was written since its snapshot: nothing was applied, run the transaction again.
-    /// Otherwise as [`Keyspace::put`].
+    /// - `Conflict`: a key or range that the transaction wrote was changed since its snapshot; with
+    ///   [`Serializable`](crate::Isolation::Serializable), also one that it read. Nothing was
+    ///   applied. Run the transaction again.
+    ///
+    /// Otherwise the same as [`Db::write`](crate::Db::write).
     pub fn commit(mut self) -> Result<()> {
         self.pin.engine().check_open()?;
         let writes = std::mem::take(&mut self.writes);
@@ -384,7 +413,7 @@ impl Transaction {
         engine.commit_checked(&mut batch, durability, &checks)
     }
 
-    /// Gives it up. Dropping it does the same.
+    /// Discards the transaction. Dropping it does the same.
     pub fn rollback(self) {}
 }
 
@@ -425,7 +454,8 @@ impl Checks {
         oldest.first_seqno <= since.next()
     }
 
-    /// Looks for writes newer than the snapshot in everything `version` holds, the index included where it must be.
+    /// Looks for writes newer than the snapshot in everything `version` holds, the index included
+    /// where it must be.
     pub(crate) fn check_all(&self, engine: &Engine, version: &Version) -> Result<()> {
         self.check_memory(version, self.since)?;
         if Self::in_memory(version, self.since) {
@@ -499,8 +529,8 @@ impl Checks {
         Ok(())
     }
 
-    /// The last look, under the sequencer's lock with every earlier commit in its memtable: `Ok(false)` where a flush since `checked_to` calls for another look at
-    /// the index first.
+    /// The last look, under the sequencer's lock with every earlier commit in its memtable:
+    /// `Ok(false)` where a flush since `checked_to` calls for another look at the index first.
     pub(crate) fn check_last(&self, version: &Version, checked_to: SeqNum) -> Result<bool> {
         if !Self::in_memory(version, checked_to) {
             return Ok(false);

@@ -1,4 +1,5 @@
-//! Options of an LSM index, their limits and their encoded form (kept by the manifest with the keyspace).
+//! Options of an LSM index, their limits and their encoded form (kept by the manifest with the
+//! keyspace).
 //!
 //! Thread-safe: plain values.
 
@@ -8,31 +9,41 @@ use glintdb_core::codec::{Reader, put_varint};
 use glintdb_core::index::PinnedLevels;
 use glintdb_core::{Error, Result};
 
-/// How an LSM index is shaped. The reasons for the defaults: `docs/decisions/004-lsm-shape.md`.
+/// Options of an LSM index: its shape and the form of its tables. `docs/decisions/004-lsm-shape.md`
+/// has the reasons for the defaults.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LsmOptions {
-    /// How many times larger each level is than the one above it, at most where `base_level_bytes` is 0 (2 to 100). Default 10.
+    /// How many times larger a level is than the one above it: 2 to 100. With `base_level_bytes` 0,
+    /// at most. Default: 10.
     pub size_ratio: u32,
-    /// Runs at level 0 that start a compaction (1 to 1000). Default 4.
+    /// Number of runs at level 0 that starts a compaction: 1 to 1,000. Default: 4.
     pub level0_runs_compact: u32,
-    /// Runs at level 0 at which writers begin to be slowed (more than `level0_runs_compact`). Default 8.
+    /// Number of runs at level 0 from which writers are slowed: more than `level0_runs_compact`, at
+    /// most 10,000. Default: 8.
     pub level0_runs_slow: u32,
-    /// Runs at level 0 at which writers wait (more than `level0_runs_slow`). Default 20.
+    /// Number of runs at level 0 from which writers wait: more than `level0_runs_slow`, at most
+    /// 10,000. Default: 20.
     pub level0_runs_stop: u32,
-    /// Size at which tables are cut, in bytes (4 KiB to 4 GiB); those of the level below level 0 at a quarter of it. Default 64 MiB.
+    /// Size of a table in bytes: 4 KiB to 4 GiB. Tables of the first level below level 0 have a
+    /// quarter of it. Default: 64 MiB.
     pub table_bytes_target: u64,
-    /// Size of key blocks before compression, in bytes (4096 to 65536; without compression a multiple of 4096). Default 4096, one flash page.
+    /// Size of a key block before compression in bytes: 4,096 to 65,536, and a multiple of 4,096
+    /// without compression. Default: 4,096, one flash page.
     pub block_bytes: u32,
-    /// Bits of a table's filter for each key (0 to 64; 0: no filters). Default 10.
+    /// Bits of a table's filter for each key: 0 to 64. 0 makes no filters. Default: 10.
     pub filter_bits_per_key: u32,
-    /// How key blocks are stored. Default: as they are.
+    /// Compression of key blocks. Default: [`Compression::None`].
     pub compression: Compression,
-    /// Size to which the first level below level 0 grows before a new one is put above it, in bytes (4 KiB to 1 TiB); each level then is `size_ratio` times the one above. 0, the default: four
-    /// times what `level0_runs_compact` flushes bring, as they turn out, and levels are spread evenly, with at most `size_ratio` between two.
+    /// Size in bytes of the first level below level 0, beyond which the tree gains a level: 4 KiB
+    /// to 1 TiB. Each further level is `size_ratio` times larger. 0, the default, follows the
+    /// flushes: the size is four times what `level0_runs_compact` flushes bring, and the other
+    /// levels are spread evenly, with at most `size_ratio` between two.
     pub base_level_bytes: u64,
-    /// How many of the top levels keep their key blocks in memory, whatever is read: `Levels(0)` to `Levels(7)`, or as many as fit. Default: `Auto`.
+    /// Number of levels, from level 0 on, whose key blocks stay in memory: 0 to 7, or as many as
+    /// fit. Default: [`PinnedLevels::Auto`].
     pub pinned_levels: PinnedLevels,
-    /// Levels below level 0, at most (1 to 6): fewer are fewer reads of a lookup, and larger steps between them. A tree that is higher gets lower when all of it is compacted. Default 6.
+    /// Most levels below level 0: 1 to 6. Fewer levels mean fewer reads of a lookup and more
+    /// compaction writes. A higher tree becomes lower when it is compacted as a whole. Default: 6.
     pub levels_max: u32,
 }
 
@@ -118,8 +129,11 @@ impl LsmOptions {
         Ok(())
     }
 
-    /// Appends the encoded form: a version byte, then each field as a varint in the order of the struct (compression as 0 none, 1 LZ4, 2 zstd; `base_level_bytes` as it is, 0 for none given; pinned levels as 0 auto, else one more than their
-    /// number). Version 1 ends before the pinned levels, version 2 before `levels_max`; each is written where what it leaves out has its default.
+    /// Appends the encoded form: a version byte, then each field as a varint in the order of the
+    /// struct (compression as 0 none, 1 LZ4, 2 zstd; `base_level_bytes` as it is, 0 for none given;
+    /// pinned levels as 0 auto, else one more than their number). Version 1 ends before the pinned
+    /// levels, version 2 before `levels_max`; each is written where what it leaves out has its
+    /// default.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let compression = match self.compression {
             Compression::None => 0,
@@ -152,7 +166,8 @@ impl LsmOptions {
         }
     }
 
-    /// Reads the encoded form from the front of `reader` and checks its limits; `None` where it is not one.
+    /// Reads the encoded form from the front of `reader` and checks its limits; `None` where it is
+    /// not one.
     #[must_use]
     pub fn decode(reader: &mut Reader<'_>) -> Option<LsmOptions> {
         let version = reader.u8()?;
@@ -203,7 +218,7 @@ impl LsmOptions {
 
 const VERSION: u8 = 3;
 
-/// Greatest [`LsmOptions::levels_max`].
+/// Greatest [`LsmOptions::levels_max`]: 6.
 pub const LEVELS_BELOW_0_MAX: u32 = {
     assert!(LEVELS == 7);
     6

@@ -189,7 +189,7 @@ mod tests {
     fn options_in_a_name_reach_the_engine_or_are_refused() {
         check("glintdb:size-ratio=4:read_engine=sync").unwrap();
         for (name, words) in [
-            ("glintdb:size_ration=4", "none of this name"),
+            ("glintdb:size_ration=4", "no option of this name"),
             ("glintdb:", "not NAME=VALUE"),
             ("rocksdb:size_ratio=4", "no engine"),
         ] {

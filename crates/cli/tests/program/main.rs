@@ -219,7 +219,7 @@ fn keyspaces_are_created_listed_and_dropped() {
     for (wrong, words) in [
         ("size_ratio", "not NAME=VALUE"),
         ("size_ratio=1", "2 to 100"),
-        ("durability=os", "there is none of this name"),
+        ("durability=os", "there is no option of this name"),
     ] {
         let (code, stderr) = fails(dir, &[&change[..], &[wrong]].concat());
         assert!(code == 2 && stderr.contains(words), "{code} {stderr}");

@@ -56,15 +56,15 @@ fn wrong_options_are_refused_as_bench_refuses_them() {
         ("read_depth", "`read_depth` is not NAME=VALUE"),
         (
             "read_deep=4",
-            "option read_deep: there is none of this name; there are ",
+            "option read_deep: there is no option of this name; there are ",
         ),
         (
             "durability=sync",
-            "option durability: there is none of this name",
+            "option durability: there is no option of this name",
         ),
         (
             "read_depth=deep",
-            "option read_depth: `deep` is no number, or too large",
+            "option read_depth: `deep` is not a number, or is too large",
         ),
     ] {
         let message = |command: &[&str]| {

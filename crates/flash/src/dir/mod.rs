@@ -39,35 +39,38 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Whether to go round the page cache.
+/// Whether files bypass the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DirectIo {
-    /// Where the file system takes it.
+    /// Bypass the page cache if the file system accepts it. The default.
     #[default]
     Auto,
-    /// Refuse to open where the file system does not take it.
+    /// Bypass the page cache. Opening fails if the file system does not accept it.
     On,
-    /// Never.
+    /// Use the page cache.
     Off,
 }
 
-/// How batches are read.
+/// How batches of reads are submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReadEngine {
-    /// io_uring where the kernel gives it, else libaio where reads are direct, else threads.
+    /// io_uring if the kernel allows it, else libaio if I/O is direct, else threads, else one read
+    /// after the other. The default.
     #[default]
     Auto,
-    /// io_uring, or refuse to open.
+    /// io_uring. Opening fails if the kernel does not allow it.
     IoUring,
-    /// The kernel's older asynchronous I/O, or refuse to open. Reads through the page cache are done one after the other.
+    /// The kernel's older asynchronous I/O. Opening fails if the kernel does not allow it. Without
+    /// direct I/O it does one read after the other.
     Libaio,
-    /// Sixteen threads of the volume that read, or refuse to open.
+    /// Sixteen threads. Opening fails if they cannot be started.
     Threads,
     /// One read after the other.
     Sync,
 }
 
-/// Greatest [`DirOptions::read_depth`]. (On the disks we know the device gains nothing beyond 64.)
+/// Greatest number of reads of one batch in flight: 256. The measured drives gain nothing beyond
+/// 64.
 pub const READ_DEPTH_MAX: usize = 256;
 
 /// How to open a directory.

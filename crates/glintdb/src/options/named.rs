@@ -1,4 +1,5 @@
-//! Options by name, as `docs/options.md` spells them: for command lines, configuration files and other languages.
+//! Options by name, as in `docs/options.md`, for command lines, configuration files and other
+//! languages.
 
 use super::{GcReads, KeyspaceOptions, Options, PinMode};
 use crate::{Error, Result};
@@ -14,7 +15,7 @@ const SWITCH: [(&str, bool); 4] = [
 ];
 
 impl Options {
-    /// Every name that [`set`](Self::set) knows.
+    /// Every name that [`set`](Self::set) accepts.
     pub const NAMES: [&'static str; 30] = [
         "create_if_missing",
         "error_if_exists",
@@ -48,7 +49,9 @@ impl Options {
         "recycle_files",
     ];
 
-    /// Sets the option of a name (`-` and `_` are the same in it) to what `value` says. Sizes take `K`, `M` and `G`: powers of 1,024 bytes. Limits are checked when the database is opened.
+    /// Sets the option `name` to `value`, for command lines and configuration files. In names, `-`
+    /// and `_` are the same. Sizes accept the units `K`, `M`, `G` and `T`: powers of 1,024. Limits
+    /// are checked when the database is opened.
     ///
     /// ```
     /// let mut options = glintdb::Options::default();
@@ -59,7 +62,7 @@ impl Options {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` where there is no such option, or the value is of another kind.
+    /// `InvalidArgument`: there is no such option, or the value cannot be parsed.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let set = match underscored(name).as_str() {
             "create_if_missing" => put(&mut self.create_if_missing, parsed(value)),
@@ -131,7 +134,7 @@ impl Options {
 }
 
 impl KeyspaceOptions {
-    /// Every name that [`set`](Self::set) knows.
+    /// Every name that [`set`](Self::set) accepts.
     pub const NAMES: [&'static str; 11] = [
         "size_ratio",
         "level0_runs_compact",
@@ -146,10 +149,11 @@ impl KeyspaceOptions {
         "levels_max",
     ];
 
-    /// As [`Options::set`]. Limits are checked when the keyspace is created, or given the options.
+    /// Sets the option `name` to `value`, with the syntax of [`Options::set`]. Limits are checked
+    /// when a keyspace is created with the options or given them.
     ///
     /// # Errors
-    /// `InvalidArgument` where there is no such option, or the value is of another kind.
+    /// `InvalidArgument`: there is no such option, or the value cannot be parsed.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let lsm = &mut self.lsm;
         let set = match underscored(name).as_str() {
@@ -179,7 +183,7 @@ impl KeyspaceOptions {
         named(name, set)
     }
 
-    /// Every name with its value, as [`set`](Self::set) takes it; sizes in bytes.
+    /// Returns every name with its value in the syntax of [`set`](Self::set). Sizes are in bytes.
     #[must_use]
     pub fn entries(&self) -> [(&'static str, String); Self::NAMES.len()] {
         let lsm = &self.lsm;
@@ -221,7 +225,8 @@ impl KeyspaceOptions {
     }
 }
 
-/// A number of bytes: `4096`, `64K`, `1.5G`; `K`, `M`, `G` and `T` are powers of 1,024.
+/// Parses a number of bytes: `4096`, `64K`, `1.5G`. The units `K`, `M`, `G` and `T` are powers of
+/// 1,024.
 ///
 /// ```
 /// assert_eq!(glintdb::parse_bytes("1.5K")?, 1536);
@@ -229,7 +234,7 @@ impl KeyspaceOptions {
 /// ```
 ///
 /// # Errors
-/// `InvalidArgument` where it is none, or 2^63 or more.
+/// `InvalidArgument`: `text` is not a number of bytes, or is 2^63 or more.
 pub fn parse_bytes(text: &str) -> Result<u64> {
     size(text.trim()).map_err(Error::invalid)
 }
@@ -245,7 +250,10 @@ fn named(name: &str, set: Parsed) -> Result<()> {
 }
 
 fn unknown(names: &[&str]) -> String {
-    format!("there is none of this name; there are {}", names.join(" "))
+    format!(
+        "there is no option of this name; the names are {}",
+        names.join(" ")
+    )
 }
 
 fn put<T>(place: &mut T, value: Parsed<T>) -> Parsed {
@@ -256,7 +264,7 @@ fn put<T>(place: &mut T, value: Parsed<T>) -> Parsed {
 fn parsed<T: FromStr>(text: &str) -> Parsed<T> {
     let wanted = match std::any::type_name::<T>() {
         "bool" => "neither true nor false",
-        _ => "no number, or too large",
+        _ => "not a number, or is too large",
     };
     text.parse().map_err(|_| format!("`{text}` is {wanted}"))
 }
@@ -279,7 +287,7 @@ fn size<T: TryFrom<u64>>(text: &str) -> Parsed<T> {
         .ok_or_else(|| format!("`{text}` is too large"))
 }
 
-/// A whole number of bytes, where it is one that can be exact.
+/// Rounds to whole bytes. Returns `None` above 2^53, where a double is not exact.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -294,7 +302,7 @@ fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
     let found = words.iter().find(|(word, _)| *word == text);
     found.map(|(_, value)| *value).ok_or_else(|| {
         let all: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-        format!("`{text}` is none of {}", all.join(" "))
+        format!("`{text}` is not one of {}", all.join(" "))
     })
 }
 
@@ -302,7 +310,7 @@ fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
 mod tests {
     use super::*;
 
-    /// Everything of a database's options; their `Debug` leaves some out.
+    /// All options of a database in a form that can be compared.
     fn all(o: &Options) -> impl PartialEq + use<> {
         (
             (o.create_if_missing, o.error_if_exists, o.durability),
@@ -321,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_stands_on_the_page_of_options_and_can_be_set() {
+    fn every_option_name_is_documented_and_can_be_set() {
         let page = include_str!("../../../../docs/options.md");
         for name in Options::NAMES.into_iter().chain(KeyspaceOptions::NAMES) {
             assert!(page.contains(&format!("| `{name}` |")), "{name}");
@@ -385,17 +393,17 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_in_words() {
+    fn invalid_names_and_values_are_refused_with_a_reason() {
         for (name, value, words) in [
-            ("log_segment_byte", "4", "there is none of this name"),
-            ("background_threads", "four", "`four` is no number"),
+            ("log_segment_byte", "4", "there is no option of this name"),
+            ("background_threads", "four", "`four` is not a number"),
             ("create_if_missing", "1", "neither true nor false"),
             ("log_segment_bytes", "99999999999G", "too large"),
-            ("memory_budget_bytes", "", "no number"),
+            ("memory_budget_bytes", "", "not a number"),
             (
                 "read_engine",
                 "uring",
-                "none of auto io_uring libaio threads sync",
+                "not one of auto io_uring libaio threads sync",
             ),
             ("durability", "disk", "buffered, os or sync"),
         ] {
@@ -404,7 +412,7 @@ mod tests {
             assert!(error.to_string().contains(name), "{name}: {error}");
         }
         for (name, value, words) in [
-            ("size_ration", "4", "there is none of this name"),
+            ("size_ration", "4", "there is no option of this name"),
             ("block_bytes", "8G", "too large"),
             ("pinned_levels", "all", "auto or a number"),
         ] {

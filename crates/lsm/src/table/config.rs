@@ -6,15 +6,17 @@ use glintdb_core::{DbId, FileId};
 use glintdb_flash::{Cache, CacheKey, ReadQueue, Volume};
 use std::sync::Arc;
 
-/// How key blocks are stored. The discriminants are the codec byte of the format.
+/// Compression of key blocks. The discriminants are the codec byte of the format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Compression {
-    /// As they are, each in its own whole flash pages, so that a cold lookup reads one aligned page.
+    /// No compression. Each block has whole flash pages of its own, so that an uncached lookup
+    /// reads one aligned page.
     #[default]
     None,
     /// LZ4.
     Lz4,
-    /// Zstandard at level 3. Needs the feature `zstd`; without it such a table is `UnsupportedFormat`.
+    /// Zstandard at level 3. Needs the cargo feature `zstd`. Without it, opening such a table fails
+    /// with `UnsupportedFormat`.
     Zstd,
 }
 

@@ -76,12 +76,14 @@
 //!
 //! [`Db::open`] opens the database of a directory with default [`Options`] and creates it if there
 //! is none. [`Options::open`] opens it with others. A directory is open in one process at a time,
-//! and once in it: a second open fails with [`ErrorKind::Locked`]. Clone the [`Db`] instead.
+//! and once in it: a second open fails with [`ErrorKind::Locked`], and the message says which
+//! handles are alive. Clone the [`Db`] instead.
 //!
-//! Call [`Db::close`] at the end: it makes every commit durable against a power cut and reports
-//! errors. The database closes when its last handle is dropped; a [`Db`], [`Keyspace`],
-//! [`Snapshot`], [`Transaction`], [`Iter`] or [`Keys`] is a handle. Closing writes no memtable,
-//! because the log holds every commit. The next open replays that part of the log, at most
+//! Call [`Db::close`] at the end: it makes every commit durable against a power cut, unlocks the
+//! directory and reports errors. Handles that are left return [`ErrorKind::Closed`]. Without that
+//! call the database closes when its last handle is dropped; a [`Db`], [`Keyspace`], [`Snapshot`],
+//! [`Transaction`], [`Iter`] or [`Keys`] is a handle. Closing writes no memtable, because the log
+//! holds every commit. The next open replays that part of the log, at most
 //! [`Options::replay_bytes_max`].
 //!
 //! A program that is killed needs no repair. The next open finds the end of the log by itself.
@@ -94,6 +96,7 @@
 //! | kind | what happened | what to do |
 //! |---|---|---|
 //! | [`InvalidArgument`](ErrorKind::InvalidArgument) | An argument or option is beyond its limits. Nothing changed. | Correct the call. |
+//! | [`AlreadyExists`](ErrorKind::AlreadyExists) | There is a keyspace, database or directory of that name. Nothing changed. | Open it, or choose another name. |
 //! | [`NotFound`](ErrorKind::NotFound) | There is no such keyspace or database. | Create it, or correct the name. |
 //! | [`Conflict`](ErrorKind::Conflict) | Another commit wrote first what the transaction read or wrote. Nothing changed. | Run the transaction again. |
 //! | [`Locked`](ErrorKind::Locked) | The directory is open already. | Close the other one, or share its handle. |
@@ -103,7 +106,7 @@
 //! | [`Io`](ErrorKind::Io) | The operating system refused an operation. | See [`source`](std::error::Error::source). |
 //! | [`Corruption`](ErrorKind::Corruption) | A file does not hold what was written. Other keys stay readable. | Restore a copy, or run [`salvage`](salvage()). |
 //! | [`UnsupportedFormat`](ErrorKind::UnsupportedFormat) | A file has a format, or uses a feature, that this build does not know. | Use a build that does. |
-//! | [`Closed`](ErrorKind::Closed) | The database is closed or closing. | Open it again. |
+//! | [`Closed`](ErrorKind::Closed) | The database is closed or closing, or this process is a forked child. | Open it again; in a child, open a database of its own. |
 //!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();
@@ -164,6 +167,13 @@
 //!
 //! A writer waits when background work falls behind. [`Stats::waits`] lists each cause with the
 //! number of waits and their times.
+//!
+//! ## Fork
+//!
+//! A forked child, as Python's `multiprocessing` makes it, cannot use the handles of its parent:
+//! every operation returns [`ErrorKind::Closed`], and dropping a handle changes nothing. The parent
+//! goes on. A child may open another database. If the parent is killed, its directory stays locked
+//! until its children have ended.
 //!
 //! # Features
 //!

@@ -66,7 +66,7 @@ pub(crate) enum Command {
     Compact(Compact),
     /// Copy the database as it is now into a new directory, which opens as a database.
     Checkpoint(Checkpoint),
-    /// Foretell what shapes of the index cost with a workload, and recommend one.
+    /// Predict what each shape of the index costs for a workload, and recommend one.
     #[command(after_help = ADVISE_HELP)]
     Advise(Advise),
     /// Measure: workloads of db_bench and YCSB on a database of their own.
@@ -117,10 +117,18 @@ Examples:
   glintdb keyspaces --change logs --option size_ratio=6 --option pinned_levels=2";
 
 const ADVISE_HELP: &str = "\
-The higher the tree, the less compactions write and the more levels a lookup may have to read; levels that are pinned in memory are not read. The table has the shapes with the fewest
-writes for each height, and for the height that is recommended (*) every number of pinned levels. Foretold is for uniform keys: where some are used more than others, caches do better.
+More levels mean fewer bytes written by compactions and more levels that a lookup may have to read. Levels that are
+pinned in memory are not read from the device.
 
-With DIR the number of records and the sizes of keys, values and entries are the database's own, and it must not be open elsewhere. Its shape is changed by the command that is printed last.
+The table has the fastest shape for each number of levels, and every number of pinned levels for the recommended one.
+The first three columns are options of a keyspace. The row marked * is recommended: of the shapes within 1 % of the
+least device time, it has the fewest index reads of a lookup; ties go to the fewest bytes written by the index. The
+last line is the command that sets the options of that row.
+
+Predictions assume that all keys are used equally often. If some keys are used more than others, caches do better.
+
+With DIR, the number of records and the sizes of keys, values and index entries are taken from that database. No
+other process may have it open.
 
 Examples:
   glintdb advise --capacity 1T --memory 16G --key-size 16 --value-size 1000 --read-percent 90 --scan-percent 5
@@ -429,40 +437,41 @@ pub(crate) struct Dump {
 
 #[derive(Debug, Args)]
 pub(crate) struct Advise {
-    /// The database whose records are meant.
+    /// Take the workload's sizes from the database in this directory.
     #[arg(conflicts_with_all = ["capacity", "records", "key_size", "value_size"])]
     pub(crate) dir: Option<PathBuf>,
-    /// The keyspace of DIR.
+    /// The keyspace of that database.
     #[arg(long, short, value_name = "NAME", default_value = "default")]
     pub(crate) keyspace: String,
-    /// Space of the device, which is filled with records; e.g. `1T`.
+    /// As many records as fit this much space, e.g. `1T`.
     #[arg(long, value_name = "BYTES", value_parser = glintdb::parse_bytes)]
     pub(crate) capacity: Option<u64>,
-    /// So many records, instead of as many as fit.
+    /// This many records.
     #[arg(long, value_name = "N", conflicts_with = "capacity", value_parser = glintdb_bench::parse_count)]
     pub(crate) records: Option<u64>,
-    /// Memory for everything the engine keeps [default: a quarter of the machine's, 1G at most].
+    /// Memory budget of the engine [default: a quarter of the machine's, 1G at most].
     #[arg(long, value_name = "BYTES", value_parser = glintdb::parse_bytes)]
     pub(crate) memory: Option<u64>,
-    /// Bytes of a key, about.
+    /// Mean size of a key.
     #[arg(long, value_name = "BYTES", default_value = "16", value_parser = glintdb::parse_bytes)]
     pub(crate) key_size: u64,
-    /// Bytes of a value, about.
+    /// Mean size of a value.
     #[arg(long, value_name = "BYTES", default_value = "1000", value_parser = glintdb::parse_bytes)]
     pub(crate) value_size: u64,
-    /// Lookups, in percent of all operations.
+    /// Percentage of operations that look up one key.
     #[arg(long, value_name = "PERCENT", default_value_t = 50.0)]
     pub(crate) read_percent: f64,
-    /// Scans, in percent of all operations; the rest are writes.
+    /// Percentage of operations that scan. The remaining operations are writes.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
     pub(crate) scan_percent: f64,
-    /// Records that a scan returns.
+    /// Records that one scan returns.
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) scan_records: u32,
-    /// Draw the trade-off into this SVG file: most reads of a lookup over bytes written, a line for each number of pinned levels.
+    /// Write a plot to this SVG file: worst-case reads of a lookup over bytes written, one line for
+    /// each number of pinned levels.
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
-    /// Print everything that was looked at as JSON.
+    /// Print all compared shapes as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 use std::io::Write;
+use std::path::Path;
 
 /// One line on standard error.
 pub(crate) fn complain(line: &str) {
@@ -73,6 +74,16 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
         }
     }
     out
+}
+
+/// A path as a word of a shell command: in quotes if a shell would change it.
+pub(crate) fn shell_word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
 }
 
 /// Figures for people: a JSON document as indented lines `name: value`, numbers whose name has `bytes` in it with a unit behind them. What is 0 or nothing is left out; members of a list that have a name
@@ -156,6 +167,14 @@ mod tests {
             printable(b"a\x1b[0m\\\xff\n\xc3\xa4"),
             "a\\x1b[0m\\\\\\xff\\n\u{e4}"
         );
+    }
+
+    #[test]
+    fn paths_are_quoted_if_a_shell_would_change_them() {
+        let word = |path: &str| shell_word(Path::new(path));
+        assert_eq!(word("./data-1/x_y.z"), "./data-1/x_y.z");
+        assert_eq!(word("my data"), "'my data'");
+        assert_eq!(word("it's $HOME"), r"'it'\''s $HOME'");
     }
 
     #[test]

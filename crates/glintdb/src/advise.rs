@@ -103,9 +103,11 @@ pub struct Prediction {
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Advice {
-    /// The shape that takes the least of the device's time; of equal ones (within a hundredth) the one whose worst lookup reads least, and of those the one that is written least.
+    /// The recommended shape. Of all shapes that fit the memory and take at most 1 % more of the
+    /// device's time than the fastest one, it has the lowest `reads_max`; ties are broken by the
+    /// lowest `write_amplification_index`, then by the fewest pinned levels.
     pub best: Prediction,
-    /// Every shape that was looked at, by levels and pinned levels.
+    /// Every shape that was compared, sorted by levels and pinned levels.
     pub all: Vec<Prediction>,
 }
 
@@ -271,10 +273,10 @@ pub fn predict(workload: &Workload, options: &Options, lsm: &LsmOptions) -> Resu
     Ok(Model::new(workload, options, lsm).prediction())
 }
 
-/// Looks at trees of every height with any number of pinned levels.
+/// Compares trees of every height with every number of pinned levels and recommends one.
 ///
 /// # Errors
-/// `InvalidArgument` where something is beyond its limits.
+/// `InvalidArgument` if a figure or option is outside its limits, or if no shape fits the memory.
 pub fn advise(
     workload: &Workload,
     options: &Options,
@@ -287,7 +289,7 @@ pub fn advise(
             (lsm.levels_max, lsm.size_ratio) = (levels_max, size_ratio);
             lsm.pinned_levels = PinnedLevels::Levels(0);
             let unpinned = predict(workload, options, &lsm)?;
-            // A ratio that another one comes to as well.
+            // Several size ratios give the same levels. The first one, the greatest, is kept.
             if all
                 .iter()
                 .any(|seen| seen.level_bytes == unpinned.level_bytes)
@@ -302,34 +304,30 @@ pub fn advise(
         }
     }
     all.sort_by_key(|shape| (shape.levels, shape.pinned_levels));
-    let better = |a: &&Prediction, b: &&Prediction| {
-        // Within a hundredth they are the same.
-        let close = (a.device_us - b.device_us).abs() <= 0.01 * a.device_us.max(b.device_us);
-        match close {
-            // Scans take so long that all shapes may be the same: then what is written decides
-            // before what is pinned.
-            true => (a.reads_max.cmp(&b.reads_max))
-                .then_with(|| {
-                    let written = |shape: &Prediction| shape.write_amplification_index;
-                    written(a).total_cmp(&written(b))
-                })
-                .then_with(|| a.pinned_levels.cmp(&b.pinned_levels)),
-            false => a.device_us.total_cmp(&b.device_us),
-        }
-    };
-    let mut fitting = all.iter().filter(|shape| shape.fits);
-    let first = fitting.next();
-    let best = fitting.fold(first, |best, shape| match best {
-        Some(best) if better(&best, &shape).is_le() => Some(best),
-        _ => Some(shape),
-    });
-    let Some(best) = best.cloned() else {
+    let Some(best) = choose(&all).cloned() else {
         return Err(Error::invalid(format!(
             "memory_budget_bytes (`--memory`) is {}: no shape of the index fits it, for filters and fences alone take {:.0}",
             options.memory_budget_bytes, all[0].filter_bytes
         )));
     };
     Ok(Advice { best, all })
+}
+
+/// Shapes whose device time is within this factor of the fastest one count as equally fast.
+const EQUALLY_FAST: f64 = 1.01;
+
+/// The shape to recommend (see [`Advice::best`]); `None` if none fits the memory. Scans can take so
+/// long that all shapes are equally fast; then reads and writes of the index decide.
+fn choose(all: &[Prediction]) -> Option<&Prediction> {
+    let fitting = || all.iter().filter(|shape| shape.fits);
+    let fastest_us = fitting().map(|shape| shape.device_us).reduce(f64::min)?;
+    let equally_fast = fitting().filter(|shape| shape.device_us <= EQUALLY_FAST * fastest_us);
+    equally_fast.min_by(|a, b| {
+        let written = |shape: &Prediction| shape.write_amplification_index;
+        (a.reads_max.cmp(&b.reads_max))
+            .then_with(|| written(a).total_cmp(&written(b)))
+            .then_with(|| a.pinned_levels.cmp(&b.pinned_levels))
+    })
 }
 
 /// One shape of the tree with one workload.
@@ -524,6 +522,7 @@ fn hits(cache: f64, all: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn options(memory: usize) -> Options {
         Options::default().memory_budget_bytes(memory)
@@ -593,6 +592,71 @@ mod tests {
         let written = |shape: &Prediction| shape.write_amplification_index;
         let least = (advice.all.iter().filter(as_good).map(written)).fold(f64::MAX, f64::min);
         assert!(written(best) < 1.5 * least, "{best:?}");
+    }
+
+    /// The example of `glintdb advise --help`.
+    #[test]
+    fn recommended_shape_of_the_help_example_is_within_one_percent_of_the_fastest() {
+        let options = options(16 << 30);
+        let workload = Workload::of_capacity(1e12_f64, 16.0, 1000.0, &options).mix(90.0, 5.0);
+        let advice = advise(&workload, &options, &KeyspaceOptions::default()).unwrap();
+        assert_recommended_is_right(&workload, &options, &advice);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 48 }))]
+
+        #[test]
+        fn prop_recommended_shape_is_within_one_percent_of_the_fastest(
+            records in 1e3..1e10_f64,
+            key_bytes in 1.0..200.0_f64,
+            value_bytes in 0.0..20_000.0_f64,
+            memory_mib in 64..65_536_usize,
+            read_percent in 0.0..100.0_f64,
+            scan_share in 0.0..1.0_f64,
+            scan_records in 1.0..2000.0_f64,
+        ) {
+            let scan_percent = (100.0 - read_percent) * scan_share;
+            let workload = Workload {
+                scan_records,
+                ..Workload::new(records, key_bytes, value_bytes).mix(read_percent, scan_percent)
+            };
+            let options = options(memory_mib << 20);
+            if let Ok(advice) = advise(&workload, &options, &KeyspaceOptions::default()) {
+                assert_recommended_is_right(&workload, &options, &advice);
+            }
+        }
+    }
+
+    fn assert_recommended_is_right(workload: &Workload, options: &Options, advice: &Advice) {
+        let best = &advice.best;
+        let fitting = || advice.all.iter().filter(|shape| shape.fits);
+        let fastest_us = fitting()
+            .map(|shape| shape.device_us)
+            .fold(f64::MAX, f64::min);
+        assert!(
+            best.fits && best.device_us <= 1.01 * fastest_us,
+            "{} µs is recommended, {fastest_us} µs is possible",
+            best.device_us
+        );
+        // Among the shapes that are as fast, none is cheaper.
+        let cost = |shape: &Prediction| (shape.reads_max, shape.write_amplification_index);
+        for shape in fitting().filter(|shape| shape.device_us <= 1.01 * fastest_us) {
+            assert!(
+                cost(shape) >= cost(best),
+                "{shape:?} is cheaper than {best:?}"
+            );
+        }
+        // The options of every shape lead to that shape.
+        for shape in fitting() {
+            let lsm = &shape.options.lsm;
+            assert_eq!(lsm.levels_max, shape.levels);
+            assert_eq!(
+                lsm.pinned_levels.to_string(),
+                shape.pinned_levels.to_string()
+            );
+            assert_eq!(&predict(workload, options, lsm).unwrap(), shape);
+        }
     }
 
     #[test]

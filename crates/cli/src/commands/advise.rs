@@ -1,8 +1,8 @@
-//! `advise`: what shapes of the index cost, as a table and a picture.
+//! `advise`: predicts what each shape of the index costs, as a table and as a plot.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "sizes that are foretold, for people"
+    reason = "predicted sizes, shown to people"
 )]
 
 use crate::args::Advise;
@@ -13,7 +13,7 @@ use glintdb::advise::{Advice, Prediction, Workload, advise};
 use glintdb::{Db, Error, KeyspaceOptions, Options};
 use std::path::Path;
 
-/// Records of a database that are looked at for the sizes of keys and values.
+/// Records of a database that are read to learn the mean size of its keys and values.
 const SAMPLE_RECORDS: usize = 2000;
 
 pub(super) fn run(arguments: &Advise) -> Result<(), Failure> {
@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &Advise) -> Result<(), Failure> {
         }
         (None, None, None) => {
             return Err(Failure::Usage(
-                "what is stored? A database's directory, --capacity or --records says it"
+                "advise needs a workload: a database's directory, --capacity or --records"
                     .to_owned(),
             ));
         }
@@ -58,13 +58,16 @@ pub(super) fn run(arguments: &Advise) -> Result<(), Failure> {
             .map_err(|error| Error::io(format!("write {}", path.display()), error))?;
     }
     if arguments.json {
-        let advice = serde_json::json!({ "workload": workload, "advice": advice });
+        let set: serde_json::Map<_, _> = (options_to_set(&advice.best).into_iter())
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect();
+        let advice = serde_json::json!({ "workload": workload, "advice": advice, "set": set });
         return output::json(&advice);
     }
     table(arguments, &workload, &options, &advice)
 }
 
-/// A database's own sizes, and the options that it has.
+/// The sizes of a keyspace, and its options.
 fn look_at(db: &Db, name: &str) -> Result<(Workload, KeyspaceOptions), Failure> {
     let keyspace = db.keyspace(name)?;
     let (mut records, mut keys, mut values) = (0.0, 0.0, 0.0);
@@ -108,15 +111,16 @@ fn table(
     ))?;
     output::line("")?;
     output::line(
-        "  levels  ratio  pinned   index reads, most   reads, mean   written a byte: log + gc + index   pinned memory         cache   device a operation",
+        "  levels_max  size_ratio  pinned_levels   index reads, most   reads, mean   written a byte: log + gc + index   pinned memory         cache   device a operation",
     )?;
     for shape in rows(advice) {
         let mark = if *shape == advice.best { '*' } else { ' ' };
+        let lsm = &shape.options.lsm;
         let line = format!(
-            "{mark} {:>6}  {:>5.1}  {:>6}  {:>18}  {:>12.2}  {:>15.2} + {:>4.2} + {:>5.2}  {:>14}  {:>12}  {:>16.1} µs",
-            shape.levels,
-            shape.ratio,
-            shape.pinned_levels,
+            "{mark} {:>10}  {:>10}  {:>13}  {:>18}  {:>12.2}  {:>15.2} + {:>4.2} + {:>5.2}  {:>14}  {:>12}  {:>16.1} µs",
+            lsm.levels_max,
+            lsm.size_ratio,
+            lsm.pinned_levels,
             shape.reads_max,
             shape.reads_mean,
             shape.write_amplification_log,
@@ -130,24 +134,38 @@ fn table(
     }
     let best = &advice.best;
     output::line("")?;
+    output::line(
+        "* is recommended: of the shapes within 1 % of the least device time, the one with the fewest index reads, then the fewest writes.",
+    )?;
     output::line(&format!(
-        "* takes the least of the device. Filters and fences take {}, memtables and ring {}. size_ratio is a limit: levels are as large as what is stored asks for.",
+        "Filters and fences take {}, memtables and the ring {}. size_ratio is an upper limit for the step from level to level, as far as levels_max allows.",
         size(best.filter_bytes),
         size(best.memtable_bytes)
     ))?;
     let dir = arguments.dir.as_deref().unwrap_or(Path::new("./data"));
-    let lsm = &best.options.lsm;
+    let options: Vec<String> = (options_to_set(best).iter())
+        .map(|(name, value)| format!(" --option {name}={value}"))
+        .collect();
     output::line(&format!(
-        "glintdb keyspaces --dir {} --change {} --option levels_max={} --option size_ratio={} --option pinned_levels={}",
-        dir.display(),
+        "glintdb keyspaces --dir {} --change {}{}",
+        output::shell_word(dir),
         arguments.keyspace,
-        lsm.levels_max,
-        lsm.size_ratio,
-        lsm.pinned_levels
+        options.concat()
     ))
 }
 
-/// For each height the shape that is written least, with as many pinned levels as do best; for the height of the best one all of its kind.
+/// The options of a keyspace that lead to this shape: the first columns of its row.
+fn options_to_set(shape: &Prediction) -> [(&'static str, String); 3] {
+    let lsm = &shape.options.lsm;
+    [
+        ("levels_max", lsm.levels_max.to_string()),
+        ("size_ratio", lsm.size_ratio.to_string()),
+        ("pinned_levels", lsm.pinned_levels.to_string()),
+    ]
+}
+
+/// The rows of the table: for each height the fastest shape; for the recommended shape every number
+/// of pinned levels.
 fn rows(advice: &Advice) -> Vec<&Prediction> {
     let best = &advice.best;
     let mut rows: Vec<&Prediction> = Vec::new();

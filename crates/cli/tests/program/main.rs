@@ -243,18 +243,14 @@ fn advice_is_given_for_figures_and_for_a_database_and_can_be_followed() {
         text.contains("90 % lookups, 5 % scans of 50, 5 % writes"),
         "{text}"
     );
-    assert_eq!(
-        text.lines().filter(|line| line.starts_with('*')).count(),
-        2,
-        "{text}"
-    );
+    assert_eq!(recommended_row(&text), command_options(&text), "{text}");
     assert!(std::fs::read_to_string(plot).unwrap().starts_with("<svg"));
     let json = advise(&[&sizes[..], &["--json"]].concat()).0;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert!(json["advice"]["best"]["fits"].as_bool().unwrap());
     assert!(json["advice"]["all"].as_array().unwrap().len() > 20);
     for (wrong, words) in [
-        (&["--memory", "1G"][..], "what is stored?"),
+        (&["--memory", "1G"][..], "advise needs a workload"),
         (
             &["--records", "1m", "--read-percent", "120"],
             "read_percent",
@@ -298,6 +294,54 @@ fn advice_is_given_for_figures_and_for_a_database_and_can_be_followed() {
         .collect();
     let listed = ok(dir, &command);
     assert!(listed.contains("pinned_levels="), "{listed}");
+}
+
+/// The recommended row's first three columns: `levels_max`, `size_ratio`, `pinned_levels`.
+fn recommended_row(table: &str) -> Vec<&str> {
+    let mut rows = table.lines().filter(|line| line.starts_with("*  "));
+    let row = rows.next().unwrap();
+    assert!(rows.next().is_none(), "{table}");
+    row.split_whitespace().skip(1).take(3).collect()
+}
+
+/// The values of the options in the command that `advise` prints last, in the order of the columns.
+fn command_options(table: &str) -> Vec<&str> {
+    let command = table.lines().last().unwrap();
+    let value = |name: &str| {
+        let (_, rest) = command.split_once(&format!("--option {name}=")).unwrap();
+        rest.split_whitespace().next().unwrap()
+    };
+    ["levels_max", "size_ratio", "pinned_levels"]
+        .map(value)
+        .to_vec()
+}
+
+#[test]
+fn advise_help_example_recommends_a_row_within_one_percent_of_the_fastest() {
+    let example = "--capacity 1T --memory 16G --key-size 16 --value-size 1000 --read-percent 90 --scan-percent 5";
+    let dir = tempfile::tempdir().unwrap();
+    assert!(ok(dir.path(), &["advise", "--help"]).contains(&format!("glintdb advise {example}\n")));
+    let words: Vec<_> = example.split(' ').collect();
+    let table = advise(&words).0;
+    let device_us = |line: &str| -> Option<f64> {
+        line.trim_end()
+            .strip_suffix(" µs")?
+            .split(' ')
+            .next_back()?
+            .parse()
+            .ok()
+    };
+    let fastest_us = table.lines().filter_map(device_us).fold(f64::MAX, f64::min);
+    let recommended = table.lines().find(|line| line.starts_with("*  ")).unwrap();
+    let recommended_us = device_us(recommended).unwrap();
+    // The figures are rounded to a tenth.
+    assert!(recommended_us <= 1.01 * fastest_us + 0.1, "{table}");
+    assert_eq!(recommended_row(&table), command_options(&table), "{table}");
+    let json = advise(&[&words[..], &["--json"]].concat()).0;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let set = ["levels_max", "size_ratio", "pinned_levels"]
+        .map(|name| json["set"][name].as_str().unwrap().to_owned());
+    assert_eq!(recommended_row(&table), set, "{table}");
 }
 
 /// What `advise` says on standard output and on standard error.

@@ -5,7 +5,7 @@ use crate::format::Format;
 use clap::{Args, Parser, Subcommand};
 use glintdb::Durability;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -55,7 +55,8 @@ pub(crate) enum Command {
     Keyspaces(Keyspaces),
     /// Show the engine's figures since this opening: memory, log, levels, waits, bytes; what is 0 is left out, but for --json.
     Stats(Figures),
-    /// Read and verify every byte; says what is wrong and where, and ends with code 1 then.
+    /// Read and verify every byte of a database, and list the errors. Changes nothing.
+    #[command(after_help = CHECK_HELP)]
     Check(Figures),
     /// Recover every intact record of a damaged database into a new one.
     #[command(after_help = SALVAGE_HELP)]
@@ -71,6 +72,39 @@ pub(crate) enum Command {
     Advise(Advise),
     /// Measure: workloads of db_bench and YCSB on a database of their own.
     Bench(glintdb_bench::BenchArgs),
+}
+
+impl Command {
+    /// The directory of the database that the command works on; `None` for commands that create one
+    /// of their own, and for `salvage`.
+    pub(crate) fn database_dir(&self) -> Option<&Path> {
+        let place = match self {
+            Command::Serve(arguments) => &arguments.place,
+            Command::Get(arguments) => &arguments.target.place,
+            Command::Put(arguments) => &arguments.target.place,
+            Command::Delete(arguments) => &arguments.target.place,
+            Command::Scan(arguments) => &arguments.target.place,
+            Command::Import(arguments) => &arguments.target.place,
+            Command::Export(arguments) => &arguments.target.place,
+            Command::Keyspaces(arguments) => &arguments.place,
+            Command::Stats(arguments) | Command::Check(arguments) => &arguments.place,
+            Command::Compact(arguments) => &arguments.place,
+            Command::Checkpoint(arguments) => &arguments.place,
+            Command::Dump(arguments) => return Some(directory_of(&arguments.file)),
+            Command::Advise(arguments) => return arguments.dir.as_deref(),
+            Command::Salvage(_) | Command::Bench(_) => return None,
+        };
+        Some(&place.dir)
+    }
+}
+
+/// The directory of a file of a database, or `file` itself if it is a directory.
+pub(crate) fn directory_of(file: &Path) -> &Path {
+    match file.parent() {
+        _ if file.is_dir() => file,
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    }
 }
 
 const IMPORT_HELP: &str = "\
@@ -133,6 +167,21 @@ other process may have it open.
 Examples:
   glintdb advise --capacity 1T --memory 16G --key-size 16 --value-size 1000 --read-percent 90 --scan-percent 5
   glintdb advise ./data --memory 4G --read-percent 50 --plot shapes.svg";
+
+const CHECK_HELP: &str = "\
+Prints each error with its file and offset, then three lines of totals:
+  the files and bytes that were read, and the number of errors;
+  entries: puts and deletions in the tables, and those in the log that no table holds yet;
+  separated values: values that are stored in the log and not beside their keys.
+A key that was written several times can have several entries, so there are at least as many entries as records.
+`glintdb scan --count` counts records.
+
+Ends with code 0 if there are no errors, else with code 1, and then names the command that recovers the intact records.
+No other process may have the database open. On a terminal, a progress bar is shown.
+
+Examples:
+  glintdb check --dir ./data
+  glintdb check --dir ./data --json";
 
 const SALVAGE_HELP: &str = "\
 DIR may be damaged in any way: files that are missing, cut short or rotten in places, the manifest included. Nothing in it is changed. For each key the newest intact version is taken, and
@@ -483,8 +532,8 @@ pub(crate) struct Compact {
     /// Only this keyspace.
     #[arg(long, short, value_name = "NAME")]
     pub(crate) keyspace: Option<String>,
-    /// Also rewrite values that are stored apart from the index in the order of their keys, where
-    /// they are not in it. Scans then read long stretches of a file at once.
+    /// Also rewrite the values in the log in the order of their keys, unless they are in that order
+    /// already. Scans then read them in long sequential reads.
     #[arg(long)]
     pub(crate) values: bool,
     #[command(flatten)]

@@ -2,6 +2,7 @@
 
 use glintdb::ErrorKind;
 use std::fmt;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Shown below every `--help`. Kept next to [`code_of`], which must say the same.
@@ -82,14 +83,26 @@ impl Failure {
         }
     }
 
-    /// Says what happened on standard error, in one line, and gives the exit code.
-    pub(crate) fn report(&self) -> ExitCode {
-        let line = self.to_string();
+    /// Says what happened on standard error, in one line, and gives the exit code. If the database
+    /// in `dir` is damaged, the line ends with the command that recovers its intact records.
+    pub(crate) fn report(&self, dir: Option<&Path>) -> ExitCode {
+        let mut line = self.to_string();
+        if let (Failure::Engine(error), Some(dir)) = (self, dir)
+            && error.kind() == ErrorKind::Corruption
+        {
+            line += &format!("; {}", salvage_hint(dir));
+        }
         if !line.is_empty() {
             crate::output::complain(&line.replace('\n', " "));
         }
         ExitCode::from(self.code())
     }
+}
+
+/// What to do about a damaged database, for the end of a message.
+pub(crate) fn salvage_hint(dir: &Path) -> String {
+    let dir = crate::output::shell_word(dir);
+    format!("to recover the intact records into a new directory: glintdb salvage {dir} NEW_DIR")
 }
 
 fn code_of(kind: ErrorKind) -> u8 {

@@ -22,8 +22,8 @@ use std::process::ExitCode;
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = args::Arguments::parse();
-    match commands::run(arguments.command) {
+    match commands::run(&arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(arguments.command.database_dir()),
     }
 }

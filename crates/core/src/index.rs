@@ -321,13 +321,19 @@ pub trait IndexView: Send + Sync {
         upper: Bound<&[u8]>,
     ) -> Result<Option<SeqNum>>;
 
-    /// Reads every byte and checks checksums, order and counts. Each thing found wrong goes to `report`; every pointer that its files hold, shadowed and hidden ones
-    /// too, goes to `held` (the sum of all [`LivenessDelta`]s); those of live entries go to `live` with their key.
+    /// Reads every byte and checks checksums, order and counts.
+    ///
+    /// - `report` gets each error found.
+    /// - `held` gets every pointer in the view's files, also those of overwritten and deleted
+    ///   entries: their sum is the sum of all [`LivenessDelta`]s.
+    /// - `live` gets the pointers of live entries, with their keys.
+    /// - `checked` gets the length of each file, in bytes, once the file is checked.
     fn verify(
         &self,
         report: &mut dyn FnMut(crate::Error),
         held: &mut dyn FnMut(crate::ValuePointer),
         live: &mut dyn FnMut(&[u8], crate::ValuePointer),
+        checked: &mut dyn FnMut(u64),
     );
 
     /// Files this view names.

@@ -1,8 +1,10 @@
-//! Checking a database that is not open: every byte that means something is read and verified, nothing is changed, and what is wrong is told also where opening would refuse.
+//! Checks a database that is not open: reads and verifies every byte that has a meaning, changes
+//! nothing, and reports all damage, also damage that keeps the database from opening.
 //!
 //! Thread safety: the volume's lock keeps others out.
 //!
-//! Invariants: 1. no file is made, changed or removed. 2. Whatever opening or reading would find damaged is in the report, and more: padding, and what opening would drop.
+//! Invariants: 1. No file is created, changed or removed. 2. The report has all damage that opening
+//! and reading would find, and also damage to padding and to data that opening would drop.
 
 use crate::engine::IndexFactory;
 use crate::manifest::{Loaded, RecordReader, check_database, read_newest, read_whole};
@@ -12,39 +14,78 @@ use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::atomic::AtomicU64;
 use glintdb_core::{FileId, FileKind, FileNumbers, SeqNum, ValuePointer};
 use glintdb_flash::{Cache, DirOptions, Volume};
-use glintdb_log::FrameView;
+use glintdb_log::{FrameView, LogOp};
 use glintdb_lsm::LsmEnv;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Memory for blocks that a check reads again.
+/// Cache for blocks that a check reads more than once.
 const CACHE_BYTES: usize = 1 << 20;
 
-/// Checks the database in the directory `path`, which must not be open; changes nothing. What keeps it from opening is in the report too.
+/// How far a check is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct CheckProgress {
+    /// Bytes read.
+    pub done_bytes: u64,
+    /// Bytes to be read.
+    pub total_bytes: u64,
+}
+
+/// Checks the database in the directory `path`, which must not be open. Changes nothing. Damage that
+/// keeps the database from opening is in the report like any other.
 ///
 /// # Errors
-/// `Locked`, `NotFound`, I/O errors: where nothing could be checked.
+/// `Locked`, `NotFound`, I/O errors: nothing could be checked.
 pub fn check(path: impl AsRef<Path>) -> Result<VerifyReport> {
+    check_with(path, &mut |_| ())
+}
+
+/// Does the same as [`check`], and calls `progress` after each file and each batch of values.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_with(
+    path: impl AsRef<Path>,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<VerifyReport> {
     let options = DirOptions {
         create: false,
         ..DirOptions::default()
     };
     crate::directory::check(path.as_ref(), false)?;
     let volume: Arc<dyn Volume> = crate::handles::open_directory(path.as_ref(), options)?;
-    check_volume(&volume)
+    check_volume_with(&volume, progress)
 }
 
-/// [`check`] of a database on a volume other than a directory: for tests and simulation.
+/// Does the same as [`check`] for a database on any volume: for tests and simulation.
 ///
 /// # Errors
 /// As [`check`].
 pub fn check_volume(volume: &Arc<dyn Volume>) -> Result<VerifyReport> {
+    check_volume_with(volume, &mut |_| ())
+}
+
+fn check_volume_with(
+    volume: &Arc<dyn Volume>,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
     match read_newest(&**volume) {
         Ok(found) => match found.loaded {
             Some(loaded) => match check_database(&**volume, &loaded) {
-                Ok(()) => whole(volume, &loaded, &mut report)?,
+                Ok(()) => {
+                    let mut progress = Progress {
+                        now: CheckProgress {
+                            done_bytes: 0,
+                            total_bytes: bytes_to_read(&**volume, &loaded)?,
+                        },
+                        told: progress,
+                    };
+                    whole(volume, &loaded, &mut report, &mut progress)?;
+                }
                 Err(error) => damaged(&mut report, error)?,
             },
             None => {
@@ -56,7 +97,38 @@ pub fn check_volume(volume: &Arc<dyn Volume>) -> Result<VerifyReport> {
     Ok(report)
 }
 
-/// Damage goes into the report; anything else ends the check.
+/// Counts bytes as they are read.
+struct Progress<'a> {
+    now: CheckProgress,
+    told: &'a mut dyn FnMut(CheckProgress),
+}
+
+impl Progress<'_> {
+    fn add(&mut self, bytes: u64) {
+        // Values that are no longer live are in the total and are not read.
+        let done_bytes = self.now.done_bytes.saturating_add(bytes);
+        self.now.done_bytes = done_bytes.min(self.now.total_bytes);
+        (self.told)(self.now);
+    }
+}
+
+/// Bytes that a check reads: all files, the values that tables point to, and once more the part of
+/// the log that opening would replay.
+fn bytes_to_read(volume: &dyn Volume, loaded: &Loaded) -> Result<u64> {
+    let state = &loaded.state;
+    let mut bytes = glintdb_log::check_bytes(volume, state.flush_point.lsn)?;
+    for file in volume.list()? {
+        if matches!(file.kind, FileKind::Table | FileKind::Manifest) {
+            bytes += volume.open(file)?.len()?;
+        }
+    }
+    for segment in state.live_segments() {
+        bytes = bytes.saturating_add(state.live_bytes(segment));
+    }
+    Ok(bytes)
+}
+
+/// Adds damage to the report. Any other error ends the check.
 fn damaged(report: &mut VerifyReport, error: Error) -> Result<()> {
     match error.kind() {
         ErrorKind::Corruption | ErrorKind::UnsupportedFormat | ErrorKind::NotFound => {
@@ -67,11 +139,17 @@ fn damaged(report: &mut VerifyReport, error: Error) -> Result<()> {
     }
 }
 
-fn whole(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport) -> Result<()> {
+fn whole(
+    volume: &Arc<dyn Volume>,
+    loaded: &Loaded,
+    report: &mut VerifyReport,
+    progress: &mut Progress<'_>,
+) -> Result<()> {
     if let Err(error) = manifest(volume, loaded, report) {
         damaged(report, error)?;
     }
-    indexes(volume, loaded, report)?;
+    progress.add(report.bytes);
+    indexes(volume, loaded, report, progress)?;
     let state = &loaded.state;
     let live = state.live_segments();
     if !loaded.has_begun() {
@@ -82,17 +160,38 @@ fn whole(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport) -
         damaged(report, error)?;
     }
     let mut newest = state.flush_point.seqno;
-    let mut visit = |frame: FrameView<'_>| replayed(loaded, &frame, &mut newest);
+    let (mut entries, mut values) = (0, 0);
+    let mut visit = |frame: FrameView<'_>| {
+        replayed(loaded, &frame, &mut newest, &mut |op| {
+            entries += u64::from(!matches!(op, LogOp::DeleteRange { .. }));
+            values += u64::from(op.is_separated());
+        })
+    };
     let (from, durable) = (state.flush_point.lsn, state.log_durable);
-    let log = glintdb_log::check(volume, loaded.db, from, durable, &live, &mut visit)?;
+    let log = glintdb_log::check(
+        volume,
+        loaded.db,
+        from,
+        durable,
+        &live,
+        &mut visit,
+        &mut |bytes| progress.add(bytes),
+    )?;
+    report.log_entries += entries;
+    report.log_values += values;
     report.files += log.files;
     report.bytes += log.bytes;
     report.errors.extend(log.errors);
     Ok(())
 }
 
-/// What replay holds each commit to.
-fn replayed(loaded: &Loaded, frame: &FrameView<'_>, newest: &mut SeqNum) -> Result<()> {
+/// Checks a commit as replay does, and gives its operations to `visit`.
+fn replayed(
+    loaded: &Loaded,
+    frame: &FrameView<'_>,
+    newest: &mut SeqNum,
+    visit: &mut dyn FnMut(&LogOp<'_>),
+) -> Result<()> {
     if frame.seqno() <= loaded.state.flush_point.seqno {
         return Ok(());
     }
@@ -102,25 +201,25 @@ fn replayed(loaded: &Loaded, frame: &FrameView<'_>, newest: &mut SeqNum) -> Resu
     };
     if frame.seqno() != newest.next() {
         return Err(wrong(format!(
-            "commit {} stands where {} belongs",
-            frame.seqno(),
-            newest.next()
+            "expected commit {}, found commit {}",
+            newest.next(),
+            frame.seqno()
         )));
     }
     *newest = frame.seqno();
     let known: BTreeSet<_> = (loaded.state.keyspaces.keys())
         .chain(loaded.state.dropped.keys())
         .collect();
-    match frame
-        .entries()
-        .find(|entry| !known.contains(&entry.keyspace))
-    {
-        Some(entry) => Err(loaded.lacks(entry.keyspace, frame)),
-        None => Ok(()),
+    for entry in frame.entries() {
+        if !known.contains(&entry.keyspace) {
+            return Err(loaded.lacks(entry.keyspace, frame));
+        }
+        visit(&entry.op);
     }
+    Ok(())
 }
 
-/// The records were read; what fills them up is zero.
+/// Reads every record of the manifest and checks that its padding is zero.
 fn manifest(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport) -> Result<()> {
     let id = FileId::new(FileKind::Manifest, loaded.number);
     let bytes = read_whole(&**volume, id)?;
@@ -137,8 +236,13 @@ fn manifest(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport
     Ok(())
 }
 
-/// Every table that the manifest names, and every value that one points to.
-fn indexes(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport) -> Result<()> {
+/// Checks every table that the manifest names, and every value that a live entry points to.
+fn indexes(
+    volume: &Arc<dyn Volume>,
+    loaded: &Loaded,
+    report: &mut VerifyReport,
+    progress: &mut Progress<'_>,
+) -> Result<()> {
     let factory = IndexFactory {
         env: LsmEnv {
             volume: Arc::clone(volume),
@@ -167,6 +271,7 @@ fn indexes(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport)
         let mut errors = Vec::new();
         let mut pointers: Vec<ValuePointer> = Vec::new();
         let by_segment = held.entry(id.0).or_default();
+        let progress = RefCell::new(&mut *progress);
         view.verify(
             &mut |error| errors.push(error),
             &mut |pointer| {
@@ -178,16 +283,19 @@ fn indexes(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport)
                 }
                 pointers.push(pointer);
                 if pointers.len() >= VALUES_BATCH {
-                    values(volume, loaded, &mut pointers, report);
+                    let bytes = values(volume, loaded, &mut pointers, report);
+                    progress.borrow_mut().add(bytes);
                 }
             },
+            &mut |bytes| progress.borrow_mut().add(bytes),
         );
-        values(volume, loaded, &mut pointers, report);
+        let bytes = values(volume, loaded, &mut pointers, report);
+        progress.borrow_mut().add(bytes);
         sound &= errors.is_empty();
         for error in errors {
             damaged(report, error.context(format!("keyspace {:?}", record.name)))?;
         }
-        report.entries += view.stats().entries;
+        report.table_entries += view.stats().entries;
         for file in view.files() {
             if let Ok(file) = volume.open(file) {
                 report.files += 1;
@@ -195,7 +303,7 @@ fn indexes(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport)
             }
         }
     }
-    // What a damaged table holds is not known.
+    // The content of a damaged table is unknown.
     if sound {
         let id = FileId::new(FileKind::Manifest, loaded.number);
         compare_liveness(id, &loaded.state, &held, report);
@@ -203,24 +311,28 @@ fn indexes(volume: &Arc<dyn Volume>, loaded: &Loaded, report: &mut VerifyReport)
     Ok(())
 }
 
+/// Reads and checks the values of `pointers`, and clears them. Returns the bytes of these values.
 fn values(
     volume: &Arc<dyn Volume>,
     loaded: &Loaded,
     pointers: &mut Vec<ValuePointer>,
     report: &mut VerifyReport,
-) {
-    // Sorted: neighbours in the log are read one behind the other.
+) -> u64 {
+    let bytes = pointers.iter().map(|pointer| u64::from(pointer.length));
+    let bytes = bytes.sum();
+    // Sorted, so that neighbours in the log are read one after the other.
     pointers.sort_by_key(|pointer| (pointer.segment, pointer.offset));
     for value in glintdb_log::read_values(volume, loaded.db, pointers) {
         match value {
-            Ok(_) => report.values += 1,
+            Ok(_) => report.table_values += 1,
             Err(error) => report.errors.push(error),
         }
     }
     pointers.clear();
+    bytes
 }
 
-/// Nobody makes files while checking.
+/// A check creates no files.
 struct NoNumbers;
 
 impl FileNumbers for NoNumbers {

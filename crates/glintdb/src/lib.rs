@@ -254,7 +254,7 @@ mod written;
 
 pub use batch::{BATCH_BYTES_MAX, Batch};
 pub use bytes::Bytes;
-pub use check::{check, check_volume};
+pub use check::{CheckProgress, check, check_volume, check_with};
 pub use db::{DEFAULT_KEYSPACE, Db};
 pub use engine::Env;
 pub use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};

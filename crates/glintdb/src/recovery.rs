@@ -495,9 +495,9 @@ impl Replay<'_> {
         }
         if frame.seqno() != self.newest.next() {
             return Err(wrong(format!(
-                "commit {} stands where {} belongs",
-                frame.seqno(),
-                self.newest.next()
+                "expected commit {}, found commit {}",
+                self.newest.next(),
+                frame.seqno()
             )));
         }
         if self.generation.filled_bytes() >= self.opening.options.memtable_seal_bytes() {

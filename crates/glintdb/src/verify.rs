@@ -1,50 +1,77 @@
-//! Verification: every byte of every file is read and checked, and every value pointer followed.
+//! Verification of an open database: reads and checks every byte of every file, and follows every
+//! value pointer.
 
 use crate::db::{Db, Handle};
 use crate::engine::Engine;
 use crate::manifest::{RecordReader, State};
 use crate::snapshot::Pin;
+use crate::version::{KeyspaceVersion, Version};
 use crate::{Error, Result};
-use glintdb_core::{FileId, FileKind, ValuePointer};
+use glintdb_core::{Direction, EntryRef, FileId, FileKind, SeqNum, ValuePointer};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
-/// Values whose pointers are followed together.
+/// Values that are read in one batch.
 pub(crate) const VALUES_BATCH: usize = 256;
 
-/// What verification found.
+/// The result of a verification.
+///
+/// An *entry* is a put or a deletion of one key. A key that was written several times can have
+/// several entries until compactions merge them, so there are at least as many entries as records.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct VerifyReport {
-    /// Everything that is wrong, each with file and offset.
+    /// Errors found, each with its file and offset.
     pub errors: Vec<Error>,
     /// Files read.
     pub files: u64,
-    /// Bytes in them.
+    /// Bytes in these files.
     pub bytes: u64,
-    /// Index entries read.
-    pub entries: u64,
-    /// Separated values read.
-    pub values: u64,
-    /// Files that nothing names: harmless, and removed by the next open at the latest. In a database where no job runs and no snapshot is held there are none.
+    /// Entries in the tables of the indexes.
+    pub table_entries: u64,
+    /// Values in the log that live entries of the tables point to.
+    pub table_values: u64,
+    /// Entries that no table holds yet. [`check`](crate::check) counts the operations in the log
+    /// from the flush point on: these are the ones that the next open replays.
+    /// [`Db::verify`] counts the keys in the memtables.
+    pub log_entries: u64,
+    /// Values that entries in `log_entries` keep apart from their keys.
+    pub log_values: u64,
+    /// Files that belong to nothing. They are harmless, and the next open removes them. A database
+    /// without running jobs and open snapshots has none. [`check`](crate::check) does not look for
+    /// them.
     pub leftovers: Vec<FileId>,
 }
 
 impl VerifyReport {
-    /// Whether nothing is wrong.
+    /// Whether no error was found.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.errors.is_empty()
     }
+
+    /// Entries in the tables and in the log together.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.table_entries + self.log_entries
+    }
+
+    /// Values that are stored apart from their keys, of entries in the tables and in the log.
+    #[must_use]
+    pub fn values(&self) -> u64 {
+        self.table_values + self.log_values
+    }
 }
 
 impl Db {
-    /// Reads the values of `pointers` and reports the ones that are wrong.
+    /// Reads the values that `pointers` name, and reports damaged ones.
     fn follow(engine: &Engine, report: &mut VerifyReport, pointers: &mut Vec<ValuePointer>) {
-        // Sorted: neighbours in the log are read together.
+        // Sorted, so that neighbours in the log are read together.
         pointers.sort_by_key(|pointer| (pointer.segment, pointer.offset));
         for value in engine.log.read_batch(pointers) {
             match value {
-                Ok(_) => report.values += 1,
+                Ok(_) => report.table_values += 1,
                 Err(error) => report.errors.push(error),
             }
         }
@@ -53,9 +80,9 @@ impl Db {
 }
 
 impl Engine {
-    /// Verifies a pinned picture of the database, its log and its manifest.
+    /// Verifies a snapshot of the database, the log and the manifest.
     pub(crate) fn verify(&self, handle: &Arc<Handle>) -> Result<VerifyReport> {
-        // Before the picture: what is retired by now, nothing in it needs.
+        // Taken before the snapshot: no live entry of the snapshot is in these segments.
         let retired = self.manifest.lock().state().retired.clone();
         let pin = Pin::new(handle);
         let version = pin.version()?;
@@ -68,7 +95,7 @@ impl Engine {
             let by_segment = held.entry(keyspace.state.id.0).or_default();
             keyspace.view.verify(
                 &mut |error| errors.push(error),
-                // What compactions have yet to drop counts as live in the manifest.
+                // The manifest also counts values that compactions have yet to drop.
                 &mut |pointer| {
                     *by_segment.entry(pointer.segment.0).or_default() += u64::from(pointer.length);
                 },
@@ -81,6 +108,7 @@ impl Engine {
                         Db::follow(self, &mut report, &mut pointers);
                     }
                 },
+                &mut |_| {},
             );
             Db::follow(self, &mut report, &mut pointers);
             sound &= errors.is_empty();
@@ -89,7 +117,8 @@ impl Engine {
                     .into_iter()
                     .map(|error| error.context(format!("keyspace {:?}", keyspace.state.name))),
             );
-            report.entries += keyspace.view.stats().entries;
+            report.table_entries += keyspace.view.stats().entries;
+            count_unflushed(&version, keyspace, pin.at, &mut report)?;
             for file in keyspace.view.files() {
                 self.count_file(file, &mut report);
             }
@@ -101,13 +130,13 @@ impl Engine {
                     report.bytes += checked.bytes;
                     report.errors.extend(checked.errors);
                 }
-                // Deleted meanwhile.
+                // Deleted since the list of segments was taken.
                 Err(error) if error.kind() == crate::ErrorKind::NotFound => {}
                 Err(error) => report.errors.push(error),
             }
         }
         self.verify_manifest(&mut report)?;
-        // What a damaged table holds is not known.
+        // The content of a damaged table is unknown.
         if sound {
             self.verify_liveness(&version, &held, &mut report);
         }
@@ -117,8 +146,8 @@ impl Engine {
         Ok(report)
     }
 
-    /// Files on the volume that are named by no index of `version`, by no log, manifest or reserve.
-    fn leftovers(&self, version: &crate::version::Version) -> Result<Vec<FileId>> {
+    /// Files on the volume that no index of `version`, no log, manifest or reserve names.
+    fn leftovers(&self, version: &Version) -> Result<Vec<FileId>> {
         let mut named: BTreeSet<FileId> = version
             .live_keyspaces()
             .flat_map(|keyspace| keyspace.view.files())
@@ -169,11 +198,12 @@ impl Engine {
         Ok(())
     }
 
-    /// The live bytes that the manifest states must be those of the pointers that the indexes' files hold: fewer, and a segment could go that is still needed; more, and
-    /// one would never go. Compared where nothing changed meanwhile.
+    /// Compares the manifest's count of live bytes with the pointers in the indexes' files. If the
+    /// manifest counts too few, a segment could be removed that is still needed; if too many, a
+    /// segment would never be removed. Compares nothing if the version has changed meanwhile.
     fn verify_liveness(
         &self,
-        version: &Arc<crate::version::Version>,
+        version: &Arc<Version>,
         held: &BTreeMap<u32, BTreeMap<u64, u64>>,
         report: &mut VerifyReport,
     ) {
@@ -186,7 +216,36 @@ impl Engine {
     }
 }
 
-/// What is wrong with a live value in a segment whose file may go.
+/// Adds the entries of a keyspace that are visible at `at` and in no table of its index.
+fn count_unflushed(
+    version: &Version,
+    keyspace: &KeyspaceVersion,
+    at: SeqNum,
+    report: &mut VerifyReport,
+) -> Result<()> {
+    let mut count = |value: EntryRef<'_>| {
+        report.log_entries += 1;
+        report.log_values += u64::from(matches!(value, EntryRef::Pointer(_)));
+    };
+    let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
+    for generation in version.generations() {
+        if let Some(mem) = generation.keyspace(keyspace.state.id) {
+            let mut cursor = mem.map.cursor(lower, upper, Direction::Forward, at);
+            while cursor.advance() {
+                count(cursor.value());
+            }
+        }
+    }
+    if let Some(resident) = &keyspace.resident {
+        let mut cursor = resident.view.cursor(lower, upper, Direction::Forward)?;
+        while cursor.advance()? {
+            count(cursor.value());
+        }
+    }
+    Ok(())
+}
+
+/// The error for a live value in a segment whose file may be removed.
 pub(crate) fn live_in_retired(pointer: &ValuePointer) -> Error {
     Error::corruption(
         pointer.segment.file(),
@@ -195,7 +254,8 @@ pub(crate) fn live_in_retired(pointer: &ValuePointer) -> Error {
     )
 }
 
-/// Holds the value bytes that the files of the indexes point to, by keyspace and segment, against what the manifest counts.
+/// Compares the value bytes that the files of the indexes point to with what the manifest counts, by
+/// keyspace and segment.
 pub(crate) fn compare_liveness(
     id: FileId,
     state: &State,

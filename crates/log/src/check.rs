@@ -1,4 +1,5 @@
-//! Reads the whole log of a database that is not open, changes nothing, and tells everything that is wrong: where recovery would stop, and what it would not look at.
+//! Reads the whole log of a database that is not open and reports all damage: where recovery would
+//! stop, and what recovery would not read. Changes nothing.
 //!
 //! Thread safety: the files must not change meanwhile.
 
@@ -17,18 +18,18 @@ use glintdb_flash::{Ring, Volume, VolumeFile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a look at the log found.
+/// The result of a check of the log.
 #[derive(Clone, Debug, Default)]
 pub struct LogCheck {
     /// Segment files read.
     pub files: u64,
-    /// Bytes in them.
+    /// Bytes in these files.
     pub bytes: u64,
-    /// What is wrong.
+    /// Damage found.
     pub errors: Vec<Error>,
 }
 
-/// Nobody makes files while looking.
+/// A check creates no files.
 struct NoNumbers;
 
 impl FileNumbers for NoNumbers {
@@ -37,12 +38,16 @@ impl FileNumbers for NoNumbers {
     }
 }
 
-/// Checks every segment, and the stream from `from` on, of the log of database `db`; `live` are the segments that hold live values, those of relocated values
-/// included, and everything before `durable` is known to have been durable. Commits from `from`
-/// on go to `visit`, whose error ends the walk and is one of the report's.
+/// Checks the log of database `db`: every segment, and the stream from `from` on.
+///
+/// - `durable`: everything before it is known to have been durable.
+/// - `live`: the segments with live values, segments of relocated values included.
+/// - `visit` gets the commits from `from` on. An error of it ends the walk over the stream and is
+///   added to the report.
+/// - `checked` gets numbers of bytes as they are read. They add up to [`check_bytes`].
 ///
 /// # Errors
-/// I/O errors: where checking could not go on.
+/// I/O errors that keep the check from going on.
 pub fn check(
     volume: &Arc<dyn Volume>,
     db: DbId,
@@ -50,13 +55,9 @@ pub fn check(
     durable: Lsn,
     live: &[SegmentId],
     visit: &mut dyn FnMut(FrameView<'_>) -> Result<()>,
+    checked: &mut dyn FnMut(u64),
 ) -> Result<LogCheck> {
-    let files: BTreeSet<SegmentId> = volume
-        .list()?
-        .into_iter()
-        .filter(|file| file.kind == FileKind::Log)
-        .map(|file| SegmentId(file.number))
-        .collect();
+    let files = segment_files(&**volume)?;
     let mut check = LogCheck::default();
     for missing in live.iter().filter(|id| !files.contains(id)) {
         let what = "expected a segment with live values, found no such file";
@@ -64,7 +65,7 @@ pub fn check(
             .errors
             .push(Error::corruption(missing.file(), 0, what));
     }
-    // Only one that is there already: asking for a ring makes it.
+    // Only an existing ring: `ring` would create one.
     let ring: Option<Arc<dyn Ring>> = match volume.existing_ring_bytes()? {
         Some(bytes) => Some(volume.ring(bytes)?).filter(|ring| ring.survives_kill()),
         None => None,
@@ -72,11 +73,12 @@ pub fn check(
     let setup = LogSetup {
         volume: Arc::clone(volume),
         db,
-        // Nobody commits here.
+        // A check commits nothing, so the clock is never read.
         clock: Arc::new(glintdb_flash::ManualClock::default()),
         numbers: Arc::new(NoNumbers),
         options: LogOptions::default(),
     };
+    let mut walked_bytes = 0;
     let walked = walk(
         &setup,
         from,
@@ -84,8 +86,14 @@ pub fn check(
         ring.as_deref(),
         &files,
         visit,
-        &mut |_| (),
+        &mut |progress| {
+            checked(progress.replayed_bytes.saturating_sub(walked_bytes));
+            walked_bytes = walked_bytes.max(progress.replayed_bytes);
+        },
     );
+    // Segments end before their files do.
+    let walk_bytes = segment_file_bytes(&**volume, files.range(from.segment..))?;
+    checked(walk_bytes.saturating_sub(walked_bytes));
     let mut ends = BTreeMap::new();
     match walked {
         Ok(walk) => ends.extend(walk.ends().map(|(header, end)| {
@@ -113,12 +121,36 @@ pub fn check(
             None if id < from.segment => Within::Old,
             None => Within::Unused,
         };
-        let checked = segment(volume, db, id, &within, &mut check);
-        if let Err(error) = checked {
+        if let Err(error) = segment(volume, db, id, &within, &mut check) {
             check.note(error)?;
         }
+        checked(volume.open(id.file())?.len()?);
     }
     Ok(check)
+}
+
+/// Bytes that [`check`] reads: each segment once, and once more those from `from` on.
+///
+/// # Errors
+/// I/O errors.
+pub fn check_bytes(volume: &dyn Volume, from: Lsn) -> Result<u64> {
+    let files = segment_files(volume)?;
+    let again = files.range(from.segment..);
+    segment_file_bytes(volume, files.iter().chain(again))
+}
+
+fn segment_files(volume: &dyn Volume) -> Result<BTreeSet<SegmentId>> {
+    let files = volume.list()?.into_iter();
+    let segments = files.filter(|file| file.kind == FileKind::Log);
+    Ok(segments.map(|file| SegmentId(file.number)).collect())
+}
+
+/// The length of these segments' files together.
+fn segment_file_bytes<'a>(
+    volume: &dyn Volume,
+    segments: impl Iterator<Item = &'a SegmentId>,
+) -> Result<u64> {
+    segments.map(|id| volume.open(id.file())?.len()).sum()
 }
 
 /// What is known of a segment.

@@ -1,5 +1,6 @@
 //! Shows and verifies segment files.
 
+use crate::LogEntry;
 use crate::format::frame::FrameHeader;
 use crate::format::segment::{SegmentHeader, SegmentKind};
 use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET};
@@ -7,7 +8,6 @@ use crate::log::Log;
 use crate::lsn::Lsn;
 use crate::scan::{Frame, Probe, SegmentScan};
 use crate::segment::open_segment;
-use crate::{LogEntry, LogOp};
 use glintdb_core::{Error, ErrorKind, Result, SegmentId};
 use glintdb_flash::Volume;
 use std::sync::atomic::Ordering;
@@ -198,7 +198,8 @@ impl Log {
                     } else if frame.header.kind.has_entries() {
                         let entries = frame.entries(segment);
                         report.entries += u64::from(frame.header.entry_count);
-                        report.values += entries.filter(separated).count() as u64;
+                        let separated = entries.filter(|entry| entry.op.is_separated());
+                        report.values += separated.count() as u64;
                     }
                     offset = u64::from(frame.end());
                     if frame.header.ends_segment() {
@@ -226,14 +227,4 @@ impl Log {
         report.bytes = offset;
         Ok(report)
     }
-}
-
-fn separated(entry: &LogEntry<'_>) -> bool {
-    matches!(
-        entry.op,
-        LogOp::Put {
-            value: crate::LogValue::Pointer(_),
-            ..
-        }
-    )
 }

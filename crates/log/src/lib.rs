@@ -49,7 +49,7 @@ mod values;
 
 pub use append::{Reservation, Space, WaitReason};
 pub use builder::FrameBuilder;
-pub use check::{LogCheck, check, check_segment, database_of, read_values};
+pub use check::{LogCheck, check, check_bytes, check_segment, database_of, read_values};
 pub use dump::{Dump, DumpFrame, DumpItem, SegmentReport, dump};
 pub use format::entry::{EntryReader, LogEntry, LogOp, LogValue};
 pub use large::LargeFrame;

@@ -1,4 +1,5 @@
-//! Checks a whole view: every table by itself, then what tables promise each other, then the pointers of what is live.
+//! Checks a whole view: each table by itself, then the order of the tables, then the pointers of
+//! live entries.
 
 use crate::cursor::MergeCursor;
 use crate::table::Purpose;
@@ -6,12 +7,13 @@ use crate::view::View;
 use glintdb_core::{Direction, EntryRef, Error, Result, ValuePointer};
 use std::ops::Bound;
 
-/// See [`IndexView::verify`](glintdb_core::index::IndexView::verify).
+/// Implements [`IndexView::verify`](glintdb_core::index::IndexView::verify).
 pub(crate) fn verify(
     view: &View,
     report: &mut dyn FnMut(Error),
     held: &mut dyn FnMut(ValuePointer),
     live: &mut dyn FnMut(&[u8], ValuePointer),
+    checked: &mut dyn FnMut(u64),
 ) {
     let mut sound = true;
     for (place, tables) in view.levels.sources() {
@@ -23,6 +25,7 @@ pub(crate) fn verify(
                 },
                 &mut |_, pointer| held(pointer),
             );
+            checked(slot.meta().bytes);
         }
         for pair in tables.slots.windows(2) {
             if let [a, b] = pair

@@ -96,8 +96,9 @@ impl IndexView for View {
         report: &mut dyn FnMut(glintdb_core::Error),
         held: &mut dyn FnMut(ValuePointer),
         live: &mut dyn FnMut(&[u8], ValuePointer),
+        checked: &mut dyn FnMut(u64),
     ) {
-        verify::verify(self, report, held, live);
+        verify::verify(self, report, held, live, checked);
     }
 
     fn files(&self) -> Vec<FileId> {

@@ -1,15 +1,22 @@
-//! `check`: every byte read and verified. What is wrong is named; code 1 then, also where the database is too broken to open.
+//! `check`: reads and verifies every byte, and lists the errors. Ends with code 1 if there are any,
+//! also if the database is too damaged to open.
 
 use crate::args::Figures;
-use crate::exit::Failure;
-use crate::{open, output};
+use crate::exit::{Failure, salvage_hint};
+use crate::{open, output, progress};
 use glintdb::{Error, VerifyReport};
 use serde_json::{Map, Value};
 
 pub(super) fn run(arguments: &Figures) -> Result<(), Failure> {
     let dir = &arguments.place.dir;
     open::present(dir)?;
-    let report = glintdb::check(dir)?;
+    let bar = progress::bytes(Some(0), false);
+    let report = glintdb::check_with(dir, &mut |now| {
+        bar.set_length(now.total_bytes);
+        bar.set_position(now.done_bytes);
+    });
+    bar.finish_and_clear();
+    let report = report?;
     if arguments.json {
         output::json(&document(&report))?;
     } else {
@@ -17,7 +24,7 @@ pub(super) fn run(arguments: &Figures) -> Result<(), Failure> {
             output::line(&format!("wrong: {error}"))?;
         }
         output::line(&format!(
-            "{}: {} files, {} ({} bytes), {} entries, {} separated values, {} errors",
+            "{}: {} files, {} ({} bytes), {} errors",
             if report.is_clean() {
                 "clean"
             } else {
@@ -26,16 +33,28 @@ pub(super) fn run(arguments: &Figures) -> Result<(), Failure> {
             report.files,
             output::size_text(report.bytes),
             report.bytes,
-            report.entries,
-            report.values,
             report.errors.len(),
+        ))?;
+        output::line(&format!(
+            "entries: {} in tables + {} in the log = {}",
+            report.table_entries,
+            report.log_entries,
+            report.entries(),
+        ))?;
+        output::line(&format!(
+            "separated values: {} of tables + {} in the log = {}",
+            report.table_values,
+            report.log_values,
+            report.values(),
         ))?;
     }
     if report.is_clean() {
-        Ok(())
-    } else {
-        Err(Failure::Negative)
+        return Ok(());
     }
+    if !arguments.json {
+        output::line(&salvage_hint(dir))?;
+    }
+    Err(Failure::Negative)
 }
 
 fn document(report: &VerifyReport) -> Value {
@@ -44,8 +63,12 @@ fn document(report: &VerifyReport) -> Value {
         "clean": report.is_clean(),
         "files": report.files,
         "bytes": report.bytes,
-        "entries": report.entries,
-        "values": report.values,
+        "entries": report.entries(),
+        "table_entries": report.table_entries,
+        "log_entries": report.log_entries,
+        "values": report.values(),
+        "table_values": report.table_values,
+        "log_values": report.log_values,
         "errors": errors,
     })
 }

@@ -15,39 +15,54 @@ mod stats;
 use crate::args::{Checkpoint, Command, Compact};
 use crate::exit::Failure;
 use crate::open::{self, Missing};
-use crate::output;
+use crate::{output, progress};
+use glintdb::{KeyspaceStats, Stats};
 
-pub(crate) fn run(command: Command) -> Result<(), Failure> {
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
-        Command::Serve(arguments) => serve::run(&arguments),
-        Command::Get(arguments) => records::get(&arguments),
-        Command::Put(arguments) => records::put(&arguments),
-        Command::Delete(arguments) => records::delete(&arguments),
-        Command::Scan(arguments) => records::scan(&arguments),
-        Command::Import(arguments) => import::run(&arguments),
-        Command::Export(arguments) => export::run(&arguments),
-        Command::Keyspaces(arguments) => keyspaces::run(&arguments),
-        Command::Stats(arguments) => stats::run(&arguments),
-        Command::Check(arguments) => check::run(&arguments),
-        Command::Salvage(arguments) => salvage::run(&arguments),
-        Command::Dump(arguments) => dump::run(&arguments),
-        Command::Compact(arguments) => compact(&arguments),
-        Command::Checkpoint(arguments) => checkpoint(&arguments),
-        Command::Advise(arguments) => advise::run(&arguments),
-        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Get(arguments) => records::get(arguments),
+        Command::Put(arguments) => records::put(arguments),
+        Command::Delete(arguments) => records::delete(arguments),
+        Command::Scan(arguments) => records::scan(arguments),
+        Command::Import(arguments) => import::run(arguments),
+        Command::Export(arguments) => export::run(arguments),
+        Command::Keyspaces(arguments) => keyspaces::run(arguments),
+        Command::Stats(arguments) => stats::run(arguments),
+        Command::Check(arguments) => check::run(arguments),
+        Command::Salvage(arguments) => salvage::run(arguments),
+        Command::Dump(arguments) => dump::run(arguments),
+        Command::Compact(arguments) => compact(arguments),
+        Command::Checkpoint(arguments) => checkpoint(arguments),
+        Command::Advise(arguments) => advise::run(arguments),
+        Command::Bench(arguments) => bench::run(arguments),
     }
 }
 
 fn compact(arguments: &Compact) -> Result<(), Failure> {
     let options = open::options(&arguments.place, &arguments.engine)?;
     let db = open::database(&arguments.place.dir, options, Missing::Refuse)?;
-    match (&arguments.keyspace, arguments.values) {
-        (Some(name), true) => db.keyspace(name)?.compact_values()?,
-        (Some(name), false) => db.keyspace(name)?.compact()?,
-        (None, true) => db.compact_values()?,
-        (None, false) => db.compact()?,
-    }
+    let work = || match (&arguments.keyspace, arguments.values) {
+        (Some(name), true) => db.keyspace(name)?.compact_values(),
+        (Some(name), false) => db.keyspace(name)?.compact(),
+        (None, true) => db.compact_values(),
+        (None, false) => db.compact(),
+    };
+    progress::watched(|| compacted(&db.stats()), work)?;
     Ok(db.close()?)
+}
+
+/// What compactions have read and written so far, in words.
+fn compacted(stats: &Stats) -> String {
+    let sum = |figure: fn(&KeyspaceStats) -> u64| stats.keyspaces.iter().map(figure).sum();
+    let read = sum(|keyspace| keyspace.compaction_read_bytes);
+    let written = sum(|keyspace| keyspace.compaction_written_bytes);
+    format!(
+        "compacting: tables {} read, {} written; values {} moved",
+        output::size_text(read),
+        output::size_text(written),
+        output::size_text(stats.log.relocated_bytes)
+    )
 }
 
 fn checkpoint(arguments: &Checkpoint) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ mod exchange;
 mod options;
 mod served;
 mod serving;
+mod tools;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -441,51 +442,6 @@ fn a_database_in_use_is_locked() {
     assert_eq!((code, stderr.lines().count()), (3, 1), "{stderr}");
     db.close().unwrap();
     assert_eq!(ok(dir.path(), &["get", "key"]), "value\n");
-}
-
-#[test]
-fn check_names_what_is_damaged_and_ends_with_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let input: String = (0..5000)
-        .map(|n| format!("{{\"key\":\"k{n:05}\",\"value\":\"v{n}\"}}\n"))
-        .collect();
-    assert!(
-        run_with(dir, &["import", "-"], input.as_bytes())
-            .status
-            .success()
-    );
-    ok(dir, &["compact"]);
-    let table = std::fs::read_dir(dir.join("data"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| {
-            path.file_name()
-                .unwrap()
-                .to_string_lossy()
-                .starts_with("table-")
-        })
-        .unwrap();
-    let mut bytes = std::fs::read(&table).unwrap();
-    bytes[100] ^= 1;
-    std::fs::write(&table, bytes).unwrap();
-    let name = table.file_name().unwrap().to_string_lossy().into_owned();
-    let output = run(dir, &["check"]);
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{printed}");
-    assert!(
-        printed.contains(&name) && printed.contains("NOT clean"),
-        "{printed}"
-    );
-    let output = run(dir, &["check", "--json"]);
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["clean"], false);
-    assert!(
-        report["errors"][0]["file"]
-            .as_str()
-            .unwrap()
-            .contains(&name)
-    );
 }
 
 #[test]

@@ -110,6 +110,7 @@ fn retire(db: &Db) -> Vec<SegmentId> {
             &mut |_, pointer| {
                 live.insert(pointer.segment);
             },
+            &mut |_| {},
         );
     }
     let mut manifest = engine.manifest.lock();
@@ -148,7 +149,7 @@ pub(super) fn check_whole(db: &Db, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
     assert!(contents(db) == *expected);
     let report = db.verify().unwrap();
     assert!(report.is_clean(), "{:?}", report.errors);
-    assert_eq!(report.values, expected.len() as u64);
+    assert_eq!(report.table_values, expected.len() as u64);
     assert_eq!(report.leftovers, []);
 }
 

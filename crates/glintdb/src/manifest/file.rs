@@ -386,6 +386,9 @@ pub(super) fn number_after(newest: FileId) -> Result<u64> {
     }
 }
 
+/// What to do about a database whose manifest is lost.
+const ADVICE: &str = "restore the whole directory from a backup, or salvage the records from its files; do not delete them";
+
 /// Finds and reads the manifest.
 ///
 /// # Errors
@@ -423,12 +426,12 @@ pub(crate) fn read_newest(volume: &dyn Volume) -> Result<Found> {
         (Some(id), Some(_)) => Err(Error::corruption(
             *id,
             0,
-            "no manifest is whole, but other files of a database are there",
+            format!("expected an intact manifest, found none: {ADVICE}"),
         )),
         (None, Some(other)) => Err(Error::corruption(
             other,
             0,
-            "files of a database are there, but no manifest",
+            format!("expected a manifest beside this file, found none: {ADVICE}"),
         )),
     }
 }

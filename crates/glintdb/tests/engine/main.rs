@@ -8,6 +8,7 @@
 
 mod advise;
 mod basics;
+mod check;
 mod closing;
 mod damage;
 mod directories;

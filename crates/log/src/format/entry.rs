@@ -42,6 +42,17 @@ pub enum LogOp<'a> {
     },
 }
 
+impl LogOp<'_> {
+    /// Whether it is a put whose value is stored apart from its key.
+    #[must_use]
+    pub fn is_separated(&self) -> bool {
+        let LogOp::Put { value, .. } = self else {
+            return false;
+        };
+        matches!(value, LogValue::Pointer(_))
+    }
+}
+
 /// One operation of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogEntry<'a> {

@@ -86,7 +86,7 @@ fn check(batches: &[Batch], promises: &Promises, promised: usize, context: &str)
 /// No crash leaves anything that is damage.
 fn check_closed(volume: &MemVolume, from: Lsn, context: &str) {
     let volume: Arc<dyn Volume> = volume.kill();
-    let checked = glintdb_log::check(&volume, DB, from, from, &[], &mut |_| Ok(()));
+    let checked = glintdb_log::check(&volume, DB, from, from, &[], &mut |_| Ok(()), &mut |_| ());
     let errors = checked.unwrap().errors;
     assert!(errors.is_empty(), "{context}: {errors:?}");
 }

@@ -132,7 +132,8 @@ fn a_file_with_an_older_segments_frames_is_none_of_the_stream() {
     new.write_at(0, &bytes).unwrap();
     let volume: Arc<dyn Volume> = Arc::clone(&killed) as Arc<dyn Volume>;
     let check = || {
-        let checked = glintdb_log::check(&volume, DB, from, from, &[], &mut |_| Ok(()));
+        let checked =
+            glintdb_log::check(&volume, DB, from, from, &[], &mut |_| Ok(()), &mut |_| ());
         checked.unwrap().errors
     };
     assert!(check().is_empty());
@@ -143,7 +144,7 @@ fn a_file_with_an_older_segments_frames_is_none_of_the_stream() {
 
 fn check(volume: &Arc<MemVolume>, from: Lsn) -> Vec<glintdb_core::Error> {
     let volume: Arc<dyn Volume> = Arc::clone(volume) as Arc<dyn Volume>;
-    let checked = glintdb_log::check(&volume, DB, from, from, &[], &mut |_| Ok(()));
+    let checked = glintdb_log::check(&volume, DB, from, from, &[], &mut |_| Ok(()), &mut |_| ());
     checked.unwrap().errors
 }
 
@@ -253,7 +254,7 @@ fn an_older_segments_header_over_frames_is_damage() {
     let volume: Arc<dyn Volume> = volume.kill();
     let file = volume.open(log_file(old.segment)).unwrap();
     file.write_at(0, &header).unwrap();
-    let checked = glintdb_log::check(&volume, DB, from, from, &[], &mut |_| Ok(()));
+    let checked = glintdb_log::check(&volume, DB, from, from, &[], &mut |_| Ok(()), &mut |_| ());
     let errors = checked.unwrap().errors;
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert_eq!(

@@ -432,7 +432,7 @@ fn damage_errors(volume: &MemVolume, id: SegmentId) -> Vec<glintdb_core::Error> 
     let volume: Arc<dyn Volume> = volume.kill();
     let mut nothing = |_: glintdb_log::FrameView<'_>| Ok(());
     let from = glintdb_log::Lsn::new(SegmentId(1), 4096);
-    let check = glintdb_log::check(&volume, DB, from, from, &[id], &mut nothing);
+    let check = glintdb_log::check(&volume, DB, from, from, &[id], &mut nothing, &mut |_| ());
     check.unwrap().errors
 }
 
@@ -505,7 +505,8 @@ fn check_looks_at_values_that_are_live_and_at_no_others() {
     let mut nothing = |_: glintdb_log::FrameView<'_>| Ok(());
     let killed: Arc<dyn Volume> = volume.kill();
     let from = glintdb_log::Lsn::new(SegmentId(1), 4096);
-    let check = glintdb_log::check(&killed, DB, from, from, &[], &mut nothing).unwrap();
+    let check =
+        glintdb_log::check(&killed, DB, from, from, &[], &mut nothing, &mut |_| ()).unwrap();
     assert!(check.errors.is_empty(), "{:?}", check.errors);
     assert_eq!(check.files, 2);
 }
@@ -536,7 +537,7 @@ fn values_that_nothing_names_under_an_older_segments_header_are_no_damage() {
     }
     let errors = |live: &[SegmentId]| {
         let killed: Arc<dyn Volume> = Arc::clone(&killed) as Arc<dyn Volume>;
-        let check = glintdb_log::check(&killed, DB, from, from, live, &mut |_| Ok(()));
+        let check = glintdb_log::check(&killed, DB, from, from, live, &mut |_| Ok(()), &mut |_| ());
         let errors = check.unwrap().errors.into_iter();
         let mut places: Vec<_> = errors.map(|e| e.place().unwrap().0.to_owned()).collect();
         places.sort_unstable();

@@ -499,6 +499,7 @@ impl Harness {
             &mut |key, pointer| {
                 pointers.insert(Bytes::copy_from_slice(key), pointer);
             },
+            &mut |_| {},
         );
         let live = self.model.live().into_iter();
         let expected: BTreeMap<Bytes, ValuePointer> = live

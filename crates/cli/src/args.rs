@@ -61,9 +61,10 @@ pub(crate) enum Command {
     /// Recover every intact record of a damaged database into a new one.
     #[command(after_help = SALVAGE_HELP)]
     Salvage(Salvage),
-    /// Show a log segment, a table or a manifest in readable form, without replaying or changing anything.
+    /// Show a log segment, a table or a manifest line by line. Changes nothing.
+    #[command(after_help = DUMP_HELP)]
     Dump(Dump),
-    /// Merge everything down: deleted and overwritten records give their space back.
+    /// Merge all tables of a database, and so free the space of deleted and overwritten records.
     Compact(Compact),
     /// Copy the database as it is now into a new directory, which opens as a database.
     Checkpoint(Checkpoint),
@@ -194,6 +195,19 @@ Examples:
   glintdb check --dir ./data                     what is wrong?
   glintdb salvage ./data ./recovered             take out what is intact
   glintdb check --dir ./recovered                a healthy database";
+
+const DUMP_HELP: &str = "\
+The first line describes the file. The following lines show its content in the order of the file: the frames of a log
+segment with their operations, the entries of a table, or the records of a manifest with their items.
+
+A line is `what name=value ...`. Long keys and values are cut; with --json they are complete, and those that are not
+UTF-8 are in fields whose names end with `_base64`. In a damaged table all intact entries are shown, then the ranges of
+lost keys.
+
+Examples:
+  glintdb dump ./data                            list the files of a database
+  glintdb dump --limit 20 ./data/log-0000000000000001.glint
+  glintdb dump --json ./data/table-0000000000000002.glint | jq 'select(.what == \"put\").key'";
 
 const SERVE_HELP: &str = "\
 Any Redis client can talk to it (RESP2 and RESP3): redis-cli -p 6380 SET greeting hello
@@ -480,8 +494,15 @@ pub(crate) struct Salvage {
 
 #[derive(Debug, Args)]
 pub(crate) struct Dump {
-    /// A file of a database (`data/log-….glint`, `data/table-….glint`, `data/manifest-….glint`); or the directory, for the list of them.
+    /// A file of a database (`data/log-….glint`, `data/table-….glint`, `data/manifest-….glint`).
+    /// With a database's directory, its files are listed with their sizes.
     pub(crate) file: PathBuf,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print at most N lines.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
 }
 
 #[derive(Debug, Args)]

@@ -11,7 +11,6 @@ use crate::table::TableMeta;
 use glintdb_core::codec::{Reader, put_varint};
 use glintdb_core::{Error, FileId, Result};
 use std::collections::HashSet;
-use std::fmt::Write as _;
 
 /// Number of levels, level 0 included. With the default ratio and base size the last one holds 512 MiB x 10^5.
 pub(crate) const LEVELS: usize = 7;
@@ -138,45 +137,6 @@ impl Edit {
             _ => None,
         })
     }
-
-    /// The edit in words, one operation a line.
-    pub(crate) fn describe(&self) -> String {
-        let mut out = String::new();
-        for op in &self.ops {
-            let line = match op {
-                EditOp::Add(place, meta) => format!(
-                    "add {} at {}: {} bytes, {} entries, {} tombstones, {} range tombstones, seqno {} to {}, keys {} to {}",
-                    meta.id,
-                    describe_place(*place),
-                    meta.bytes,
-                    meta.entries,
-                    meta.tombstones,
-                    meta.range_tombstones,
-                    meta.seqno_min,
-                    meta.seqno_max,
-                    meta.range.0.escape_ascii(),
-                    meta.range.1.as_ref().map_or_else(
-                        || "the end".to_owned(),
-                        |end| format!("before {}", end.escape_ascii())
-                    ),
-                ),
-                EditOp::Remove(place, number) => {
-                    format!("remove table {number:016x} from {}", describe_place(*place))
-                }
-            };
-            // Writing to a String cannot fail.
-            writeln!(out, "{line}").ok();
-        }
-        out
-    }
-}
-
-fn describe_place(place: Place) -> String {
-    if place.level == 0 {
-        format!("L0 run {}", place.run)
-    } else {
-        format!("L{}", place.level)
-    }
 }
 
 fn put_place(out: &mut Vec<u8>, tag: u8, place: Place) {
@@ -232,21 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn edit_round_trips_and_is_described() {
+    fn edit_round_trips() {
         let edit = edit();
         let encoded = edit.encode();
         assert_eq!(Edit::decode(&encoded).unwrap(), edit);
         assert!(Edit::default().encode().is_empty());
         assert_eq!(Edit::decode(&[]).unwrap(), Edit::default());
-        let text = edit.describe();
-        assert!(
-            text.contains("remove table 0000000000000029 from L0 run 3"),
-            "{text}"
-        );
-        assert!(
-            text.contains("add table-000000000000002a.glint at L6: 8192 bytes"),
-            "{text}"
-        );
     }
 
     #[test]

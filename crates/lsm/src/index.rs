@@ -16,7 +16,7 @@ use glintdb_core::codec::Reader;
 use glintdb_core::index::{
     Debt, Index, IndexChange, IndexJob, IndexView, PinShare, Relocation, SortedRun,
 };
-use glintdb_core::{Error, FileId, Result};
+use glintdb_core::{Error, FileId, FileKind, Result};
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -24,6 +24,19 @@ use std::sync::Arc;
 /// The LSM index of one keyspace. See the crate's page.
 pub struct Lsm {
     shared: Arc<Shared>,
+}
+
+/// A table that an edit adds or removes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TableChange {
+    /// The table's file.
+    pub id: FileId,
+    /// The level to which it is added, or from which it is removed.
+    pub level: u8,
+    /// At level 0, the run that it belongs to. Greater numbers are newer.
+    pub run: Option<u64>,
+    /// The table's properties if it is added; `None` if it is removed.
+    pub added: Option<TableMeta>,
 }
 
 impl Lsm {
@@ -53,12 +66,27 @@ impl Lsm {
         Ok(Lsm::with_levels(common, levels))
     }
 
-    /// An edit in words, a line for each table added or removed.
+    /// The tables that an edit adds and removes, in order: for tools that show a manifest.
     ///
     /// # Errors
-    /// `Corruption` and `UnsupportedFormat` where it is not one.
-    pub fn describe_edit(edit: &[u8]) -> Result<String> {
-        Ok(Edit::decode(edit)?.describe())
+    /// `Corruption`, `UnsupportedFormat`: the bytes are not an edit.
+    pub fn table_changes(edit: &[u8]) -> Result<Vec<TableChange>> {
+        let ops = Edit::decode(edit)?.ops.into_iter();
+        let changes = ops.map(|op| {
+            let (place, id, added) = match op {
+                EditOp::Add(place, meta) => (place, meta.id, Some(meta)),
+                EditOp::Remove(place, number) => {
+                    (place, FileId::new(FileKind::Table, number), None)
+                }
+            };
+            TableChange {
+                id,
+                level: place.level,
+                run: (place.level == 0).then_some(place.run),
+                added,
+            }
+        });
+        Ok(changes.collect())
     }
 
     /// The tables that are there after `edits`, which may have gaps: for tools that look at damaged databases.

@@ -54,7 +54,7 @@ pub fn edit_again(bytes: &[u8]) -> glintdb_core::Result<Vec<u8>> {
 
 pub use common::LsmEnv;
 pub use glintdb_core::index::PinnedLevels;
-pub use index::Lsm;
+pub use index::{Lsm, TableChange};
 pub use options::{LEVELS_BELOW_0_MAX, LsmOptions};
 pub use shape::level_bytes;
 pub use table::Compression;

@@ -381,35 +381,6 @@ fn stats_check_compact_and_checkpoint_work_on_a_database() {
 }
 
 #[test]
-fn dump_shows_every_file_of_a_database() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    ok(dir, &["put", "the-key", "the-value"]);
-    ok(dir, &["compact"]);
-    ok(dir, &["put", "another-key", "another-value"]);
-    let mut dumped = Vec::new();
-    for entry in std::fs::read_dir(dir.join("data")).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if name.ends_with(".glint") {
-            let text = ok(dir, &["dump", path.to_str().unwrap()]);
-            assert!(!text.is_empty(), "{name}");
-            dumped.push(name.split('-').next().unwrap().to_string());
-        }
-    }
-    dumped.sort();
-    dumped.dedup();
-    assert!(
-        ["log", "manifest", "table"]
-            .iter()
-            .all(|kind| dumped.contains(&(*kind).to_string())),
-        "{dumped:?}"
-    );
-    let (code, stderr) = fails(dir, &["dump", "data/LOCK"]);
-    assert_eq!((code, stderr.lines().count()), (2, 1), "{stderr}");
-}
-
-#[test]
 fn exit_codes_are_those_of_the_help() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

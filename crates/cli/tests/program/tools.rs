@@ -18,6 +18,133 @@ fn files_of(data: &Path, kind: &str) -> Vec<PathBuf> {
     paths
 }
 
+/// A database with a table, and a log with commits that are in no table.
+fn database_with_every_kind_of_file(dir: &Path) {
+    ok(dir, &["put", "the-key", "the \"value\""]);
+    ok(dir, &["put", "base64:AP8=", &"v".repeat(2000)]);
+    ok(dir, &["compact"]);
+    ok(dir, &["put", "another-key", "another-value"]);
+    ok(dir, &["delete", "the-key"]);
+}
+
+#[test]
+fn dump_shows_files_as_names_and_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    database_with_every_kind_of_file(dir);
+    let data = dir.join("data");
+    let dump = |path: &PathBuf| ok(dir, &["dump", path.to_str().unwrap()]);
+
+    let table = dump(&files_of(&data, "table-")[0]);
+    let lines: Vec<_> = table.lines().collect();
+    assert!(lines[0].starts_with("table file=table-"), "{table}");
+    assert!(lines[0].contains(" entries=2 deletions=0 range_deletions=0 separated_bytes=2000 "));
+    assert!(lines[1].starts_with("  put seqno=2 key=0x00ff value_file=log-"));
+    assert!(lines[1].ends_with(" value_bytes=2000"), "{table}");
+    assert_eq!(
+        lines[2..],
+        [r#"  put seqno=1 key="the-key" value="the \"value\"""#]
+    );
+
+    let logs: String = files_of(&data, "log-").iter().map(dump).collect();
+    for line in [
+        r#"    put keyspace=0 key="another-key" value="another-value""#,
+        r#"    delete keyspace=0 key="the-key""#,
+    ] {
+        assert!(logs.lines().any(|found| found == line), "{line}\n{logs}");
+    }
+    assert!(logs.contains("\n  commit offset="), "{logs}");
+
+    let manifest = dump(files_of(&data, "manifest-").last().unwrap());
+    assert!(
+        manifest.starts_with("manifest file=manifest-"),
+        "{manifest}"
+    );
+    for part in [
+        "\n  record offset=",
+        "\n    snapshot database=",
+        "\n    keyspace_created keyspace=0 name=default size_ratio=10 ",
+        "\n    table_added keyspace=0 file=table-",
+        "\n    flush_point file=log-",
+    ] {
+        assert!(manifest.contains(part), "{part}\n{manifest}");
+    }
+    // Rust's Debug output of a struct or an enum has one of these.
+    for dumped in [&table, &logs, &manifest] {
+        assert!(!dumped.contains([':', '{', '(', '[']), "{dumped}");
+    }
+
+    let (code, stderr) = fails(dir, &["dump", "data/LOCK"]);
+    assert_eq!((code, stderr.lines().count()), (2, 1), "{stderr}");
+}
+
+#[test]
+fn dump_with_json_prints_one_whole_object_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    database_with_every_kind_of_file(dir);
+    let data = dir.join("data");
+    let json = |path: &Path| -> Vec<serde_json::Value> {
+        let printed = ok(dir, &["dump", "--json", path.to_str().unwrap()]);
+        let lines = printed.lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    };
+    let table = json(&files_of(&data, "table-")[0]);
+    assert_eq!(
+        (&table[0]["what"], &table[0]["entries"]),
+        (&"table".into(), &2.into())
+    );
+    assert_eq!(
+        (&table[1]["key_base64"], &table[1]["value_bytes"]),
+        (&"AP8=".into(), &2000.into())
+    );
+    let expected = serde_json::json!({
+        "what": "put", "seqno": 1, "key": "the-key", "value": "the \"value\"",
+    });
+    assert_eq!(table[2], expected);
+    for kind in ["log-", "manifest-"] {
+        for path in files_of(&data, kind) {
+            let lines = json(&path);
+            let name = path.file_name().unwrap().to_str().unwrap();
+            assert_eq!(lines[0]["file"], name);
+            assert!(
+                lines.iter().all(|line| line["what"].is_string()),
+                "{lines:?}"
+            );
+        }
+    }
+    let listed = json(&data);
+    let table = files_of(&data, "table-").remove(0);
+    let entry = serde_json::json!({
+        "file": table.file_name().unwrap().to_str(),
+        "bytes": table.metadata().unwrap().len(),
+    });
+    assert!(listed.contains(&entry), "{listed:?}");
+}
+
+#[test]
+fn dump_with_limit_prints_the_first_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    database_with_every_kind_of_file(dir);
+    for kind in ["table-", "log-", "manifest-"] {
+        let path = files_of(&dir.join("data"), kind).remove(0);
+        let path = path.to_str().unwrap();
+        let whole = ok(dir, &["dump", path]);
+        for limit in 0..=3 {
+            let first: String = whole.split_inclusive('\n').take(limit).collect();
+            let limited = ok(dir, &["dump", path, "--limit", &limit.to_string()]);
+            assert_eq!(limited, first);
+        }
+    }
+    assert_eq!(
+        ok(dir, &["dump", "data", "--limit", "2"]).lines().count(),
+        2
+    );
+}
+
 #[test]
 fn check_names_what_is_damaged_and_ends_with_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -141,6 +268,28 @@ fn corruption_messages_name_the_salvage_command_with_the_directory() {
     // Other errors name no such command.
     let (_, stderr) = fails(dir, &["get", "key", "--dir", "nowhere"]);
     assert!(!stderr.contains("salvage"), "{stderr}");
+}
+
+#[test]
+fn dump_of_a_damaged_file_names_the_salvage_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    database_with_every_kind_of_file(dir);
+    let table = files_of(&dir.join("data"), "table-").remove(0);
+    let mut bytes = std::fs::read(&table).unwrap();
+    // In the first block of entries.
+    bytes[4200] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+    let name = table.file_name().unwrap().to_str().unwrap();
+    let output = run(dir, &["dump", &format!("data/{name}")]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{stderr}");
+    assert!(
+        stderr.ends_with("glintdb salvage data NEW_DIR\n"),
+        "{stderr}"
+    );
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains("\n  lost start="), "{stdout}");
 }
 
 /// Runs the program with a terminal as standard error, and gives what the terminal was sent.

@@ -336,13 +336,20 @@ fn options_with_pinned_levels_are_the_golden_ones() {
 
 #[test]
 fn the_index_edits_of_the_page_are_edits() {
-    let added = Lsm::describe_edit(&table_42_at_the_bottom()).unwrap();
-    assert!(
-        added.starts_with("add table-000000000000002a.glint at L6: 12288 bytes, 3 entries"),
-        "{added}"
-    );
-    let removed = Lsm::describe_edit(&TABLE_42_REMOVED).unwrap();
-    assert_eq!(removed, "remove table 000000000000002a from L6\n");
+    let changes = |edit: &[u8]| Lsm::table_changes(edit).unwrap();
+    let added = changes(&table_42_at_the_bottom());
+    let [change] = &added[..] else {
+        panic!("{added:?}")
+    };
+    let meta = change.added.as_ref().unwrap();
+    assert_eq!((change.id.number, change.level, change.run), (42, 6, None));
+    assert_eq!((meta.id, meta.bytes, meta.entries), (change.id, 12_288, 3));
+    let removed = changes(&TABLE_42_REMOVED);
+    let [change] = &removed[..] else {
+        panic!("{removed:?}")
+    };
+    assert_eq!((change.id.number, change.level, change.run), (42, 6, None));
+    assert!(change.added.is_none());
 }
 
 /// Rows like `0010  30 31 …  what it is` of an example of the page.

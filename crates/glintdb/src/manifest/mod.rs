@@ -11,7 +11,7 @@
 mod edit;
 mod file;
 
-pub(crate) use edit::{Item, describe, encode_items};
+pub(crate) use edit::{Item, encode_items};
 pub(crate) use file::{
     Found, RecordReader, check_database, read_newest, read_whole, salvage_records, unfinished_from,
 };

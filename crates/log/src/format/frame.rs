@@ -44,6 +44,17 @@ impl FrameKind {
         }
     }
 
+    /// Its name in dumps.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            FrameKind::Commit => "commit",
+            FrameKind::Seal => "seal",
+            FrameKind::Mark => "mark",
+            FrameKind::Relocation => "relocation",
+        }
+    }
+
     /// Whether its metadata section is entries.
     #[must_use]
     pub fn has_entries(self) -> bool {

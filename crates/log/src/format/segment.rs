@@ -27,6 +27,16 @@ pub enum SegmentKind {
 }
 
 impl SegmentKind {
+    /// Its name in dumps.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            SegmentKind::Stream => "stream",
+            SegmentKind::Large => "large",
+            SegmentKind::Values => "values",
+        }
+    }
+
     fn code(self) -> u32 {
         match self {
             SegmentKind::Stream => 1,

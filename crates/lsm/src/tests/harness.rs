@@ -273,7 +273,7 @@ impl Harness {
             *self.liveness.entry(delta.segment).or_default() += delta.bytes;
         }
         if !change.edit.is_empty() {
-            Lsm::describe_edit(&change.edit).unwrap();
+            Lsm::table_changes(&change.edit).unwrap();
             self.edits.push(change.edit.clone());
         }
         self.lsm.apply(change).unwrap();

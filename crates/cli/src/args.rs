@@ -144,6 +144,10 @@ Examples:
   glintdb import --dir ./copy --all backup.jsonl";
 
 const KEYSPACES_HELP: &str = "\
+The number of records is exact for keyspaces with at most 262,144 entries. An entry is a put or a deletion that
+compactions have not merged with a newer one yet. For larger keyspaces the number is an estimate that says `about`:
+expect it to be within 10 %. `glintdb scan --count` counts exactly.
+
 Options and their limits: docs/options.md. Listed are those that are not the default; with --json all.
 
 Examples:

@@ -336,6 +336,27 @@ pub trait IndexView: Send + Sync {
         checked: &mut dyn FnMut(u64),
     );
 
+    /// Keys spread evenly over the entries of the view's files, one for about `every` entries, in
+    /// no particular order. Each is the first key of a block, or separates two blocks.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    fn sample_keys(&self, every: u64) -> Result<Vec<Bytes>>;
+
+    /// A key behind `start`, so near that no file has more than two blocks from `start` up to it.
+    /// `None`: no file has more than two blocks from `start` on.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    fn sample_end(&self, start: &[u8]) -> Result<Option<Bytes>>;
+
+    /// Counts the entries of the view's files within the bounds, also tombstones and entries that
+    /// newer ones hide. Reads all of their blocks.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    fn count_entries(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64>;
+
     /// Files this view names.
     fn files(&self) -> Vec<FileId>;
 

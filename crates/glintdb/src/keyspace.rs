@@ -5,7 +5,6 @@ use crate::db::{Db, Handle};
 use crate::iter::Iter;
 use crate::options::{Durability, KeyspaceOptions};
 use crate::read::Found;
-use crate::resident::Resident;
 use crate::snapshot::Pin;
 use crate::version::KeyspaceState;
 use crate::{Error, Result};
@@ -362,26 +361,6 @@ impl Keyspace {
         let (lower, upper) = crate::snapshot::bound_slices(&lower, &upper);
         let engine = &self.handle.engine;
         engine.compact_values(&self.state, lower, upper)
-    }
-
-    /// Returns the approximate number of keys: the entries of memtables and index, less twice the
-    /// tombstones of the index. Keys deleted or overwritten since the last compaction are counted
-    /// more than once.
-    #[must_use]
-    pub fn approximate_len(&self) -> u64 {
-        let version = self.handle.engine.version.load();
-        let in_memory: u64 = version
-            .generations()
-            .filter_map(|generation| generation.keyspace(self.state.id))
-            .map(|mem| mem.map.len() as u64)
-            .sum();
-        let resident = version.resident(self.state.id);
-        let in_memory = in_memory + resident.map_or(0, Resident::entries);
-        let stats = version
-            .keyspace(self.state.id)
-            .map(|keyspace| keyspace.view.stats())
-            .unwrap_or_default();
-        in_memory + stats.entries.saturating_sub(2 * stats.tombstones)
     }
 }
 

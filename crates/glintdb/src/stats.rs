@@ -181,7 +181,9 @@ pub struct ValueGcFigures {
 pub struct KeyspaceStats {
     /// Name of the keyspace.
     pub name: String,
-    /// Number of entries in memtables, all versions of a key included.
+    /// Entries in memtables: keys that were written and not flushed yet. A key can have an entry in
+    /// several memtables and levels, so entries do not add up to keys:
+    /// [`Keyspace::count`](crate::Keyspace::count) counts keys.
     pub memtable_keys: u64,
     /// Memory of flushes held in memory (`PinMode::LogBacked`). A lookup visits them without a
     /// device read.
@@ -196,7 +198,7 @@ pub struct KeyspaceStats {
     pub levels: Vec<LevelFigures>,
     /// Bytes of the index's files.
     pub index_bytes: u64,
-    /// Number of entries in the index, tombstones included.
+    /// Number of entries in the index, tombstones and overwritten entries included.
     pub index_entries: u64,
     /// Number of tombstones and range tombstones in the index.
     pub index_tombstones: u64,

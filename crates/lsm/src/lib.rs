@@ -36,6 +36,7 @@ mod pieces;
 mod pinning;
 mod range;
 mod relocation;
+mod sample;
 mod shape;
 mod shared;
 pub mod table;

@@ -8,7 +8,8 @@ use crate::levels::Levels;
 use crate::range::KeyRange;
 use crate::shape;
 use crate::table::{Purpose, key_hash};
-use crate::{lookup, verify};
+use crate::{lookup, sample, verify};
+use bytes::Bytes;
 use glintdb_core::index::{Cursor, IndexStats, IndexView, LevelStats};
 use glintdb_core::{Direction, Entry, EntryValue, FileId, Result, SeqNum, ValuePointer};
 use std::ops::Bound;
@@ -99,6 +100,18 @@ impl IndexView for View {
         checked: &mut dyn FnMut(u64),
     ) {
         verify::verify(self, report, held, live, checked);
+    }
+
+    fn sample_keys(&self, every: u64) -> Result<Vec<Bytes>> {
+        sample::sample_keys(self, every)
+    }
+
+    fn sample_end(&self, start: &[u8]) -> Result<Option<Bytes>> {
+        sample::sample_end(self, start)
+    }
+
+    fn count_entries(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
+        sample::count_entries(self, lower, upper)
     }
 
     fn files(&self) -> Vec<FileId> {

@@ -25,13 +25,15 @@ pub(super) fn run(arguments: &Advise) -> Result<(), Failure> {
         options.set("memory_budget_bytes", &memory.to_string())?;
     }
     let mut keyspace = KeyspaceOptions::default();
+    // As the table shows them.
+    let mut records = None;
     let (key, value) = (arguments.key_size as f64, arguments.value_size as f64);
     let workload = match (&arguments.dir, arguments.records, arguments.capacity) {
         (Some(dir), ..) => {
             open::present(dir)?;
             let db = options.clone().open(dir)?;
             let workload;
-            (workload, keyspace) = look_at(&db, &arguments.keyspace)?;
+            (workload, records, keyspace) = look_at(&db, &arguments.keyspace)?;
             db.close()?;
             workload
         }
@@ -64,11 +66,12 @@ pub(super) fn run(arguments: &Advise) -> Result<(), Failure> {
         let advice = serde_json::json!({ "workload": workload, "advice": advice, "set": set });
         return output::json(&advice);
     }
-    table(arguments, &workload, &options, &advice)
+    let records = records.unwrap_or_else(|| format!("{:.0}", workload.records));
+    table(arguments, &workload, &records, &options, &advice)
 }
 
-/// The sizes of a keyspace, and its options.
-fn look_at(db: &Db, name: &str) -> Result<(Workload, KeyspaceOptions), Failure> {
+/// The sizes of a keyspace, its number of records in words, and its options.
+fn look_at(db: &Db, name: &str) -> Result<(Workload, Option<String>, KeyspaceOptions), Failure> {
     let keyspace = db.keyspace(name)?;
     let (mut records, mut keys, mut values) = (0.0, 0.0, 0.0);
     for record in keyspace.iter().take(SAMPLE_RECORDS) {
@@ -80,27 +83,27 @@ fn look_at(db: &Db, name: &str) -> Result<(Workload, KeyspaceOptions), Failure> 
     if records == 0.0 {
         return Err(Error::invalid(format!("keyspace {name:?} holds no record")).into());
     }
-    let all = (keyspace.approximate_len() as f64).max(records);
-    let mut workload = Workload::new(all, keys / records, values / records);
+    let all = keyspace.count()?;
+    let mut workload = Workload::new(all.keys() as f64, keys / records, values / records);
     let stats = db.stats();
     if let Some(own) = stats.keyspaces.iter().find(|own| own.name == name)
         && own.index_entries > 0
     {
         workload.entry_bytes = Some(own.index_bytes as f64 / own.index_entries as f64);
     }
-    Ok((workload, keyspace.options()))
+    Ok((workload, Some(all.to_string()), keyspace.options()))
 }
 
 fn table(
     arguments: &Advise,
     workload: &Workload,
+    records: &str,
     options: &Options,
     advice: &Advice,
 ) -> Result<(), Failure> {
     let size = |bytes: f64| size_text(bytes as u64);
     output::line(&format!(
-        "{:.0} records of {:.0} + {:.0} bytes, {} of memory; {} % lookups, {} % scans of {}, {} % writes",
-        workload.records,
+        "{records} records of {:.0} + {:.0} bytes, {} of memory; {} % lookups, {} % scans of {}, {} % writes",
         workload.key_bytes,
         workload.value_bytes,
         size_text(options.memory_budget_bytes as u64),

@@ -36,7 +36,10 @@ pub(super) fn run(arguments: &Export) -> Result<(), Failure> {
     let to_stdout = arguments.file.as_os_str() == "-";
     let output = output_file(&arguments.file, to_stdout)?;
     let mut writer = format::writer(arguments.format, output);
-    let total = keyspaces.iter().map(Keyspace::approximate_len).sum();
+    let total = keyspaces
+        .iter()
+        .map(|keyspace| Ok(keyspace.count()?.keys()))
+        .sum::<Result<u64, Failure>>()?;
     let bar = progress::records(total, arguments.quiet || to_stdout);
     let now_ms = now_ms();
     let mut written = 0;

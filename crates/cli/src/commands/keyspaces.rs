@@ -37,8 +37,7 @@ pub(super) fn run(arguments: &Keyspaces) -> Result<(), Failure> {
     let mut listed = Vec::new();
     for name in db.keyspaces() {
         let keyspace = db.keyspace(&name)?;
-        let (records, options) = (keyspace.approximate_len(), keyspace.options());
-        listed.push((name, records, options));
+        listed.push((name, keyspace.count()?, keyspace.options()));
     }
     if arguments.json {
         let listed: Vec<_> = listed
@@ -49,14 +48,20 @@ pub(super) fn run(arguments: &Keyspaces) -> Result<(), Failure> {
                     .map(|(name, value)| (name.to_owned(), value.into()))
                     .into_iter()
                     .collect();
-                serde_json::json!({ "name": name, "records_estimate": records, "options": options })
+                serde_json::json!({
+                    "name": name,
+                    "records": records.keys(),
+                    "records_exact": records.is_exact(),
+                    "options": options,
+                })
             })
             .collect();
         output::json(&listed.into())?;
     } else {
         let usual = KeyspaceOptions::default().entries();
         for (name, records, options) in listed {
-            let mut line = format!("{name}\tabout {records} records");
+            let plural = if records.keys() == 1 { "" } else { "s" };
+            let mut line = format!("{name}\t{records} record{plural}");
             for ((option, value), (_, default)) in options.entries().iter().zip(&usual) {
                 if value != default {
                     line += &format!("\t{option}={value}");

@@ -37,7 +37,7 @@ fn a_mistyped_keyspace_is_refused_until_create_is_given() {
                     .to_owned()
             )
         );
-        assert_eq!(ok(dir, &["keyspaces"]), "default\tabout 1 records\n");
+        assert_eq!(ok(dir, &["keyspaces"]), "default\t1 record\n");
     }
     ok(dir, &[&import[..], &["--create"]].concat());
     ok(dir, &put);

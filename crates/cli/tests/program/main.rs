@@ -212,7 +212,7 @@ fn keyspaces_are_created_listed_and_dropped() {
     let change = ["keyspaces", "--change", "logs", "--option"];
     let listed = ok(dir, &[&change[..], &["compression=lz4"]].concat());
     assert!(
-        listed.contains("logs\tabout 1 records\tcompression=lz4\n"),
+        listed.contains("logs\t1 record\tcompression=lz4\n"),
         "{listed}"
     );
     // Kept.
@@ -229,6 +229,54 @@ fn keyspaces_are_created_listed_and_dropped() {
     ok(dir, &["keyspaces", "--drop", "logs"]);
     let (code, stderr) = fails(dir, &["get", "--keyspace", "logs", "a"]);
     assert_eq!((code, stderr.lines().count()), (5, 1), "{stderr}");
+}
+
+#[test]
+fn keyspaces_counts_overwritten_and_deleted_records_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let line = |n: u32| format!("{{\"key\":\"k{n:05}\",\"value\":\"v\"}}\n");
+    let input: String = (0..3000).chain(500..2500).chain(0..10).map(line).collect();
+    for then in ["stats", "compact"] {
+        let output = run_with(dir, &["import", "-"], input.as_bytes());
+        assert!(output.status.success());
+        ok(dir, &["delete", "k00007"]);
+        ok(dir, &["delete", "--prefix", "k001"]);
+        // Records are first only in the log, then also in tables.
+        assert_eq!(ok(dir, &["keyspaces"]), "default\t2899 records\n");
+        let listed = ok(dir, &["keyspaces", "--json"]);
+        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        assert_eq!(
+            (&listed[0]["records"], &listed[0]["records_exact"]),
+            (&2899.into(), &true.into())
+        );
+        ok(dir, &[then]);
+        assert_eq!(ok(dir, &["keyspaces"]), "default\t2899 records\n");
+        assert_eq!(ok(dir, &["scan", "--count"]), "2899\n");
+    }
+}
+
+#[test]
+fn keyspaces_says_about_how_many_records_a_large_keyspace_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let keys = 270_000_u32;
+    let line = |n: u32| format!("{{\"key\":\"k{:08}\",\"value\":\"v\"}}\n", n * 7 % keys);
+    let input: String = (0..keys).map(line).collect();
+    assert!(
+        run_with(dir, &["import", "-"], input.as_bytes())
+            .status
+            .success()
+    );
+    let listed = ok(dir, &["keyspaces"]);
+    let count = listed.strip_prefix("default\tabout ").unwrap();
+    let count: u32 = count.strip_suffix(" records\n").unwrap().parse().unwrap();
+    assert!(count.abs_diff(keys) <= keys / 10, "{count}");
+    let listed: serde_json::Value =
+        serde_json::from_str(&ok(dir, &["keyspaces", "--json"])).unwrap();
+    assert_eq!(listed[0]["records_exact"], false);
+    let advice = advise(&[dir.join("data").to_str().unwrap(), "--memory", "64M"]).0;
+    assert!(advice.starts_with("about 2"), "{advice}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn commands_that_write_take_options_of_the_database() {
     ];
     let listed = ok(dir, &[&both[..], &small].concat());
     assert!(
-        listed.contains("logs\tabout 0 records\tcompression=lz4\n"),
+        listed.contains("logs\t0 records\tcompression=lz4\n"),
         "{listed}"
     );
     let server = Server::start(dir, &["--option", "memory_budget_bytes=32M"]);

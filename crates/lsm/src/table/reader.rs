@@ -497,6 +497,21 @@ impl Table {
         }))
     }
 
+    /// The fence before a block: no key of the block is below it, every key of the blocks before is.
+    /// `None`: there is no such block.
+    pub(crate) fn fence_key(&self, block: usize) -> Result<Option<Vec<u8>>> {
+        let fences = &self.opened()?.fences;
+        Ok((block < fences.len()).then(|| fences.key(block)))
+    }
+
+    /// The first block whose fence is greater than `key`; the number of blocks if there is none.
+    pub(crate) fn first_fence_behind(&self, key: &[u8]) -> Result<usize> {
+        let fences = &self.opened()?.fences;
+        let block = fences.find(key);
+        let behind = usize::from(block < fences.len() && fences.is_at_or_below(block, key));
+        Ok(block + behind)
+    }
+
     /// The table's range tombstones, ordered by start, then sequence number. No I/O where `meta().range_tombstones` is 0.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use glintdb::Durability;
+use glintdb::{Durability, KeyCount};
 
 use super::client::unknown_subcommand;
 use super::session::REDIS_VERSION;
@@ -123,6 +123,7 @@ fn section_fields(section: &str, session: &Session, server: &Server) -> Fields {
             ),
             field("keyspace_hits", &figure(&server.store.stats.hits)),
             field("keyspace_misses", &figure(&server.store.stats.misses)),
+            field("keyspace_counts", &exactness(session, server)),
         ],
         "replication" => vec![
             field("role", &"master"),
@@ -160,25 +161,42 @@ fn memory_fields(server: &Server) -> Fields {
     fields
 }
 
-/// `keys` is exact while keys are being counted (DBSIZE was asked lately), else the engine's estimate; `expires` is an estimate of all databases together.
-fn keyspace_fields(session: &Session, server: &Server) -> Fields {
-    let mut fields = Fields::new();
-    for db in 0..server.store.databases() {
-        // In an EXEC this connection holds the locks that counting takes.
-        let keys = server.store.count_roughly(db, !session.in_exec);
-        match keys {
-            Ok(0) => {}
-            Ok(keys) => {
-                let expires = server.store.expiring_roughly().min(keys);
-                fields.push((
-                    format!("db{db}"),
-                    format!("keys={keys},expires={expires},avg_ttl=0"),
-                ));
-            }
+/// Keys, and keys with an expiry, of each database that has keys.
+fn counts(session: &Session, server: &Server) -> Vec<(u32, KeyCount, KeyCount)> {
+    let store = &server.store;
+    let expiring = store.count_expiring().unwrap_or_else(|error| {
+        server.warn(format!("cannot count the keys with an expiry: {error}"));
+        vec![KeyCount::About(0); store.databases() as usize]
+    });
+    let mut counts = Vec::new();
+    for (db, expires) in (0..store.databases()).zip(expiring) {
+        // In an EXEC this connection holds the locks that exact counting takes.
+        match store.count_for_info(db, !session.in_exec) {
+            Ok(keys) if keys.keys() == 0 => {}
+            Ok(keys) => counts.push((db, keys, expires)),
             Err(error) => server.warn(format!("cannot count the keys of database {db}: {error}")),
         }
     }
-    fields
+    counts
+}
+
+fn keyspace_fields(session: &Session, server: &Server) -> Fields {
+    let counts = counts(session, server).into_iter();
+    let fields = counts.map(|(db, keys, expires)| {
+        let (keys, expires) = (keys.keys(), expires.keys().min(keys.keys()));
+        let value = format!("keys={keys},expires={expires},avg_ttl=0");
+        (format!("db{db}"), value)
+    });
+    fields.collect()
+}
+
+/// Whether the counts of the section `keyspace` are exact. Not part of that section, as programs
+/// expect nothing but databases there.
+fn exactness(session: &Session, server: &Server) -> &'static str {
+    let exact = counts(session, server)
+        .iter()
+        .all(|(_, keys, expires)| keys.is_exact() && expires.is_exact());
+    if exact { "exact" } else { "about" }
 }
 
 fn durability_name(server: &Server) -> &'static str {

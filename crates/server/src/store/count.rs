@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use foldhash::fast::RandomState;
-use glintdb::{Db, Keyspace, Result, Snapshot};
+use glintdb::{Db, KeyCount, Keyspace, Result, Snapshot};
 use parking_lot::Mutex;
 
 use super::locks::Locks;
@@ -27,6 +27,9 @@ const KEY_OVERHEAD_BYTES: usize = 64;
 
 /// A snapshot pins memory and files; it is renewed at least so often.
 const SNAPSHOT_AGE_MS_MAX: u64 = 5_000;
+
+/// An estimate reads about a thousand places of the index, so INFO shows one for this long.
+const ESTIMATE_AGE_MS_MAX: u64 = 10_000;
 
 struct Base {
     keys: u64,
@@ -50,6 +53,8 @@ pub(crate) struct Counter {
     changed: Mutex<Changed>,
     /// Are changes to be noted? Changes only while the gate is held alone, or from true to false.
     noting: AtomicBool,
+    /// The newest estimate for INFO, and when it was made.
+    estimate: Mutex<Option<(u64, KeyCount)>>,
 }
 
 impl Counter {
@@ -73,6 +78,7 @@ impl Counter {
     /// Everything changes at once: the next question counts anew.
     pub(crate) fn forget(&self) {
         self.lose(&mut self.changed.lock());
+        *self.estimate.lock() = None;
     }
 
     fn lose(&self, changed: &mut Changed) {
@@ -97,6 +103,20 @@ impl Counter {
     ) -> Result<u64> {
         let mut base = self.base.lock();
         self.renew(&mut base, db, keyspace, locks, now_ms, now_ms)
+    }
+
+    /// The engine's count of `keyspace`. An estimate is taken anew once it is
+    /// [`ESTIMATE_AGE_MS_MAX`] old.
+    pub(crate) fn estimate(&self, keyspace: &Keyspace, now_ms: u64) -> Result<KeyCount> {
+        let mut estimate = self.estimate.lock();
+        if let Some((taken_ms, count)) = *estimate
+            && now_ms.abs_diff(taken_ms) < ESTIMATE_AGE_MS_MAX
+        {
+            return Ok(count);
+        }
+        let count = keyspace.count()?;
+        *estimate = (!count.is_exact()).then_some((now_ms, count));
+        Ok(count)
     }
 
     /// See [`super::Store::maintain_counts`].

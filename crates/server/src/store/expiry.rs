@@ -19,7 +19,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use foldhash::fast::RandomState;
-use glintdb::{Batch, Keyspace, Result};
+use glintdb::{Batch, KeyCount, Keyspace, Result};
 
 use super::locks::Held;
 use super::{KEY_BYTES_MAX, Store};
@@ -51,7 +51,61 @@ fn parse_index_key(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_be_bytes(db.try_into().ok()?), key))
 }
 
+/// INFO verifies at most this many entries of the index of expiries: milliseconds if the values are
+/// in the cache.
+const COUNTED_ENTRIES_MAX: usize = 4096;
+/// Size of the sample from a larger index.
+const SAMPLED_ENTRIES: usize = 1024;
+
 impl Store {
+    /// Counts the keys with an expiry, by database, for INFO. The counts are exact if the index of
+    /// expiries has at most [`COUNTED_ENTRIES_MAX`] entries. Else a sample says what share of its
+    /// entries is in force.
+    pub(crate) fn count_expiring(&self) -> Result<Vec<KeyCount>> {
+        let mut keys = vec![0; self.databases() as usize];
+        let Some(index) = self.expiry.get() else {
+            return Ok(keys.into_iter().map(KeyCount::Exact).collect());
+        };
+        let first = index.iter().keys().take(COUNTED_ENTRIES_MAX + 1);
+        let mut entries = first.collect::<Result<Vec<_>>>()?;
+        let sampled = entries.len() > COUNTED_ENTRIES_MAX;
+        if sampled {
+            entries = index.sample_keys(SAMPLED_ENTRIES)?;
+        }
+        for entry in &entries {
+            if let Some(db) = self.in_force(entry)? {
+                keys[db as usize] += 1;
+            }
+        }
+        if !sampled {
+            return Ok(keys.into_iter().map(KeyCount::Exact).collect());
+        }
+        let (all, seen) = (index.count()?.keys(), entries.len().max(1) as u64);
+        let scaled = |keys: u64| KeyCount::About(all.saturating_mul(keys) / seen);
+        Ok(keys.into_iter().map(scaled).collect())
+    }
+
+    /// The database of an index entry if the entry is the expiry that its key has now.
+    fn in_force(&self, entry: &[u8]) -> Result<Option<u32>> {
+        let Some((db, key)) = parse_index_key(entry) else {
+            return Ok(None);
+        };
+        if db >= self.databases() {
+            return Ok(None);
+        }
+        let Some(stored) = self
+            .keyspace(db)
+            .map(|keyspace| keyspace.get(key))
+            .transpose()?
+        else {
+            return Ok(None);
+        };
+        let value = stored.and_then(|stored| StoredValue::decode(stored).ok());
+        let expires_ms = value.and_then(|value| value.expires_ms).unwrap_or(0);
+        let current = expires_ms != 0 && index_key(db, key, expires_ms) == entry;
+        Ok(current.then_some(db))
+    }
+
     /// Removes the next keys whose second has passed. `true` if there may be more.
     pub(crate) fn sweep(&self) -> Result<bool> {
         let Some(index) = self.expiry.get() else {

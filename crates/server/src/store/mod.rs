@@ -14,7 +14,9 @@ pub(crate) mod view;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use glintdb::{Batch, DEFAULT_KEYSPACE, Db, Durability, Keyspace, KeyspaceOptions, Result};
+use glintdb::{
+    Batch, DEFAULT_KEYSPACE, Db, Durability, KeyCount, Keyspace, KeyspaceOptions, Result,
+};
 use glintdb_core::clock::Clock;
 use parking_lot::Mutex;
 
@@ -163,17 +165,17 @@ impl Store {
         }
     }
 
-    /// Keys in database `db`: exact where they are being counted and this thread holds no locks (`unlocked`), else the engine's estimate.
-    pub(crate) fn count_roughly(&self, db: u32, unlocked: bool) -> Result<u64> {
-        if unlocked && self.counters[db as usize].is_counting() {
-            return self.count(db);
+    /// Counts the keys in database `db` for INFO. The count is exact if the database is small, or if
+    /// its keys are being counted for DBSIZE and this thread holds no locks (`unlocked`).
+    pub(crate) fn count_for_info(&self, db: u32, unlocked: bool) -> Result<KeyCount> {
+        let counter = &self.counters[db as usize];
+        if unlocked && counter.is_counting() {
+            return self.count(db).map(KeyCount::Exact);
         }
-        Ok(self.keyspace(db).map_or(0, Keyspace::approximate_len))
-    }
-
-    /// Keys that have an expiry, roughly.
-    pub(crate) fn expiring_roughly(&self) -> u64 {
-        self.expiry.get().map_or(0, Keyspace::approximate_len)
+        match self.keyspace(db) {
+            Some(keyspace) => counter.estimate(keyspace, self.now_ms()),
+            None => Ok(KeyCount::Exact(0)),
+        }
     }
 
     /// Once a second: keeps counts fresh, or gives them up.

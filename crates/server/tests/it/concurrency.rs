@@ -159,6 +159,29 @@ fn readers_see_all_of_a_transaction_or_nothing() {
 }
 
 #[test]
+fn info_counts_overwritten_and_deleted_keys_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = TestServer::start(dir.path());
+    let mut client = server.client();
+    for round in 0..3 {
+        for key in 0..300 {
+            client.run(&["SET", &key.to_string(), &round.to_string()]);
+        }
+    }
+    for key in 0..100 {
+        client.run(&["DEL", &key.to_string()]);
+    }
+    // Nobody has asked for DBSIZE, so keys are not being counted.
+    let info = client.run(&["INFO", "keyspace"]);
+    assert!(info.contains("db0:keys=200,expires=0,"), "{info}");
+    assert!(
+        client
+            .run(&["INFO", "stats"])
+            .contains("keyspace_counts:exact")
+    );
+}
+
+#[test]
 fn dbsize_is_exact_while_others_write() {
     let dir = tempfile::tempdir().unwrap();
     let server = TestServer::start(dir.path());

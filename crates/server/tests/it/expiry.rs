@@ -43,6 +43,57 @@ fn a_key_is_gone_at_its_millisecond() {
 }
 
 #[test]
+fn info_counts_keys_with_an_expiry_exactly_by_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock_at_start();
+    let server = start(dir.path(), &clock);
+    let mut client = server.client();
+    client.run(&["MSET", "a", "1", "b", "2", "c", "3"]);
+    client.run(&["SET", "a", "1", "EX", "100"]);
+    // Each leaves an entry of an expiry that is no longer in force.
+    client.run(&["SET", "a", "1", "EX", "200"]);
+    client.run(&["SET", "b", "2", "EX", "100"]);
+    client.run(&["SET", "b", "2"]);
+    client.run(&["SELECT", "1"]);
+    for key in ["d", "e"] {
+        client.run(&["SET", key, "4", "EX", "300"]);
+    }
+    client.run(&["DEL", "e"]);
+    let info = client.run(&["INFO", "keyspace"]);
+    assert!(info.contains("db0:keys=3,expires=1,avg_ttl=0"), "{info}");
+    assert!(info.contains("db1:keys=1,expires=1,avg_ttl=0"), "{info}");
+    assert!(
+        client
+            .run(&["INFO", "stats"])
+            .contains("keyspace_counts:exact")
+    );
+}
+
+#[test]
+fn info_estimates_the_keys_with_an_expiry_if_there_are_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = clock_at_start();
+    let server = start(dir.path(), &clock);
+    let mut client = server.client();
+    // Sessions whose expiry is pushed on twice: two of three expiries are no longer in force.
+    for seconds in ["100", "200", "300"] {
+        for key in 0..3000 {
+            client.run(&["SET", &format!("session{key}"), "1", "EX", seconds]);
+        }
+    }
+    let info = client.run(&["INFO", "keyspace"]);
+    let (_, expires) = info.split_once("db0:keys=3000,expires=").unwrap();
+    let (expires, _) = expires.split_once(',').unwrap();
+    let expires: u64 = expires.parse().unwrap();
+    assert!((2700..=3000).contains(&expires), "{info}");
+    assert!(
+        client
+            .run(&["INFO", "stats"])
+            .contains("keyspace_counts:about")
+    );
+}
+
+#[test]
 fn scans_leave_expired_keys_out() {
     let dir = tempfile::tempdir().unwrap();
     let clock = clock_at_start();

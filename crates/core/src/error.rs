@@ -24,8 +24,8 @@ pub enum ErrorKind {
     InvalidArgument,
     /// The keyspace, file or database asked for is not there.
     NotFound,
-    /// The keyspace, file, directory or database to be created is there already. Nothing was changed:
-    /// open what is there, or choose another name.
+    /// The keyspace, file, directory or database to be created is there already. Nothing was
+    /// changed: open what is there, or choose another name.
     AlreadyExists,
     /// The files are of a version, or use a feature, that this build does not know.
     UnsupportedFormat,

@@ -98,8 +98,8 @@ impl ClosableVolume {
         })
     }
 
-    /// Ends every use of the volume: waits for the changes that are under way; every later operation, and
-    /// every read that has not ended, fails with `Closed`.
+    /// Ends every use of the volume: waits for the changes that are under way; every later
+    /// operation, and every read that has not ended, fails with `Closed`.
     pub fn close(&self) {
         self.state.closed.store(true, Ordering::SeqCst);
         drop(self.state.changes.write());

@@ -1,8 +1,8 @@
 //! Tells a process from the children that it forks.
 //!
-//! A forked child has a copy of its parent's memory but none of its threads, and it shares the parent's
-//! open files, shared mappings and locks. Whatever owns such a thing keeps a [`ProcessToken`] and
-//! asks it before it touches the thing.
+//! A forked child has a copy of its parent's memory but none of its threads, and it shares the
+//! parent's open files, shared mappings and locks. Whatever owns such a thing keeps a
+//! [`ProcessToken`] and asks it before it touches the thing.
 //!
 //! Thread-safe. Invariants:
 //! 1. A token is current in the process that made it and in no other, however the other came to be.
@@ -74,12 +74,12 @@ fn forked() -> Error {
     )
 }
 
-/// Runs `child` in a forked child of this process, waits for it, and returns its wait status: 0 where
-/// `child` returned, 256 where it panicked. For tests.
+/// Runs `child` in a forked child of this process, waits for it, and returns its wait status: 0
+/// where `child` returned, 256 where it panicked. For tests.
 #[doc(hidden)]
 pub fn in_forked_child(child: impl FnOnce()) -> i32 {
-    // SAFETY: glibc's allocator can be used in the child. It runs `child` on its only thread and ends
-    // without unwinding into its copy of the caller.
+    // SAFETY: glibc's allocator can be used in the child. It runs `child` on its only thread and
+    // ends without unwinding into its copy of the caller.
     let id = unsafe { libc::fork() };
     assert!(id >= 0, "fork: {}", std::io::Error::last_os_error());
     if id == 0 {

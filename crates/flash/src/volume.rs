@@ -84,7 +84,8 @@ impl BegunBatch {
 
 /// A medium. See the module's page for what it promises.
 pub trait Volume: Send + Sync {
-    /// Creates a file that must not exist. Its name is durable only after [`sync_directory`](Self::sync_directory).
+    /// Creates a file that must not exist. Its name is durable only after
+    /// [`sync_directory`](Self::sync_directory).
     ///
     /// # Errors
     /// `AlreadyExists`; `NoSpace`, I/O errors.
@@ -218,8 +219,8 @@ pub trait Volume: Send + Sync {
 pub trait VolumeFile: Any + Send + Sync {
     /// Its name.
     fn id(&self) -> FileId;
-    /// For a file that only passes on what is asked of another one: that other one, which volume and ring
-    /// may use in its place.
+    /// For a file that only passes on what is asked of another one: that other one, which volume
+    /// and ring may use in its place.
     fn medium_file(&self) -> Option<&dyn VolumeFile> {
         None
     }

@@ -34,8 +34,8 @@ pub struct CheckProgress {
     pub total_bytes: u64,
 }
 
-/// Checks the database in the directory `path`, which must not be open. Changes nothing. Damage that
-/// keeps the database from opening is in the report like any other.
+/// Checks the database in the directory `path`, which must not be open. Changes nothing. Damage
+/// that keeps the database from opening is in the report like any other.
 ///
 /// # Errors
 /// `Locked`, `NotFound`, I/O errors: nothing could be checked.

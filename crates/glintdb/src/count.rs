@@ -10,8 +10,8 @@
 //! 3. keys = entries × mean of (live keys / entries) of the windows.
 //!
 //! The windows differ most if the keys of whole regions are live and those of others are deleted.
-//! Then, with half of the entries live, the standard error of the mean is 0.5 / √1024 = 1.6 % of the
-//! entries, so 3.2 % of the keys.
+//! Then, with half of the entries live, the standard error of the mean is 0.5 / √1024 = 1.6 % of
+//! the entries, so 3.2 % of the keys.
 //!
 //! Thread safety: reads one version at one sequence number, beside any writers.
 
@@ -80,8 +80,8 @@ impl Keyspace {
     ///
     /// The count is exact if tables and memtables hold at most 262,144 entries of the keyspace. An
     /// entry is a put or a deletion of one key that compactions have not merged with a newer one
-    /// yet. For a larger keyspace it is an estimate from a sample, which reads about 1,000 places of
-    /// the index. Values are not read.
+    /// yet. For a larger keyspace it is an estimate from a sample, which reads about 1,000 places
+    /// of the index. Values are not read.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -101,9 +101,9 @@ impl Keyspace {
         count(&self.handle.engine, &self.state, EXACT_ENTRIES_MAX)
     }
 
-    /// About `number` keys, spread evenly over the keyspace as it is at this moment, in order. There
-    /// are fewer if many entries are deleted, and at most one for each block of the index. Reads a
-    /// few blocks for each key, and no values.
+    /// About `number` keys, spread evenly over the keyspace as it is at this moment, in order.
+    /// There are fewer if many entries are deleted, and at most one for each block of the index.
+    /// Reads a few blocks for each key, and no values.
     ///
     /// # Errors
     /// As [`count`](Self::count).

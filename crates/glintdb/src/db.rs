@@ -22,10 +22,11 @@ use std::sync::atomic::Ordering;
 /// Name of the keyspace that every database has: `"default"`.
 pub const DEFAULT_KEYSPACE: &str = "default";
 
-/// What keeps a database open: the engine, its threads and its files. [`Db::close`] closes it, or the
-/// last handle to go.
+/// What keeps a database open: the engine, its threads and its files. [`Db::close`] closes it, or
+/// the last handle to go.
 ///
-/// Every scan counts a reference of it, beside which what others read must not lie: so it is for [`KeyspaceState`](crate::version::KeyspaceState), versions, and tables.
+/// Every scan counts a reference of it, beside which what others read must not lie: so it is for
+/// [`KeyspaceState`](crate::version::KeyspaceState), versions, and tables.
 #[repr(align(128))]
 pub(crate) struct Handle {
     pub(crate) engine: Arc<Engine>,
@@ -47,9 +48,9 @@ impl Handle {
         std::mem::forget(std::mem::replace(&mut self.threads, unused));
     }
 
-    /// Closes the database, whatever handles there are: ends the background threads, makes the log durable,
-    /// and gives the directory to the next opener. Once; a later call returns what the first one did.
-    /// Does nothing in a forked child, and returns `Closed`.
+    /// Closes the database, whatever handles there are: ends the background threads, makes the log
+    /// durable, and gives the directory to the next opener. Once; a later call returns what the
+    /// first one did. Does nothing in a forked child, and returns `Closed`.
     fn close(&self) -> Result<()> {
         self.engine.process.check()?;
         let mut closed = self.closed.lock();
@@ -80,7 +81,8 @@ impl Drop for Handle {
         if self.engine.is_forked() {
             return self.leak();
         }
-        // Its error is in the stats of a database that nobody can ask any more; `Db::close` returns it.
+        // Its error is in the stats of a database that nobody can ask any more; `Db::close` returns
+        // it.
         self.close().ok();
     }
 }
@@ -146,8 +148,8 @@ impl Db {
         Ok(db)
     }
 
-    /// Opens the database on `volume`, and gives `directory`, where that is what `volume` is, to the next
-    /// opener when it is closed.
+    /// Opens the database on `volume`, and gives `directory`, where that is what `volume` is, to
+    /// the next opener when it is closed.
     pub(crate) fn open_resolved(
         volume: Arc<dyn Volume>,
         directory: Option<Arc<DirVolume>>,

@@ -41,7 +41,8 @@ use glintdb_memtable::{Arena, ChunkPool};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Time between two looks of a closing thread at commits that are under way: each takes microseconds.
+/// Time between two looks of a closing thread at commits that are under way: each takes
+/// microseconds.
 const COMMITS_LOOK: Duration = Duration::from_micros(50);
 
 /// What the engine is given from outside, so that tests and simulation decide it.
@@ -119,7 +120,8 @@ pub(crate) struct Engine {
     pub(crate) counters: Counters,
     pub(crate) background_error: Mutex<Option<Error>>,
     pub(crate) replayed_bytes: u64,
-    /// [`Db`](crate::Db) handles there are. On a line of its own: programs may clone one for each request.
+    /// [`Db`](crate::Db) handles there are. On a line of its own: programs may clone one for each
+    /// request.
     pub(crate) dbs: Padded<std::sync::atomic::AtomicUsize>,
     /// Every operation looks at it, and nothing that is written often lies beside it.
     closing: Padded<AtomicBool>,
@@ -408,8 +410,8 @@ impl Engine {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Refuses every operation of a database that is closed, or closing, and every operation of a forked
-    /// child. Each public operation that can fail begins with it, before it takes a lock.
+    /// Refuses every operation of a database that is closed, or closing, and every operation of a
+    /// forked child. Each public operation that can fail begins with it, before it takes a lock.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
         match self.closing() {
@@ -418,7 +420,8 @@ impl Engine {
         }
     }
 
-    /// No new operations and jobs; background threads end after their step, and waiting writers look up.
+    /// No new operations and jobs; background threads end after their step, and waiting writers
+    /// look up.
     pub(crate) fn begin_close(&self) {
         self.closing.store(true, Ordering::SeqCst);
         self.jobs.stop(self);
@@ -438,21 +441,23 @@ impl Engine {
     }
 
     /// Background threads have ended: waits for what callers' threads still write, makes everything
-    /// committed durable, and says so in the log's last frame, so that the next open can tell damage from a
-    /// torn tail. Afterwards nothing writes to the ring or believes what it reads there, so the medium may be
-    /// given to the next opener once the volume is closed.
+    /// committed durable, and says so in the log's last frame, so that the next open can tell
+    /// damage from a torn tail. Afterwards nothing writes to the ring or believes what it reads
+    /// there, so the medium may be given to the next opener once the volume is closed.
     ///
-    /// Writes to the ring are commits between their number and their end, seals of a checkpoint, and the last
-    /// frame itself. Numbers are given out, and seals made, under the sequencer's lock by threads that find
-    /// `closing` unset there. It was set before the lock is taken here, so the newest number is the last one
-    /// and no seal follows. Then the commits up to that one end: by themselves, for they wait for nothing
-    /// but the medium, which is still open. Everything else on callers' threads (a flush, a compaction, a
-    /// round of value GC) works on files; the volume lets each write end and refuses the next one, which
-    /// leaves what a crash at that moment leaves. Steps of jobs and flushes that have begun are waited for all
-    /// the same, so that their work is not lost.
+    /// Writes to the ring are commits between their number and their end, seals of a checkpoint,
+    /// and the last frame itself. Numbers are given out, and seals made, under the sequencer's lock
+    /// by threads that find `closing` unset there. It was set before the lock is taken here, so the
+    /// newest number is the last one and no seal follows. Then the commits up to that one end: by
+    /// themselves, for they wait for nothing but the medium, which is still open. Everything else
+    /// on callers' threads (a flush, a compaction, a round of value GC) works on files; the volume
+    /// lets each write end and refuses the next one, which leaves what a crash at that moment
+    /// leaves. Steps of jobs and flushes that have begun are waited for all the same, so that their
+    /// work is not lost.
     ///
     /// # Errors
-    /// Where something committed could not be made durable: its own error, or that of an earlier failure.
+    /// Where something committed could not be made durable: its own error, or that of an earlier
+    /// failure.
     pub(crate) fn finish_close(&self) -> Result<()> {
         {
             let _timed = self.waits.start(Wait::Jobs);

@@ -1,8 +1,9 @@
-//! The handles that keep a database open, and the directories that this process has open: so that whoever
-//! finds a directory locked learns which handles are still alive.
+//! The handles that keep a database open, and the directories that this process has open: so that
+//! whoever finds a directory locked learns which handles are still alive.
 //!
-//! Nothing is counted for this that is not counted already, but for [`Db`](crate::Db) handles and what reads
-//! at one snapshot: scans have a pin each, and keyspaces are the references of [`Handle`] that are left.
+//! Nothing is counted for this that is not counted already, but for [`Db`](crate::Db) handles and
+//! what reads at one snapshot: scans have a pin each, and keyspaces are the references of
+//! [`Handle`] that are left.
 //!
 //! Thread safety: everything from any thread. Counts are of a moment in which other threads go on.
 

@@ -77,12 +77,12 @@ pub fn files(path: impl AsRef<Path>) -> Result<Vec<(String, u64)>> {
 /// Dumps the file `name` (a name from [`files`]) of the database in `path`: a log segment, a table
 /// or a manifest. The first line describes the file.
 ///
-/// Of a damaged table, the dump shows all intact entries, then the ranges of keys that are lost, and
-/// then returns the first damage as an error.
+/// Of a damaged table, the dump shows all intact entries, then the ranges of keys that are lost,
+/// and then returns the first damage as an error.
 ///
 /// # Errors
-/// `InvalidArgument`: `name` is not the name of such a file. `Locked`, `NotFound`, `Corruption`, I/O
-/// errors.
+/// `InvalidArgument`: `name` is not the name of such a file. `Locked`, `NotFound`, `Corruption`,
+/// I/O errors.
 pub fn dump(path: impl AsRef<Path>, name: &str, out: Lines<'_>) -> Result<()> {
     let id = FileId::parse(name).ok_or_else(|| {
         Error::invalid(format!(

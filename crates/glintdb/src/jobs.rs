@@ -267,7 +267,8 @@ impl<H: Host> JobQueue<H> {
         self.finished.wait_for(&mut state, time);
     }
 
-    /// After [`stop`](Self::stop): waits until the steps that had begun, on whatever thread, are over.
+    /// After [`stop`](Self::stop): waits until the steps that had begun, on whatever thread, are
+    /// over.
     pub(crate) fn wait_stopped(&self) {
         let mut state = self.state.lock();
         while state.running > 0 {

@@ -116,8 +116,8 @@ impl Keyspace {
             .set_keyspace_options(&self.state, options)
     }
 
-    /// Whether a snapshot or transaction of `handle` may be asked for this keyspace: it is of the same
-    /// database, and that is open.
+    /// Whether a snapshot or transaction of `handle` may be asked for this keyspace: it is of the
+    /// same database, and that is open.
     pub(crate) fn check_same_db(&self, handle: &Arc<Handle>) -> Result<()> {
         handle.engine.check_open()?;
         if Arc::ptr_eq(&self.handle, handle) {

@@ -410,14 +410,14 @@ impl Options {
         self.memory_budget_bytes / 4
     }
 
-    /// Memory in bytes of idle read buffers. A round of value GC can use twice as much; fresh memory for
-    /// each round would have to be cleared first.
+    /// Memory in bytes of idle read buffers. A round of value GC can use twice as much; fresh
+    /// memory for each round would have to be cleared first.
     pub(crate) fn idle_buffer_bytes_max(&self) -> usize {
         (self.memory_budget_bytes / 16).clamp(1 << 20, 64 << 20)
     }
 
-    /// Size in bytes at which the active memtables are sealed: half of the share, so that one generation
-    /// fills while another is flushed.
+    /// Size in bytes at which the active memtables are sealed: half of the share, so that one
+    /// generation fills while another is flushed.
     pub(crate) fn memtable_seal_bytes(&self) -> usize {
         self.memtable_share_bytes() / 2
     }

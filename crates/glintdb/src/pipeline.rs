@@ -26,8 +26,8 @@ const GIVEN_UP: u64 = 3;
 
 #[derive(Default)]
 struct Slot {
-    /// `seqno * 4 + durability` once the commit is in ring and memtables, `seqno * 4 + GIVEN_UP` where it
-    /// never will be.
+    /// `seqno * 4 + durability` once the commit is in ring and memtables, `seqno * 4 + GIVEN_UP`
+    /// where it never will be.
     done: AtomicU64,
     /// Log position behind the commit's frame.
     end: AtomicU64,
@@ -185,8 +185,8 @@ impl Pipeline {
         done / 4 == seqno && done % 4 != GIVEN_UP
     }
 
-    /// Whether no commit up to `newest`, the last one that was given a number, writes to ring or memtables
-    /// any more: each is done, or was given up. To be asked while no number is given out.
+    /// Whether no commit up to `newest`, the last one that was given a number, writes to ring or
+    /// memtables any more: each is done, or was given up. To be asked while no number is given out.
     pub(crate) fn all_ended(&self, newest: SeqNum) -> bool {
         let completed = self.completed.load(Ordering::SeqCst);
         // Acquire: what they have written is written before the caller goes on.

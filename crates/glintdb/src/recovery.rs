@@ -345,8 +345,8 @@ impl Opening {
         Ok(engine)
     }
 
-    /// Finds the log's ring, or makes it where no commit can be only in it. Answers how many bytes of
-    /// commits may be only there from now on.
+    /// Finds the log's ring, or makes it where no commit can be only in it. Answers how many bytes
+    /// of commits may be only there from now on.
     fn find_ring(&self, loaded: &Loaded) -> Result<u64> {
         if !self.options.accept_missing_ring {
             loaded.check_ring(&*self.volume)?;

@@ -254,8 +254,8 @@ pub(crate) fn live_in_retired(pointer: &ValuePointer) -> Error {
     )
 }
 
-/// Compares the value bytes that the files of the indexes point to with what the manifest counts, by
-/// keyspace and segment.
+/// Compares the value bytes that the files of the indexes point to with what the manifest counts,
+/// by keyspace and segment.
 pub(crate) fn compare_liveness(
     id: FileId,
     state: &State,

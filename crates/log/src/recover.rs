@@ -111,12 +111,16 @@ pub(crate) struct Walk {
 }
 
 impl Log {
-    /// Opens the log with the ring that is there, of whatever size (see [`resize_ring`](Self::resize_ring)), showing every commit from `from` on to `visit`, in order. Everything before `durable` was durable once, as somebody remembers. `live` are the
-    /// segments that still hold live values, those of relocated values included; what is neither one of them nor in the stream from `from` on is removed.
+    /// Opens the log with the ring that is there, of whatever size (see
+    /// [`resize_ring`](Self::resize_ring)), showing every commit from `from` on to `visit`, in
+    /// order. Everything before `durable` was durable once, as somebody remembers. `live` are the
+    /// segments that still hold live values, those of relocated values included; what is neither
+    /// one of them nor in the stream from `from` on is removed.
     ///
     /// # Errors
-    /// `Corruption` (a durable frame is damaged, a segment is missing or foreign: nothing was changed then), `UnsupportedFormat`, `NoSpace`, I/O errors, and what
-    /// `visit` answers. After an error nothing is lost: recovery can be tried again.
+    /// `Corruption` (a durable frame is damaged, a segment is missing or foreign: nothing was
+    /// changed then), `UnsupportedFormat`, `NoSpace`, I/O errors, and what `visit` answers. After
+    /// an error nothing is lost: recovery can be tried again.
     pub fn recover(
         setup: LogSetup,
         from: Lsn,

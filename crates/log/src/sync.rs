@@ -247,12 +247,13 @@ impl Log {
         }
     }
 
-    /// Leaves the ring to the next opener of the volume: from now on no value is read from it, and a
-    /// reader that copies from it right now does not believe its copy. Only when nobody writes to the ring
-    /// any more.
+    /// Leaves the ring to the next opener of the volume: from now on no value is read from it, and
+    /// a reader that copies from it right now does not believe its copy. Only when nobody writes to
+    /// the ring any more.
     pub fn leave_ring(&self) {
-        // As if every byte were taken for others. Readers look at it again behind their copy, as they do
-        // for bytes that this process takes (`Log::copy` has the fence that theirs pairs with).
+        // As if every byte were taken for others. Readers look at it again behind their copy, as
+        // they do for bytes that this process takes (`Log::copy` has the fence that theirs pairs
+        // with).
         self.reclaimed.store(u64::MAX, Ordering::SeqCst);
     }
 }

@@ -1,7 +1,8 @@
 //! Samples of a view: keys spread evenly over its entries, and how many entries are near them. For
 //! counting without reading everything.
 //!
-//! Thread-safe: plain functions over an immutable view. Reads fences, and the blocks that are counted.
+//! Thread-safe: plain functions over an immutable view. Reads fences, and the blocks that are
+//! counted.
 
 use crate::levels::Sorted;
 use crate::range::{Bounds, KeyRange, before_end};

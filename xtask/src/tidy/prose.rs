@@ -2,8 +2,8 @@
 //! of commit subjects (STYLE.md, "Plain English").
 //!
 //! Offences that older files still have are counted. A count must not rise; [`notes`] says when one
-//! has fallen, so that its limit is lowered. Pages that still have long lines are listed in [`WIDE`].
-//! A page leaves that list as soon as its lines fit, and none is added.
+//! has fallen, so that its limit is lowered. Pages that still have long lines are listed in
+//! [`WIDE`]. A page leaves that list as soon as its lines fit, and none is added.
 
 use super::Text;
 use crate::run;
@@ -17,7 +17,7 @@ const COMMENT_COLUMNS_MAX: usize = 100;
 const SUBJECT_CHARS_MAX: usize = 72;
 
 /// Comment lines over [`COMMENT_COLUMNS_MAX`] in the repository.
-const LONG_COMMENTS: usize = 2402;
+const LONG_COMMENTS: usize = 2369;
 /// Comments that refer to their module instead of describing their item.
 const REFERRALS: usize = 58;
 /// Commits with a subject over [`SUBJECT_CHARS_MAX`]. History does not change, so this count cannot
@@ -127,7 +127,8 @@ fn comment_lines(texts: &[Text]) -> impl Iterator<Item = &str> {
     lines.filter(|line| line.trim_start().starts_with("//"))
 }
 
-/// Comment lines that are too long. Rows of tables in doc comments cannot be wrapped and do not count.
+/// Comment lines that are too long. Rows of tables in doc comments cannot be wrapped and do not
+/// count.
 fn long_comment_count(texts: &[Text]) -> usize {
     let is_row = |line: &str| {
         let text = line.trim_start().trim_start_matches(['/', '!']);

@@ -6,9 +6,10 @@
 //! It never touches any other name, and [`DirVolume::contents`] tells beforehand whether a
 //! directory has others.
 //!
-//! Thread-safe. Invariants: 1. the lock is held as long as the volume, a file or the ring of it lives, or until
-//! [`release`](DirVolume::release). 2. A file is read directly only while nothing unsynced of it
-//! stands in the page cache (reading would force it out); both ways see the same bytes at all times, as Linux keeps direct and buffered access of one file coherent.
+//! Thread-safe. Invariants: 1. the lock is held as long as the volume, a file or the ring of it
+//! lives, or until [`release`](DirVolume::release). 2. A file is read directly only while nothing
+//! unsynced of it stands in the page cache (reading would force it out); both ways see the same
+//! bytes at all times, as Linux keeps direct and buffered access of one file coherent.
 //! 3. After a failed sync a file handle writes and syncs nothing more, and no later sync of any file of the volume is believed.
 
 mod contents;
@@ -307,9 +308,9 @@ impl DirVolume {
         }))
     }
 
-    /// Gives the directory to the next opener, though the volume, files or the ring of it may still live:
-    /// from now on the caller uses none of them. [`ClosableVolume`](crate::ClosableVolume) makes sure of
-    /// that.
+    /// Gives the directory to the next opener, though the volume, files or the ring of it may still
+    /// live: from now on the caller uses none of them. [`ClosableVolume`](crate::ClosableVolume)
+    /// makes sure of that.
     pub fn release(&self) {
         self.shared.release();
     }

@@ -9,9 +9,9 @@ const SHOWN_BYTES_MAX: usize = 64;
 
 /// One line of a dump: what it is about, and named values.
 ///
-/// As text it is `what name=value …`, indented by its depth. A key or value is shown in quotes if it
-/// is printable UTF-8, else in hexadecimal, and is cut after 64 bytes. For programs, use the fields:
-/// they are complete.
+/// As text it is `what name=value …`, indented by its depth. A key or value is shown in quotes if
+/// it is printable UTF-8, else in hexadecimal, and is cut after 64 bytes. For programs, use the
+/// fields: they are complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Line {

@@ -44,8 +44,8 @@ pub(crate) enum Item {
     LogDurable(Lsn),
     /// No live value lies in it any more: its file may go, though shadowed and hidden entries still point into it.
     SegmentRetired(SegmentId),
-    /// Size in bytes of the log's ring, where commits may be that no segment has; 0: there are none,
-    /// for the database was closed or has no ring that survives the process.
+    /// Size in bytes of the log's ring, where commits may be that no segment has; 0: there are
+    /// none, for the database was closed or has no ring that survives the process.
     Ring(u64),
 }
 

@@ -313,8 +313,8 @@ impl Loaded {
         ))
     }
 
-    /// Refuses a ring that is missing or has another size, where acknowledged commits may be only in
-    /// it.
+    /// Refuses a ring that is missing or has another size, where acknowledged commits may be only
+    /// in it.
     ///
     /// # Errors
     /// `Corruption` of the ring, I/O errors.

@@ -137,6 +137,8 @@ fn operations_fail(handles: &mut Handles, elsewhere: &Path) {
         "set_options",
         keyspace.set_options(KeyspaceOptions::default()),
     );
+    closed("count", keyspace.count());
+    closed("sample_keys", keyspace.sample_keys(3));
     closed("flush", db.flush());
     closed("flush_log", db.flush_log(Durability::Sync));
     closed("compact", db.compact());

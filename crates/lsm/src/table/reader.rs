@@ -497,8 +497,8 @@ impl Table {
         }))
     }
 
-    /// The fence before a block: no key of the block is below it, every key of the blocks before is.
-    /// `None`: there is no such block.
+    /// The fence before a block: no key of the block is below it, every key of the blocks before
+    /// is. `None`: there is no such block.
     pub(crate) fn fence_key(&self, block: usize) -> Result<Option<Vec<u8>>> {
         let fences = &self.opened()?.fences;
         Ok((block < fences.len()).then(|| fences.key(block)))

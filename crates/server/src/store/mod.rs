@@ -165,8 +165,8 @@ impl Store {
         }
     }
 
-    /// Counts the keys in database `db` for INFO. The count is exact if the database is small, or if
-    /// its keys are being counted for DBSIZE and this thread holds no locks (`unlocked`).
+    /// Counts the keys in database `db` for INFO. The count is exact if the database is small, or
+    /// if its keys are being counted for DBSIZE and this thread holds no locks (`unlocked`).
     pub(crate) fn count_for_info(&self, db: u32, unlocked: bool) -> Result<KeyCount> {
         let counter = &self.counters[db as usize];
         if unlocked && counter.is_counting() {

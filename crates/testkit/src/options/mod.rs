@@ -116,8 +116,8 @@ impl OptionSet {
         options
     }
 
-    /// Keyspaces of these names, made where they are missing. Those that exist may have the options of
-    /// another set.
+    /// Keyspaces of these names, made where they are missing. Those that exist may have the options
+    /// of another set.
     ///
     /// # Errors
     /// Whatever the engine reports.

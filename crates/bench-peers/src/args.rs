@@ -105,6 +105,9 @@ pub(crate) struct RunArgs {
     /// Seconds for which such a workload runs before it is measured
     #[arg(long, value_parser = parse_seconds)]
     pub(crate) warmup: Option<Duration>,
+    /// Operations that such a workload runs before it is measured; with --warmup, whichever ends first
+    #[arg(long, value_parser = parse_count)]
+    pub(crate) warmup_ops: Option<u64>,
     /// Runs of each combination; the table shows the median
     #[arg(long, default_value_t = 3)]
     pub(crate) repeat: usize,
@@ -249,6 +252,7 @@ impl RunArgs {
             ops: self.ops,
             duration: self.duration,
             warmup: self.warmup,
+            warmup_ops: self.warmup_ops,
             durability,
             seed: self.seed,
         }

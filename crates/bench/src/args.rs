@@ -57,6 +57,9 @@ pub struct BenchArgs {
     /// Seconds for which such a workload runs before it is measured
     #[arg(long, value_parser = parse_seconds)]
     pub warmup: Option<Duration>,
+    /// Operations that such a workload runs before it is measured; with --warmup, whichever ends first
+    #[arg(long, value_parser = parse_count)]
+    pub warmup_ops: Option<u64>,
     /// What each commit survives: buffered (nothing yet), os (kill of the process), sync (power loss)
     #[arg(long, default_value_t = Durability::Os)]
     pub durability: Durability,
@@ -100,6 +103,7 @@ impl BenchArgs {
             ops: self.ops,
             duration: self.duration,
             warmup: self.warmup,
+            warmup_ops: self.warmup_ops,
             durability: self.durability,
             seed: self.seed,
         }

@@ -52,6 +52,10 @@ pub struct Config {
     pub duration: Option<Duration>,
     /// Time for which such a workload runs before it is measured.
     pub warmup: Option<Duration>,
+    /// Operations that such a workload runs before it is measured. With `warmup` as well, the
+    /// warm-up ends at whichever comes first.
+    #[serde(default)]
+    pub warmup_ops: Option<u64>,
     /// What the store was opened with; reported, not enforced here.
     pub durability: Durability,
     /// Chooses keys, values and operations.
@@ -72,6 +76,7 @@ impl Default for Config {
             ops: None,
             duration: None,
             warmup: None,
+            warmup_ops: None,
             durability: Durability::default(),
             seed: 1,
         }
@@ -143,8 +148,9 @@ impl<'a> Runner<'a> {
         let once = workload.is_compaction()
             || matches!(workload, Workload::DeleteRandom | Workload::Warmup);
         let timed = !workload.is_fill() && !once;
-        if let (true, Some(warmup)) = (timed, self.config.warmup) {
-            self.drive(workload, u64::MAX, Some(warmup))?;
+        let (warmup, warmup_ops) = (self.config.warmup, self.config.warmup_ops);
+        if timed && (warmup.is_some() || warmup_ops.is_some()) {
+            self.drive(workload, warmup_ops.unwrap_or(u64::MAX), warmup)?;
         }
         let (limit, duration) = self.limits(workload, timed);
 

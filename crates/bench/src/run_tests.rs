@@ -247,6 +247,32 @@ fn time_and_operation_limits_hold() {
 }
 
 #[test]
+fn warmup_operations_are_written_and_not_counted() {
+    let store = MapStore::new(Fault::None);
+    let warmed = Config {
+        batch_size: 1,
+        ops: Some(200),
+        warmup_ops: Some(300),
+        ..config(2)
+    };
+    let mut runner = Runner::new(&store, warmed.clone(), Contents::default());
+    // A fill has no warm-up.
+    assert_eq!(runner.run(Workload::FillRandom).unwrap().ops, 2000);
+    assert_eq!(store.puts.load(Ordering::Relaxed), 2000);
+    assert_eq!(runner.run(Workload::Overwrite).unwrap().ops, 200);
+    assert_eq!(store.puts.load(Ordering::Relaxed), 2500);
+
+    // With a time limit as well, whichever comes first ends the warm-up.
+    let timed = Config {
+        warmup: Some(Duration::ZERO),
+        ..warmed
+    };
+    let mut runner = Runner::new(&store, timed, Contents::default());
+    assert_eq!(runner.run(Workload::Overwrite).unwrap().ops, 200);
+    assert_eq!(store.puts.load(Ordering::Relaxed), 2700);
+}
+
+#[test]
 fn reports_survive_json() {
     let store = MapStore::new(Fault::None);
     let mut runner = Runner::new(&store, config(1), Contents::default());

@@ -16,6 +16,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed test may panic"))]
 
 mod args;
+pub mod figures;
 mod glint;
 pub mod keys;
 pub mod machine;
@@ -33,7 +34,7 @@ pub mod zipf;
 pub use args::{BenchArgs, parse_count, run_on};
 pub use glint::{GlintStore, run};
 pub use options::GlintOptions;
-pub use report::{Latencies, Latency, Report, bytes, grouped};
+pub use report::{Latencies, Latency, Report, bytes, grouped, median};
 pub use run::{Config, Contents, Runner};
 pub use store::{Durability, Error, Handle, Result, Store};
 pub use workload::Workload;

@@ -25,6 +25,17 @@ pub struct Latency {
     pub max_us: f64,
 }
 
+impl Latency {
+    /// `p50/p99/p99.9/max` in microseconds, for a cell of a table.
+    #[must_use]
+    pub fn brief(&self) -> String {
+        format!(
+            "{:.1}/{:.1}/{:.1}/{:.0}",
+            self.p50_us, self.p99_us, self.p999_us, self.max_us
+        )
+    }
+}
+
 /// A histogram of nanoseconds with two significant digits: 1 % is finer than runs repeat, and small enough
 /// for a core's cache.
 #[derive(Debug, Clone)]
@@ -255,6 +266,13 @@ impl Report {
         }
         row
     }
+}
+
+/// The report with the median rate, the lower of the two middle ones of an even number.
+pub fn median<'a>(reports: impl Iterator<Item = &'a Report>) -> Option<&'a Report> {
+    let mut sorted: Vec<_> = reports.collect();
+    sorted.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
+    sorted.get(sorted.len().checked_sub(1)? / 2).copied()
 }
 
 /// `1234567.8` as `1,234,568`.

@@ -25,11 +25,21 @@ pub(crate) enum Command {
     /// `--preset NAME` stands for a set of arguments; those given beside it win.
     #[command(after_help = format!("Presets:\n{}", preset::help()))]
     Run(Box<RunArgs>),
+    /// Measure all rows of the page of figures, and write figures, pictures and page
+    ///
+    /// Writes figures.json and the pictures to --out, and the page beside that directory:
+    /// `--out docs/figures` writes docs/figures/figures.json and docs/figures.md. A text lost.md in
+    /// that directory becomes the section "What is lost, and why". The figures are saved after each
+    /// row; a run that was cut off goes on with --resume.
+    Report(Box<ReportArgs>),
     /// Kill a process that has put records, and time how long the next one needs to open them
     Recovery(Box<RecoveryArgs>),
     /// List the engines of this build
     Engines,
-    /// Draw JSON lines of `run --json` as SVG: rates as bars, by second, and writes against space; and print their tables
+    /// Draw JSON lines of `run --json` as SVG, and write their tables
+    ///
+    /// Draws the rates of each combination as bars, the rates by second of runs of some seconds, and
+    /// bytes written against space taken.
     Plot {
         /// Files of JSON lines
         #[arg(required = true)]
@@ -128,6 +138,9 @@ pub(crate) struct RunArgs {
     /// Keep the data sets, to go on with them next time
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Fill data sets anew that an earlier run has kept and written to
+    #[arg(long)]
+    pub(crate) fresh: bool,
     /// Seed of keys, values and operations
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -137,6 +150,37 @@ pub(crate) struct RunArgs {
     /// Print the engines' own statistics too
     #[arg(long)]
     pub(crate) verbose: bool,
+}
+
+/// Arguments of `report`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReportArgs {
+    /// Directory of the figures and the pictures
+    #[arg(long, default_value = "target/figures")]
+    pub(crate) out: PathBuf,
+    /// Factor of records, operations, durations and memory; below 0.25 a smoke run without memory limits
+    #[arg(long, default_value_t = 1.0, value_parser = parse_scale)]
+    pub(crate) scale: f64,
+    /// Runs of each row; the figures are the median's. Rows that take long run once
+    #[arg(long, default_value_t = 3, value_parser = parse_repeat)]
+    pub(crate) repeat: usize,
+    /// Go on with the figures in --out: measure the rows that they lack
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Measure these rows alone, comma-separated; without --resume also those that are measured already
+    #[arg(long, value_name = "ROW", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Directory of the data sets: on the disk that is to be measured
+    #[arg(long, default_value = "bench-peers-data")]
+    pub(crate) dir: PathBuf,
+    /// Print the rows with their commands and the time they take, and measure nothing
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Measure nothing: write the pictures, the page and the README's table of this file of figures.
+    /// The table goes between the lines `<!-- figures:begin -->` and `<!-- figures:end -->` of
+    /// README.md where the file is in docs/figures, else to standard output
+    #[arg(long, value_name = "FIGURES", conflicts_with_all = ["out", "scale", "repeat", "resume", "only", "dir", "list"])]
+    pub(crate) render: Option<PathBuf>,
 }
 
 /// Arguments of `recovery`.
@@ -281,6 +325,13 @@ fn parse_repeat(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err(format!("`{text}` is not a number of at least 1")),
         Ok(repeat) => Ok(repeat),
+    }
+}
+
+fn parse_scale(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(scale) if scale > 0.0 && scale <= 100.0 => Ok(scale),
+        _ => Err(format!("`{text}` is not a number above 0 and at most 100")),
     }
 }
 

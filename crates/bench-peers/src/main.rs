@@ -18,6 +18,7 @@ mod one;
 mod plot;
 mod preset;
 mod recovery;
+mod report;
 mod table;
 
 use std::io::Write;
@@ -34,18 +35,18 @@ fn main() -> ExitCode {
     let arguments = match preset::expand(std::env::args().collect()) {
         Ok(arguments) => arguments,
         Err(error) => {
-            report(&format!("error: {error}"));
+            complain(&format!("error: {error}"));
             return ExitCode::FAILURE;
         }
     };
     match run(Program::parse_from(arguments).command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            report("an engine gave wrong answers: see above");
+            complain("an engine gave wrong answers: see above");
             ExitCode::FAILURE
         }
         Err(error) => {
-            report(&format!("error: {error}"));
+            complain(&format!("error: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -55,8 +56,16 @@ fn run(command: Command) -> glintdb_bench::Result<bool> {
     match command {
         Command::Run(mut args) => {
             args.check()?;
-            matrix::run(&args)
+            matrix::run(&args, &mut |reports| match args.json {
+                true => Ok(()),
+                false => Ok(writeln!(
+                    std::io::stdout(),
+                    "{}",
+                    table::table(&args.engines, reports)
+                )?),
+            })
         }
+        Command::Report(args) => report::run(&args),
         Command::Recovery(args) => recovery::run(&args),
         Command::Life { order } => recovery::live(&order).map(|()| true),
         Command::Engines => {
@@ -68,7 +77,7 @@ fn run(command: Command) -> glintdb_bench::Result<bool> {
     }
 }
 
-fn report(line: &str) {
+fn complain(line: &str) {
     // If standard error is gone there is nobody to tell; the exit code says it.
     drop(writeln!(std::io::stderr(), "{line}"));
 }

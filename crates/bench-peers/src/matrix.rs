@@ -1,5 +1,5 @@
-//! All combinations of what was asked for, the engines interleaved: for each workload, value size and number of
-//! threads every engine runs once, in another order each time, before any runs again.
+//! Runs every combination of the arguments with the engines in turn: for each workload, value size
+//! and number of threads every engine runs once, in another order each time, before any runs again.
 //!
 //! Invariants:
 //! 1. A workload other than a fill runs on a data set that `fillrandom` filled and settled.
@@ -18,16 +18,15 @@ use crate::balloon::Balloon;
 use crate::engines;
 use crate::host::{self, remove};
 use crate::one::{Answer, Order};
-use crate::table;
 
 /// Records per commit when a data set is only prepared.
 const PREPARE_BATCH: usize = 100;
 
-/// A data set that inserts have made larger by more than one part in so many is filled anew: by time, a fast engine
-/// inserts more, and would soon be measured on more data than the others.
+/// A data set that inserts have made larger by more than one part in this many is filled anew. A
+/// fast engine inserts more in the same time, and would soon be measured on more data than others.
 const GROWN_MAX: u64 = 10;
 
-/// What is known of a data set, kept beside it.
+/// What is known of a data set, kept beside it in a file.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct DataSet {
     contents: Contents,
@@ -35,6 +34,9 @@ struct DataSet {
     /// Nothing was written since it was compacted.
     #[serde(default)]
     compacted: bool,
+    /// A workload has written to it since it was filled for reading.
+    #[serde(default)]
+    written: bool,
 }
 
 /// One cell of the matrix: everything but engine and repetition.
@@ -44,24 +46,32 @@ pub(crate) struct Cell {
     pub(crate) config: Config,
 }
 
-/// Runs everything and prints a table per cell, or all reports as JSON lines.
+/// Runs everything and hands the reports of each cell to `done`; with `--json` each report is also
+/// printed as a line, as soon as it is there.
 ///
 /// Returns whether every engine answered rightly.
 ///
 /// # Errors
-/// If a run fails as a process, or files or memory cannot be had.
-pub(crate) fn run(args: &RunArgs) -> Result<bool> {
+/// If a run fails as a process, files or memory cannot be had, or `done` fails.
+pub(crate) fn run(args: &RunArgs, done: &mut dyn FnMut(&[Report]) -> Result<()>) -> Result<bool> {
     let mut matrix = Matrix {
         args,
         balloon: None,
     };
+    if args.fresh {
+        for dir in data_sets(args) {
+            if state(&dir)?.is_none_or(|set| set.written) {
+                remove(&dir)?;
+            }
+        }
+    }
     let mut all_correct = true;
     for cell in args.cells() {
         let mut reports = Vec::new();
         if !cell.workload.is_fill() {
             // All before the first run, so that the memory limit is put up once.
             for engine in &args.engines {
-                let dir = matrix.dir(engine, cell.config.value_size);
+                let dir = data_set(args, engine, cell.config.value_size);
                 matrix.prepare(engine, &dir, &cell)?;
             }
         }
@@ -79,22 +89,38 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool> {
                 reports.push(report);
             }
         }
-        if !args.json {
-            writeln!(
-                std::io::stdout(),
-                "{}",
-                table::table(&args.engines, &reports)
-            )?;
-        }
+        done(&reports)?;
     }
     if !args.keep {
-        for engine in &args.engines {
-            for value_size in &args.value_size {
-                remove(&matrix.dir(engine, *value_size))?;
-            }
-        }
+        remove_data(args)?;
     }
     Ok(all_correct)
+}
+
+/// Removes the data sets that a run with these arguments leaves with `--keep`.
+///
+/// # Errors
+/// If one is there and cannot be removed.
+pub(crate) fn remove_data(args: &RunArgs) -> Result<()> {
+    data_sets(args).iter().try_for_each(|dir| remove(dir))
+}
+
+/// Directory of the data set of an engine and a size of values.
+fn data_set(args: &RunArgs, engine: &str, value_size: usize) -> PathBuf {
+    args.dir.join(format!(
+        "{engine}-{}-{}-{value_size}-{}",
+        args.num, args.key_size, args.seed
+    ))
+}
+
+fn data_sets(args: &RunArgs) -> Vec<PathBuf> {
+    let mut dirs = Vec::new();
+    for engine in &args.engines {
+        for &value_size in &args.value_size {
+            dirs.push(data_set(args, engine, value_size));
+        }
+    }
+    dirs
 }
 
 struct Matrix<'a> {
@@ -103,17 +129,9 @@ struct Matrix<'a> {
 }
 
 impl Matrix<'_> {
-    fn dir(&self, engine: &str, value_size: usize) -> PathBuf {
-        let args = self.args;
-        args.dir.join(format!(
-            "{engine}-{}-{}-{value_size}-{}",
-            args.num, args.key_size, args.seed
-        ))
-    }
-
-    /// Prepares what the workload needs, runs it, and keeps the books.
+    /// Prepares what the workload needs, runs it, and notes the state of the data set.
     fn measure(&mut self, engine: &str, cell: &Cell) -> Result<Report> {
-        let dir = self.dir(engine, cell.config.value_size);
+        let dir = data_set(self.args, engine, cell.config.value_size);
         let mut set = if cell.workload.is_fill() {
             remove(&dir)?;
             DataSet::default()
@@ -132,6 +150,7 @@ impl Matrix<'_> {
         }
         set.contents = answer.contents;
         if cell.workload.writes() {
+            set.written = true;
             set.compacted = cell.workload.is_compaction();
         }
         if cell.workload.is_fill() {
@@ -141,11 +160,11 @@ impl Matrix<'_> {
         Ok(answer.report)
     }
 
-    /// Makes sure that there is a data set filled in random order, of about the size that was asked for, and with something to compact where that is to be measured.
+    /// Fills a data set in random order, unless there is one of about the right size; a compaction
+    /// also needs one that has been written to since the last compaction.
     fn prepare(&mut self, engine: &str, dir: &Path, cell: &Cell) -> Result<DataSet> {
         let config = &cell.config;
-        if let Ok(text) = fs::read(state_file(dir)) {
-            let set: DataSet = serde_json::from_slice(&text)?;
+        if let Some(set) = state(dir)? {
             let grown = set.contents.inserted > config.num / GROWN_MAX;
             let idle = set.compacted && cell.workload.is_compaction();
             if set.random_order && !grown && !idle {
@@ -178,7 +197,7 @@ impl Matrix<'_> {
         let set = DataSet {
             contents: answer.contents,
             random_order: true,
-            compacted: false,
+            ..DataSet::default()
         };
         fs::write(state_file(dir), serde_json::to_vec(&set)?)?;
         Ok(set)
@@ -244,6 +263,14 @@ impl Matrix<'_> {
             return Err(format!("{} {}: {}", order.engine, order.workload, output.status).into());
         }
         Ok(serde_json::from_slice(&output.stdout)?)
+    }
+}
+
+/// What is known of the data set in `dir`; `None` where there is no whole one.
+fn state(dir: &Path) -> Result<Option<DataSet>> {
+    match fs::read(state_file(dir)) {
+        Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+        Err(_) => Ok(None),
     }
 }
 

@@ -1,8 +1,9 @@
-//! Reports as pictures, and as the tables that `run` prints: from the JSON lines of `run --json` to SVG files and one of Markdown.
+//! Draws reports as SVG, and writes the tables that `run` prints: from the JSON lines of `run --json`,
+//! and the pictures of the page of figures from its rows.
 //!
-//! For each combination of workload, sizes, threads, batch and durability: the median rates as bars, where runs took
-//! some seconds, the rate in each second as lines, and, where several engines have written, how much more they wrote to storage
-//! than they were given, against how much more of it they took.
+//! For each combination of workload, sizes, threads, batch and durability there are the median rates
+//! as bars; the rate in each second as lines, where runs took some seconds; and, where several engines
+//! have written, bytes written to storage against space taken, both for a byte of the user's.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,12 +11,13 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
+use glintdb_bench::figures::{Measured, Row, Run};
 use glintdb_bench::{Report, Result, grouped};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::table::{median, table};
+use crate::table::table;
 
 /// Pixels. Pictures are as high as their engines need, so that no label lies on another.
 const WIDTH: u32 = 900;
@@ -28,6 +30,20 @@ const BESIDE_BARS: u32 = 96;
 
 /// Height of lines by second, without their legend.
 const LINES: u32 = 420;
+
+/// Width of the names of rows beside points.
+const NAMES: u32 = 250;
+
+/// Width of the numbers beside points.
+const NUMBERS: u32 = 70;
+
+/// Engines in a line of the legend below points.
+const LEGEND_COLUMNS: usize = 3;
+
+/// Multiples that have a line and a label.
+const TICKS: [f64; 14] = [
+    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0,
+];
 
 /// Whole seconds from which on lines say something.
 const SECONDS_MIN: usize = 5;
@@ -44,11 +60,11 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(60, 60, 60),
 ];
 
-/// Draws what stands in `lines` into `out` and prints the names of the files.
+/// Draws the reports in `lines` into `out` and prints the names of the files.
 ///
 /// # Errors
-/// If a line is no report, or a file cannot be read or written; files that cannot be opened are all named, before anything
-/// is drawn.
+/// If a line is no report, or a file cannot be read or written. Files that cannot be opened are all
+/// named before anything is drawn.
 pub(crate) fn run(lines: &[PathBuf], out: &Path) -> Result<()> {
     let mut cells: BTreeMap<String, Vec<Report>> = BTreeMap::new();
     for (path, file) in open(lines)? {
@@ -65,7 +81,8 @@ pub(crate) fn run(lines: &[PathBuf], out: &Path) -> Result<()> {
     fs::create_dir_all(out)?;
     let mut tables = String::new();
     for (cell, reports) in &cells {
-        let medians = medians(reports);
+        let measured = Measured::of(reports);
+        let medians: Vec<&Report> = measured.iter().map(|one| &one.report).collect();
         let engines: Vec<&str> = medians.iter().map(|r| r.engine.as_str()).collect();
         tables += &table(&engines, reports);
         tables += "\n";
@@ -121,16 +138,118 @@ fn cell(report: &Report) -> String {
     )
 }
 
-/// The median run of each engine, in the order in which engines first appear.
-fn medians(reports: &[Report]) -> Vec<&Report> {
-    let mut engines: Vec<&str> = Vec::new();
-    for report in reports {
-        if !engines.contains(&report.engine.as_str()) {
-            engines.push(&report.engine);
+/// Draws the rates by second of a row of figures.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(crate) fn seconds_of(path: &Path, row: &Row) -> Result<()> {
+    seconds(path, &row.label.title, &reports_of(row))
+}
+
+/// Draws bytes written against space taken of a row of figures.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(crate) fn amplification_of(path: &Path, row: &Row) -> Result<()> {
+    amplification(path, &row.label.title, &reports_of(row))
+}
+
+fn reports_of(row: &Row) -> Vec<&Report> {
+    row.measured.iter().map(|one| &one.report).collect()
+}
+
+/// Draws each engine's rate as a multiple of the baseline's: a line of points for each row, on a
+/// logarithmic axis, and the subject's multiple in figures.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(crate) fn ratios(path: &Path, title: &str, rows: &[&Row], run: &Run) -> Result<()> {
+    // Each engine has the same colour in all pictures of a run.
+    let mut engines: Vec<&str> = run.engines.iter().map(|engine| &*engine.id).collect();
+    let measured = || rows.iter().flat_map(|row| &row.measured);
+    for one in measured() {
+        if !engines.contains(&one.report.engine.as_str()) {
+            engines.push(&one.report.engine);
         }
     }
-    let median_of = |engine: &&str| median(reports.iter().filter(|r| r.engine == **engine));
-    engines.iter().filter_map(median_of).collect()
+    let colour_of = |place: usize| COLOURS[place % COLOURS.len()];
+    let in_rows = |engine: &str| measured().any(|one| one.report.engine == engine);
+    let shown: Vec<(usize, &str)> = (engines.iter().copied().enumerate())
+        .filter(|(_, engine)| in_rows(engine))
+        .collect();
+    let ratio = |row: &Row, engine: &str| {
+        let ratio = row.ratio(engine, &run.baseline);
+        ratio.filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+    };
+    let all: Vec<f64> = rows
+        .iter()
+        .flat_map(|row| shown.iter().filter_map(|(_, engine)| ratio(row, engine)))
+        .collect();
+    let least = all.iter().copied().fold(0.6, f64::min) * 0.8;
+    let most = all.iter().copied().fold(1.6, f64::max) * 1.25;
+
+    let lines = (ROW * rows.len() as u32) + BESIDE_BARS;
+    let legend_lines = shown.len().div_ceil(LEGEND_COLUMNS) as u32;
+    let height = lines + ROW * legend_lines + ROW / 2;
+    let root = SVGBackend::new(path, (WIDTH, height)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let style = label_style(&root);
+    let right = style.pos(Pos::new(HPos::Right, VPos::Center));
+    let (points, legend) = root.split_vertically(lines);
+    let mut chart = ChartBuilder::on(&points)
+        .caption(title, ("sans-serif", 16))
+        .margin(12)
+        .x_label_area_size(44)
+        .y_label_area_size(NAMES)
+        .margin_right(NUMBERS)
+        .build_cartesian_2d((least..most).log_scale(), 0.0..rows.len() as f64)?;
+    chart
+        .configure_mesh()
+        .disable_mesh()
+        .disable_axes()
+        .x_desc(format!(
+            "multiples of {}'s rate: right is faster",
+            run.name_of(&run.baseline)
+        ))
+        .draw()?;
+    let bottom = rows.len() as f64;
+    for tick in TICKS
+        .into_iter()
+        .filter(|tick| (least..most).contains(tick))
+    {
+        let colour = match tick == 1.0 {
+            true => BLACK.mix(0.7),
+            false => BLACK.mix(0.15),
+        };
+        chart.draw_series([PathElement::new([(tick, 0.0), (tick, bottom)], colour)])?;
+        let (x, y) = chart.plotting_area().map_coordinate(&(tick, 0.0));
+        let centre = style.pos(Pos::new(HPos::Center, VPos::Center));
+        points.draw(&Text::new(tick.to_string(), (x, y + 10), &centre))?;
+    }
+    for (place, row) in rows.iter().enumerate() {
+        let y = bottom - place as f64 - 0.5;
+        chart.draw_series([PathElement::new([(least, y), (most, y)], BLACK.mix(0.15))])?;
+        let (x, at) = chart.plotting_area().map_coordinate(&(least, y));
+        points.draw(&Text::new(row.name.as_str(), (x - 10, at), &right))?;
+        // The subject last, so that no other point hides it.
+        for &(place, engine) in shown.iter().rev() {
+            if let Some(x) = ratio(row, engine) {
+                let size = if engine == run.subject { 7 } else { 5 };
+                chart.draw_series([Circle::new((x, y), size, colour_of(place).filled())])?;
+            }
+        }
+        if let Some(own) = ratio(row, &run.subject) {
+            let (x, at) = chart.plotting_area().map_coordinate(&(most, y));
+            points.draw(&Text::new(format!("{own:.2}"), (x + 10, at), &style))?;
+        }
+    }
+    for (line, &(place, engine)) in shown.iter().enumerate() {
+        let x = 30 + (WIDTH as usize / LEGEND_COLUMNS * (line % LEGEND_COLUMNS)) as i32;
+        let y = (ROW * (line / LEGEND_COLUMNS) as u32 + ROW / 2) as i32;
+        legend.draw(&Circle::new((x, y), 5, colour_of(place).filled()))?;
+        legend.draw(&Text::new(engine, (x + 17, y), &style))?;
+    }
+    Ok(root.present()?)
 }
 
 fn bars(path: &Path, title: &str, reports: &[&Report]) -> Result<()> {
@@ -185,6 +304,7 @@ fn seconds(path: &Path, title: &str, reports: &[&Report]) -> Result<()> {
         .build_cartesian_2d(0.0..longest as f64, 0.0..most * 1.02)?;
     chart
         .configure_mesh()
+        .max_light_lines(1)
         .x_desc("seconds")
         .y_desc("operations in a second")
         .y_label_formatter(&|y| grouped(*y))
@@ -232,6 +352,7 @@ fn amplification(path: &Path, title: &str, reports: &[&Report]) -> Result<()> {
         )?;
     chart
         .configure_mesh()
+        .max_light_lines(1)
         .x_desc("most disk use for a byte of the database")
         .y_desc("bytes written to storage for a byte that was put")
         .draw()?;
@@ -271,6 +392,8 @@ fn whole_seconds(report: &Report) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use glintdb_bench::figures::{Engine, Machine};
+
     use super::*;
     use crate::table::tests::report;
 
@@ -354,6 +477,70 @@ mod tests {
             }
         }
         fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn ratios_have_a_line_for_each_row_and_labels_apart() {
+        let dir = temporary("ratios");
+        let path = dir.join("picture.svg");
+        for (rows, fast) in [(1, 3.0), (2, 900.0), (20, 40_000.0)] {
+            let rows: Vec<Row> = (0..rows)
+                .map(|place| {
+                    let mut reports = vec![
+                        report("glintdb", fast),
+                        report("rocksdb", 100.0),
+                        report("wiredtiger", 20.0),
+                    ];
+                    reports.push(report("glintdb:space_amp_max=1.4", 0.0));
+                    Row {
+                        name: format!("sustained-ycsb-a-limited-{place}"),
+                        label: Default::default(),
+                        command: String::new(),
+                        seconds: 0.0,
+                        measured: Measured::of(&reports),
+                        opened: Vec::new(),
+                    }
+                })
+                .collect();
+            let rows: Vec<&Row> = rows.iter().collect();
+            ratios(&path, "Writes in memory", &rows, &run_of_figures()).unwrap();
+            let svg = fs::read_to_string(&path).unwrap();
+            // Title, axis, four engines; a name and a number for each row.
+            check_labels(&svg, 6 + 2 * rows.len());
+            assert!(svg.contains(&format!("{:.2}", fast / 100.0)), "{svg}");
+            // Three points a row (an engine that did nothing has none), and four of the legend.
+            assert_eq!(svg.matches("<circle").count(), 3 * rows.len() + 4);
+        }
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    fn run_of_figures() -> Run {
+        let engine = |id: &str| Engine {
+            id: id.to_owned(),
+            name: id.to_uppercase(),
+            version: "1".to_owned(),
+            readme: true,
+        };
+        Run {
+            machine: Machine {
+                cpu: String::new(),
+                cores: 1,
+                memory_bytes: 0,
+                kernel: String::new(),
+                file_system: String::new(),
+                disk: String::new(),
+            },
+            commit: String::new(),
+            dirty: false,
+            date: String::new(),
+            scale: 1.0,
+            repeat: 3,
+            baseline: "rocksdb".to_owned(),
+            subject: "glintdb".to_owned(),
+            engines: ["glintdb", "rocksdb", "redb", "wiredtiger"]
+                .map(engine)
+                .into(),
+        }
     }
 
     fn temporary(name: &str) -> PathBuf {

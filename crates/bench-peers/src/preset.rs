@@ -129,7 +129,7 @@ pub(crate) fn help() -> String {
 }
 
 /// Options, each with its value if it takes one.
-fn pairs(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
+pub(crate) fn pairs(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     let mut words = text.split_whitespace().peekable();
     std::iter::from_fn(move || {
         let option = words.next()?;
@@ -137,7 +137,8 @@ fn pairs(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     })
 }
 
-fn in_this_build(option: &str, value: &str) -> String {
+/// The value of an option, without engines that this build does not have.
+pub(crate) fn in_this_build(option: &str, value: &str) -> String {
     if option != "--engines" {
         return value.to_owned();
     }

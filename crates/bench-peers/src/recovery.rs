@@ -1,14 +1,16 @@
-//! How long an engine needs to open after its process was killed with commits that are in its log alone.
+//! Measures how long an engine needs to open after its process was killed with commits in its log.
 //!
-//! For each engine in turn: a process puts records one by one, in random order, and says so; it is killed with SIGKILL at that
-//! moment; another opens what it left, which is what is measured, reads one record, then all of them. The page cache stays warm, as it does
-//! when a process dies.
+//! For each engine in turn a process puts records one by one, in random order, and reports when it
+//! is done. It is killed with SIGKILL at that moment. Another process opens what it left, which is
+//! measured, and reads one record, then all of them. The page cache stays warm, as it does when a
+//! process dies.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use glintdb_bench::figures::Opened;
 use glintdb_bench::keys::{KeySet, Permutation};
 use glintdb_bench::values::ValuePool;
 use glintdb_bench::{Durability, Result, grouped};
@@ -34,46 +36,73 @@ pub(crate) struct Life {
     fill: bool,
 }
 
-/// What came of opening.
+/// What came of opening once.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Opened {
+struct Opening {
     open_ms: f64,
     first_read_us: f64,
     /// Records that are there, each with a value it can have.
     found: u64,
 }
 
-/// Measures and prints one table for each size of values. Returns whether no engine lost what it may not lose: anything, for all but
-/// redb below `sync`, and but for commits that nothing was promised.
+/// Measures and prints one table for each size of values. Returns whether no engine lost what it
+/// may not lose.
 ///
 /// # Errors
 /// If a process fails.
 pub(crate) fn run(args: &RecoveryArgs) -> Result<bool> {
     let mut all_there = true;
     for &value_size in &args.value_size {
-        let mut opened: Vec<Vec<Opened>> = vec![Vec::new(); args.engines.len()];
-        for repetition in 0..args.repeat {
-            for place in 0..args.engines.len() {
-                let at = (place + repetition) % args.engines.len();
-                let one = measure(args, &args.engines[at], value_size)?;
-                writeln!(std::io::stderr(), "{}: {one:?}", args.engines[at])?;
-                let may_lose = args.durability == Durability::Buffered
-                    || args.engines[at] == "redb" && args.durability != Durability::Sync;
-                all_there &= one.found == args.num || may_lose;
-                opened[at].push(one);
-            }
-        }
-        writeln!(
-            std::io::stdout(),
-            "{}",
-            table(args, value_size, &mut opened)
-        )?;
+        let (opened, there) = measure_all(args, value_size)?;
+        all_there &= there;
+        writeln!(std::io::stdout(), "{}", table(args, value_size, &opened))?;
     }
     Ok(all_there)
 }
 
+/// Kills and opens each engine in turn, `--repeat` times, with values of one size. The second
+/// answer is whether no engine lost what it may not lose: redb below `sync` may lose its last
+/// commits, and every engine may lose `buffered` ones.
+///
+/// # Errors
+/// If a process fails.
+pub(crate) fn measure_all(args: &RecoveryArgs, value_size: usize) -> Result<(Vec<Opened>, bool)> {
+    let mut all_there = true;
+    let mut openings: Vec<Vec<Opening>> = vec![Vec::new(); args.engines.len()];
+    for repetition in 0..args.repeat {
+        for place in 0..args.engines.len() {
+            let at = (place + repetition) % args.engines.len();
+            let one = measure(args, &args.engines[at], value_size)?;
+            writeln!(std::io::stderr(), "{}: {one:?}", args.engines[at])?;
+            let may_lose = args.durability == Durability::Buffered
+                || args.engines[at] == "redb" && args.durability != Durability::Sync;
+            all_there &= one.found == args.num || may_lose;
+            openings[at].push(one);
+        }
+    }
+    let engines = args.engines.iter().zip(openings);
+    let opened = engines.map(|(engine, openings)| summary(engine, args.num, openings));
+    Ok((opened.collect(), all_there))
+}
+
+/// The opening with the median time, and the range over all.
+fn summary(engine: &str, records: u64, mut openings: Vec<Opening>) -> Opened {
+    openings.sort_by(|a, b| a.open_ms.total_cmp(&b.open_ms));
+    let median = openings[(openings.len() - 1) / 2];
+    Opened {
+        engine: engine.to_owned(),
+        open_ms: median.open_ms,
+        open_ms_min: openings[0].open_ms,
+        open_ms_max: openings[openings.len() - 1].open_ms,
+        first_read_us: median.first_read_us,
+        records,
+        found: openings.iter().map(|one| one.found).min().unwrap_or(0),
+        runs: openings.len(),
+    }
+}
+
 /// A life of an engine that ends by SIGKILL, and the next one's beginning.
-fn measure(args: &RecoveryArgs, engine: &str, value_size: usize) -> Result<Opened> {
+fn measure(args: &RecoveryArgs, engine: &str, value_size: usize) -> Result<Opening> {
     let dir = args.dir.join(format!("recovery-{engine}"));
     remove(&dir)?;
     let life = Life {
@@ -138,11 +167,11 @@ pub(crate) fn live(order: &str) -> Result<()> {
         }
         writeln!(out, "{FULL}")?;
         out.flush()?;
-        // The kill comes now; without one, when nobody is there any more, the end of the input does.
+        // The kill comes now. If the parent is gone instead, the end of the input ends the wait.
         std::io::stdin().read_line(&mut String::new())?;
         return Ok(());
     }
-    let mut opened = Opened {
+    let mut opened = Opening {
         open_ms,
         first_read_us: 0.0,
         found: 0,
@@ -180,13 +209,9 @@ fn line_of(child: &mut Child) -> Result<String> {
     Ok(line)
 }
 
-fn table(args: &RecoveryArgs, value_size: usize, opened: &mut [Vec<Opened>]) -> String {
-    for runs in opened.iter_mut() {
-        runs.sort_by(|a, b| a.open_ms.total_cmp(&b.open_ms));
-    }
-    let median = |runs: &[Opened]| runs[(runs.len() - 1) / 2];
-    let baseline = args.engines.iter().position(|engine| engine == BASELINE);
-    let baseline = median(&opened[baseline.unwrap_or(0)]).open_ms;
+fn table(args: &RecoveryArgs, value_size: usize, opened: &[Opened]) -> String {
+    let baseline = opened.iter().find(|one| one.engine == BASELINE);
+    let baseline = baseline.or(opened.first()).map_or(1.0, |one| one.open_ms);
     let mut out = format!(
         "**open after SIGKILL**: {} records of {} + {value_size} B, durability {}\n\n\
          | engine | open ms | x | range | first read us | records found |\n|---|---:|---:|---|---:|---:|\n",
@@ -194,17 +219,36 @@ fn table(args: &RecoveryArgs, value_size: usize, opened: &mut [Vec<Opened>]) -> 
         args.key_size,
         args.durability
     );
-    for (engine, runs) in args.engines.iter().zip(opened) {
-        let middle = median(runs);
-        let (least, most) = (runs[0].open_ms, runs[runs.len() - 1].open_ms);
-        let found = runs.iter().map(|run| run.found).min().unwrap_or(0);
+    for one in opened {
         out += &format!(
-            "| {engine} | {:.1} | {:.2} | {least:.1} to {most:.1} | {:.0} | {} |\n",
-            middle.open_ms,
-            middle.open_ms / baseline,
-            middle.first_read_us,
-            grouped(found as f64),
+            "| {} | {:.1} | {:.2} | {:.1} to {:.1} | {:.0} | {} |\n",
+            one.engine,
+            one.open_ms,
+            one.open_ms / baseline,
+            one.open_ms_min,
+            one.open_ms_max,
+            one.first_read_us,
+            grouped(one.found as f64),
         );
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_opening_comes_with_the_range_and_the_fewest_records() {
+        let opening = |open_ms: f64, found| Opening {
+            open_ms,
+            first_read_us: open_ms * 10.0,
+            found,
+        };
+        let all = vec![opening(30.0, 9), opening(10.0, 10), opening(20.0, 10)];
+        let opened = summary("redb", 10, all);
+        assert_eq!((opened.open_ms, opened.first_read_us), (20.0, 200.0));
+        assert_eq!((opened.open_ms_min, opened.open_ms_max), (10.0, 30.0));
+        assert_eq!((opened.found, opened.records, opened.runs), (9, 10, 3));
+    }
 }

@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use glintdb_bench::{Report, bytes, grouped};
+use glintdb_bench::{Report, bytes, grouped, median};
 
 /// The engine that others are compared with, if it ran.
 pub(crate) const BASELINE: &str = "rocksdb";
 
-/// Markdown: one row an engine, in the order in which they were named. Each row is the run with the median rate, so
-/// that its figures belong together; the last column is the range of rates over all runs. All runs are of one workload with
-/// the same sizes.
+/// Markdown with one row an engine, in the order of `engines`. Each row is the run with the median
+/// rate, so that its figures belong together; the last column is the range of rates over all runs.
+/// All runs are of one workload with the same sizes.
 pub(crate) fn table<E: AsRef<str>>(engines: &[E], reports: &[Report]) -> String {
     let Some(config) = reports.first() else {
         return String::new();
@@ -40,21 +40,15 @@ pub(crate) fn table<E: AsRef<str>>(engines: &[E], reports: &[Report]) -> String 
 
 fn row(out: &mut String, report: &Report, baseline: Option<&Report>, all: &[Report]) {
     let number = |x: Option<f64>| x.map_or_else(|| "-".to_owned(), |x| format!("{x:.2}"));
-    let latency = |l: &glintdb_bench::Latency| {
-        format!(
-            "{:.1}/{:.1}/{:.1}/{:.0}",
-            l.p50_us, l.p99_us, l.p999_us, l.max_us
-        )
-    };
     let rates = || {
         all.iter()
             .filter(|other| other.engine == report.engine)
             .map(|other| other.ops_per_s)
     };
     let mut rate = grouped(report.ops_per_s);
-    let mut latencies = latency(&report.latency);
+    let mut latencies = report.latency.brief();
     if let Some(writes) = &report.write_latency {
-        latencies += &format!(" wr {}", latency(writes));
+        latencies += &format!(" wr {}", writes.brief());
         if let (Some(per_s), "readwhilewriting") = (report.writes_per_s, report.workload.as_str()) {
             rate += &format!(" (+{} wr)", grouped(per_s));
         }
@@ -81,13 +75,6 @@ fn row(out: &mut String, report: &Report, baseline: Option<&Report>, all: &[Repo
         grouped(rates().fold(f64::INFINITY, f64::min)),
         grouped(rates().fold(0.0, f64::max)),
     );
-}
-
-/// The report with the median rate (the lower of two).
-pub(crate) fn median<'a>(reports: impl Iterator<Item = &'a Report>) -> Option<&'a Report> {
-    let mut sorted: Vec<_> = reports.collect();
-    sorted.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
-    sorted.get(sorted.len().checked_sub(1)? / 2).copied()
 }
 
 #[cfg(test)]

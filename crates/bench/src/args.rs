@@ -14,9 +14,10 @@ use crate::workload::Workload;
 /// Arguments of `glintdb bench`.
 #[derive(Debug, Clone, Args)]
 pub struct BenchArgs {
-    /// Workloads, comma-separated, run in this order on one database: fillseq fillrandom overwrite readrandom
-    /// readmissing multireadrandom seekrandom readwhilewriting readrandomwriterandom deleterandom compact compactvalues warmup, and
-    /// of YCSB load a b c d e f
+    /// Workloads, comma-separated, run in this order on one database. Of db_bench: fillseq fillrandom
+    /// overwrite readrandom readmissing multireadrandom seekrandom readwhilewriting
+    /// readrandomwriterandom deleterandom compact. Of YCSB: load a b c d e f. Others: compactvalues,
+    /// which puts values in key order, and warmup, which reads each record once
     #[arg(
         long,
         visible_alias = "benchmarks",
@@ -24,22 +25,22 @@ pub struct BenchArgs {
         default_value = "fillrandom,overwrite,readrandom,multireadrandom,seekrandom,deleterandom"
     )]
     pub workloads: Vec<Workload>,
-    /// Records of the database; k, m and g stand for thousands, millions and thousands of millions
+    /// Number of records; k, m and g are powers of 1000
     #[arg(long, default_value = "1m", value_parser = parse_num)]
     pub num: u64,
-    /// Bytes of a key, at least 8
+    /// Size of a key in bytes, at least 8
     #[arg(long, default_value_t = 16, value_parser = parse_key_size)]
     pub key_size: usize,
-    /// Bytes of a value, about half of them compressible; 1k are 1000
+    /// Size of a value in bytes, about half of it compressible; 1k is 1000
     #[arg(long, default_value = "100", value_parser = parse_size)]
     pub value_size: usize,
-    /// Threads
+    /// Number of threads
     #[arg(long, default_value_t = 1, value_parser = parse_positive)]
     pub threads: usize,
     /// Records per commit in fills and overwrite
     #[arg(long, default_value_t = 1, value_parser = parse_positive)]
     pub batch_size: usize,
-    /// Share of reads in readrandomwriterandom, percent
+    /// Percentage of reads in readrandomwriterandom
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(0..=100))]
     pub read_percent: u64,
     /// Keys per request in multireadrandom
@@ -48,35 +49,36 @@ pub struct BenchArgs {
     /// Records per scan in seekrandom
     #[arg(long, default_value = "50", value_parser = parse_size)]
     pub scan_length: usize,
-    /// Operations of workloads other than fills [default: as many as records, a tenth for scans]
+    /// Operations per workload, except fills [default: --num, a tenth of it for scans; unlimited with
+    /// --duration]
     #[arg(long, value_parser = parse_count)]
     pub ops: Option<u64>,
-    /// Seconds after which such a workload ends
+    /// Stop each workload, except fills, after this many seconds
     #[arg(long, value_parser = parse_seconds)]
     pub duration: Option<Duration>,
-    /// Seconds for which such a workload runs before it is measured
+    /// Run each workload, except fills, for this many seconds before measuring
     #[arg(long, value_parser = parse_seconds)]
     pub warmup: Option<Duration>,
-    /// Operations that such a workload runs before it is measured; with --warmup, whichever ends first
+    /// Run this many operations before measuring; with --warmup, until the first of both ends
     #[arg(long, value_parser = parse_count)]
     pub warmup_ops: Option<u64>,
-    /// What each commit survives: buffered (nothing yet), os (kill of the process), sync (power loss)
+    /// Durability of writes: os survives a killed process, sync also a power cut, buffered neither
     #[arg(long, default_value_t = Durability::Os)]
     pub durability: Durability,
-    /// Chooses keys, values and operations; the same seed gives the same run
+    /// Seed of keys, values and operations; the same seed gives the same run
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Directory of the database, kept afterwards [default: a temporary one in the current directory]
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Go on with the database that an earlier run with the same num, sizes and seed left in --dir
+    /// Reuse the database in --dir; --num, sizes and --seed must be those of the run that made it
     #[arg(long, requires = "dir")]
     pub use_existing: bool,
-    /// Memory for everything the engine holds, MiB [default: the engine's]
+    /// Memory budget in MiB [default: the engine's own default]
     #[arg(long)]
     pub memory_mb: Option<u64>,
-    /// Option of the engine as NAME=VALUE with a name of docs/options.md, such as size_ratio=4 or read_engine=sync;
-    /// may be repeated
+    /// Set an option of docs/options.md, such as size_ratio=4 or read_engine=sync. May be given several
+    /// times
     #[arg(long, value_name = "NAME=VALUE")]
     pub option: Vec<String>,
     /// Print the engine's own statistics at the end

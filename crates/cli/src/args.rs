@@ -13,17 +13,18 @@ Examples:
   glintdb put greeting hello                     write one record into ./data
   glintdb get greeting                           read it back
   glintdb scan --prefix user: --limit 10         the first ten records whose keys begin with `user:`
-  glintdb import records.jsonl                   one {\"key\":…,\"value\":…} a line
+  glintdb import records.jsonl                   JSON lines: {\"key\":…,\"value\":…}
   apt-cache dumpavail | glintdb import --format dpkg -
                                                  a Debian package index, one record a package
   glintdb check                                  read and verify every byte
-  glintdb stats --json                           figures for a program";
+  glintdb stats --json                           statistics as JSON";
 
-/// A crash-safe key-value store shaped for flash.
+/// A crash-safe key-value store for flash drives.
 ///
-/// A database is a directory: `--dir`, by default ./data. Only one process can open it at a time:
-/// stop the server before you use the other commands. A new database is made only in an empty
-/// directory, or in one that does not exist yet.
+/// A database is a directory, which `--dir` names (default ./data). Only one process can open a
+/// database, so stop the server before you run another command. `serve`, `put`, `import` and
+/// `keyspaces --create` create the database if the directory is empty or missing. Other commands
+/// fail.
 #[derive(Debug, Parser)]
 #[command(name = "glintdb", version, after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
 pub(crate) struct Arguments {
@@ -42,36 +43,42 @@ pub(crate) enum Command {
     Put(Put),
     /// Delete a key, or every key with a prefix.
     Delete(Delete),
-    /// List records in the order of their keys.
+    /// List records in key order.
     Scan(Scan),
-    /// Read records from a file or standard input into a keyspace, or into all of them.
+    /// Import records from a file or standard input into a keyspace or, with --all, into several.
     #[command(after_help = IMPORT_HELP)]
     Import(Import),
-    /// Write the records of a keyspace, or of all keyspaces, to a file or standard output.
+    /// Export the records of one keyspace, or of all, to a file or standard output.
     #[command(after_help = EXPORT_HELP)]
     Export(Export),
-    /// List the keyspaces, create one, change one's options, or drop one.
+    /// List keyspaces; create, change or drop one.
     #[command(after_help = KEYSPACES_HELP)]
     Keyspaces(Keyspaces),
-    /// Show the engine's figures since this opening: memory, log, levels, waits, bytes; what is 0 is left out, but for --json.
+    /// Open the database and show its statistics: sizes, levels, memory, waits.
+    ///
+    /// Counters start at zero when the command opens the database. Zeros are omitted, except with
+    /// --json.
     Stats(Figures),
-    /// Read and verify every byte of a database, and list the errors. Changes nothing.
+    /// Verify every byte of a database and list the errors. Changes nothing.
     #[command(after_help = CHECK_HELP)]
-    Check(Figures),
-    /// Recover every intact record of a damaged database into a new one.
+    Check(Check),
+    /// Copy every intact record of a damaged database into a new database.
     #[command(after_help = SALVAGE_HELP)]
     Salvage(Salvage),
     /// Show a log segment, a table or a manifest line by line. Changes nothing.
     #[command(after_help = DUMP_HELP)]
     Dump(Dump),
-    /// Merge all tables of a database, and so free the space of deleted and overwritten records.
+    /// Flush and compact all tables: removes deleted and overwritten entries from the index.
     Compact(Compact),
-    /// Copy the database as it is now into a new directory, which opens as a database.
+    /// Make a consistent copy of the database in a new directory.
+    ///
+    /// Files are hard-linked if the file system allows it, else copied. Copy the checkpoint to
+    /// another drive to have a backup.
     Checkpoint(Checkpoint),
-    /// Predict what each shape of the index costs for a workload, and recommend one.
+    /// Predict the costs of index settings for a workload, and recommend one.
     #[command(after_help = ADVISE_HELP)]
     Advise(Advise),
-    /// Measure: workloads of db_bench and YCSB on a database of their own.
+    /// Run workloads of db_bench and YCSB on a separate database.
     Bench(glintdb_bench::BenchArgs),
 }
 
@@ -88,7 +95,8 @@ impl Command {
             Command::Import(arguments) => &arguments.target.place,
             Command::Export(arguments) => &arguments.target.place,
             Command::Keyspaces(arguments) => &arguments.place,
-            Command::Stats(arguments) | Command::Check(arguments) => &arguments.place,
+            Command::Stats(arguments) => &arguments.place,
+            Command::Check(arguments) => return Some(&arguments.dir),
             Command::Compact(arguments) => &arguments.place,
             Command::Checkpoint(arguments) => &arguments.place,
             Command::Dump(arguments) => return Some(directory_of(&arguments.file)),
@@ -110,21 +118,24 @@ pub(crate) fn directory_of(file: &Path) -> &Path {
 
 const IMPORT_HELP: &str = "\
 Formats:
-  jsonl   a JSON object a line: {\"key\":\"…\",\"value\":\"…\"}. Bytes that are not UTF-8 are in `key_base64` and
-          `value_base64`. A record that expires has `\"expires_ms\":…`, milliseconds since 1970 UTC. A line
-          {\"keyspace\":\"…\",\"options\":{\"compression\":\"lz4\"}} begins a keyspace (with --all).
-  binary  key length (u32, little-endian), key, value length (u32, little-endian), value; and so on. With 2^31 added
-          to the key length, the expiry (u64, little-endian) follows the value. With 2^30 added, a keyspace begins:
-          its name is in the place of the key, lines NAME=VALUE of its options in the place of the value.
-  dpkg    stanzas of a Debian package index, separated by empty lines. The key is the field `Package`, the value the
-          whole stanza.
+  jsonl   one JSON object per line: {\"key\":\"…\",\"value\":\"…\"}. Use `key_base64` and `value_base64` for bytes
+          that are not UTF-8. A record that expires has `\"expires_ms\":…`, milliseconds since 1970 UTC. With --all,
+          a line {\"keyspace\":\"…\",\"options\":{\"compression\":\"lz4\"}} names the keyspace of the records
+          that follow.
+  binary  per record: key length (u32), key, value length (u32), value. If bit 31 of the key length is set, an
+          expiry (u64, milliseconds since 1970 UTC) follows the value. If bit 30 is set, the record starts a
+          keyspace: the key is its name, and the value its options, one NAME=VALUE per line. Integers are
+          little-endian.
+  dpkg    stanzas of a Debian package index, separated by empty lines. The key is the field `Package`, the value
+          the whole stanza. Not allowed with --all.
 
-A record with an expiry is accepted in the keyspaces of the server only: `default`, and `redis-dbN` for its database N.
+Existing keys are overwritten. Only the server's keyspaces accept records with an expiry: `default`, and `redis-db1`
+to `redis-db1023`. With --all, a missing or empty keyspace gets the options in the input. A keyspace with records
+keeps its options.
 
-With --all, a keyspace that is missing or empty gets the options of the input. One that has records keeps its own.
-
-With --acknowledge, a line `acknowledged N` follows each batch on standard output: the first N records of the input
-are then stored, with the durability that was asked for. When an import fails, it says how many records it has stored.
+With --acknowledge, the command prints `acknowledged N` after each batch. The first N records of the input are then
+stored with the requested durability. If an import fails, the records stored so far remain, and the message gives
+their number.
 
 Examples:
   glintdb import --dir ./data records.jsonl
@@ -132,11 +143,11 @@ Examples:
   glintdb export --all - | glintdb import --dir ./copy --all -";
 
 const EXPORT_HELP: &str = "\
-All records are as of one moment, in the order of their keys. Formats are those of `glintdb import`.
+The export is a consistent snapshot in key order. The formats are the same as for `glintdb import`.
 
-A record that a client of the server gave an expiry is exported with it, and left out if it has expired. With --all each
-keyspace begins with its name and those of its options that are not the default. Not exported is the keyspace
-`redis-expiry`, the server's index of expiries, which `import` makes again.
+Records keep their expiry; expired records are left out. With --all, each keyspace begins with its name and those of
+its options that are not the default. --all leaves out the keyspace `redis-expiry`, the server's index of expiries;
+`import` rebuilds it.
 
 Examples:
   glintdb export records.jsonl                   the keyspace `default`
@@ -144,11 +155,11 @@ Examples:
   glintdb import --dir ./copy --all backup.jsonl";
 
 const KEYSPACES_HELP: &str = "\
-The number of records is exact for keyspaces with at most 262,144 entries. An entry is a put or a deletion that
-compactions have not merged with a newer one yet. For larger keyspaces the number is an estimate that says `about`:
-expect it to be within 10 %. `glintdb scan --count` counts exactly.
+The number of records is exact for keyspaces with at most 262,144 index entries; overwritten and deleted records
+count as entries until a compaction removes them. For larger keyspaces the number is an estimate, marked `about` and
+usually within 10 %. `glintdb scan --count` counts exactly.
 
-Options and their limits: docs/options.md. Listed are those that are not the default; with --json all.
+docs/options.md describes the options. The list shows options that differ from the default; --json shows all.
 
 Examples:
   glintdb keyspaces
@@ -156,18 +167,18 @@ Examples:
   glintdb keyspaces --change logs --option size_ratio=6 --option pinned_levels=2";
 
 const ADVISE_HELP: &str = "\
-More levels mean fewer bytes written by compactions and more levels that a lookup may have to read. Levels that are
-pinned in memory are not read from the device.
+Give DIR, --records or --capacity. With more levels, compactions write less and lookups may read more. Levels that
+are pinned in memory are not read from the device.
 
-The table has the fastest shape for each number of levels, and every number of pinned levels for the recommended one.
-The first three columns are options of a keyspace. The row marked * is recommended: of the shapes within 1 % of the
-least device time, it has the fewest index reads of a lookup; ties go to the fewest bytes written by the index. The
-last line is the command that sets the options of that row.
+The table shows the fastest setting for each number of levels. For the recommended number of levels, it shows every
+number of pinned levels. The first three columns are options of a keyspace. The row marked * is recommended: it needs
+the fewest index reads per lookup among the settings within 1 % of the lowest device time. If several do, the one
+that writes least wins. The last line is the command that sets the options of that row.
 
 Predictions assume that all keys are used equally often. If some keys are used more than others, caches do better.
 
-With DIR, the number of records and the sizes of keys, values and index entries are taken from that database. No
-other process may have it open.
+With DIR, the number of records and the sizes of keys, values and index entries come from that database, which no
+other process may have open.
 
 Examples:
   glintdb advise --capacity 1T --memory 16G --key-size 16 --value-size 1000 --read-percent 90 --scan-percent 5
@@ -176,24 +187,26 @@ Examples:
 const CHECK_HELP: &str = "\
 Prints each error with its file and offset, then three lines of totals:
   the files and bytes that were read, and the number of errors;
-  entries: puts and deletions in the tables, and those in the log that no table holds yet;
-  separated values: values that are stored in the log and not beside their keys.
+  entries: puts and deletions in tables, and in the log but not yet in tables;
+  separated values: values stored in the log instead of in tables.
 A key that was written several times can have several entries, so there are at least as many entries as records.
 `glintdb scan --count` counts records.
 
-Ends with code 0 if there are no errors, else with code 1, and then names the command that recovers the intact records.
-No other process may have the database open. On a terminal, a progress bar is shown.
+The exit code is 0 if there are no errors and 1 otherwise. If there are errors, the output (except with --json) ends
+with the `salvage` command to run. No other process may have the database open. A terminal shows a progress bar.
 
 Examples:
   glintdb check --dir ./data
   glintdb check --dir ./data --json";
 
 const SALVAGE_HELP: &str = "\
-DIR may be damaged in any way: files that are missing, cut short or rotten in places, the manifest included. Nothing in it is changed. For each key the newest intact version is taken, and
-deletions are honoured. Where a newer version is lost and an older one is found, the older one is taken, and counted as uncertain.
-Without a whole manifest keyspaces whose names are lost are called `keyspace-N`, and records that were deleted long ago may be back.
+DIR may have missing, truncated or corrupted files, the manifest included. The command does not change DIR.
 
-Ends with code 0 when everything was recovered, with 1 when something is lost or may be; the report names files and offsets.
+For each key, the command keeps the newest intact version and applies deletions. If a newer version is damaged, it
+keeps the older one and counts the record as uncertain. If the manifest is damaged, keyspaces may be renamed to
+`keyspace-N`, and deleted records may reappear.
+
+The exit code is 0 if everything was recovered, and 1 if data is or may be lost. The report lists files and offsets.
 
 Examples:
   glintdb check --dir ./data                     what is wrong?
@@ -201,12 +214,11 @@ Examples:
   glintdb check --dir ./recovered                a healthy database";
 
 const DUMP_HELP: &str = "\
-The first line describes the file. The following lines show its content in the order of the file: the frames of a log
-segment with their operations, the entries of a table, or the records of a manifest with their items.
+The first line describes the file. Each operation of a log segment, entry of a table or item of a manifest then has a
+line, in the order of the file.
 
-A line is `what name=value ...`. Long keys and values are cut; with --json they are complete, and those that are not
-UTF-8 are in fields whose names end with `_base64`. In a damaged table all intact entries are shown, then the ranges of
-lost keys.
+A line is `what name=value ...`. Long keys and values are truncated. With --json they are complete, and fields that are
+not UTF-8 end with `_base64`. In a damaged table all intact entries are shown, then the ranges of lost keys.
 
 Examples:
   glintdb dump ./data                            list the files of a database
@@ -214,10 +226,11 @@ Examples:
   glintdb dump --json ./data/table-0000000000000002.glint | jq 'select(.what == \"put\").key'";
 
 const SERVE_HELP: &str = "\
-Any Redis client can talk to it (RESP2 and RESP3): redis-cli -p 6380 SET greeting hello
+Redis clients can connect with RESP2 or RESP3: redis-cli -p 6380 SET greeting hello
+docs/server.md lists the commands that the server supports.
 
-When the server takes connections, it prints one line on standard output, `listening on ADDRESS`. Standard error gets
-the version, the directory, the memory budget, the durability and the time that opening took; later also warnings.";
+When it is ready, the server prints `listening on ADDRESS` on standard output. It writes a summary of the database, and
+later warnings, to standard error.";
 
 /// Which database.
 #[derive(Debug, Args)]
@@ -225,7 +238,7 @@ pub(crate) struct Place {
     /// The database's directory.
     #[arg(long, value_name = "DIR", default_value = "./data")]
     pub(crate) dir: PathBuf,
-    /// Memory that the engine may use, in MiB [default: a quarter of the machine's, at most 1024].
+    /// Memory budget, in MiB [default: a quarter of RAM, at most 1024].
     #[arg(long, value_name = "MIB")]
     pub(crate) memory_mb: Option<usize>,
 }
@@ -233,8 +246,8 @@ pub(crate) struct Place {
 /// How to open a database to write to it.
 #[derive(Debug, Args)]
 pub(crate) struct Engine {
-    /// Set an option of the database while the command runs, e.g. `background_threads=1`. Names and
-    /// limits are in docs/options.md. May be given several times.
+    /// Set a database option for this command, e.g. `background_threads=1`. See docs/options.md. May
+    /// be given several times.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) option: Vec<String>,
 }
@@ -244,7 +257,7 @@ pub(crate) struct Engine {
 pub(crate) struct Target {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// The keyspace.
+    /// The keyspace to use.
     #[arg(long, short, value_name = "NAME", default_value = "default")]
     pub(crate) keyspace: String,
 }
@@ -253,18 +266,17 @@ pub(crate) struct Target {
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// The address to listen on, or a host name for it such as `localhost`. Without a password only
-    /// a loopback address is allowed.
+    /// Address or host name to listen on. An address other than loopback needs --password.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(crate) bind: String,
     /// The port to listen on; 0 takes a free one.
     #[arg(long, default_value_t = 6380)]
     pub(crate) port: u16,
-    /// What a write survives once it is answered: `os` a kill of the process, `sync` a power cut, `buffered` neither.
+    /// Durability of writes: `os` survives a killed process, `sync` also a power cut, `buffered`
+    /// neither.
     #[arg(long, default_value = "os")]
     pub(crate) durability: Durability,
-    /// The password that clients send with AUTH. Other users can see a command line: better set it
-    /// in the environment.
+    /// Password for AUTH. Prefer the environment variable: other users can see the command line.
     #[arg(long, env = "GLINTDB_PASSWORD", hide_env_values = true)]
     pub(crate) password: Option<String>,
     #[command(flatten)]
@@ -277,37 +289,42 @@ pub(crate) struct Serve {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Limits {
-    /// Most connections at once; further ones are told so and closed.
+    /// Maximum number of connections. At the limit, the server closes a connection that has not
+    /// authenticated, or refuses the new one.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) maxclients: u32,
-    /// Most memory of all connections together, in MiB: above it the one that holds most is closed; 0 for no limit.
+    /// Memory limit of all connections together, in MiB. Above it, the server closes the
+    /// connections that use most. 0: no limit.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub(crate) maxmemory_clients: u32,
-    /// Largest request, in MiB.
+    /// Maximum size of a request, in MiB (1 to 1024).
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) client_query_buffer_limit: u32,
-    /// Answers that a connection has not taken: above HARD MiB it is closed, above SOFT MiB not read from, and after SECONDS in which it took none it is closed (0: never).
+    /// Limits for unread replies of a connection. Above HARD MiB, the server closes it. Above SOFT
+    /// MiB, the server stops reading from it. If the client reads nothing for SECONDS, the server
+    /// closes it; 0: never.
     #[arg(long, num_args = 3, value_names = ["HARD", "SOFT", "SECONDS"], default_values_t = [1024, 64, 60])]
     pub(crate) client_output_buffer_limit: Vec<u32>,
-    /// Close a connection that is silent for so many seconds; 0 for never.
+    /// Close connections that are idle for SECONDS; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) timeout: u32,
-    /// Close a connection that has not shown the password after so many seconds; 0 for never.
+    /// Close connections that have not authenticated within SECONDS; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) auth_timeout: u32,
-    /// Probe a silent connection after so many seconds, whether its other end still lives; 0 for never.
+    /// Send TCP keepalive probes after SECONDS without traffic; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub(crate) tcp_keepalive: u32,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Get {
-    /// The key; `base64:…` for one that cannot be typed.
+    /// The key. Write `base64:` and the encoded bytes for a binary key, or for one that begins with
+    /// `base64:`.
     #[arg(allow_negative_numbers = true)]
     pub(crate) key: OsString,
     #[command(flatten)]
     pub(crate) target: Target,
-    /// Print no line end after the value.
+    /// Do not print a newline after the value.
     #[arg(long)]
     pub(crate) raw: bool,
     /// Print key, value and expiry as a JSON object.
@@ -317,18 +334,20 @@ pub(crate) struct Get {
 
 #[derive(Debug, Args)]
 pub(crate) struct Put {
-    /// The key; `base64:…` for one that cannot be typed.
+    /// The key. Write `base64:` and the encoded bytes for a binary key, or for one that begins with
+    /// `base64:`.
     #[arg(allow_negative_numbers = true)]
     pub(crate) key: OsString,
-    /// The value; `base64:…` for one that cannot be typed, `-` for standard input.
+    /// The value: text, `base64:` and encoded bytes, or `-` for standard input.
     #[arg(allow_hyphen_values = true)]
     pub(crate) value: OsString,
     #[command(flatten)]
     pub(crate) target: Target,
-    /// Create the keyspace if there is none of this name.
+    /// Create the keyspace if it does not exist.
     #[arg(long)]
     pub(crate) create: bool,
-    /// What the write must survive before the command ends: `os` a kill of the process, `sync` a power cut.
+    /// Durability of the write: `os` survives a killed process, `sync` also a power cut, `buffered`
+    /// neither.
     #[arg(long, default_value = "sync")]
     pub(crate) durability: Durability,
     #[command(flatten)]
@@ -338,7 +357,7 @@ pub(crate) struct Put {
 #[derive(Debug, Args)]
 #[group(id = "what", required = true, multiple = false, args = ["key", "prefix"])]
 pub(crate) struct Delete {
-    /// The key; `base64:…` for one that cannot be typed. A missing key is no error.
+    /// The key: text, or `base64:` and encoded bytes. A missing key is not an error.
     #[arg(allow_negative_numbers = true)]
     pub(crate) key: Option<OsString>,
     /// Delete every key that begins with this.
@@ -346,7 +365,8 @@ pub(crate) struct Delete {
     pub(crate) prefix: Option<OsString>,
     #[command(flatten)]
     pub(crate) target: Target,
-    /// What the deletion must survive before the command ends: `os` a kill of the process, `sync` a power cut.
+    /// Durability of the deletion: `os` survives a killed process, `sync` also a power cut,
+    /// `buffered` neither.
     #[arg(long, default_value = "sync")]
     pub(crate) durability: Durability,
     #[command(flatten)]
@@ -360,10 +380,10 @@ pub(crate) struct Scan {
     /// List only keys that begin with this.
     #[arg(long, conflicts_with_all = ["from", "to"], allow_hyphen_values = true)]
     pub(crate) prefix: Option<OsString>,
-    /// Begin with this key.
+    /// Lower bound, inclusive, also with --reverse.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) from: Option<OsString>,
-    /// End before this key.
+    /// Upper bound, exclusive, also with --reverse.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) to: Option<OsString>,
     /// List from the last key to the first.
@@ -372,13 +392,13 @@ pub(crate) struct Scan {
     /// List at most this many records.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
-    /// Print keys only. Values are then not read, unless keys of the server may have expired.
+    /// Print only keys. Values are read only if needed to skip expired keys.
     #[arg(long)]
     pub(crate) keys_only: bool,
     /// Print only the number of records.
     #[arg(long, conflicts_with = "keys_only")]
     pub(crate) count: bool,
-    /// Print a JSON object a record, with its expiry.
+    /// Print one JSON object per record, including its expiry.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -389,7 +409,7 @@ pub(crate) struct Import {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) target: Target,
-    /// Create the keyspace if there is none of this name.
+    /// Create the keyspace if it does not exist.
     #[arg(long)]
     pub(crate) create: bool,
     /// Import an input of `export --all`: each record goes into the keyspace that the input names,
@@ -399,20 +419,20 @@ pub(crate) struct Import {
     /// The format of the input.
     #[arg(long, value_enum, default_value_t = Format::Jsonl)]
     pub(crate) format: Format,
-    /// Put this before every key.
+    /// Prefix to add to every key.
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     pub(crate) key_prefix: OsString,
-    /// Records in a batch. A batch is written whole or not at all; it ends earlier when it holds 1
-    /// MiB.
+    /// Maximum records per batch. A batch is atomic, and ends earlier when it holds 1 MiB.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) batch_records: u64,
-    /// What an acknowledged batch survives: `os` a kill of the process, `sync` a power cut, `buffered` nothing before the end of the import.
+    /// Durability of each batch: `os` survives a killed process, `sync` also a power cut,
+    /// `buffered` neither. The end of the import makes all batches durable.
     #[arg(long, default_value = "os")]
     pub(crate) durability: Durability,
     /// Print `acknowledged N` after each batch.
     #[arg(long)]
     pub(crate) acknowledge: bool,
-    /// Print the closing figures as JSON.
+    /// Print the summary as JSON.
     #[arg(long)]
     pub(crate) json: bool,
     /// Show no progress bar.
@@ -449,8 +469,8 @@ pub(crate) struct Keyspaces {
     /// Create a keyspace of this name.
     #[arg(long, value_name = "NAME")]
     pub(crate) create: Option<String>,
-    /// Change the options of the keyspace of this name to those in `--option`. What is stored
-    /// already stays as it is until it is compacted.
+    /// Change the options of the keyspace of this name to those in `--option`. Existing data keeps
+    /// its form until it is compacted.
     #[arg(
         long,
         value_name = "NAME",
@@ -458,8 +478,8 @@ pub(crate) struct Keyspaces {
         conflicts_with = "create"
     )]
     pub(crate) change: Option<String>,
-    /// Set an option of the keyspace that is created or changed, e.g. `compression=lz4`, or of the
-    /// database while the command runs. May be given several times.
+    /// Set a keyspace option (with --create or --change), e.g. `compression=lz4`, or a database
+    /// option for this command. May be given several times.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) option: Vec<String>,
     /// Drop the keyspace of this name, with everything in it.
@@ -480,18 +500,29 @@ pub(crate) struct Figures {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The database's directory.
+    #[arg(long, value_name = "DIR", default_value = "./data")]
+    pub(crate) dir: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Salvage {
     /// The damaged database's directory. No process may have it open.
     pub(crate) dir: PathBuf,
-    /// The new database's directory; it must not exist. While the command runs there is another one beside it, with `.candidates` behind its name.
+    /// The new database's directory, which must not exist. The command also uses a temporary
+    /// directory, named like it with `.candidates` appended.
     pub(crate) out: PathBuf,
-    /// Memory for the new database, and as much again for what is found, in MiB.
+    /// Memory budget, in MiB; the command uses up to twice this.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
     pub(crate) memory_mb: u32,
     /// Print the report as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// No progress bar.
+    /// Show no progress bar.
     #[arg(long)]
     pub(crate) quiet: bool,
 }
@@ -501,7 +532,7 @@ pub(crate) struct Dump {
     /// A file of a database (`data/log-….glint`, `data/table-….glint`, `data/manifest-….glint`).
     /// With a database's directory, its files are listed with their sizes.
     pub(crate) file: PathBuf,
-    /// Print one JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     pub(crate) json: bool,
     /// Print at most N lines.
@@ -517,13 +548,13 @@ pub(crate) struct Advise {
     /// The keyspace of that database.
     #[arg(long, short, value_name = "NAME", default_value = "default")]
     pub(crate) keyspace: String,
-    /// As many records as fit this much space, e.g. `1T`.
+    /// Assume as many records as fit in this space, e.g. `1T`; K, M, G and T are powers of 1024.
     #[arg(long, value_name = "BYTES", value_parser = glintdb::parse_bytes)]
     pub(crate) capacity: Option<u64>,
-    /// This many records.
+    /// Assume this many records; k, m and g are powers of 1000.
     #[arg(long, value_name = "N", conflicts_with = "capacity", value_parser = glintdb_bench::parse_count)]
     pub(crate) records: Option<u64>,
-    /// Memory budget of the engine [default: a quarter of the machine's, 1G at most].
+    /// Memory budget of the engine [default: a quarter of RAM, at most 1G].
     #[arg(long, value_name = "BYTES", value_parser = glintdb::parse_bytes)]
     pub(crate) memory: Option<u64>,
     /// Mean size of a key.
@@ -541,7 +572,7 @@ pub(crate) struct Advise {
     /// Records that one scan returns.
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) scan_records: u32,
-    /// Write a plot to this SVG file: worst-case reads of a lookup over bytes written, one line for
+    /// Write an SVG plot of worst-case reads per lookup against bytes written, with one line for
     /// each number of pinned levels.
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
@@ -586,7 +617,7 @@ mod tests {
     /// `docs/cli.md`, made from the texts of `--help`.
     fn page() -> String {
         let mut page = String::from(
-            "# The `glintdb` program\n\nMade from the texts of `--help`; a test holds it to them (`GLINTDB_BLESS=1 cargo test -p glintdb-cli` writes it anew).\n",
+            "# The `glintdb` program\n\nThis page is generated from `--help`. Run `GLINTDB_BLESS=1 cargo test -p glintdb-cli` to update it.\n",
         );
         let mut command = Arguments::command().term_width(0);
         command.build();
@@ -619,7 +650,7 @@ mod tests {
         let written = std::fs::read_to_string(path).expect("docs/cli.md is there");
         assert!(
             written == page(),
-            "docs/cli.md is not what --help says; GLINTDB_BLESS=1 writes it anew"
+            "docs/cli.md is not what --help says; GLINTDB_BLESS=1 updates it"
         );
     }
 }

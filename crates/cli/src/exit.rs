@@ -9,13 +9,13 @@ use std::process::ExitCode;
 pub(crate) const HELP: &str = "\
 Exit codes:
   0  done
-  1  `check` found something wrong; `salvage` could not recover everything; `get` found no such key
-  2  the arguments, or the input, are not as they should be
-  3  the database is open elsewhere (stop the server first)
+  1  `check` found an error; `salvage` could not recover everything; `get` found no such key
+  2  invalid arguments or input, a name that already exists, or wrong results in `bench`
+  3  another process has the database open (stop the server first)
   4  corruption, or a format that this version does not know
-  5  the operating system refused a read or a write; a database or keyspace is not there
+  5  an I/O error, or the database or keyspace does not exist
   6  the disk is full
-  7  anything else (a conflict, a closed or poisoned database)";
+  7  other errors (a conflict, a closed or poisoned database)";
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ fn main() -> glintdb::Result<()> {
 
     let mut batch = Batch::new();
     batch.put(&fruit, "cherry", "red").delete(&fruit, "pear");
-    db.write(batch)?; // both or neither, whatever happens
+    db.write(batch)?; // atomic: after a crash, both changes are there or neither
 
     for entry in fruit.range("a".."d") {
         let (name, colour) = entry?;

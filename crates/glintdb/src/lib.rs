@@ -1,9 +1,9 @@
 //! GlintDB is an embeddable, crash-safe, ordered key-value store for flash drives.
 //!
 //! A database is a directory. It contains *keyspaces*: named ordered maps from byte strings to byte
-//! strings. All keyspaces share one log, so a [`Batch`] over several of them is atomic. The log
-//! stores large values for good; the index, an LSM tree, holds the keys, the small values and
-//! pointers to the large ones.
+//! strings. All keyspaces share one log, so a [`Batch`] over several of them is atomic. Values of
+//! 512 bytes or more stay in the log. Each keyspace has an LSM tree with its keys, its small values
+//! and pointers to its large values.
 //!
 //! # Example
 //!
@@ -35,31 +35,36 @@
 //! | change single keys | [`Keyspace::put`], [`delete`](Keyspace::delete), [`delete_range`](Keyspace::delete_range) |
 //! | change several keys or keyspaces at once | [`Batch`] and [`Db::write`] |
 //! | read | [`Keyspace::get`], [`multi_get`](Keyspace::multi_get), [`range`](Keyspace::range), [`prefix`](Keyspace::prefix) |
-//! | read one moment of the data for a while | [`Db::snapshot`] |
-//! | read, decide and write without a race | [`Db::transaction`] |
+//! | read a consistent view while others write | [`Db::snapshot`] |
+//! | read and write atomically (serializable, if writes depend on keys that are only read) | [`Db::transaction`] |
 //! | make a copy that opens as a database | [`Db::checkpoint`] |
 //! | look inside | [`Db::stats`], [`Db::verify`] |
-//! | choose the shape of an index | [`advise`](mod@advise) |
+//! | predict costs and choose the options of an index | [`advise`](mod@advise) |
 //! | examine or rescue a database that does not open | [`check`](check()), [`inspect`], [`salvage`] |
+//!
+//! # Memory
+//!
+//! All caches and buffers share [`Options::memory_budget_bytes`], by default a quarter of RAM and
+//! at most 1 GiB. [`Stats::memory`] shows each part.
 //!
 //! # Durability
 //!
-//! [`Options::durability`] is the level of every commit that does not name its own, as
-//! [`Keyspace::put_with`] and [`Db::write_with`] do.
+//! [`Options::durability`] is the default level. [`Keyspace::put_with`] and [`Db::write_with`] set
+//! the level of one commit.
 //!
 //! | level | survives a killed process | survives a power cut | costs |
 //! |---|---|---|---|
 //! | [`Buffered`](Durability::Buffered) | not promised | not promised | a copy in memory |
-//! | [`Os`](Durability::Os), the default | yes | not promised | a copy into a mapped file, or a system call where mapping is refused |
-//! | [`Sync`](Durability::Sync) | yes | yes, if the drive keeps what it confirmed | a sync, shared by commits that wait at the same time |
+//! | [`Os`](Durability::Os), the default | yes | not promised | a copy into a memory-mapped file, or one write system call if the file cannot be mapped |
+//! | [`Sync`](Durability::Sync) | yes | yes, if the drive honours flush requests | a sync, shared by commits that wait at the same time |
 //!
 //! - After a crash the database contains a prefix of the commit order. After a killed process the
 //!   prefix includes every commit acknowledged at `Os` or `Sync`. After a power cut it includes
 //!   every commit acknowledged at `Sync`.
-//! - A batch or transaction is contained as a whole or not at all.
-//! - [`Db::flush_log`] raises everything committed so far to a level.
-//! - If a commit fails while it is synced, its outcome is unknown. After the next open it is there
-//!   as a whole or not at all.
+//! - A batch or transaction is applied completely or not at all.
+//! - [`Db::flush_log`] makes all earlier commits durable at the level that you give.
+//! - If the sync of a commit fails, the commit may or may not be applied. The next open shows
+//!   which.
 //!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();
@@ -75,18 +80,18 @@
 //! # Opening and closing
 //!
 //! [`Db::open`] opens the database of a directory with default [`Options`] and creates it if there
-//! is none. [`Options::open`] opens it with others. A directory is open in one process at a time,
-//! and once in it: a second open fails with [`ErrorKind::Locked`], and the message says which
-//! handles are alive. Clone the [`Db`] instead.
+//! is none. [`Options::open`] opens it with others. Only one process can open a directory, and only
+//! once: a second open fails with [`ErrorKind::Locked`]. In the same process, the message lists the
+//! open handles. Clone the [`Db`] instead.
 //!
 //! Call [`Db::close`] at the end: it makes every commit durable against a power cut, unlocks the
-//! directory and reports errors. Handles that are left return [`ErrorKind::Closed`]. Without that
-//! call the database closes when its last handle is dropped; a [`Db`], [`Keyspace`], [`Snapshot`],
-//! [`Transaction`], [`Iter`] or [`Keys`] is a handle. Closing writes no memtable, because the log
-//! holds every commit. The next open replays that part of the log, at most
+//! directory and reports errors. The remaining handles then return [`ErrorKind::Closed`]. [`Db`],
+//! [`Keyspace`], [`Snapshot`], [`Transaction`], [`Iter`] and [`Keys`] are handles. If you do not
+//! call `close`, the database closes when the last handle is dropped, and errors are not reported.
+//! Closing does not flush memtables. The next open replays their log records, at most
 //! [`Options::replay_bytes_max`].
 //!
-//! A program that is killed needs no repair. The next open finds the end of the log by itself.
+//! After a kill the database needs no repair: opening it recovers it.
 //!
 //! # Errors
 //!
@@ -96,17 +101,17 @@
 //! | kind | what happened | what to do |
 //! |---|---|---|
 //! | [`InvalidArgument`](ErrorKind::InvalidArgument) | An argument or option is beyond its limits. Nothing changed. | Correct the call. |
-//! | [`AlreadyExists`](ErrorKind::AlreadyExists) | There is a keyspace, database or directory of that name. Nothing changed. | Open it, or choose another name. |
+//! | [`AlreadyExists`](ErrorKind::AlreadyExists) | A keyspace, database or directory of this name already exists. Nothing changed. | Open it, or choose another name. |
 //! | [`NotFound`](ErrorKind::NotFound) | There is no such keyspace or database. | Create it, or correct the name. |
-//! | [`Conflict`](ErrorKind::Conflict) | Another commit wrote first what the transaction read or wrote. Nothing changed. | Run the transaction again. |
-//! | [`Locked`](ErrorKind::Locked) | The directory is open already. | Close the other one, or share its handle. |
+//! | [`Conflict`](ErrorKind::Conflict) | Another commit changed a key that the transaction wrote or, with serializable isolation, read. Nothing changed. | Run the transaction again. |
+//! | [`Locked`](ErrorKind::Locked) | The directory is open already. | Close the other handle, or clone it. |
 //! | [`NoSpace`](ErrorKind::NoSpace) | The disk is full. Acknowledged commits are safe; reads and deletions work. | Delete keys or make room, then write again. |
 //! | [`SnapshotTooOld`](ErrorKind::SnapshotTooOld) | Open snapshots kept more memory alive than [`Options::snapshot_pin_bytes_max`]. | Take a new snapshot. |
-//! | [`Poisoned`](ErrorKind::Poisoned) | A write or sync failed, or a background job panicked. Reads work; commits fail. | Close the database, mend the cause and open it again. |
+//! | [`Poisoned`](ErrorKind::Poisoned) | A write or sync failed, or a background job panicked. Reads work; commits fail. | Close the database, fix the cause and open it again. |
 //! | [`Io`](ErrorKind::Io) | The operating system refused an operation. | See [`source`](std::error::Error::source). |
-//! | [`Corruption`](ErrorKind::Corruption) | A file does not hold what was written. Other keys stay readable. | Restore a copy, or run [`salvage`](salvage()). |
+//! | [`Corruption`](ErrorKind::Corruption) | A file is damaged. Other keys stay readable. | Restore a copy, or run [`salvage`](salvage()). |
 //! | [`UnsupportedFormat`](ErrorKind::UnsupportedFormat) | A file has a format, or uses a feature, that this build does not know. | Use a build that does. |
-//! | [`Closed`](ErrorKind::Closed) | The database is closed or closing, or this process is a forked child. | Open it again; in a child, open a database of its own. |
+//! | [`Closed`](ErrorKind::Closed) | The database is closed or closing, or this process is a forked child. | Open it again. A forked child must open another database. |
 //!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();
@@ -129,7 +134,7 @@
 //! | value | 0 to [`VALUE_BYTES_MAX`]: 1 GiB |
 //! | keys and values of one batch or transaction | [`BATCH_BYTES_MAX`]: 2 GiB |
 //! | name of a keyspace | 1 to [`KEYSPACE_NAME_BYTES_MAX`]: 255 bytes of UTF-8 |
-//! | keyspaces | 2^32 in the life of a database, dropped ones included |
+//! | keyspaces | 2^32 per database, including dropped ones |
 //! | memory budget | at least [`MEMORY_BUDGET_BYTES_MIN`]: 8 MiB |
 //! | platform | Linux, 64 bits |
 //!
@@ -160,8 +165,8 @@
 //! ```
 //!
 //! An open database has [`Options::background_threads`] threads, named `glintdb-0`, `glintdb-1` and
-//! so on. They move the log from the ring to its files, write memtables to the indexes, compact the
-//! indexes and return the space of dead values. With 0 threads, the threads that write do this
+//! so on. They write the log from its in-memory ring buffer to files, flush memtables, compact the
+//! indexes and free the space of dead values. With 0 threads, the threads that write do this
 //! work. If the kernel offers neither io_uring nor libaio, up to sixteen further threads, named
 //! `glint-read`, do batches of reads.
 //!
@@ -170,17 +175,17 @@
 //!
 //! ## Fork
 //!
-//! A forked child, as Python's `multiprocessing` makes it, cannot use the handles of its parent:
-//! every operation returns [`ErrorKind::Closed`], and dropping a handle changes nothing. The parent
-//! goes on. A child may open another database. If the parent is killed, its directory stays locked
-//! until its children have ended.
+//! After `fork` (for example by Python's `multiprocessing`), the child cannot use the handles of
+//! its parent: every operation returns [`ErrorKind::Closed`], and dropping a handle changes
+//! nothing. The parent is not affected. A child may open another database. If the parent is killed,
+//! its directory stays locked until its children have ended.
 //!
 //! # Features
 //!
 //! | cargo feature | adds |
 //! |---|---|
 //! | `serde` | `serde::Serialize` for [`Stats`] and its parts, [`Durability`] and the types of [`advise`](mod@advise) |
-//! | `zstd` | [`Compression::Zstd`], which compiles C. Without it, such a keyspace cannot be created or opened. |
+//! | `zstd` | [`Compression::Zstd`], which compiles C. Without it, keyspaces with Zstandard compression cannot be created or opened. |
 //!
 //! Neither is on by default. The default build compiles no C.
 

@@ -1,14 +1,14 @@
 //! `check`: reads and verifies every byte, and lists the errors. Ends with code 1 if there are any,
 //! also if the database is too damaged to open.
 
-use crate::args::Figures;
+use crate::args::Check;
 use crate::exit::{Failure, salvage_hint};
 use crate::{open, output, progress};
 use glintdb::{Error, VerifyReport};
 use serde_json::{Map, Value};
 
-pub(super) fn run(arguments: &Figures) -> Result<(), Failure> {
-    let dir = &arguments.place.dir;
+pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
+    let dir = &arguments.dir;
     open::present(dir)?;
     let bar = progress::bytes(Some(0), false);
     let report = glintdb::check_with(dir, &mut |now| {

@@ -56,7 +56,7 @@ fn wrong_options_are_refused_as_bench_refuses_them() {
         ("read_depth", "`read_depth` is not NAME=VALUE"),
         (
             "read_deep=4",
-            "option read_deep: there is no option of this name; there are ",
+            "option read_deep: there is no option of this name; the names are ",
         ),
         (
             "durability=sync",

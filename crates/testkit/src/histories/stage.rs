@@ -117,7 +117,11 @@ impl<'a> Stage<'a> {
     /// Whatever the engine reports.
     pub fn open(place: &'a Place, set: &OptionSet, stamps: &'a Stamps, plan: Plan) -> Result<Self> {
         let db = open(place, &set.options)?;
-        let space = |index: usize| db.keyspace_or_create(NAMES[index], set.keyspace.clone());
+        let space = |index: usize| match NAMES[index] {
+            // Has the options that it was created with, whatever the set says.
+            glintdb::DEFAULT_KEYSPACE => Ok(db.default_keyspace()),
+            name => db.keyspace_or_create(name, set.keyspace.clone()),
+        };
         let spaces = [space(0)?, space(1)?, space(2)?];
         let scratch = match place {
             Place::Directory(dir) => Some(dir.with_extension("checkpoint")),

@@ -6,6 +6,7 @@
 //! Thread-safe. Invariants: 1. a buffer's memory is always initialised (zeroed when allocated; recycled buffers hold what an earlier read left, which only their
 //! owner can see). 2. Idle buffers of a pool never exceed `idle_bytes_max`. 3. Classes are powers of two from 4 KiB to 1 MiB; greater buffers are never kept.
 
+use crate::process::ProcessToken;
 use bytes::Bytes;
 use glintdb_core::{Error, Result};
 use parking_lot::Mutex;
@@ -27,6 +28,8 @@ const CLASSES: usize = (POOLED_BYTES_MAX / DIRECT_ALIGNMENT).ilog2() as usize + 
 pub struct BufferPool(Arc<Shared>);
 
 struct Shared {
+    /// The process that made the pool: a forked child may wait for a lock of it for ever.
+    process: ProcessToken,
     idle: [Mutex<Vec<Memory>>; CLASSES],
     idle_bytes: AtomicUsize,
     idle_bytes_max: usize,
@@ -40,6 +43,7 @@ impl BufferPool {
     #[must_use]
     pub fn new(idle_bytes_max: usize) -> Self {
         BufferPool(Arc::new(Shared {
+            process: ProcessToken::current(),
             idle: Default::default(),
             idle_bytes: AtomicUsize::new(0),
             idle_bytes_max,
@@ -105,7 +109,9 @@ impl BufferPool {
             return;
         }
         self.0.idle_bytes_most.fetch_max(idle, Ordering::Relaxed);
-        list.lock().push(memory);
+        if self.0.process.is_current() {
+            list.lock().push(memory);
+        }
     }
 }
 

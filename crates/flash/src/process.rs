@@ -70,7 +70,7 @@ fn forked() -> Error {
     Error::new(
         ErrorKind::Closed,
         "this process was forked from the one that opened the database: \
-         a child cannot use its parent's handles, and must open a database of its own",
+         a child cannot use its parent's handles, and must exec before it opens a database",
     )
 }
 

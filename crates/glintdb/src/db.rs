@@ -68,6 +68,9 @@ impl Handle {
         let ended = self.engine.finish_close();
         // Before the lock goes: see `Engine::finish_close` for what is left to be ended.
         self.volume.close();
+        // Behind it: a reader that no longer believes the ring would take the segment's file, which
+        // lacks the bytes if the log has failed, for damaged.
+        self.engine.log.leave_ring();
         if let Some(directory) = &self.directory {
             directory.release();
             handles::forget(&self.engine);

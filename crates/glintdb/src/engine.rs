@@ -433,8 +433,9 @@ impl Engine {
     /// is damage and no torn tail, and that no commit is only in the ring.
     fn note_closed(&self) -> Result<()> {
         let items = [Item::LogDurable(self.log.durable()), Item::Ring(0)];
-        match self.manifest.lock().commit(&items) {
-            // A close must not fail for want of it.
+        let commit = || self.manifest.lock().commit(&items);
+        match self.reserve.lending(commit) {
+            // A close must not fail for want of it: the next open then needs the ring, which is there.
             Err(error) if error.kind() == crate::ErrorKind::NoSpace => Ok(()),
             result => result,
         }
@@ -472,7 +473,6 @@ impl Engine {
             .flush_log(crate::Durability::Sync)
             .and_then(|()| self.log.close())
             .and_then(|()| self.note_closed());
-        self.log.leave_ring();
         closed.inspect_err(|error| self.note_background_error(error))
     }
 }

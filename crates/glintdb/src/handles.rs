@@ -11,17 +11,17 @@ use crate::db::Handle;
 use crate::engine::Engine;
 use crate::snapshot::Kind;
 use crate::{Error, ErrorKind, Result};
-use glintdb_flash::{DirOptions, DirVolume};
+use glintdb_flash::{DirOptions, DirVolume, ProcessToken};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
 /// A database that this process has open, or is about to close.
 struct Open {
     /// Canonical.
     directory: PathBuf,
     /// A forked child has a copy of the list, and no database of it open.
-    process: u32,
+    process: ProcessToken,
     /// To count its references, never to be followed: the last one to go closes the database.
     handle: Weak<Handle>,
     engine: Weak<Engine>,
@@ -29,23 +29,40 @@ struct Open {
 
 static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
 
-fn open() -> MutexGuard<'static, Vec<Open>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+/// Tries of [`open`] to take the lock.
+const TRIES_MAX: usize = 10_000;
+
+/// The list; `None` if its lock is not free for long, as in a child that another thread of the
+/// parent has forked while it held the lock. Messages then do without the list.
+fn open() -> Option<MutexGuard<'static, Vec<Open>>> {
+    for _ in 0..TRIES_MAX {
+        match OPEN.try_lock() {
+            Ok(open) => return Some(open),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
 }
 
 /// Notes that the database of `handle` is open in `directory`.
 pub(crate) fn register(directory: &Path, handle: &Arc<Handle>) {
-    open().push(Open {
+    let opened = Open {
         directory: directory.to_owned(),
-        process: std::process::id(),
+        process: ProcessToken::current(),
         handle: Arc::downgrade(handle),
         engine: Arc::downgrade(&handle.engine),
-    });
+    };
+    if let Some(mut open) = open() {
+        open.push(opened);
+    }
 }
 
 /// Forgets a database that does not hold its directory any more.
 pub(crate) fn forget(engine: &Arc<Engine>) {
-    open().retain(|one| one.engine.as_ptr() != Arc::as_ptr(engine));
+    if let Some(mut open) = open() {
+        open.retain(|one| one.engine.as_ptr() != Arc::as_ptr(engine));
+    }
 }
 
 /// Opens and locks a directory.
@@ -62,15 +79,17 @@ pub(crate) fn open_directory(path: &Path, options: DirOptions) -> Result<Arc<Dir
 /// Why `path` is locked, where a database of this process is the reason.
 fn alive(path: &Path) -> Option<Error> {
     let directory = path.canonicalize().ok()?;
-    let open = open();
-    let here = |one: &&Open| one.directory == directory && one.process == std::process::id();
-    let one = open.iter().find(here)?;
-    let engine = one.engine.upgrade()?;
+    let here = |one: &&Open| one.directory == directory && one.process.is_current();
+    let (engine, references) = {
+        let open = open()?;
+        let one = open.iter().find(here)?;
+        (one.engine.upgrade()?, one.handle.strong_count())
+    };
     let why = match engine.closing() {
         true => "another thread is closing it".to_owned(),
         false => format!(
             "{}; drop them or call Db::close",
-            counted(&engine, one.handle.strong_count())
+            counted(&engine, references)
         ),
     };
     Some(Error::new(

@@ -83,7 +83,12 @@ impl Keyspace {
     /// [`set_options`](Self::set_options).
     #[must_use]
     pub fn options(&self) -> KeyspaceOptions {
-        self.state.options.lock().clone()
+        match self.state.options.try_lock() {
+            Some(options) => options.clone(),
+            // Another thread of the parent may have held the lock during the fork.
+            None if self.handle.engine.is_forked() => KeyspaceOptions::default(),
+            None => self.state.options.lock().clone(),
+        }
     }
 
     /// Changes the options, durably. `index` cannot change.

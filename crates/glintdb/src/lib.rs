@@ -111,7 +111,7 @@
 //! | [`Io`](ErrorKind::Io) | The operating system refused an operation. | See [`source`](std::error::Error::source). |
 //! | [`Corruption`](ErrorKind::Corruption) | A file is damaged. Other keys stay readable. | Restore a copy, or run [`salvage`](salvage()). |
 //! | [`UnsupportedFormat`](ErrorKind::UnsupportedFormat) | A file has a format, or uses a feature, that this build does not know. | Use a build that does. |
-//! | [`Closed`](ErrorKind::Closed) | The database is closed or closing, or this process is a forked child. | Open it again. A forked child must open another database. |
+//! | [`Closed`](ErrorKind::Closed) | The database is closed or closing, or this process is a forked child. | Open it again. A forked child must `exec` first. |
 //!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();
@@ -177,8 +177,10 @@
 //!
 //! After `fork` (for example by Python's `multiprocessing`), the child cannot use the handles of
 //! its parent: every operation returns [`ErrorKind::Closed`], and dropping a handle changes
-//! nothing. The parent is not affected. A child may open another database. If the parent is killed,
-//! its directory stays locked until its children have ended.
+//! nothing. The parent is not affected. A child that wants a database must run a program of its own
+//! (`exec`; in Python the start method `spawn`), because locks of the parent's threads may never be
+//! free in the child. If the parent is killed, its directory stays locked until its children have
+//! ended.
 //!
 //! # Features
 //!

@@ -321,13 +321,9 @@ impl Opening {
                 return Err(error);
             }
         };
-        if log.ring_differs() {
-            // A crash in between leaves no ring, and a manifest that expects none.
-            manifest.lock().commit(&[Item::Ring(0)])?;
-            log.resize_ring()?;
-            manifest
-                .lock()
-                .commit(&[Item::Ring(log.kept_ring_bytes())])?;
+        if let Err(error) = self.settle_ring(&mut log, &manifest) {
+            replay.give_up();
+            return Err(error);
         }
         let walked = recovered.segments;
         let replayed_bytes = replay.bytes;
@@ -345,13 +341,21 @@ impl Opening {
         Ok(engine)
     }
 
-    /// Finds the log's ring, or makes it where no commit can be only in it. Answers how many bytes
-    /// of commits may be only there from now on.
+    /// Finds the log's ring, or makes it if no commit can be only in it. Returns how many bytes of
+    /// commits may be only there from now on.
     fn find_ring(&self, loaded: &Loaded) -> Result<u64> {
-        if !self.options.accept_missing_ring {
+        let needed = loaded.state.ring_bytes != Some(0) && !self.options.accept_missing_ring;
+        if needed {
             loaded.check_ring(&*self.volume)?;
         }
-        let bytes = self.volume.existing_ring_bytes()?;
+        let bytes = match self.volume.existing_ring_bytes() {
+            // No ring has that length. Nothing is lost with it.
+            Err(error) if error.kind() == ErrorKind::Corruption && !needed => {
+                self.volume.remove_ring()?;
+                None
+            }
+            found => found?,
+        };
         let ring = self
             .volume
             .ring(bytes.unwrap_or(self.options.log_ring_bytes))?;
@@ -359,6 +363,24 @@ impl Opening {
             true => ring.len() as u64,
             false => 0,
         })
+    }
+
+    /// Gives the ring the size that the options say, and records in the manifest which ring the log
+    /// has, before the first commit.
+    fn settle_ring(&self, log: &mut Log, manifest: &Mutex<Manifest>) -> Result<()> {
+        let record = |bytes: u64| {
+            let recorded = manifest.lock().state().ring_bytes == Some(bytes);
+            match recorded {
+                true => Ok(()),
+                false => (self.reserve).lending(|| manifest.lock().commit(&[Item::Ring(bytes)])),
+            }
+        };
+        if log.ring_differs() {
+            // A crash in between leaves no ring, and a manifest that expects none.
+            record(0)?;
+            self.reserve.lending(|| log.resize_ring())?;
+        }
+        record(log.kept_ring_bytes())
     }
 
     /// Removes the tables that openings which did not finish have written from the log: each opening writes them again, and a row of them would fill the medium.

@@ -349,6 +349,9 @@ impl KeyspaceStats {
 impl Engine {
     /// Collects all figures.
     pub(crate) fn stats(&self) -> Stats {
+        if self.is_forked() {
+            return Stats::default();
+        }
         self.update_memory();
         let version = self.version.load_full();
         let keyspaces: Vec<KeyspaceStats> = version

@@ -421,6 +421,7 @@ impl Drop for Transaction {
     fn drop(&mut self) {
         let engine = self.pin.engine();
         if engine.is_forked() {
+            std::mem::forget(std::mem::take(&mut self.writes));
             std::mem::forget(std::mem::take(&mut self.read_keys));
             std::mem::forget(std::mem::take(&mut self.read_ranges));
             return;

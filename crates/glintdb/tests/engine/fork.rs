@@ -147,6 +147,8 @@ fn operations_fail(handles: &mut Handles, elsewhere: &Path) {
     closed("checkpoint", db.checkpoint(elsewhere));
     closed("verify", db.verify());
     closed("close", db.clone().close());
+    assert_eq!(db.stats().keyspaces.len(), 0);
+    drop(keyspace.options());
 }
 
 fn in_child(handles: &mut Option<Handles>, directory: &Path, end: End) {

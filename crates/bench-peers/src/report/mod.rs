@@ -68,10 +68,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<bool> {
     }
     let path = args.out.join(FIGURES_FILE);
     let mut figures = begin(args, &path)?;
-    let rest: Vec<&Planned> = plan
-        .iter()
-        .filter(|planned| !args.resume || figures.row(planned.row.name).is_none())
-        .collect();
+    let rest = remaining(&plan, &figures, args.resume);
     say(&announcement(&plan, args))?;
     if rest.len() < plan.len() {
         say(&format!(
@@ -209,6 +206,12 @@ fn begin(args: &ReportArgs, path: &Path) -> Result<Figures> {
         .into());
     }
     Ok(figures)
+}
+
+/// The rows to measure: all, or with `resume` those that the figures lack.
+fn remaining<'a>(plan: &'a [Planned], figures: &Figures, resume: bool) -> Vec<&'a Planned> {
+    let lacks = |planned: &&Planned| !resume || figures.row(planned.row.name).is_none();
+    plan.iter().filter(lacks).collect()
 }
 
 /// Measures a row; the second answer is whether every engine answered rightly.

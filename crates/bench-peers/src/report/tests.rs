@@ -88,30 +88,41 @@ fn rows_that_are_asked_for_are_planned_with_their_repetitions() {
 }
 
 #[test]
-fn resumed_run_measures_nothing_that_is_there() {
+fn resumed_run_measures_the_rows_that_are_missing() {
     let dir = temporary("resume");
-    let line = format!("--out {} --only get-1k-1", dir.display());
+    let line = format!("--out {} --only get-1k-1,get-1k-8", dir.display());
     let path = dir.join(FIGURES_FILE);
     let mut figures = begin(&args(&line), &path).unwrap();
     insert(&mut figures, row("get-1k-1"));
     figures.save(&path).unwrap();
 
-    // No engine of these tests is a process that could be measured: a run would fail.
-    assert!(run(&args(&format!("{line} --resume"))).unwrap());
-    let after = Figures::load(&path).unwrap();
-    assert_eq!(after.rows.len(), 1);
-    assert_eq!(after.rows[0].measured[0].report.ops_per_s, 300.0);
-    assert!(dir.join("reads-in-memory.svg").exists());
-    assert!(dir.with_extension("md").exists());
+    let resumed = args(&format!("{line} --resume"));
+    let figures = begin(&resumed, &path).unwrap();
+    let plan = plan(&resumed).unwrap();
+    let names = |resume| {
+        let rest = remaining(&plan, &figures, resume);
+        rest.iter()
+            .map(|planned| planned.row.name)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(true), ["get-1k-8"]);
+    assert_eq!(names(false), ["get-1k-1", "get-1k-8"]);
 
-    let error = run(&args(&format!("--out {}", dir.display()))).unwrap_err();
-    assert!(error.to_string().contains("--resume"), "{error}");
-    let error = run(&args(&format!("{line} --resume --repeat 2"))).unwrap_err();
-    assert!(
-        error.to_string().contains("number of repetitions"),
-        "{error}"
-    );
-    fs::remove_file(dir.with_extension("md")).unwrap();
+    let begins = |line: &str| {
+        begin(&args(line), &path)
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
+    };
+    let error = begins("");
+    assert!(error.contains("--resume"), "{error}");
+    for other in ["--repeat 2", "--scale 0.5"] {
+        let error = begins(&format!("{line} --resume {other}"));
+        assert!(
+            error.contains("another commit, machine, scale or number"),
+            "{error}"
+        );
+    }
     fs::remove_dir_all(&dir).unwrap();
 }
 

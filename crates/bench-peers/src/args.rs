@@ -38,8 +38,8 @@ pub(crate) enum Command {
     Engines,
     /// Draw JSON lines of `run --json` as SVG, and write their tables
     ///
-    /// Draws the rates of each combination as bars, the rates by second of runs of some seconds, and
-    /// bytes written against space taken.
+    /// Draws the rates of each combination as bars, the rates by second of runs of some seconds,
+    /// and bytes written against space taken.
     Plot {
         /// Files of JSON lines
         #[arg(required = true)]
@@ -115,7 +115,8 @@ pub(crate) struct RunArgs {
     /// Seconds for which such a workload runs before it is measured
     #[arg(long, value_parser = parse_seconds)]
     pub(crate) warmup: Option<Duration>,
-    /// Operations that such a workload runs before it is measured; with --warmup, whichever ends first
+    /// Operations that such a workload runs before it is measured; with --warmup, whichever ends
+    /// first
     #[arg(long, value_parser = parse_count)]
     pub(crate) warmup_ops: Option<u64>,
     /// Runs of each combination; the table shows the median
@@ -158,7 +159,8 @@ pub(crate) struct ReportArgs {
     /// Directory of the figures and the pictures
     #[arg(long, default_value = "target/figures")]
     pub(crate) out: PathBuf,
-    /// Factor of records, operations, durations and memory; below 0.25 a smoke run without memory limits
+    /// Factor of records, operations, durations and memory; below 0.25 a smoke run without memory
+    /// limits
     #[arg(long, default_value_t = 1.0, value_parser = parse_scale)]
     pub(crate) scale: f64,
     /// Runs of each row; the figures are the median's. Rows that take long run once
@@ -167,7 +169,8 @@ pub(crate) struct ReportArgs {
     /// Go on with the figures in --out: measure the rows that they lack
     #[arg(long)]
     pub(crate) resume: bool,
-    /// Measure these rows alone, comma-separated; without --resume also those that are measured already
+    /// Measure these rows alone, comma-separated; without --resume also those that are measured
+    /// already
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     /// Directory of the data sets: on the disk that is to be measured
@@ -176,9 +179,9 @@ pub(crate) struct ReportArgs {
     /// Print the rows with their commands and the time they take, and measure nothing
     #[arg(long)]
     pub(crate) list: bool,
-    /// Measure nothing: write the pictures, the page and the README's table of this file of figures.
-    /// The table goes between the lines `<!-- figures:begin -->` and `<!-- figures:end -->` of
-    /// README.md where the file is in docs/figures, else to standard output
+    /// Measure nothing: write the pictures, the page and the README's table of this file of
+    /// figures. The table goes between the lines `<!-- figures:begin -->` and `<!-- figures:end
+    /// -->` of README.md where the file is in docs/figures, else to standard output
     #[arg(long, value_name = "FIGURES", conflicts_with_all = ["out", "scale", "repeat", "resume", "only", "dir", "list"])]
     pub(crate) render: Option<PathBuf>,
 }

@@ -1,9 +1,10 @@
-//! Draws reports as SVG, and writes the tables that `run` prints: from the JSON lines of `run --json`,
-//! and the pictures of the page of figures from its rows.
+//! Draws reports as SVG, and writes the tables that `run` prints: from the JSON lines of `run
+//! --json`, and the pictures of the page of figures from its rows.
 //!
-//! For each combination of workload, sizes, threads, batch and durability there are the median rates
-//! as bars; the rate in each second as lines, where runs took some seconds; and, where several engines
-//! have written, bytes written to storage against space taken, both for a byte of the user's.
+//! For each combination of workload, sizes, threads, batch and durability there are the median
+//! rates as bars; the rate in each second as lines, where runs took some seconds; and, where
+//! several engines have written, bytes written to storage against space taken, both for a byte of
+//! the user's.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -14,10 +14,10 @@ use crate::workload::Workload;
 /// Arguments of `glintdb bench`.
 #[derive(Debug, Clone, Args)]
 pub struct BenchArgs {
-    /// Workloads, comma-separated, run in this order on one database. Of db_bench: fillseq fillrandom
-    /// overwrite readrandom readmissing multireadrandom seekrandom readwhilewriting
-    /// readrandomwriterandom deleterandom compact. Of YCSB: load a b c d e f. Others: compactvalues,
-    /// which puts values in key order, and warmup, which reads each record once
+    /// Workloads, comma-separated, run in this order on one database. Of db_bench: fillseq
+    /// fillrandom overwrite readrandom readmissing multireadrandom seekrandom readwhilewriting
+    /// readrandomwriterandom deleterandom compact. Of YCSB: load a b c d e f. Others:
+    /// compactvalues, which puts values in key order, and warmup, which reads each record once
     #[arg(
         long,
         visible_alias = "benchmarks",
@@ -49,8 +49,8 @@ pub struct BenchArgs {
     /// Records per scan in seekrandom
     #[arg(long, default_value = "50", value_parser = parse_size)]
     pub scan_length: usize,
-    /// Operations per workload, except fills [default: --num, a tenth of it for scans; unlimited with
-    /// --duration]
+    /// Operations per workload, except fills [default: --num, a tenth of it for scans; unlimited
+    /// with --duration]
     #[arg(long, value_parser = parse_count)]
     pub ops: Option<u64>,
     /// Stop each workload, except fills, after this many seconds
@@ -77,8 +77,8 @@ pub struct BenchArgs {
     /// Memory budget in MiB [default: the engine's own default]
     #[arg(long)]
     pub memory_mb: Option<u64>,
-    /// Set an option of docs/options.md, such as size_ratio=4 or read_engine=sync. May be given several
-    /// times
+    /// Set an option of docs/options.md, such as size_ratio=4 or read_engine=sync. May be given
+    /// several times
     #[arg(long, value_name = "NAME=VALUE")]
     pub option: Vec<String>,
     /// Print the engine's own statistics at the end

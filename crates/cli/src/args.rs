@@ -246,8 +246,8 @@ pub(crate) struct Place {
 /// How to open a database to write to it.
 #[derive(Debug, Args)]
 pub(crate) struct Engine {
-    /// Set a database option for this command, e.g. `background_threads=1`. See docs/options.md. May
-    /// be given several times.
+    /// Set a database option for this command, e.g. `background_threads=1`. See docs/options.md.
+    /// May be given several times.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) option: Vec<String>,
 }

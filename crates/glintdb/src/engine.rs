@@ -435,7 +435,8 @@ impl Engine {
         let items = [Item::LogDurable(self.log.durable()), Item::Ring(0)];
         let commit = || self.manifest.lock().commit(&items);
         match self.reserve.lending(commit) {
-            // A close must not fail for want of it: the next open then needs the ring, which is there.
+            // A close must not fail for want of it: the next open then needs the ring, which is
+            // there.
             Err(error) if error.kind() == crate::ErrorKind::NoSpace => Ok(()),
             result => result,
         }

@@ -166,8 +166,8 @@
 //!
 //! An open database has [`Options::background_threads`] threads, named `glintdb-0`, `glintdb-1` and
 //! so on. They write the log from its in-memory ring buffer to files, flush memtables, compact the
-//! indexes and free the space of dead values. With 0 threads, the threads that write do this
-//! work. If the kernel offers neither io_uring nor libaio, up to sixteen further threads, named
+//! indexes and free the space of dead values. With 0 threads, the threads that write do this work.
+//! If the kernel offers neither io_uring nor libaio, up to sixteen further threads, named
 //! `glint-read`, do batches of reads.
 //!
 //! A writer waits when background work falls behind. [`Stats::waits`] lists each cause with the

@@ -17,7 +17,7 @@ const COMMENT_COLUMNS_MAX: usize = 100;
 const SUBJECT_CHARS_MAX: usize = 72;
 
 /// Comment lines over [`COMMENT_COLUMNS_MAX`] in the repository.
-const LONG_COMMENTS: usize = 2369;
+const LONG_COMMENTS: usize = 2355;
 /// Comments that refer to their module instead of describing their item.
 const REFERRALS: usize = 58;
 /// Commits with a subject over [`SUBJECT_CHARS_MAX`]. History does not change, so this count cannot
@@ -31,7 +31,6 @@ const REFERRAL: (&str, &str) = ("See the ", "module");
 const WIDE: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
-    "crates/bench-peers/README.md",
     "docs/decisions/001-log-write-path.md",
     "docs/decisions/002-memtable.md",
     "docs/decisions/003-io.md",

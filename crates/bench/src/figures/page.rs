@@ -42,7 +42,7 @@ impl Figures {
     pub fn page(&self, dir: &str, lost: Option<&str>) -> String {
         let mut out = String::from("# Figures\n\n");
         if let Some(warning) = self.scale_warning() {
-            out += &warning;
+            out += &wrap(&warning);
             out += "\n\n";
         }
         out += &format!(
@@ -88,11 +88,11 @@ impl Figures {
             });
         }
         let kinds = [
-            (PictureKind::Seconds, "seconds", "the rate in each second"),
+            (PictureKind::Seconds, "seconds", "rates by second"),
             (
                 PictureKind::Amplification,
                 "amplification",
-                "bytes written against space taken",
+                "bytes written against space",
             ),
         ];
         for row in self.rows_of(topic) {
@@ -107,7 +107,7 @@ impl Figures {
                 if wanted {
                     pictures.push(Picture {
                         file: format!("{}-{suffix}.svg", row.name),
-                        alt: format!("{}: {what}", row.label.title),
+                        alt: format!("{}: {what}", row.name),
                         kind,
                         rows: vec![row],
                     });

@@ -2,7 +2,6 @@
 
 use super::page::{rate, wrap};
 use super::{Figures, Row};
-use crate::report::bytes;
 
 /// Line before the table.
 pub const README_BEGIN: &str = "<!-- figures:begin -->";
@@ -11,14 +10,21 @@ pub const README_BEGIN: &str = "<!-- figures:begin -->";
 pub const README_END: &str = "<!-- figures:end -->";
 
 impl Figures {
-    /// The table of the rows that are marked for the README, and the sentences below it.
+    /// The table of the rows that are marked for the README, and the sentences above it.
     #[must_use]
     pub fn readme_table(&self) -> String {
-        let run = &self.run;
-        let columns: Vec<_> = run.engines.iter().filter(|engine| engine.readme).collect();
+        let columns: Vec<_> = (self.run.engines)
+            .iter()
+            .filter(|engine| engine.readme)
+            .collect();
         let names: Vec<_> = columns.iter().map(|engine| engine.name.as_str()).collect();
-        let mut out = format!(
-            "| operations a second | {} |\n|---|{}\n",
+        let mut out = match self.scale_warning() {
+            Some(warning) => wrap(&warning) + "\n\n",
+            None => String::new(),
+        };
+        out += &wrap(&self.readme_caption());
+        out += &format!(
+            "\n\n| workload | {} |\n|---|{}\n",
             names.join(" | "),
             "---:|".repeat(columns.len())
         );
@@ -29,33 +35,27 @@ impl Figures {
                 .collect();
             out += &format!("| {} | {} |\n", row.label.title, cells.join(" | "));
         }
-        out += "\n";
-        if let Some(warning) = self.scale_warning() {
-            out += &warning;
-            out += "\n\n";
-        }
-        let machine = &run.machine;
+        out
+    }
+
+    /// What the numbers are, and where they are from.
+    fn readme_caption(&self) -> String {
+        let (run, machine) = (&self.run, &self.run.machine);
         let repeat = match run.repeat {
-            1 => "one run".to_owned(),
-            n => format!("medians of {n} runs (sustained rows: one)"),
+            1 => "One run".to_owned(),
+            n => format!("Medians of {n} runs (sustained rows: one)"),
         };
-        let caption = format!(
-            "In brackets: multiples of {}'s rate. **Bold**: the fastest of the row. {} by `bench-peers report` on {} at \
-             commit {}: {}, {} cores, {} of memory, {} on {}, kernel {}. Every engine has the same memory for memtables \
-             and caches. The page cache is not limited, except in *cold* rows and rows in *limited memory*, where it counts \
-             in the limit.",
-            self.run.name_of(&run.baseline),
-            capitalised(&repeat),
-            run.date,
+        format!(
+            "Operations a second and, in brackets, multiples of {}'s. **Bold** is the fastest. {repeat} at commit {}: {}, {} \
+             cores, {} on {}. Engines have equal memory for memtables and caches. The page cache is unlimited, except in \
+             *cold* rows and in *limited memory*.",
+            run.name_of(&run.baseline),
             run.commit.get(..10).unwrap_or(&run.commit),
             machine.cpu,
             machine.cores,
-            bytes(machine.memory_bytes),
             machine.file_system,
             machine.disk,
-            machine.kernel,
-        );
-        out + &wrap(&caption) + "\n"
+        )
     }
 
     /// The rows of the README's table that another engine of the table wins.
@@ -105,10 +105,4 @@ pub fn readme_with(readme: &str, table: &str) -> Option<String> {
     Some(format!(
         "{before}{README_BEGIN}\n{table}{README_END}{after}"
     ))
-}
-
-fn capitalised(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|c| c.to_ascii_uppercase());
-    first.into_iter().chain(letters).collect()
 }

@@ -323,14 +323,14 @@ impl Loaded {
         if expected == 0 {
             return Ok(());
         }
-        let found = match volume.existing_ring_bytes()? {
+        let (end, found) = match volume.existing_ring_bytes()? {
             Some(bytes) if bytes as u64 == expected => return Ok(()),
-            Some(bytes) => format!("one of {bytes} bytes"),
-            None => "none".to_owned(),
+            Some(bytes) => (bytes as u64, format!("one of {bytes} bytes")),
+            None => (0, "none".to_owned()),
         };
         Err(Error::corruption(
             "ring",
-            0,
+            end.min(expected),
             format!(
                 "expected the log's ring of {expected} bytes, found {found}; the database was not \
                  closed, so its newest commits may be in that file alone: put the file back, or \

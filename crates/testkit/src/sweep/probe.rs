@@ -348,9 +348,11 @@ impl<'a> Prober<'a> {
     }
 }
 
-/// No manifest is there at all, so that no name can be told.
+/// Whether the error says that no manifest is intact: it then names the newest one, or another file
+/// of the directory, and not what is damaged in it.
 fn file_is_unnamed(error: &Error) -> bool {
-    error.to_string().contains("no manifest")
+    let text = error.to_string();
+    text.contains("expected an intact manifest") || text.contains("expected a manifest beside")
 }
 
 /// A manifest without its last records names files that those have taken away, and all that can be said is that they are not there (`docs/format/manifest.md`, "What a

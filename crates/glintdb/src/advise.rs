@@ -289,11 +289,15 @@ pub fn advise(
             (lsm.levels_max, lsm.size_ratio) = (levels_max, size_ratio);
             lsm.pinned_levels = PinnedLevels::Levels(0);
             let unpinned = predict(workload, options, &lsm)?;
-            // Several size ratios give the same levels. The first one, the greatest, is kept.
-            if all
-                .iter()
-                .any(|seen| seen.level_bytes == unpinned.level_bytes)
-            {
+            // Several size ratios give the same levels. The shape has the least one that is no less
+            // than the steps between its levels.
+            let mut same = (all.iter_mut())
+                .filter(|seen| seen.level_bytes == unpinned.level_bytes)
+                .peekable();
+            if same.peek().is_some() {
+                if f64::from(size_ratio) >= greatest_step(&unpinned.level_bytes) {
+                    same.for_each(|seen| seen.options.lsm.size_ratio = size_ratio);
+                }
                 continue;
             }
             for pinned in 1..=unpinned.levels + 1 {
@@ -311,6 +315,13 @@ pub fn advise(
         )));
     };
     Ok(Advice { best, all })
+}
+
+/// The greatest factor between a level and the one above it; with one level, no factor is great
+/// enough.
+fn greatest_step(level_bytes: &[f64]) -> f64 {
+    let steps = level_bytes.windows(2).map(|pair| pair[1] / pair[0]);
+    steps.reduce(f64::max).unwrap_or(f64::INFINITY)
 }
 
 /// Shapes whose device time is within this factor of the fastest one count as equally fast.
@@ -601,6 +612,10 @@ mod tests {
         let workload = Workload::of_capacity(1e12_f64, 16.0, 1000.0, &options).mix(90.0, 5.0);
         let advice = advise(&workload, &options, &KeyspaceOptions::default()).unwrap();
         assert_recommended_is_right(&workload, &options, &advice);
+        // The size ratio of the recommended shape is that of its levels, rounded up.
+        let step = greatest_step(&advice.best.level_bytes);
+        let ratio = f64::from(advice.best.options.lsm.size_ratio);
+        assert!(step <= ratio && ratio < step + 2.0, "{step} {ratio}");
     }
 
     proptest! {

@@ -18,7 +18,7 @@ use crate::version::{Generation, KeyspaceState, Version};
 use crate::waits::Wait;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::{SeqNum, sync};
-use glintdb_log::{LargeFrame, Lsn, Reservation, Space};
+use glintdb_log::{LargeFrame, Lsn, Reservation, Space, WaitReason};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -332,13 +332,14 @@ impl Engine {
         }
         // Holds a lock of the log that flushes need too, so it is given up before any wait but the log's own.
         let mut large = None;
+        let mut goes_round = self.log.is_large(frame_bytes);
         let mut waiting = self.waits.waiting();
         // Versions that are looked at or replaced under the sequencer's lock go after it: with the last handle of one go files.
         let mut looked_at;
         let mut _replaced;
         loop {
             looked_at = None;
-            if self.log.is_large(frame_bytes) && large.is_none() {
+            if goes_round && large.is_none() {
                 self.settle(outstanding, durability)?;
                 if space == Space::Normal {
                     self.cover(index_bytes)?;
@@ -401,6 +402,10 @@ impl Engine {
             };
             let place = match reserved {
                 Ok(place) => place,
+                Err(WaitReason::Large) => {
+                    goes_round = true;
+                    continue;
+                }
                 Err(reason) => {
                     drop(sequencer);
                     self.settle(outstanding, durability)?;

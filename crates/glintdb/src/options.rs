@@ -104,7 +104,7 @@ pub struct TransactionOptions {
 pub struct OpenProgress {
     /// Bytes of the log that have been replayed.
     pub replayed_bytes: u64,
-    /// Bytes of the log that have to be replayed.
+    /// Bytes of the log that have to be replayed, about.
     pub total_bytes: u64,
 }
 

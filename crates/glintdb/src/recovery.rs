@@ -75,12 +75,21 @@ struct Opening {
     reserve: Reserve,
 }
 
-/// Segments of the log from the flush point on with which an opening is content, beside twice as many as what is in them would fill. Each one makes another, so a database that is opened often and written little
-/// would gather them without end.
+/// Segments that an opening may walk, beside two for each MiB (or smaller segment) of log in them,
+/// without a flush. Each opening makes a segment, so a database that is opened often and written
+/// little would gather them without end.
 const SEGMENTS_WALKED_MAX: u64 = 8;
 
 /// Space that opening asks for beside the segment it goes on in: a manifest, and tables of a replay that does not fit memory.
 const OPEN_BYTES: u64 = 256 << 10;
+
+fn log_options(options: &Options) -> LogOptions {
+    LogOptions {
+        segment_bytes: options.log_segment_bytes,
+        ring_bytes: options.log_ring_bytes,
+        reserve_segments: LogOptions::RESERVE_SEGMENTS,
+    }
+}
 
 impl Opening {
     fn new(
@@ -96,7 +105,7 @@ impl Opening {
         let reserve = Reserve::open(
             Arc::clone(&volume),
             options.memtable_seal_bytes() as u64,
-            2 * options.log_segment_bytes + OPEN_BYTES,
+            2 * log_options(&options).segment_bytes_first() + OPEN_BYTES,
         )?;
         let reads = (options.read_batch_max > 0).then(|| {
             ReadQueue::new(
@@ -143,11 +152,7 @@ impl Opening {
             db: self.db,
             clock: Arc::clone(&self.env.clock),
             numbers: Arc::clone(numbers),
-            options: LogOptions {
-                segment_bytes: self.options.log_segment_bytes,
-                ring_bytes: self.options.log_ring_bytes,
-                reserve_segments: LogOptions::RESERVE_SEGMENTS,
-            },
+            options: log_options(&self.options),
         }
     }
 
@@ -333,7 +338,7 @@ impl Opening {
         if !glintdb_core::seeded::bug("glintdb: files that no manifest names stay") {
             engine.remove_orphans()?;
         }
-        let filled = replayed_bytes / engine.options.log_segment_bytes;
+        let filled = replayed_bytes / log_options(&engine.options).segment_bytes_first();
         if walked > SEGMENTS_WALKED_MAX + 2 * filled {
             engine.flush_replayed();
         }
@@ -446,6 +451,7 @@ impl Opening {
                 resident: None,
             });
         }
+        log.set_data_bytes(data_bytes(&manifest, &version));
         Ok(Engine::assemble(Parts {
             options: self.options,
             db: self.db,
@@ -467,6 +473,18 @@ impl Opening {
             replayed_bytes,
         }))
     }
+}
+
+/// Bytes of tables, and of values in the log that they point to.
+fn data_bytes(manifest: &Mutex<Manifest>, version: &Version) -> u64 {
+    let tables = version
+        .live_keyspaces()
+        .map(|keyspace| keyspace.view.stats().bytes);
+    let manifest = manifest.lock();
+    let state = manifest.state();
+    let live = state.live_segments();
+    let values = live.iter().map(|&segment| state.live_bytes(segment));
+    tables.chain(values).sum()
 }
 
 /// What is left in memory after a replay.

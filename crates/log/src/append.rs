@@ -24,6 +24,9 @@ pub enum WaitReason {
     Ring,
     /// The segment is full and the next is not ready, or only the reserve for a full disk is left.
     Segment,
+    /// The segment is full and the next one is too small for the frame, which must go round the ring:
+    /// [`Log::prepare_large`].
+    Large,
 }
 
 impl WaitReason {
@@ -33,6 +36,7 @@ impl WaitReason {
         match self {
             WaitReason::Ring => "log_ring_full",
             WaitReason::Segment => "log_segment_prepare",
+            WaitReason::Large => "log_frame_large",
         }
     }
 }
@@ -208,6 +212,10 @@ impl Log {
         let stream = next.stream();
         if refused(stream, space) {
             return Err(WaitReason::Segment);
+        }
+        let room = u64::from(stream.capacity) - u64::from(FIRST_FRAME_OFFSET);
+        if u64::from(bytes) + TRAILER_BYTES as u64 > room {
+            return Err(WaitReason::Large);
         }
         if sequencer.active.is_none() {
             self.skip_to(sequencer, &next)?;

@@ -8,7 +8,7 @@
 use crate::append::{Sequencer, WaitReason};
 use crate::format::frame::TRAILER_BYTES;
 use crate::format::segment::SegmentKind;
-use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET, block_up};
+use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET};
 use crate::lsn::Lsn;
 use crate::prepare::PrepareState;
 use crate::segment::{Doomed, LogView, Segment, SegmentInfo, SegmentTable};
@@ -21,17 +21,27 @@ use glintdb_core::{DbId, Error, ErrorKind, FileNumbers, Padded, Result, SegmentI
 use glintdb_flash::{Ring, Volume};
 use std::sync::{Arc, OnceLock};
 
-/// Sizes of segments are so many parts of a power of two.
+/// Sizes of segments are multiples of a power of two divided by this.
 const SEGMENT_STEPS: u64 = 16;
+/// Size of the first segments of a log, in bytes, where [`LogOptions::segment_bytes`] allows it.
+const SEGMENT_BYTES_FIRST: u64 = 1 << 20;
+/// The smallest segment that is made, in bytes: on a full disk, where the first one finds no space.
+const SEGMENT_BYTES_MIN: u64 = 32 << 10;
+/// A segment is a part of what was written to the log since it was opened ...
+const WRITTEN_PART: u64 = 16;
+/// ... and, where that is more, a part of the data: so the active segment, the next one and the
+/// reserve are together at most about a quarter of the one, or a 16th of the other.
+const DATA_PART: u64 = 64;
 
 /// Sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogOptions {
-    /// Size of a segment file, in bytes. Rounded up to 4 KiB; 16 KiB to 1 GiB.
+    /// Size of a segment file, in bytes, at most ([`Log::segment_bytes`] says how large the next one
+    /// is). Rounded up to 4 KiB; 16 KiB to 1 GiB.
     pub segment_bytes: u64,
     /// Size of the ring, in bytes; it counts in the memory budget. Rounded up to 4 KiB, at least 64 KiB.
     pub ring_bytes: usize,
-    /// Segments preallocated for a full disk.
+    /// Segments whose space is preallocated for a full disk.
     pub reserve_segments: usize,
 }
 
@@ -52,9 +62,16 @@ impl LogOptions {
         room.min(self.ring_bytes as u64 / 4)
     }
 
-    /// The smallest segment that every such frame fits in.
+    /// Size of the first segments of a log, in bytes: 1 MiB, or [`segment_bytes`](Self::segment_bytes)
+    /// where that is less.
+    #[must_use]
+    pub fn segment_bytes_first(&self) -> u64 {
+        self.segment_bytes.min(SEGMENT_BYTES_FIRST)
+    }
+
+    /// Size of the first segment where there is no space for [that](Self::segment_bytes_first).
     pub(crate) fn segment_bytes_min(&self) -> u64 {
-        block_up(self.frame_bytes_max() + Self::SEGMENT_OVERHEAD_BYTES)
+        self.segment_bytes.min(SEGMENT_BYTES_MIN)
     }
 
     pub(crate) fn rounded(self) -> LogOptions {
@@ -150,8 +167,12 @@ pub struct Log {
     pub(crate) sequencer: Padded<Mutex<Sequencer>>,
     pub(crate) prepare: Mutex<PrepareState>,
     pub(crate) prepare_wanted: AtomicBool,
-    /// Size of the segments that are made from now on.
+    /// Size of the next segment.
     segment_bytes: AtomicU64,
+    /// Limit of it that [`set_segment_bytes`](Log::set_segment_bytes) was told.
+    segment_bytes_max: AtomicU64,
+    /// The data that [`set_data_bytes`](Log::set_data_bytes) was told of.
+    data_bytes: AtomicU64,
     pub(crate) spill: Mutex<SpillState>,
     pub(crate) sync: SyncState,
     pub(crate) doomed: Mutex<Doomed>,
@@ -224,7 +245,9 @@ impl Log {
             sequencer: Padded(Mutex::new(Sequencer::new(Arc::clone(&first)))),
             prepare: Mutex::new(prepare),
             prepare_wanted: AtomicBool::new(true),
-            segment_bytes: AtomicU64::new(setup.options.segment_bytes),
+            segment_bytes: AtomicU64::new(setup.options.segment_bytes_first()),
+            segment_bytes_max: AtomicU64::new(setup.options.segment_bytes),
+            data_bytes: AtomicU64::new(0),
             spill: Mutex::new(SpillState::new(first)?),
             sync: SyncState::default(),
             doomed: Mutex::default(),
@@ -275,32 +298,53 @@ impl Log {
         Ok(())
     }
 
-    /// Whether a frame of `frame_bytes` must go round the ring: [`prepare_large`](Self::prepare_large) then, not [`reserve`](Self::reserve).
+    /// Whether a frame of `frame_bytes` must go round the ring:
+    /// [`prepare_large`](Self::prepare_large) then, not [`reserve`](Self::reserve). The latter may
+    /// also refuse a smaller one ([`WaitReason::Large`]).
     #[must_use]
     pub fn is_large(&self, frame_bytes: u64) -> bool {
         frame_bytes > self.setup.options.frame_bytes_max()
     }
 
-    /// Makes segments of about `bytes` from now on: no more than [`LogOptions::segment_bytes`], and enough for every frame that goes through the ring. Smaller segments are taken back sooner, and cost
-    /// more files.
+    /// Makes no segment larger than about `bytes` from now on. Smaller segments give their space
+    /// back sooner, and are more files.
     pub fn set_segment_bytes(&self, bytes: u64) {
-        let options = &self.setup.options;
-        // In steps, so that one that is written again seldom is of another size.
-        let bytes = bytes.min(options.segment_bytes);
-        let step = (bytes.next_power_of_two() / SEGMENT_STEPS).max(BLOCK_BYTES);
-        let bytes =
-            (bytes - bytes % step).clamp(options.segment_bytes_min(), options.segment_bytes);
-        self.segment_bytes.store(bytes, Ordering::Relaxed);
+        self.segment_bytes_max.store(bytes, Ordering::Relaxed);
+        self.update_segment_bytes();
     }
 
-    /// Size of the segments that are made now.
+    /// Tells the log how many bytes of data there are, in the log and elsewhere: segments are made no
+    /// smaller than a 64th of that.
+    pub fn set_data_bytes(&self, bytes: u64) {
+        self.data_bytes.store(bytes, Ordering::Relaxed);
+        self.update_segment_bytes();
+    }
+
+    /// Size of the next segment: a 16th of what was written since the log was opened, and no less
+    /// than a 64th of the data; at least 1 MiB and at most what the options and
+    /// [`set_segment_bytes`](Self::set_segment_bytes) say. So a small database has small files, and
+    /// where much is written a segment is seldom made.
     #[must_use]
     pub fn segment_bytes(&self) -> u64 {
         self.segment_bytes.load(Ordering::Relaxed)
     }
 
+    /// Works [`segment_bytes`](Self::segment_bytes) out again.
+    pub(crate) fn update_segment_bytes(&self) {
+        let options = &self.setup.options;
+        let load = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
+        let written = self.sequencer.lock().appended_bytes;
+        let bytes = (written / WRITTEN_PART).max(load(&self.data_bytes) / DATA_PART);
+        let bytes = bytes.min(load(&self.segment_bytes_max));
+        // In steps: a recycled file is then often of the size that is wanted.
+        let step = (bytes.next_power_of_two() / SEGMENT_STEPS).max(BLOCK_BYTES);
+        let bytes =
+            (bytes - bytes % step).clamp(options.segment_bytes_first(), options.segment_bytes);
+        self.segment_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// Does what `reason` asks for, so that [`reserve`](Self::reserve) can be tried again: moves bytes out of the ring, or prepares a segment (of the reserve, where
-    /// `space` allows it), or waits a moment for others that do. The caller must hold no reservation that is not completed, unless others complete theirs before it.
+    /// `space` allows it), or waits a moment for others that do. For [`WaitReason::Large`] there is nothing to do. The caller must hold no reservation that is not completed, unless others complete theirs before it.
     ///
     /// # Errors
     /// `NoSpace`; `Poisoned`; I/O errors.
@@ -324,6 +368,7 @@ impl Log {
                 self.counters.segment_waits.fetch_add(1, Ordering::Relaxed);
                 self.prepare_step(space).map(drop)
             }
+            WaitReason::Large => Ok(()),
         }
     }
 

@@ -18,7 +18,8 @@ pub(crate) struct PrepareState {
     pub(crate) base_next: u64,
     /// Whether segments are written directly. Not where the ring does not survive a kill: every commit then writes to its segment, which only the page cache makes cheap.
     direct: bool,
-    reserve: Vec<FileId>,
+    /// Files of the reserve, and the bytes that each holds.
+    reserve: Vec<(FileId, u64)>,
 }
 
 impl PrepareState {
@@ -30,11 +31,11 @@ impl PrepareState {
         }
     }
 
-    /// Makes the first segment of this process; where the disk has no room for a whole one, the smallest that works, so that a database opens on a full disk.
+    /// Makes the first segment of this process; where there is no space for it, a smaller one, so that a database opens on a full disk.
     pub(crate) fn create_first(&mut self, setup: &LogSetup) -> Result<Arc<Segment>> {
         let mut create =
             |capacity| self.create_segment(setup, SegmentKind::Stream, capacity, false);
-        let created = match create(setup.options.segment_bytes) {
+        let created = match create(setup.options.segment_bytes_first()) {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 create(setup.options.segment_bytes_min())
             }
@@ -87,7 +88,7 @@ impl PrepareState {
 
     /// Gives up one file of the reserve; `false`: there is none.
     fn open_reserve(&mut self, setup: &LogSetup) -> Result<bool> {
-        let Some(file) = self.reserve.pop() else {
+        let Some((file, _)) = self.reserve.pop() else {
             return Ok(false);
         };
         setup.volume.delete(file)?;
@@ -152,13 +153,16 @@ impl PrepareState {
         }
     }
 
-    /// Fills the reserve again.
-    fn refill(&mut self, setup: &LogSetup) -> Result<()> {
-        while self.reserve.len() < setup.options.reserve_segments {
+    /// Adds files of `segment_bytes` to the reserve until it holds as many bytes as
+    /// [`reserve_segments`](crate::LogOptions::reserve_segments) such files. As segments grow, each
+    /// file makes the reserve larger by half or so.
+    fn refill(&mut self, setup: &LogSetup, segment_bytes: u64) -> Result<()> {
+        let wanted = setup.options.reserve_segments as u64 * segment_bytes;
+        while self.reserve.iter().map(|(_, bytes)| bytes).sum::<u64>() < wanted {
             let id = SegmentId(setup.numbers.next()?).file();
-            let options = create_options(Stream::Log, setup.options.segment_bytes, self.direct);
+            let options = create_options(Stream::Log, segment_bytes, self.direct);
             setup.volume.create(id, options)?;
-            self.reserve.push(id);
+            self.reserve.push((id, segment_bytes));
         }
         Ok(())
     }
@@ -188,8 +192,9 @@ impl Log {
         let mut prepare = self.prepare.lock();
         self.check()?;
         self.prepare_wanted.store(false, Ordering::Release);
+        self.update_segment_bytes();
+        let capacity = self.segment_bytes();
         if self.sequencer.lock().prepared.is_empty() {
-            let capacity = self.segment_bytes();
             let segment =
                 prepare.create_anyhow(&self.setup, SegmentKind::Stream, capacity, space)?;
             let segment = Arc::new(segment);
@@ -197,7 +202,7 @@ impl Log {
             self.sequencer.lock().prepared.push_back(segment);
         }
         if space == Space::Normal {
-            let filled = prepare.refill(&self.setup);
+            let filled = prepare.refill(&self.setup, capacity);
             let table = self.table.load();
             let streams = || table.iter().filter_map(|segment| segment.stream.as_ref());
             match filled {
@@ -217,7 +222,7 @@ impl Log {
     #[must_use]
     pub fn files(&self) -> Vec<FileId> {
         let prepare = self.prepare.lock();
-        let mut files = prepare.reserve.clone();
+        let mut files: Vec<_> = prepare.reserve.iter().map(|(file, _)| *file).collect();
         files.extend(self.table.load().iter().map(|segment| segment.id.file()));
         files.extend(self.doomed.lock().ids().map(SegmentId::file));
         files

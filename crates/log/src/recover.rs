@@ -69,7 +69,8 @@ impl<'a> FrameView<'a> {
 pub struct RecoveryProgress {
     /// Bytes of segments read.
     pub replayed_bytes: u64,
-    /// Bytes of segments that may have to be read: an upper bound.
+    /// Bytes of segments that will have to be read, about: those behind the one that is read just now
+    /// are taken to be as large as it may become.
     pub total_bytes: u64,
 }
 
@@ -173,8 +174,6 @@ pub(crate) fn walk(
         seals: Vec::new(),
     };
     let mut at = Lsn::new(from.segment, from.offset.max(FIRST_FRAME_OFFSET));
-    let later = files.range(from.segment..).count() as u64;
-    let mut total_bytes = later * setup.options.segment_bytes;
     let mut replayed_bytes = 0;
     loop {
         let (file, header) = open_segment(&*setup.volume, setup.db, at.segment)?;
@@ -188,7 +187,8 @@ pub(crate) fn walk(
         let mut scan = SegmentScan::new(header, Arc::clone(&file), ring)?;
         scan.read_ahead(Arc::clone(&setup.volume));
         walk.segments.push((file, header));
-        total_bytes = total_bytes.max(replayed_bytes + scan.file_bytes());
+        let later = files.range(SegmentId(at.segment.0 + 1)..).count() as u64;
+        let total_bytes = replayed_bytes + scan.file_bytes() + later * header.capacity;
         let mut offset = at.offset;
         let next = loop {
             let next = walk.segment(&mut scan, offset, visit, &mut |offset| {

@@ -314,6 +314,8 @@ impl Engine {
         match self.survey() {
             Ok((_, account)) => {
                 self.gc.state.lock().account = account;
+                self.log
+                    .set_data_bytes(account.log_bytes + account.other_bytes);
                 if !self.options.value_gc {
                     return;
                 }

@@ -143,6 +143,7 @@ fn a_scan_goes_in_batches_and_reads_the_file_once() {
         ..small()
     };
     let log = Log::create(setup(&volume, &numbers, options)).unwrap();
+    log.set_data_bytes(1 << 30);
     let mut records = records(9000, 1000);
     records[1000].value = pattern(1, 300_000);
     records[2000].value = pattern(2, 3 << 20);

@@ -8,6 +8,7 @@
 
 mod append;
 mod crash;
+mod footprint;
 mod golden;
 mod hook;
 mod kill;

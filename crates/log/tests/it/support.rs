@@ -3,7 +3,7 @@
 use glintdb_core::{DbId, FileNumbers, KeyspaceId, Result, SegmentId, SeqNum, ValuePointer};
 use glintdb_flash::{MemVolume, Volume};
 use glintdb_log::{
-    FrameBuilder, Log, LogOp, LogOptions, LogSetup, LogValue, Lsn, Recovered, Space,
+    FrameBuilder, Log, LogOp, LogOptions, LogSetup, LogValue, Lsn, Recovered, Space, WaitReason,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,25 +115,32 @@ pub fn try_commit(log: &Log, batch: &Batch, space: Space) -> Result<Committed> {
     let mut frame = FrameBuilder::new();
     batch.build(&mut frame);
     let seqno = SeqNum(batch.seqno);
-    let reservation = if log.is_large(frame.frame_bytes()) {
-        let mut large = log.prepare_large(&frame, space)?;
-        let reservation = loop {
-            match log.reserve_large(&mut large) {
-                Ok(reservation) => break reservation,
-                Err(reason) => log.wait(reason, space)?,
-            }
-        };
-        log.copy_large(large, &reservation, &mut frame, seqno)?;
-        reservation
-    } else {
-        let reservation = loop {
-            match log.reserve(frame.frame_bytes(), space) {
-                Ok(reservation) => break reservation,
-                Err(reason) => log.wait(reason, space)?,
-            }
-        };
-        log.copy(&reservation, &mut frame, seqno);
-        reservation
+    let in_ring = loop {
+        if log.is_large(frame.frame_bytes()) {
+            break None;
+        }
+        match log.reserve(frame.frame_bytes(), space) {
+            Ok(reservation) => break Some(reservation),
+            Err(WaitReason::Large) => break None,
+            Err(reason) => log.wait(reason, space)?,
+        }
+    };
+    let reservation = match in_ring {
+        Some(reservation) => {
+            log.copy(&reservation, &mut frame, seqno);
+            reservation
+        }
+        None => {
+            let mut large = log.prepare_large(&frame, space)?;
+            let reservation = loop {
+                match log.reserve_large(&mut large) {
+                    Ok(reservation) => break reservation,
+                    Err(reason) => log.wait(reason, space)?,
+                }
+            };
+            log.copy_large(large, &reservation, &mut frame, seqno)?;
+            reservation
+        }
     };
     log.complete(&reservation);
     log.write_out(&reservation)?;

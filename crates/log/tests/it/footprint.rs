@@ -1,0 +1,168 @@
+//! What the log takes of the medium follows what is in it.
+
+use crate::support::*;
+use glintdb_flash::{MemOptions, MemVolume, Volume};
+use glintdb_log::{Log, LogOptions, Space};
+use std::sync::Arc;
+
+const MIB: u64 = 1 << 20;
+const CAPACITY_BYTES: u64 = 1 << 40;
+
+/// The default sizes, but for a ring that is small beside what is written.
+fn options() -> LogOptions {
+    LogOptions {
+        ring_bytes: 1 << 20,
+        ..LogOptions::default()
+    }
+}
+
+fn volume() -> Arc<MemVolume> {
+    MemVolume::with_options(MemOptions {
+        capacity_bytes: Some(CAPACITY_BYTES),
+        ..MemOptions::default()
+    })
+}
+
+fn used_bytes(volume: &MemVolume) -> u64 {
+    CAPACITY_BYTES - volume.free_bytes().unwrap()
+}
+
+/// What the engine's background job does.
+fn run_jobs(log: &Log) {
+    while log.prepare_due() {
+        log.prepare_step(Space::Normal).unwrap();
+    }
+    while log.spill_step().unwrap() {}
+}
+
+/// Commits batches of 10 kB until `bytes` are written; answers how many there are then.
+fn write(log: &Log, from: u64, bytes: u64) -> u64 {
+    let mut seqno = from;
+    while log.stats().appended_bytes < bytes {
+        seqno += 1;
+        commit(log, &Batch::separated(seqno, 10_000));
+        run_jobs(log);
+    }
+    seqno
+}
+
+#[test]
+fn segments_and_their_reserve_grow_with_what_is_written() {
+    let (volume, numbers) = (volume(), numbers());
+    let log = Log::create(setup(&volume, &numbers, options())).unwrap();
+    let from = log.end();
+    let mut seqno = 0;
+    for mib in 1..=40 {
+        seqno = write(&log, seqno, mib * MIB);
+        let segment = log.segment_bytes();
+        assert!(segment <= (mib * MIB / 16).max(MIB), "{segment}");
+        // What is written, the ring, the rest of the active segment, the next one, and the reserve,
+        // which may be a segment larger than it must be.
+        let most = log.stats().appended_bytes + MIB + 5 * segment;
+        let used = used_bytes(&volume);
+        assert!(used <= most, "{used} bytes used, {most} expected at most");
+    }
+    // 16 of 1 MiB; from then on each is a 16th of what is before it.
+    let segments = log.stats().segments;
+    assert!((25..=35).contains(&segments), "{segments}");
+
+    drop(log);
+    let killed = volume.kill();
+    let written = seqno * 10_200;
+    let replay = recover(setup(&killed, &numbers, options()), from);
+    assert_eq!(replay.batches.len() as u64, seqno);
+    run_jobs(&replay.log);
+    let used = used_bytes(&killed);
+    assert!(used <= written + 6 * MIB, "{used} bytes used after opening");
+}
+
+#[test]
+fn a_log_of_much_data_makes_larger_segments_from_the_beginning() {
+    let (volume, numbers) = (volume(), numbers());
+    let log = Log::create(setup(&volume, &numbers, options())).unwrap();
+    for (data, segment) in [(0, 1), (64, 1), (640, 10), (1 << 20, 64)] {
+        log.set_data_bytes(data * MIB);
+        assert_eq!(log.segment_bytes(), segment * MIB, "{data} MiB of data");
+    }
+    log.set_segment_bytes(16 * MIB);
+    assert_eq!(log.segment_bytes(), 16 * MIB);
+}
+
+/// A frame that the ring would hold, but no segment of so small a log.
+#[test]
+fn a_frame_larger_than_the_next_segment_gets_one_of_its_own() {
+    let options = LogOptions {
+        ring_bytes: 16 << 20,
+        ..options()
+    };
+    let (volume, numbers) = (volume(), numbers());
+    let log = Log::create(setup(&volume, &numbers, options)).unwrap();
+    let from = log.end();
+    let mut batches = Vec::new();
+    let mut put = |log: &Log, value_bytes| {
+        let batch = Batch::separated(batches.len() as u64 + 1, value_bytes);
+        let committed = commit(log, &batch);
+        run_jobs(log);
+        batches.push(batch);
+        committed
+    };
+    let (small, large) = (100_000, 2 << 20);
+    put(&log, small);
+    let committed = put(&log, large);
+    assert_eq!(log.stats().large_frames, 1);
+    assert_eq!(
+        log.read(&committed.pointers[0]).unwrap(),
+        pattern(2, large)[..]
+    );
+    while log.segment_bytes() < 3 * MIB {
+        put(&log, small);
+    }
+    // Its rest may be too small yet.
+    while log.stats().segments == log.segment_ids().len() as u64 {
+        put(&log, small);
+    }
+    let before = log.stats().large_frames;
+    for _ in 0..5 {
+        put(&log, large);
+    }
+    assert_eq!(log.stats().large_frames, before, "they go through the ring");
+    drop(log);
+    let replay = recover(setup(&volume.kill(), &numbers, options), from);
+    assert!(replay.batches == batches);
+}
+
+/// Deletions on a full disk: with the reserve they have as much log as two segments of that size of
+/// log, and what they fill is not taken from the next opening.
+#[test]
+fn the_reserve_holds_two_segments_of_the_size_that_is_made_then() {
+    let (volume, numbers) = (volume(), numbers());
+    let log = Log::create(setup(&volume, &numbers, options())).unwrap();
+    let seqno = write(&log, 0, 48 * MIB);
+    let segment = log.segment_bytes();
+    assert!((2 * MIB..=3 * MIB).contains(&segment), "{segment}");
+    volume.set_capacity_bytes(Some(used_bytes(&volume)));
+    let full = log.stats().appended_bytes;
+    let full = (seqno + 1..)
+        .find_map(|seqno| {
+            let batch = Batch::separated(seqno, 10_000);
+            let refused = try_commit(&log, &batch, Space::Normal).is_err();
+            run_jobs_that_find_no_space(&log);
+            refused.then(|| log.stats().appended_bytes.max(full))
+        })
+        .unwrap();
+    let more = (seqno + 100_000..)
+        .find_map(|seqno| {
+            let batch = Batch::separated(seqno, 10_000);
+            let refused = try_commit(&log, &batch, Space::Reserve).is_err();
+            refused.then(|| log.stats().appended_bytes - full)
+        })
+        .unwrap();
+    assert!(more >= 2 * segment - MIB / 4, "{more} bytes of deletions");
+}
+
+fn run_jobs_that_find_no_space(log: &Log) {
+    if log.prepare_due() {
+        log.prepare_step(Space::Normal).ok();
+    }
+    while log.spill_step().unwrap() {}
+}

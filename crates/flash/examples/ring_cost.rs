@@ -48,9 +48,16 @@ fn measure(path: &std::path::Path, bytes: usize) -> Result<()> {
         clock.monotonic().as_secs_f64() * 1e3,
         ring.survives_kill()
     );
+    let clock = SystemClock::new();
+    ring.grow(bytes)?;
+    println!(
+        "give it space: {:.1} ms",
+        clock.monotonic().as_secs_f64() * 1e3
+    );
     drop(ring);
     let clock = SystemClock::new();
     let ring = volume.ring(bytes)?;
+    ring.grow(bytes)?;
     println!(
         "open it again: {:.1} ms",
         clock.monotonic().as_secs_f64() * 1e3

@@ -218,6 +218,14 @@ impl Ring for Closable<dyn Ring> {
     fn survives_kill(&self) -> bool {
         self.inner.survives_kill()
     }
+    fn grow(&self, bytes: usize) -> Result<()> {
+        let _change = self.state.change()?;
+        self.inner.grow(bytes)
+    }
+    fn shrink(&self, bytes: usize) -> Result<()> {
+        let _change = self.state.change()?;
+        self.inner.shrink(bytes)
+    }
     #[inline]
     fn write(&self, offset: usize, bytes: &[u8]) {
         self.inner.write(offset, bytes);

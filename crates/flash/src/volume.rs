@@ -161,9 +161,13 @@ pub trait Volume: Send + Sync {
         BegunBatch::done(requests)
     }
 
-    /// The log's ring: memory backed by a file that is overwritten for ever. Where the volume holds one already, that one is given with its contents and *its own*
-    /// size ([`Ring::len`] says which), because recovery must read what the last process left in it; else one of `bytes` (a multiple of 4 KiB, at least that) is created,
-    /// zeroed, fully written and made durable. Falls back to plain memory where mapping is refused ([`Ring::survives_kill`] is false then). At most one at a time.
+    /// The log's ring: memory backed by a file that is overwritten again and again. Where the
+    /// volume holds a ring, the result is that one with its contents and *its own* size
+    /// ([`Ring::len`]), because recovery must read what the last process left in it. Else a ring of
+    /// `bytes` (a multiple of 4 KiB, at least that) is created and made durable; it reads as zeros
+    /// and takes no space. Either can be written only as far as [`Ring::grow`] was called for.
+    /// Falls back to plain memory where mapping is refused ([`Ring::survives_kill`] is false then).
+    /// At most one at a time.
     ///
     /// To change the size: recover what the old ring holds, make that durable elsewhere, drop the ring, [`remove_ring`](Self::remove_ring), call this again.
     ///
@@ -258,7 +262,9 @@ pub trait VolumeFile: Any + Send + Sync {
     fn set_len(&self, length: u64) -> Result<()>;
 }
 
-/// The log's ring: memory of a fixed size, 8-byte words, that survives the process where it is a mapped file.
+/// The log's ring: memory of a fixed size, 8-byte words, that survives the process where it is a
+/// mapped file. It takes space on the medium as far as it has [grown](Self::grow), from its
+/// beginning on, and only that part can be written.
 ///
 /// Words are written and read with relaxed atomics, so a reader that races with reuse sees a mixture, never undefined behaviour; the log checks afterwards
 /// whether the place was reused meanwhile. Offsets and lengths of `write` are multiples of 8.
@@ -271,10 +277,30 @@ pub trait Ring: Send + Sync {
     }
     /// Whether what was written is there after the process is killed at any instruction.
     fn survives_kill(&self) -> bool;
-    /// Copies `bytes` (a multiple of 8 long) to `offset` (a multiple of 8); must not go past the end. Disjoint writes may come from many threads.
+    /// Allocates space for the first `bytes` (a multiple of 64 KiB, or all): they can be written
+    /// from then on, and no write needs new space. What they hold stays; what was not allocated
+    /// before holds zeros.
+    ///
+    /// # Errors
+    /// `NoSpace`, I/O errors: the ring is as large as it was then.
+    fn grow(&self, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
+    /// Gives back the space of all but the first `bytes` (a multiple of 64 KiB, or all). The rest
+    /// then reads as zeros and cannot be written. Other threads may read it meanwhile, and get old
+    /// bytes or zeros. A file system that cannot give space back keeps it.
+    ///
+    /// # Errors
+    /// I/O errors: what the rest holds is not known then.
+    fn shrink(&self, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
+    /// Copies `bytes` (a multiple of 8 long) to `offset` (a multiple of 8); must not go past what
+    /// the ring has grown to. Disjoint writes may come from many threads.
     fn write(&self, offset: usize, bytes: &[u8]);
-    /// Makes the `length` bytes at `offset` (both multiples of 4 KiB, not past the end) ready to be written, so that whoever copies there waits for no page fault. What they hold stays. Does nothing
-    /// where that is not possible.
+    /// Makes the `length` bytes at `offset` (both multiples of 4 KiB, not past what the ring has
+    /// grown to) ready to be written, so that whoever copies there waits for no page fault. What
+    /// they hold stays. Does nothing where that is not possible.
     fn populate(&self, _offset: usize, _length: usize) {}
     /// Copies from `offset` (any) into `out`; must not go past the end.
     fn read(&self, offset: usize, out: &mut [u8]);

@@ -410,7 +410,18 @@ impl Engine {
                     drop(sequencer);
                     self.settle(outstanding, durability)?;
                     waiting.on(Wait::LogSpace);
-                    self.wait_for_log(reason, space)?;
+                    match self.wait_for_log(reason, space) {
+                        // There may be space for one small segment where there is none for the
+                        // ring.
+                        Err(error)
+                            if error.kind() == ErrorKind::NoSpace
+                                && reason == WaitReason::Ring
+                                && !goes_round =>
+                        {
+                            goes_round = true;
+                        }
+                        waited => waited?,
+                    }
                     continue;
                 }
             };

@@ -309,6 +309,7 @@ impl Engine {
             self.pipeline.fail(&error);
             return Err(error);
         }
+        self.log.grow_ring_ahead();
         self.log.populate_ahead();
         if self.log.spill_due() {
             self.log
@@ -473,7 +474,8 @@ impl Engine {
         let closed = self
             .flush_log(crate::Durability::Sync)
             .and_then(|()| self.log.close())
-            .and_then(|()| self.note_closed());
+            .and_then(|()| self.note_closed())
+            .and_then(|()| self.log.release_ring());
         closed.inspect_err(|error| self.note_background_error(error))
     }
 }

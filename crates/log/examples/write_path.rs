@@ -145,7 +145,9 @@ fn main() {
         direct,
     };
     let sink = if method == "ring" {
-        Sink::Ring(volume.ring(RING_BYTES).unwrap())
+        let ring = volume.ring(RING_BYTES).unwrap();
+        ring.grow(RING_BYTES).unwrap();
+        Sink::Ring(ring)
     } else {
         let file = volume
             .create(FileId::new(FileKind::Log, 1), options)

@@ -20,12 +20,13 @@ use std::sync::Arc;
 /// Why [`Log::reserve`] gave no place. Leave the sequencer lock, call [`Log::wait`], try again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitReason {
-    /// The ring is full of bytes that are not in their segments yet.
+    /// The ring is full of bytes that are not in their segments yet, or it has no space on the
+    /// medium yet where the frame belongs.
     Ring,
     /// The segment is full and the next is not ready, or only the reserve for a full disk is left.
     Segment,
-    /// The segment is full and the next one is too small for the frame, which must go round the ring:
-    /// [`Log::prepare_large`].
+    /// The segment is full and the next one is too small for the frame, which must go round the
+    /// ring ([`Log::prepare_large`]).
     Large,
 }
 
@@ -181,9 +182,10 @@ impl Log {
             if u64::from(*offset) + u64::from(bytes) + u64::from(trailer)
                 <= u64::from(stream.capacity)
             {
-                let end_position = stream.position(*offset) + u64::from(bytes);
+                let start = stream.position(*offset);
+                let end_position = start + u64::from(bytes);
                 // Behind the frame there must be room for the seal's block, so that sealing never waits.
-                self.take_ring(end_position, limit)?;
+                self.take_ring(start, end_position, limit)?;
                 let reservation = Reservation {
                     segment: segment.id,
                     seed: stream.seed,
@@ -229,7 +231,7 @@ impl Log {
             );
         }
         let end_position = stream.first_position() + u64::from(bytes);
-        self.take_ring(end_position, limit)?;
+        self.take_ring(stream.first_position(), end_position, limit)?;
         sequencer.prepared.pop_front();
         self.prepare_wanted.store(true, Ordering::Release);
         let seal = sequencer.seal_active(next.id);
@@ -245,12 +247,14 @@ impl Log {
         })
     }
 
-    /// Takes the ring up to the end of a frame and its segment's seal, from what stood there a ring's length before. Under the sequencer's lock.
-    fn take_ring(&self, end_position: u64, limit: u64) -> Result<(), WaitReason> {
+    /// Takes the ring from `start` up to the end of a frame and its segment's seal, from what stood
+    /// there a ring's length before. Under the sequencer's lock.
+    fn take_ring(&self, start: u64, end_position: u64, limit: u64) -> Result<(), WaitReason> {
         let end = block_up(end_position + TRAILER_BYTES as u64);
         if end > limit {
             return Err(WaitReason::Ring);
         }
+        self.check_ring_space(start, end)?;
         let taken = end.saturating_sub(self.ring_bytes);
         if glintdb_core::seeded::bug("log: readers are not told that the ring was taken") {
             return Ok(());
@@ -268,7 +272,10 @@ impl Log {
             return Err(WaitReason::Ring);
         }
         let begin = next.stream().first_position();
-        self.reclaimed.fetch_max(begin, Ordering::AcqRel);
+        if self.reclaimed.fetch_max(begin, Ordering::AcqRel) < begin {
+            let gap = begin - sequencer.sealed_end;
+            self.skipped.fetch_add(gap, Ordering::Relaxed);
+        }
         self.reclaimable.fetch_max(begin, Ordering::AcqRel);
         Ok(())
     }

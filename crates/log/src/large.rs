@@ -66,6 +66,8 @@ impl Log {
         self.check()?;
         let base_before = prepare.base_next;
         let segment = prepare.create_anyhow(&self.setup, SegmentKind::Large, capacity, space)?;
+        // What follows begins at the ring's beginning, where there is space.
+        prepare.base_next = prepare.base_next.next_multiple_of(self.ring_bytes);
         let next_capacity = self.segment_bytes();
         let next = prepare.create_anyhow(&self.setup, SegmentKind::Stream, next_capacity, space);
         let next = next.inspect_err(|_| {
@@ -113,6 +115,8 @@ impl Log {
             table.with(Arc::clone(&large.next))
         });
         let stream = large.segment.stream();
+        let gap = stream.first_position() - sequencer.sealed_end;
+        self.skipped.fetch_add(gap, Ordering::Relaxed);
         let end = large.end + crate::format::frame::SEAL_FRAME_BYTES as u32;
         stream.seal(end);
         sequencer.sealed_end = block_up(stream.position(end));
@@ -216,7 +220,8 @@ impl Drop for LargeFrame<'_> {
         if !self.placed {
             self.log.discard(&self.segment);
             self.log.discard(&self.next);
-            // The next segment must begin where the stream ends: over a gap the ring only gets when it has run empty, and nobody would empty it for a segment that is not sealed.
+            // The next segment must begin where the active one ends: over a gap the ring only gets
+            // when it has run empty, and nobody would empty it for a segment that is not sealed.
             self.prepare.base_next = self.base_before;
         }
         self.log.prepare_wanted.store(true, Ordering::Release);

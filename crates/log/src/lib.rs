@@ -38,6 +38,7 @@ mod order;
 mod prepare;
 mod read;
 mod recover;
+mod ring_space;
 mod salvage;
 mod scan;
 mod segment;

@@ -11,6 +11,7 @@ use crate::format::segment::SegmentKind;
 use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET};
 use crate::lsn::Lsn;
 use crate::prepare::PrepareState;
+use crate::ring_space::RingSpace;
 use crate::segment::{Doomed, LogView, Segment, SegmentInfo, SegmentTable};
 use crate::spill::SpillState;
 use crate::sync::SyncState;
@@ -36,8 +37,8 @@ const DATA_PART: u64 = 64;
 /// Sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogOptions {
-    /// Size of a segment file, in bytes, at most ([`Log::segment_bytes`] says how large the next one
-    /// is). Rounded up to 4 KiB; 16 KiB to 1 GiB.
+    /// Size of a segment file, in bytes, at most ([`Log::segment_bytes`] says how large the next
+    /// one is). Rounded up to 4 KiB; 16 KiB to 1 GiB.
     pub segment_bytes: u64,
     /// Size of the ring, in bytes; it counts in the memory budget. Rounded up to 4 KiB, at least 64 KiB.
     pub ring_bytes: usize,
@@ -62,8 +63,8 @@ impl LogOptions {
         room.min(self.ring_bytes as u64 / 4)
     }
 
-    /// Size of the first segments of a log, in bytes: 1 MiB, or [`segment_bytes`](Self::segment_bytes)
-    /// where that is less.
+    /// Size of the first segments of a log, in bytes: 1 MiB, or
+    /// [`segment_bytes`](Self::segment_bytes) where that is less.
     #[must_use]
     pub fn segment_bytes_first(&self) -> u64 {
         self.segment_bytes.min(SEGMENT_BYTES_FIRST)
@@ -137,6 +138,8 @@ pub struct LogStats {
     pub unspilled_bytes: u64,
     /// Size of the ring.
     pub ring_bytes: u64,
+    /// Bytes of the ring that have space on the medium.
+    pub ring_space_bytes: u64,
     /// Whether the ring survives the process (else `Os` commits write through the page cache).
     pub ring_survives_kill: bool,
     /// Segments, the prepared one included.
@@ -160,6 +163,7 @@ pub struct Log {
     pub(crate) setup: LogSetup,
     pub(crate) ring: Arc<dyn Ring>,
     pub(crate) ring_bytes: u64,
+    pub(crate) ring_space: RingSpace,
     pub(crate) survives_kill: bool,
     pub(crate) table: ArcSwap<SegmentTable>,
     /// Held while the table is changed, and nothing else is locked or done under it.
@@ -189,6 +193,8 @@ pub struct Log {
     pub(crate) populated: AtomicU64,
     /// Bytes of segments that are wholly written and not synced.
     pub(crate) full_unsynced_bytes: AtomicU64,
+    /// Length of all gaps between segments; see [`completed_bytes`](Log::completed_bytes).
+    pub(crate) skipped: AtomicU64,
     /// For a ring that does not survive a kill: bytes before it are in their segments' files, part blocks too.
     pub(crate) written: AtomicU64,
     poison: OnceLock<Error>,
@@ -221,16 +227,23 @@ impl Log {
             setup.volume.remove_ring()?;
         }
         let ring = setup.volume.ring(options.ring_bytes)?;
+        let space = RingSpace::begin(&*ring)?;
         let mut prepare = PrepareState::new(0, &*ring);
         let setup = LogSetup { options, ..setup };
         let first = prepare.create_first(&setup)?;
-        Log::start(setup, ring, prepare, first, SegmentTable::default())
+        Log::start(
+            setup,
+            (ring, space),
+            prepare,
+            first,
+            SegmentTable::default(),
+        )
     }
 
     /// A running log that goes on in the empty segment `first`.
     pub(crate) fn start(
         setup: LogSetup,
-        ring: Arc<dyn Ring>,
+        (ring, ring_space): (Arc<dyn Ring>, RingSpace),
         prepare: PrepareState,
         first: Arc<Segment>,
         older: SegmentTable,
@@ -240,6 +253,7 @@ impl Log {
             ring_bytes: ring.len() as u64,
             survives_kill: ring.survives_kill(),
             ring,
+            ring_space,
             table: ArcSwap::from_pointee(older.with(Arc::clone(&first))),
             table_changes: Mutex::new(()),
             sequencer: Padded(Mutex::new(Sequencer::new(Arc::clone(&first)))),
@@ -258,6 +272,7 @@ impl Log {
             durable: AtomicU64::new(start),
             populated: AtomicU64::new(start),
             full_unsynced_bytes: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
             written: AtomicU64::new(start),
             poison: OnceLock::new(),
             progress: Mutex::new(()),
@@ -294,6 +309,7 @@ impl Log {
         volume.remove_ring()?;
         self.ring = volume.ring(self.setup.options.ring_bytes)?;
         self.ring_bytes = self.ring.len() as u64;
+        self.ring_space = RingSpace::begin(&*self.ring)?;
         self.survives_kill = self.ring.survives_kill();
         Ok(())
     }
@@ -313,8 +329,8 @@ impl Log {
         self.update_segment_bytes();
     }
 
-    /// Tells the log how many bytes of data there are, in the log and elsewhere: segments are made no
-    /// smaller than a 64th of that.
+    /// Tells the log how many bytes of data there are, in the log and elsewhere: segments are made
+    /// no smaller than a 64th of that.
     pub fn set_data_bytes(&self, bytes: u64) {
         self.data_bytes.store(bytes, Ordering::Relaxed);
         self.update_segment_bytes();
@@ -343,16 +359,23 @@ impl Log {
         self.segment_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Does what `reason` asks for, so that [`reserve`](Self::reserve) can be tried again: moves bytes out of the ring, or prepares a segment (of the reserve, where
-    /// `space` allows it), or waits a moment for others that do. For [`WaitReason::Large`] there is nothing to do. The caller must hold no reservation that is not completed, unless others complete theirs before it.
+    /// Does what `reason` asks for, so that [`reserve`](Self::reserve) can be tried again: gives
+    /// the ring more space, or moves bytes out of it, or prepares a segment (of the reserve, where
+    /// `space` allows it), or waits a moment for other threads that do. For [`WaitReason::Large`]
+    /// it does nothing. The caller must hold no reservation that is not completed, unless others
+    /// complete theirs before it.
     ///
     /// # Errors
-    /// `NoSpace`; `Poisoned`; I/O errors.
+    /// `NoSpace`: after [`WaitReason::Ring`] a segment of its own may still have space for the
+    /// frame. `Poisoned`; I/O errors.
     pub fn wait(&self, reason: WaitReason, space: crate::Space) -> Result<()> {
         self.check()?;
         match reason {
             WaitReason::Ring => {
                 self.counters.ring_waits.fetch_add(1, Ordering::Relaxed);
+                if self.grow_ring_as_wanted()? {
+                    return Ok(());
+                }
                 let seen = self.progress_seen();
                 // Who has the lock writes already, a sync perhaps all that the ring holds: its first piece makes room enough, and is told.
                 let moved = match self.spill.try_lock() {
@@ -586,6 +609,7 @@ impl Log {
                 .load(Ordering::Acquire)
                 .saturating_sub(spilled),
             ring_bytes: self.ring_bytes,
+            ring_space_bytes: self.ring_space.grown(),
             ring_survives_kill: self.survives_kill,
             segments: self.table.load().iter().count() as u64,
         }

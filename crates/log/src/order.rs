@@ -39,6 +39,25 @@ impl Log {
         }
     }
 
+    /// [`completed_position`](Self::completed_position) without the gaps between segments: its
+    /// growth is what was written. Up to a ring's length too small for a moment at a gap.
+    #[must_use]
+    pub fn completed_bytes(&self) -> u64 {
+        self.without_gaps(self.completed_position())
+    }
+
+    /// [`spilled_position`](Self::spilled_position) without the gaps between segments, as
+    /// [`completed_bytes`](Self::completed_bytes).
+    #[must_use]
+    pub fn spilled_bytes(&self) -> u64 {
+        self.without_gaps(self.spilled_position())
+    }
+
+    /// Too little while the position has not passed a gap that is counted already.
+    fn without_gaps(&self, position: u64) -> u64 {
+        position.saturating_sub(self.skipped.load(Ordering::Relaxed))
+    }
+
     /// Every frame that ends at or before this stream position is whole, in the ring or its segment.
     #[must_use]
     pub fn completed_position(&self) -> u64 {

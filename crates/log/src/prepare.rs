@@ -31,7 +31,8 @@ impl PrepareState {
         }
     }
 
-    /// Makes the first segment of this process; where there is no space for it, a smaller one, so that a database opens on a full disk.
+    /// Makes the first segment of this process; where there is no space for it, a smaller one, so
+    /// that a database opens on a full disk.
     pub(crate) fn create_first(&mut self, setup: &LogSetup) -> Result<Arc<Segment>> {
         let mut create =
             |capacity| self.create_segment(setup, SegmentKind::Stream, capacity, false);

@@ -14,6 +14,7 @@ use crate::format::{ALIGN, FIRST_FRAME_OFFSET, block_down, block_up};
 use crate::log::{Log, LogSetup};
 use crate::lsn::Lsn;
 use crate::prepare::PrepareState;
+use crate::ring_space::RingSpace;
 use crate::scan::{Frame, Probe, SegmentScan, read_ring};
 use crate::segment::{Segment, SegmentTable, open_segment};
 use glintdb_core::checksum::FileSeed;
@@ -69,8 +70,8 @@ impl<'a> FrameView<'a> {
 pub struct RecoveryProgress {
     /// Bytes of segments read.
     pub replayed_bytes: u64,
-    /// Bytes of segments that will have to be read, about: those behind the one that is read just now
-    /// are taken to be as large as it may become.
+    /// Bytes of segments that will have to be read, about: those behind the one that is read just
+    /// now are taken to be as large as it may become.
     pub total_bytes: u64,
 }
 
@@ -509,7 +510,8 @@ fn finish(
         file.sync()
             .map_err(|error| error.context(format!("sync log segment {}", header.id)))?;
     }
-    let mut prepare = PrepareState::new(last.base + last.capacity, &*ring);
+    let base = (last.base + last.capacity).next_multiple_of(setup.options.ring_bytes as u64);
+    let mut prepare = PrepareState::new(base, &*ring);
     let first = prepare.create_first(&setup)?;
     let seed = FileSeed::new(setup.db, last.id.file());
     let end_position = last.base + u64::from(walk.end);
@@ -532,7 +534,9 @@ fn finish(
         .into_iter()
         .map(|id| Arc::new(Segment::found(id)))
         .collect();
-    let log = Log::start(setup, ring, prepare, first, SegmentTable::new(older))?;
+    let space = RingSpace::begin(&*ring)?;
+    let older = SegmentTable::new(older);
+    let log = Log::start(setup, (ring, space), prepare, first, older)?;
     Ok((log, recovered))
 }
 

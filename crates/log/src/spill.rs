@@ -137,7 +137,7 @@ impl Log {
     pub fn populate_ahead(&self) {
         let ahead = POPULATE_BYTES.min(block_down(self.ring_bytes / 4));
         let completed = self.completed.load(Ordering::Acquire);
-        let end = block_down(completed + ahead);
+        let end = block_down(completed + ahead).min(self.ring_space_end(completed));
         let from = block_down(completed).max(self.populated.load(Ordering::Relaxed));
         if from + ahead / 4 > end {
             return;

@@ -242,7 +242,10 @@ impl Log {
                 Ok(_) => return self.sync_all(),
                 // A close must not fail for want of a mark.
                 Err(crate::WaitReason::Segment) => return Ok(()),
-                Err(reason) => self.wait(reason, crate::Space::Reserve)?,
+                Err(reason) => match self.wait(reason, crate::Space::Reserve) {
+                    Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(()),
+                    waited => waited?,
+                },
             }
         }
     }

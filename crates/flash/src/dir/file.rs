@@ -489,8 +489,9 @@ pub(super) fn taken(metadata: &Metadata) -> u64 {
     metadata.blocks().saturating_mul(512)
 }
 
-/// Reserves space without changing the length. Where the file system cannot, the check of free space is all there is.
-fn reserve(file: &File, bytes: u64, free_bytes: Option<u64>) -> io::Result<()> {
+/// Reserves space for the first `bytes` without changing the length. `false`: the file system
+/// cannot, and the check of free space is all there is.
+pub(super) fn reserve(file: &File, bytes: u64, free_bytes: Option<u64>) -> io::Result<bool> {
     // Asked first: ext4 takes all there is before it finds that it does not suffice, and everyone else on the disk would see it full meanwhile.
     if free_bytes.is_some_and(|free| free < bytes) {
         return Err(io::ErrorKind::StorageFull.into());
@@ -502,15 +503,48 @@ fn reserve(file: &File, bytes: u64, free_bytes: Option<u64>) -> io::Result<()> {
         let result =
             unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, length) };
         if result == 0 {
-            return Ok(());
+            return Ok(true);
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
-            Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::EPERM) => return Ok(()),
+            _ if is_refused(&error) => return Ok(false),
             _ => return Err(error),
         }
     }
+}
+
+/// Gives back the blocks from `offset` to the end of the file, which reads as zeros there then and
+/// keeps its length. `false`: the file system cannot, and nothing has happened.
+pub(super) fn give_back(file: &File, offset: u64) -> io::Result<bool> {
+    let length = file.metadata()?.len();
+    if offset >= length {
+        return Ok(true);
+    }
+    let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
+    let from = libc::off_t::try_from(offset).map_err(too_large)?;
+    let bytes = libc::off_t::try_from(length - offset).map_err(too_large)?;
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    loop {
+        // SAFETY: the descriptor is open; `fallocate` touches no memory of ours.
+        if unsafe { libc::fallocate(file.as_raw_fd(), mode, from, bytes) } == 0 {
+            return Ok(true);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            _ if is_refused(&error) => return Ok(false),
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Whether the file system does not support what it was asked for.
+fn is_refused(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::EPERM)
+    )
 }
 
 /// Switches read-ahead off: the engine batches what it will need itself, and this machine's read-ahead of 8 MiB makes every point read a large one.

@@ -1,16 +1,20 @@
 //! The log's ring as a shared mapping of the file `ring`.
 //!
-//! The file is made under another name, written in full, synced and only then renamed: a file called `ring` is always whole. Every block of it is allocated and
-//! written, so stores into the mapping need no new space (no `SIGBUS` on a full disk), and its pages are resident from the start. A device that cannot read the
-//! ring back is found before it is mapped.
+//! The file has its full length from the beginning, and the file system allocates blocks for it
+//! from the front, as the ring grows. Only the allocated front of the file is mapped. The addresses
+//! behind it are anonymous memory that reads as zeros and cannot be written. So a store into the
+//! ring never needs a new block (no `SIGBUS` on a full disk), and a thread that reads a part while
+//! its blocks are given back touches no hole of the file. Opening reads the whole file before it
+//! maps it: a device that cannot read the ring back gives an error.
 
-use super::file::DirFile;
+use super::file::{self, DirFile};
 use super::{Shared, probe};
 use crate::buffer::AlignedBuffer;
 use crate::process::ProcessToken;
 use crate::ring::{HeapRing, Words, assert_aligned, check_ring_bytes};
 use crate::volume::{Ring, VolumeFile};
 use glintdb_core::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -24,8 +28,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) const NAME: &str = "ring";
 /// Name of a ring that is not whole yet.
 pub(super) const NAME_NEW: &str = "ring.new";
-/// Piece in which a ring is written and read whole.
+/// Piece in which a ring is read whole.
 const PIECE_BYTES: usize = 1 << 20;
+/// The mapping changes in multiples of this: the largest page size of the systems that we know.
+const GRANULE_BYTES: usize = 64 << 10;
 
 /// Size of the ring in `directory`, `None` where there is none.
 pub(super) fn existing_bytes(directory: &Path) -> Result<Option<usize>> {
@@ -79,13 +85,22 @@ pub(super) fn open_or_create(
         .write(true)
         .open(shared.path.join(NAME))
         .map_err(|error| Error::io("open the ring", error))?;
-    read_through(&file, mapped_bytes)?;
-    match Mapping::new(&file, mapped_bytes) {
+    let held = read_through(&file, mapped_bytes)?;
+    let mapped = Mapping::new(mapped_bytes).and_then(|mapping| {
+        if held > 0 {
+            // Allocates nothing, unless someone has copied the file without its blocks of zeros.
+            file::reserve(&file, held as u64, None)?;
+        }
+        mapping.map_file(&file, (0, held), libc::MAP_POPULATE)?;
+        Ok(mapping)
+    });
+    match mapped {
         Ok(mapping) => {
             let ring = MappedRing {
                 // SAFETY: the mapping is page-aligned, `mapped_bytes` long, lives beside the words, and nobody else is given its address.
                 words: unsafe { Words::new(mapping.pointer, mapped_bytes) },
-                _mapping: mapping,
+                mapping,
+                mapped: Mutex::new(held),
                 file,
                 shared: Arc::clone(shared),
                 sync_failed: AtomicBool::new(false),
@@ -109,13 +124,7 @@ fn create(path: &Path, directory: &File, bytes: usize) -> Result<()> {
             .create(true)
             .truncate(true)
             .open(&new)?;
-        let zeros = AlignedBuffer::zeroed(bytes.min(PIECE_BYTES)).map_err(io::Error::other)?;
-        let mut at = 0;
-        while at < bytes {
-            let piece = &zeros.as_slice()[..zeros.as_slice().len().min(bytes - at)];
-            file.write_all_at(piece, at as u64)?;
-            at += piece.len();
-        }
+        file.set_len(bytes as u64)?;
         file.sync_all()?;
         fs::rename(&new, path.join(NAME))?;
         directory.sync_all()
@@ -128,21 +137,28 @@ fn create(path: &Path, directory: &File, bytes: usize) -> Result<()> {
 }
 
 /// Reads the whole file, so that an unreadable sector is an error here and not a `SIGBUS` later.
-fn read_through(file: &File, bytes: usize) -> Result<()> {
+/// Returns where the zeros at its end begin: a multiple of [`GRANULE_BYTES`], or its length.
+fn read_through(file: &File, bytes: usize) -> Result<usize> {
     let mut buffer = AlignedBuffer::zeroed(bytes.min(PIECE_BYTES))?;
-    let mut at = 0;
+    let (mut at, mut held) = (0, 0);
     while at < bytes {
-        let piece = buffer.as_mut_slice();
-        let length = piece.len().min(bytes - at);
-        file.read_exact_at(&mut piece[..length], at as u64)
+        let length = PIECE_BYTES.min(bytes - at);
+        let piece = &mut buffer.as_mut_slice()[..length];
+        file.read_exact_at(piece, at as u64)
             .map_err(|error| Error::io(format!("read the ring at {at}"), error))?;
+        for (index, granule) in piece.chunks(GRANULE_BYTES).enumerate() {
+            if granule.iter().any(|&byte| byte != 0) {
+                held = at + index * GRANULE_BYTES + granule.len();
+            }
+        }
         at += length;
     }
-    Ok(())
+    Ok(held)
 }
 
-/// A shared mapping of a whole file. Forked children do not inherit it: a child that wrote to it
-/// would overwrite its parent's commits.
+/// Addresses of a whole ring: a shared mapping of the file in front, memory that reads as zeros
+/// behind. Forked children do not inherit it: a child that wrote to it would overwrite its parent's
+/// commits.
 struct Mapping {
     pointer: NonNull<u8>,
     bytes: usize,
@@ -155,21 +171,12 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn new(file: &File, bytes: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice; the descriptor is open during the call and is not needed after it.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                match glintdb_core::seeded::bug("flash: the ring is a private mapping") {
-                    true => libc::MAP_PRIVATE | libc::MAP_POPULATE,
-                    false => libc::MAP_SHARED | libc::MAP_POPULATE,
-                },
-                file.as_raw_fd(),
-                0,
-            )
-        };
+    /// Addresses that read as zeros.
+    fn new(bytes: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let address =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, flags, -1, 0) };
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -180,11 +187,72 @@ impl Mapping {
             bytes,
             process: ProcessToken::current(),
         };
-        // SAFETY: the mapping just made; the call changes no byte of it.
-        if unsafe { libc::madvise(address, bytes, libc::MADV_DONTFORK) } != 0 {
+        mapping.keep_from_children(0, bytes)?;
+        Ok(mapping)
+    }
+
+    /// Maps a range of the file, all of whose blocks are allocated.
+    fn map_file(&self, file: &File, range: (usize, usize), flags: libc::c_int) -> io::Result<()> {
+        let shared = match glintdb_core::seeded::bug("flash: the ring is a private mapping") {
+            true => libc::MAP_PRIVATE,
+            false => libc::MAP_SHARED,
+        };
+        self.replace(
+            range,
+            libc::PROT_READ | libc::PROT_WRITE,
+            shared | flags,
+            file.as_raw_fd(),
+        )
+    }
+
+    /// Replaces everything from `from` on by memory that reads as zeros.
+    fn map_zeros(&self, from: usize) -> io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        self.replace((from, self.bytes), libc::PROT_READ, flags, -1)
+    }
+
+    fn replace(
+        &self,
+        (from, to): (usize, usize),
+        protection: libc::c_int,
+        flags: libc::c_int,
+        descriptor: libc::c_int,
+    ) -> io::Result<()> {
+        assert!(from.is_multiple_of(GRANULE_BYTES) && from <= to && to <= self.bytes);
+        if from == to {
+            return Ok(());
+        }
+        let offset = libc::off_t::try_from(from)
+            .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        // SAFETY: the addresses are those of `new`, which are ours until `drop`; references to them
+        // are to atomics, whose values may change at any time; the descriptor is open during the
+        // call and is not needed after it. The call replaces what was mapped there in one step.
+        let address = unsafe {
+            libc::mmap(
+                self.pointer.as_ptr().add(from).cast(),
+                to - from,
+                protection,
+                flags | libc::MAP_FIXED,
+                descriptor,
+                offset,
+            )
+        };
+        if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(mapping)
+        self.keep_from_children(from, to)
+    }
+
+    fn keep_from_children(&self, from: usize, to: usize) -> io::Result<()> {
+        // SAFETY: the range is of the mapping; the call changes no byte of it.
+        let answer = unsafe {
+            let address = self.pointer.as_ptr().add(from);
+            libc::madvise(address.cast(), to - from, libc::MADV_DONTFORK)
+        };
+        match answer {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 }
 
@@ -199,10 +267,20 @@ impl Drop for Mapping {
     }
 }
 
-/// See the module's page. Thread-safe.
+fn assert_granules(bytes: usize, length: usize) {
+    let whole = bytes == length || bytes.is_multiple_of(GRANULE_BYTES);
+    assert!(
+        whole && bytes <= length,
+        "{bytes} bytes of a ring of {length}"
+    );
+}
+
+/// The log's ring in a mapped file. Thread-safe.
 struct MappedRing {
     words: Words,
-    _mapping: Mapping,
+    mapping: Mapping,
+    /// Bytes of the file that are mapped, from its front on. The lock is held while they change.
+    mapped: Mutex<usize>,
     file: File,
     shared: Arc<Shared>,
     /// A later sync would say OK with the data gone.
@@ -220,6 +298,29 @@ impl MappedRing {
             "past the ring's end"
         );
     }
+
+    /// Allocates blocks for the first `bytes`. Where the file system has no call for that, writes
+    /// zeros behind `mapped` and syncs them: some file systems allocate a block only when they
+    /// write it back.
+    fn allocate(&self, mapped: usize, bytes: usize) -> io::Result<()> {
+        let metadata = self.file.metadata()?;
+        let free = super::free_bytes(&self.file);
+        let free = free.map(|free| free.saturating_add(file::taken(&metadata)));
+        if file::reserve(&self.file, bytes as u64, free)? {
+            return Ok(());
+        }
+        self.write_zeros(mapped, bytes)?;
+        self.file.sync_data()
+    }
+
+    fn write_zeros(&self, from: usize, to: usize) -> io::Result<()> {
+        let zeros = AlignedBuffer::zeroed(GRANULE_BYTES).map_err(io::Error::other)?;
+        for at in (from..to).step_by(GRANULE_BYTES) {
+            let piece = &zeros.as_slice()[..GRANULE_BYTES.min(to - at)];
+            self.file.write_all_at(piece, at as u64)?;
+        }
+        Ok(())
+    }
 }
 
 impl Ring for MappedRing {
@@ -231,7 +332,41 @@ impl Ring for MappedRing {
         true
     }
 
+    fn grow(&self, bytes: usize) -> Result<()> {
+        // In a forked child the addresses belong to something else.
+        self.shared.process.check()?;
+        assert_granules(bytes, self.len());
+        let mut mapped = self.mapped.lock();
+        let failed = |error| Error::io(format!("grow the ring to {bytes} bytes"), error);
+        let allocate = || self.allocate(*mapped, bytes).map_err(failed);
+        self.shared.with_space(allocate)?;
+        if *mapped < bytes {
+            // `populate` makes the pages resident, shortly before they are written.
+            let map = self.mapping.map_file(&self.file, (*mapped, bytes), 0);
+            map.map_err(failed)?;
+            *mapped = bytes;
+        }
+        Ok(())
+    }
+
+    fn shrink(&self, bytes: usize) -> Result<()> {
+        self.shared.process.check()?;
+        assert_granules(bytes, self.len());
+        let mut mapped = self.mapped.lock();
+        let failed = |error| Error::io(format!("shrink the ring to {bytes} bytes"), error);
+        let before = *mapped;
+        if bytes < before {
+            self.mapping.map_zeros(bytes).map_err(failed)?;
+            *mapped = bytes;
+        }
+        if !file::give_back(&self.file, bytes as u64).map_err(failed)? {
+            self.write_zeros(bytes, before).map_err(failed)?;
+        }
+        Ok(())
+    }
+
     fn write(&self, offset: usize, bytes: &[u8]) {
+        // Behind the mapped front this is a SIGSEGV: a mistake of the caller ends the process.
         self.words.write(offset, bytes);
     }
 

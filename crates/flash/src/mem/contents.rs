@@ -46,7 +46,7 @@ impl MemVolume {
                 .iter()
                 .map(|(id, inode)| (*id, whole(&state.inode(*inode).image)))
                 .collect(),
-            ring: directory.ring.as_ref().map(whole),
+            ring: directory.ring.as_ref().map(|ring| whole(&ring.image)),
         }
     }
 
@@ -85,9 +85,11 @@ impl MemVolume {
         }
         volume.sync_directory()?;
         if let Some(bytes) = &contents.ring {
-            drop(volume.ring(bytes.len())?);
-            let ring = Some(Image::synced(bytes));
-            volume.shared.state.lock().directories[volume.directory].ring = ring;
+            volume.ring(bytes.len())?.grow(bytes.len())?;
+            if let Some(ring) = &mut volume.shared.state.lock().directories[volume.directory].ring {
+                ring.image = Image::synced(bytes);
+                ring.sync();
+            }
         }
         volume.shared.forget_operations();
         Ok(volume)

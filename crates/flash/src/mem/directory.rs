@@ -20,13 +20,68 @@ struct Change {
     inode: Option<u64>,
 }
 
-/// See the module's page.
+/// The file of the ring.
+#[derive(Clone, Default)]
+pub(super) struct RingFile {
+    pub(super) image: Image,
+    /// Bytes from the front on that have space.
+    pub(super) allocated: usize,
+    /// [`allocated`](Self::allocated) at the last sync.
+    synced_allocated: usize,
+}
+
+impl RingFile {
+    /// A ring that reads as zeros, durably, and has no space.
+    pub(super) fn new(bytes: usize, operation: u64) -> RingFile {
+        let mut image = Image::default();
+        image.set_len(bytes, operation);
+        image.sync();
+        RingFile {
+            image,
+            ..RingFile::default()
+        }
+    }
+
+    /// Gives back the space of all but the first `bytes`.
+    pub(super) fn shrink(&mut self, bytes: usize, operation: u64) {
+        if bytes < self.allocated {
+            let zeros = vec![0; self.allocated - bytes];
+            self.image.write(bytes, &zeros, operation);
+            self.allocated = bytes;
+        }
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.image.sync();
+        self.synced_allocated = self.allocated;
+    }
+
+    /// What a power cut leaves. It may undo what was allocated or given back since the last sync.
+    pub(super) fn after_power_cut(&self, mode: CrashMode, random: &mut Random) -> RingFile {
+        let keeps = match mode {
+            CrashMode::LoseUnsynced | CrashMode::Prefix { .. } => false,
+            CrashMode::KeepUnsynced => true,
+            CrashMode::Random { .. } | CrashMode::Garbage { .. } => random.coin(),
+        };
+        let allocated = match keeps {
+            true => self.allocated,
+            false => self.synced_allocated,
+        };
+        RingFile {
+            image: self.image.after_power_cut(mode, random),
+            allocated,
+            synced_allocated: allocated,
+        }
+    }
+}
+
+/// A simulated directory.
 #[derive(Clone, Default)]
 pub(super) struct Directory {
     names: BTreeMap<FileId, u64>,
     synced_names: BTreeMap<FileId, u64>,
     changes: Vec<Change>,
-    pub(super) ring: Option<Image>,
+    pub(super) ring: Option<RingFile>,
     /// Inodes without a name that are kept to be written again, and whether the directory was synced since they lost it.
     spares: Vec<(u64, bool)>,
     /// A sync of the names has failed: none is believed until the directory is opened again.

@@ -103,6 +103,10 @@ pub enum OperationKind {
     CreateRing,
     /// The ring was removed.
     RemoveRing,
+    /// Space was allocated for the ring, up to this many bytes.
+    GrowRing(usize),
+    /// The ring's space was given back, but for this many bytes.
+    ShrinkRing(usize),
     /// Bytes were copied into the ring.
     RingWrite {
         /// Where.
@@ -126,6 +130,7 @@ impl OperationKind {
                 OperationKind::Create(_)
                     | OperationKind::Write { .. }
                     | OperationKind::CreateRing
+                    | OperationKind::GrowRing(_)
                     | OperationKind::Link(_)
             ),
             FaultKind::ShortWrite | FaultKind::MisdirectedWrite => {

@@ -126,6 +126,12 @@ impl Ring for Hooked<dyn Ring> {
     fn survives_kill(&self) -> bool {
         self.inner.survives_kill()
     }
+    fn grow(&self, bytes: usize) -> Result<()> {
+        self.inner.grow(bytes)
+    }
+    fn shrink(&self, bytes: usize) -> Result<()> {
+        self.inner.shrink(bytes)
+    }
     fn write(&self, offset: usize, bytes: &[u8]) {
         self.hooks.before_ring_write();
         self.inner.write(offset, bytes);

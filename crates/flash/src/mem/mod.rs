@@ -37,7 +37,8 @@ pub const SECTOR_BYTES: usize = 512;
 /// How a simulated volume behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemOptions {
-    /// Bytes that files (their reserves included) and the ring may take; `None`: no limit.
+    /// Bytes that files (their reserves included) and what the ring has grown to may take; `None`:
+    /// no limit.
     pub capacity_bytes: Option<u64>,
     /// Whether the ring is like a mapped file; else it is plain memory, gone with the process.
     pub ring_survives_kill: bool,
@@ -278,7 +279,7 @@ impl Volume for MemVolume {
     fn existing_ring_bytes(&self) -> Result<Option<usize>> {
         let state = self.shared.state.lock();
         let ring = state.directories[self.directory].ring.as_ref();
-        Ok(ring.map(image::Image::len))
+        Ok(ring.map(|ring| ring.image.len()))
     }
 
     fn remove_ring(&self) -> Result<()> {

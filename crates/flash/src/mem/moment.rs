@@ -94,7 +94,7 @@ impl Moment<'_> {
             }
             OperationKind::RingWrite { offset, .. } => {
                 let directory = after.directories.get_mut(self.directory)?;
-                (directory.ring.as_mut()?, offset, 8)
+                (&mut directory.ring.as_mut()?.image, offset, 8)
             }
             _ => return None,
         };

@@ -1,4 +1,6 @@
-//! The ring of a simulated volume. Copies go into an [`Image`](super::image::Image) of the volume, so that a power cut can tear it and a kill keeps it.
+//! The ring of a simulated volume. Copies go into an [`Image`](super::image::Image) of the volume,
+//! so that a power cut can tear it and a kill keeps it. A write behind what the ring has grown to
+//! panics, where a mapped ring would end the process.
 
 use super::Shared;
 use super::fault::{FaultKind, OperationKind, io_error, power_is_off};
@@ -6,11 +8,14 @@ use crate::ring::{assert_aligned, check_ring_bytes};
 use crate::volume::{Ring, VolumeFile};
 use glintdb_core::Result;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(super) struct MemRing {
     pub(super) shared: Arc<Shared>,
     pub(super) directory: usize,
     pub(super) bytes: usize,
+    /// Bytes from the front on that this handle has grown to, and may write.
+    writable: AtomicUsize,
 }
 
 impl MemRing {
@@ -18,7 +23,7 @@ impl MemRing {
         check_ring_bytes(bytes)?;
         let mut state = shared.state.lock();
         let bytes = match &state.directories[directory].ring {
-            Some(image) => image.len(),
+            Some(ring) => ring.image.len(),
             None => {
                 state.create_ring(directory, bytes)?;
                 bytes
@@ -29,6 +34,7 @@ impl MemRing {
             shared: Arc::clone(shared),
             directory,
             bytes,
+            writable: AtomicUsize::new(0),
         })
     }
 }
@@ -42,6 +48,19 @@ impl Ring for MemRing {
         self.shared.options.ring_survives_kill
     }
 
+    fn grow(&self, bytes: usize) -> Result<()> {
+        let mut state = self.shared.state.lock();
+        state.grow_ring(self.directory, bytes)?;
+        self.writable.fetch_max(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn shrink(&self, bytes: usize) -> Result<()> {
+        let mut state = self.shared.state.lock();
+        self.writable.fetch_min(bytes, Ordering::Relaxed);
+        state.shrink_ring(self.directory, bytes)
+    }
+
     fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(
             offset.is_multiple_of(8) && bytes.len().is_multiple_of(8),
@@ -50,8 +69,8 @@ impl Ring for MemRing {
         assert!(
             offset
                 .checked_add(bytes.len())
-                .is_some_and(|end| end <= self.bytes),
-            "write past the ring's end"
+                .is_some_and(|end| end <= self.writable.load(Ordering::Relaxed)),
+            "write past what the ring has grown to"
         );
         let mut state = self.shared.state.lock();
         let length = bytes.len();
@@ -65,14 +84,14 @@ impl Ring for MemRing {
         };
         let operation = state.faults.count;
         if let Some(ring) = &mut state.directories[self.directory].ring {
-            ring.write(offset, &bytes[..words * 8], operation);
+            ring.image.write(offset, &bytes[..words * 8], operation);
         }
     }
 
     fn read(&self, offset: usize, out: &mut [u8]) {
         let state = self.shared.state.lock();
         match &state.directories[self.directory].ring {
-            Some(ring) => ring.read_into(offset, out),
+            Some(ring) => ring.image.read_into(offset, out),
             None => out.fill(0),
         }
     }
@@ -106,7 +125,7 @@ impl Ring for MemRing {
         };
         match fault {
             Some(FaultKind::SyncLosesData) => {
-                ring.sync_fails();
+                ring.image.sync_fails();
                 Err(io_error("sync of the ring"))
             }
             Some(FaultKind::Io) => Err(io_error("sync of the ring")),

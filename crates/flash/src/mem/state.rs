@@ -3,7 +3,7 @@
 //! Invariants: 1. an inode lives as long as a name (now, or after some power cut) or a handle refers to it. 2. Directory 0 is the volume's own; the others were made for
 //! copies, and their names are durable at once.
 
-use super::directory::Directory;
+use super::directory::{Directory, RingFile};
 use super::fault::{FaultKind, Faults, OperationKind, io_error, no_space, power_is_off};
 use super::image::Image;
 use super::moment::{Moment, Observer};
@@ -311,13 +311,37 @@ impl State {
             Some(FaultKind::NoSpace) => return Err(no_space("the ring")),
             _ => {}
         }
-        if bytes as u64 > self.free_bytes().unwrap_or(u64::MAX) {
-            return Err(no_space("the ring"));
+        self.directories[directory].ring = Some(RingFile::new(bytes, self.faults.count));
+        Ok(())
+    }
+
+    pub(super) fn grow_ring(&mut self, directory: usize, bytes: usize) -> Result<()> {
+        match self.begin(directory, OperationKind::GrowRing(bytes), &[])? {
+            Some(FaultKind::Io) => return Err(io_error("grow the ring")),
+            Some(FaultKind::PowerOff) => return Err(power_is_off()),
+            Some(FaultKind::NoSpace) => return Err(no_space("the ring")),
+            _ => {}
         }
-        let mut ring = Image::default();
-        ring.set_len(bytes, self.faults.count);
-        ring.sync();
-        self.directories[directory].ring = Some(ring);
+        let free = self.free_bytes().unwrap_or(u64::MAX);
+        if let Some(ring) = &mut self.directories[directory].ring {
+            if bytes.saturating_sub(ring.allocated) as u64 > free {
+                return Err(no_space("the ring"));
+            }
+            ring.allocated = ring.allocated.max(bytes);
+        }
+        Ok(())
+    }
+
+    pub(super) fn shrink_ring(&mut self, directory: usize, bytes: usize) -> Result<()> {
+        match self.begin(directory, OperationKind::ShrinkRing(bytes), &[])? {
+            Some(FaultKind::Io) => return Err(io_error("shrink the ring")),
+            Some(FaultKind::PowerOff) => return Err(power_is_off()),
+            _ => {}
+        }
+        let operation = self.faults.count;
+        if let Some(ring) = &mut self.directories[directory].ring {
+            ring.shrink(bytes, operation);
+        }
         Ok(())
     }
 
@@ -369,11 +393,11 @@ impl State {
             .filter(|(number, inode)| inode.handles > 0 || named.contains(number))
             .map(|(_, inode)| inode.allocated())
             .sum();
-        let rings: u64 = self.rings().map(|ring| ring.len() as u64).sum();
+        let rings: u64 = self.rings().map(|ring| ring.allocated as u64).sum();
         Some(capacity.saturating_sub(files + rings))
     }
 
-    fn rings(&self) -> impl Iterator<Item = &Image> {
+    fn rings(&self) -> impl Iterator<Item = &RingFile> {
         self.directories
             .iter()
             .filter_map(|directory| directory.ring.as_ref())
@@ -387,7 +411,7 @@ impl State {
             .flat_map(|directory| directory.names().values());
         named
             .map(|number| &self.inode(*number).image)
-            .chain(self.rings())
+            .chain(self.rings().map(|ring| &ring.image))
     }
 
     /// Whether a power cut could take anything at all.
@@ -417,7 +441,7 @@ impl State {
                     items.extend(self.inode(*number).image.hashes());
                 }
             }
-            items.extend(directory.ring.iter().flat_map(Image::hashes));
+            items.extend(directory.ring.iter().flat_map(|ring| ring.image.hashes()));
         }
         let bytes: Vec<u8> = items.into_iter().flat_map(u64::to_le_bytes).collect();
         xxhash_rust::xxh3::xxh3_64(&bytes)

@@ -3,7 +3,7 @@
 use glintdb_core::{ErrorKind, FileId, FileKind};
 use glintdb_flash::{
     ClosableVolume, CreateOptions, DirOptions, DirVolume, DirectIo, MemVolume, ReadEngine,
-    ReadRequest, Stream, Volume, VolumeFile,
+    ReadRequest, Ring, Stream, Volume, VolumeFile,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -54,6 +54,7 @@ pub(crate) fn run(volume: &dyn Volume) {
     deleted_files_stay_readable_through_their_handles(volume);
     recycled_files_are_new_ones(volume);
     a_file_that_is_open_is_not_written_again(volume);
+    ring_grows_and_shrinks(volume);
     ring_keeps_what_is_written(volume);
     concurrent_readers_and_a_writer_agree(volume);
     for id in volume.list().unwrap() {
@@ -413,6 +414,7 @@ fn ring_keeps_what_is_written(volume: &dyn Volume) {
     let mut out = vec![1; BYTES];
     ring.read(0, &mut out);
     assert!(out.iter().all(|&byte| byte == 0));
+    ring.grow(BYTES).unwrap();
     let model = pattern(5, BYTES);
     for (offset, length) in [
         (0, 4096),
@@ -466,6 +468,54 @@ fn ring_keeps_what_is_written(volume: &dyn Volume) {
         ring.read(0, &mut out);
         assert!(ring.len() == 2 * BYTES && out.iter().all(|&byte| byte == 0));
     }
+}
+
+/// What the ring has grown to can be written and stays; what it is shrunk by is zeros; and its size
+/// is what it was.
+fn ring_grows_and_shrinks(volume: &dyn Volume) {
+    const BYTES: usize = 300 << 10;
+    const UNIT: usize = 64 << 10;
+    let ring = volume.ring(BYTES).unwrap();
+    let model = pattern(6, BYTES);
+    let written = |ring: &dyn Ring, bytes: usize| {
+        let mut out = vec![1; BYTES];
+        ring.read(0, &mut out);
+        assert_eq!(out[..bytes], model[..bytes]);
+        assert!(out[bytes..].iter().all(|&byte| byte == 0), "{bytes}");
+        assert_eq!(ring.len(), BYTES);
+    };
+    let mut end = 0;
+    // The last one is not a whole number of units.
+    for bytes in [UNIT, UNIT, 3 * UNIT, UNIT, BYTES] {
+        ring.grow(bytes).unwrap();
+        written(&*ring, end);
+        let grown = bytes.max(end);
+        ring.write(end, &model[end..grown]);
+        end = grown;
+        written(&*ring, end);
+    }
+    if !ring.survives_kill() {
+        return;
+    }
+    for bytes in [BYTES, 4 * UNIT, UNIT, 2 * UNIT] {
+        ring.shrink(bytes).unwrap();
+        written(&*ring, bytes.min(end));
+        end = bytes.min(end);
+    }
+    drop(ring);
+    let ring = volume.ring(BYTES).unwrap();
+    written(&*ring, UNIT);
+    // A ring that was just opened can be shrunk before it grows.
+    ring.grow(3 * UNIT).unwrap();
+    ring.write(2 * UNIT, &[1; UNIT]);
+    drop(ring);
+    let ring = volume.ring(BYTES).unwrap();
+    ring.shrink(UNIT).unwrap();
+    written(&*ring, UNIT);
+    ring.grow(3 * UNIT).unwrap();
+    written(&*ring, UNIT);
+    drop(ring);
+    volume.remove_ring().unwrap();
 }
 
 fn concurrent_readers_and_a_writer_agree(volume: &dyn Volume) {

@@ -4,6 +4,8 @@ use crate::conformance::{id, options, pattern};
 use glintdb_core::ErrorKind;
 use glintdb_flash::{CreateOptions, DirOptions, DirVolume, DirectIo, ReadEngine, Volume};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const CREATE: DirOptions = DirOptions {
     direct: DirectIo::Auto,
@@ -233,6 +235,77 @@ fn a_ring_of_impossible_size_is_corruption_and_an_unfinished_one_is_not_there() 
         volume.ring(8192).map(|_| ()).unwrap_err().kind(),
         ErrorKind::Corruption
     );
+}
+
+/// Its length is what it was asked for; its blocks are those that it has grown to, and come back.
+#[test]
+fn a_ring_takes_the_space_that_it_has_grown_to() {
+    const BYTES: usize = 8 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let volume = DirVolume::open(directory.path(), CREATE).unwrap();
+    let mut ring = volume.ring(BYTES).unwrap();
+    if !ring.survives_kill() {
+        return;
+    }
+    let path = directory.path().join("ring");
+    let taken = |wanted: usize| {
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!(metadata.len(), BYTES as u64);
+        let taken = metadata.blocks() * 512;
+        // And what the file system takes for itself.
+        let expected = wanted as u64..=wanted as u64 + (64 << 10);
+        assert!(expected.contains(&taken), "{taken} for {wanted}");
+    };
+    taken(0);
+    ring.grow(1 << 20).unwrap();
+    taken(1 << 20);
+    ring.grow(4 << 20).unwrap();
+    ring.write(0, &[1; 3 << 20]);
+    taken(4 << 20);
+    ring.shrink(2 << 20).unwrap();
+    taken(2 << 20);
+    drop(ring);
+    ring = volume.ring(BYTES).unwrap();
+    let mut out = vec![0; BYTES];
+    ring.read(0, &mut out);
+    assert!(out.iter().filter(|&&byte| byte == 1).count() == 2 << 20);
+    // Reading holes takes nothing.
+    taken(2 << 20);
+    ring.grow(1 << 20).unwrap();
+    taken(2 << 20);
+    ring.shrink(1 << 20).unwrap();
+    taken(1 << 20);
+}
+
+/// A mapping changes while others read: they get what was there or zeros, and nobody a signal.
+#[test]
+fn a_ring_is_read_while_it_grows_and_shrinks() {
+    const BYTES: usize = 1 << 20;
+    const UNIT: usize = 64 << 10;
+    let directory = tempfile::tempdir().unwrap();
+    let volume = DirVolume::open(directory.path(), CREATE).unwrap();
+    let ring = volume.ring(BYTES).unwrap();
+    if !ring.survives_kill() {
+        return;
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut out = vec![0; BYTES];
+                while !done.load(Ordering::Relaxed) {
+                    ring.read(0, &mut out);
+                    assert!(out.iter().all(|&byte| byte == 0 || byte == 7));
+                }
+            });
+        }
+        for _ in 0..50 {
+            ring.grow(BYTES).unwrap();
+            ring.write(0, &[7; BYTES]);
+            ring.shrink(UNIT).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

@@ -50,6 +50,7 @@ fn a_forked_child_reads_and_writes_nothing() {
     written.write_at(0, &[7; 8192]).unwrap();
     written.sync().unwrap();
     let ring = volume.ring(64 << 10).unwrap();
+    ring.grow(64 << 10).unwrap();
     // The child empties its copy, and its parent goes on with the other.
     let mut handles = Some((volume, written, ring));
     in_fork(|| {
@@ -70,6 +71,8 @@ fn a_forked_child_reads_and_writes_nothing() {
         closed(volume.ring(64 << 10));
         closed(volume.link(file(1), directory.path()));
         closed(ring.sync());
+        closed(ring.grow(64 << 10));
+        closed(ring.shrink(64 << 10));
         let request = |offset| ReadRequest::new(Arc::clone(written), offset, 4096);
         let mut requests = [request(0), request(4096)];
         volume.read_batch(&mut requests);

@@ -80,6 +80,7 @@ fn power_cut_takes_what_was_not_synced_names_and_bytes_apart() {
 fn kill_keeps_everything_but_makes_nothing_durable() {
     let volume = half_synced();
     let ring = volume.ring(4096).unwrap();
+    ring.grow(4096).unwrap();
     ring.write(8, &[7; 16]);
     let after = volume.kill();
     assert_eq!(contents(&after), contents(&volume));
@@ -110,6 +111,7 @@ fn ring_in_plain_memory_goes_with_the_process() {
         ..MemOptions::default()
     });
     let ring = volume.ring(4096).unwrap();
+    ring.grow(4096).unwrap();
     ring.write(0, &[1; 8]);
     assert!(!ring.survives_kill() && !ring.sync().unwrap());
     assert_eq!(volume.kill().existing_ring_bytes().unwrap(), None);
@@ -213,6 +215,7 @@ fn power_off_stops_everything_in_the_middle_of_an_operation() {
         ..MemOptions::default()
     });
     let ring = volume.ring(4096).unwrap();
+    ring.grow(4096).unwrap();
     let file = volume.create(id(1), options(true)).unwrap();
     volume.fail(Fault {
         at_operation: volume.operation_count(),
@@ -233,6 +236,51 @@ fn power_off_stops_everything_in_the_middle_of_an_operation() {
     assert!(
         out[..copied].iter().all(|&byte| byte == 1) && out[copied..].iter().all(|&byte| byte == 0)
     );
+}
+
+/// What was given back may be back after a power cut, as any write that is not synced; so may space
+/// that was given.
+#[test]
+fn a_power_cut_may_undo_what_a_ring_has_grown_and_shrunk_by() {
+    const BYTES: usize = 1 << 20;
+    const UNIT: usize = 256 << 10;
+    let volume = MemVolume::with_options(MemOptions {
+        capacity_bytes: Some(BYTES as u64),
+        ..MemOptions::default()
+    });
+    let ring = volume.ring(BYTES).unwrap();
+    let free = |volume: &MemVolume| volume.free_bytes().unwrap() as usize;
+    assert_eq!(free(&volume), BYTES, "a new ring takes no space");
+    ring.grow(UNIT).unwrap();
+    ring.write(0, &[1; UNIT]);
+    ring.sync().unwrap();
+    ring.grow(2 * UNIT).unwrap();
+    ring.write(UNIT, &[2; UNIT]);
+    assert_eq!(free(&volume), BYTES - 2 * UNIT);
+    let cut = |mode| {
+        let after = volume.crash(mode);
+        let mut out = vec![0; 2 * UNIT];
+        after.ring(BYTES).unwrap().read(0, &mut out);
+        (free(&after), [out[UNIT / 2], out[UNIT]])
+    };
+    assert_eq!(cut(CrashMode::LoseUnsynced), (BYTES - UNIT, [1, 0]));
+    assert_eq!(cut(CrashMode::KeepUnsynced), (BYTES - 2 * UNIT, [1, 2]));
+    ring.shrink(UNIT / 2).unwrap();
+    assert_eq!(free(&volume), BYTES - UNIT / 2);
+    assert_eq!(cut(CrashMode::LoseUnsynced), (BYTES - UNIT, [1, 0]));
+    assert_eq!(cut(CrashMode::KeepUnsynced), (BYTES - UNIT / 2, [0, 0]));
+    let mut seen = BTreeSet::new();
+    for seed in 0..100 {
+        let (free, bytes) = cut(CrashMode::Random { seed });
+        seen.insert((free, bytes[0]));
+    }
+    assert_eq!(seen.len(), 4, "{seen:?}");
+
+    volume.set_capacity_bytes(Some(2 * UNIT as u64));
+    ring.grow(2 * UNIT).unwrap();
+    let error = ring.grow(3 * UNIT).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    ring.write(0, &[3; 2 * UNIT]);
 }
 
 #[test]

@@ -100,8 +100,8 @@ impl Account {
 
     /// What the log has grown by since, or is going to: commits are in the ring for a while.
     pub(crate) fn grown(&self, log: &Log) -> u64 {
-        let spilled = log.spilled_position().saturating_sub(self.spilled);
-        let completed = log.completed_position().saturating_sub(self.completed);
+        let spilled = log.spilled_bytes().saturating_sub(self.spilled);
+        let completed = log.completed_bytes().saturating_sub(self.completed);
         spilled.max(completed)
     }
 
@@ -197,8 +197,8 @@ impl State {
 impl Engine {
     /// Every segment with what is live in it, and the bytes of all.
     fn survey(&self) -> Result<(Vec<Candidate>, Account)> {
-        let spilled = self.log.spilled_position();
-        let completed = self.log.completed_position();
+        let spilled = self.log.spilled_bytes();
+        let completed = self.log.completed_bytes();
         let segments = self.log.segments()?;
         let pinned = self.pins.versions();
         let kept = self.version.kept_dead(|version| pinned.contains(&version));

@@ -173,7 +173,8 @@ fn nothing_is_held_that_the_reserve_does_not_cover() {
         direct: false,
     };
     drop(volume.create(FileId::new(FileKind::Reserve, u64::MAX), rest));
-    for n in 0..2000 {
+    // As many as the ring has space for: else they would be flushed.
+    for n in 0..500 {
         db.delete(format!("{n:0300}")).unwrap();
     }
     assert!(!held());

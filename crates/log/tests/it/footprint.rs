@@ -1,7 +1,8 @@
 //! What the log takes of the medium follows what is in it.
 
 use crate::support::*;
-use glintdb_flash::{MemOptions, MemVolume, Volume};
+use glintdb_core::ErrorKind;
+use glintdb_flash::{CrashMode, MemOptions, MemVolume, Volume};
 use glintdb_log::{Log, LogOptions, Space};
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ fn run_jobs(log: &Log) {
     while log.prepare_due() {
         log.prepare_step(Space::Normal).unwrap();
     }
+    log.grow_ring_ahead();
     while log.spill_step().unwrap() {}
 }
 
@@ -74,6 +76,119 @@ fn segments_and_their_reserve_grow_with_what_is_written() {
     run_jobs(&replay.log);
     let used = used_bytes(&killed);
     assert!(used <= written + 6 * MIB, "{used} bytes used after opening");
+}
+
+/// Ahead of commits, where the engine's job comes by, and no more than four times as far as they
+/// are.
+#[test]
+fn the_ring_takes_space_as_it_is_written() {
+    let options = LogOptions {
+        ring_bytes: 8 << 20,
+        ..options()
+    };
+    let (volume, numbers) = (volume(), numbers());
+    let log = Log::create(setup(&volume, &numbers, options)).unwrap();
+    let from = log.end();
+    assert_eq!(used_bytes(&volume), 2 * MIB, "the ring and a segment");
+    let mut seqno = 0;
+    for kib in 1..=10_000 {
+        seqno = write(&log, seqno, kib << 10);
+        let stats = log.stats();
+        // Beside the frames there are the segments' headers.
+        let place = stats.appended_bytes + stats.segments * 4096;
+        assert!(stats.ring_space_bytes <= (4 * place).max(MIB));
+        assert!(stats.ring_space_bytes >= stats.appended_bytes.min(8 * MIB));
+    }
+    let stats = log.stats();
+    assert_eq!((stats.ring_space_bytes, stats.ring_waits), (8 * MIB, 0));
+    drop(log);
+    let killed = volume.kill();
+    let replay = recover(setup(&killed, &numbers, options), from);
+    assert_eq!(replay.batches.len() as u64, seqno);
+    assert_eq!(replay.log.stats().ring_space_bytes, MIB, "it begins again");
+    // Where no job comes by, the commits that come to its end give it space.
+    for seqno in seqno + 1..seqno + 600 {
+        commit(&replay.log, &Batch::separated(seqno, 10_000));
+    }
+    let stats = replay.log.stats();
+    assert!(stats.ring_space_bytes >= 4 * MIB, "{stats:?}");
+    drop(replay);
+    let replay = recover(setup(&killed.kill(), &numbers, options), from);
+    assert_eq!(replay.batches.len() as u64, seqno + 599);
+}
+
+/// On a small file system data need the space more than the ring: commits that come to the end of
+/// what it has go round it, and go on at its beginning.
+#[test]
+fn a_ring_that_finds_no_space_is_used_again_from_its_beginning() {
+    let options = LogOptions {
+        ring_bytes: 8 << 20,
+        ..options()
+    };
+    for (capacity, ring) in [(12 * MIB, MIB), (40 * MIB, 4 * MIB)] {
+        let (volume, numbers) = (MemVolume::new(), numbers());
+        volume.set_capacity_bytes(Some(capacity));
+        let log = Log::create(setup(&volume, &numbers, options)).unwrap();
+        log.set_segment_bytes(MIB);
+        let mut dead = Vec::new();
+        let mut batches = Vec::new();
+        let mut from = log.end();
+        for seqno in 1..=3000 {
+            let batch = Batch::separated(seqno, 10_000);
+            let committed = commit(&log, &batch);
+            run_jobs(&log);
+            if dead.last() != Some(&committed.lsn.segment) {
+                dead.push(committed.lsn.segment);
+                (from, batches) = (committed.lsn, Vec::new());
+            }
+            batches.push(batch);
+            // What is old is not needed.
+            if dead.len() > 2 && log.delete(dead[0]).is_ok() {
+                dead.remove(0);
+            }
+        }
+        let stats = log.stats();
+        assert!(stats.ring_space_bytes <= ring + ring / 8, "{stats:?}");
+        assert!(stats.large_frames >= 5, "{stats:?}");
+        drop(log);
+        let replay = recover(setup(&volume.kill(), &numbers, options), from);
+        assert_eq!(replay.batches, batches);
+    }
+}
+
+#[test]
+fn a_log_that_is_closed_gives_the_ring_back() {
+    let options = LogOptions {
+        ring_bytes: 8 << 20,
+        ..options()
+    };
+    let (volume, numbers) = (volume(), numbers());
+    let log = Log::create(setup(&volume, &numbers, options)).unwrap();
+    let from = log.end();
+    let mut committed = Vec::new();
+    for seqno in 1..=500 {
+        let batch = Batch::separated(seqno, 10_000);
+        committed.push((commit(&log, &batch).pointers[0], batch));
+        run_jobs(&log);
+    }
+    let space = log.stats().ring_space_bytes;
+    let used = used_bytes(&volume);
+    // Not before everything is durable.
+    log.release_ring().unwrap();
+    assert_eq!(used_bytes(&volume), used);
+    log.close().unwrap();
+    log.release_ring().unwrap();
+    assert_eq!(used_bytes(&volume), used - space + MIB);
+    for (n, (pointer, _)) in committed.iter().enumerate() {
+        assert_eq!(log.read(pointer).unwrap(), pattern(n as u64 + 1, 10_000));
+    }
+    let error = try_commit(&log, &Batch::put(501, 10), Space::Normal).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    drop(log);
+    for volume in [volume.kill(), volume.crash(CrashMode::LoseUnsynced)] {
+        let replay = recover(setup(&volume, &numbers, options), from);
+        assert!(replay.batches.iter().eq(committed.iter().map(|one| &one.1)));
+    }
 }
 
 #[test]

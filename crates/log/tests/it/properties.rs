@@ -55,7 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn log_options() -> impl Strategy<Value = LogOptions> {
-    (4u64..40, 16usize..60, 0usize..3).prop_map(|(segment, ring, reserve_segments)| LogOptions {
+    (4u64..40, 16usize..200, 0usize..3).prop_map(|(segment, ring, reserve_segments)| LogOptions {
         segment_bytes: segment << 12,
         ring_bytes: ring << 12,
         reserve_segments,

@@ -337,6 +337,7 @@ fn a_claim_that_only_the_ring_holds_is_found_too() {
         file.write_at(u64::from(place.offset), &[0; 8]).unwrap();
         // Rot in the ring's copy as well.
         let ring = damaged.ring(64 << 10).unwrap();
+        ring.grow(64 << 10).unwrap();
         ring.write(place.offset as usize, &[0; 8]);
         drop(ring);
         let error = try_recover(setup(&damaged, &numbers, small()), from, &[])

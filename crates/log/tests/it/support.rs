@@ -1,6 +1,8 @@
 //! A model of the log: what was committed, in order, and a driver that commits it.
 
-use glintdb_core::{DbId, FileNumbers, KeyspaceId, Result, SegmentId, SeqNum, ValuePointer};
+use glintdb_core::{
+    DbId, ErrorKind, FileNumbers, KeyspaceId, Result, SegmentId, SeqNum, ValuePointer,
+};
 use glintdb_flash::{MemVolume, Volume};
 use glintdb_log::{
     FrameBuilder, Log, LogOp, LogOptions, LogSetup, LogValue, Lsn, Recovered, Space, WaitReason,
@@ -122,7 +124,12 @@ pub fn try_commit(log: &Log, batch: &Batch, space: Space) -> Result<Committed> {
         match log.reserve(frame.frame_bytes(), space) {
             Ok(reservation) => break Some(reservation),
             Err(WaitReason::Large) => break None,
-            Err(reason) => log.wait(reason, space)?,
+            Err(reason) => match log.wait(reason, space) {
+                Err(error) if error.kind() == ErrorKind::NoSpace && reason == WaitReason::Ring => {
+                    break None;
+                }
+                waited => waited?,
+            },
         }
     };
     let reservation = match in_ring {

@@ -301,6 +301,7 @@ impl LogImage {
             file.sync().expect("memory syncs");
         }
         let ring = volume.ring(RING_BYTES).expect("a new ring");
+        ring.grow(RING_BYTES).expect("memory has space");
         if self.ring.iter().any(|byte| *byte != 0) {
             ring.write(0, &self.ring);
         }

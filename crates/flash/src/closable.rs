@@ -127,6 +127,11 @@ impl Volume for ClosableVolume {
         let _change = self.state.change()?;
         self.inner.recycle(id)
     }
+    fn delete_recycled(&self) {
+        if let Ok(_change) = self.state.change() {
+            self.inner.delete_recycled();
+        }
+    }
     fn list(&self) -> Result<Vec<FileId>> {
         self.state.read(|| self.inner.list())
     }

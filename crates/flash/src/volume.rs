@@ -121,6 +121,9 @@ pub trait Volume: Send + Sync {
         self.delete(id)
     }
 
+    /// Deletes what [`recycle`](Self::recycle) has kept.
+    fn delete_recycled(&self) {}
+
     /// Every file of ours, in order. Other names are left alone.
     ///
     /// # Errors

@@ -95,6 +95,11 @@ impl Sequencer {
         }
     }
 
+    /// Whether no commit is in the active generation.
+    pub(crate) fn nothing_is_active(&self) -> bool {
+        self.active.first_seqno == self.next
+    }
+
     /// The newest number given out.
     pub(crate) fn newest(&self) -> SeqNum {
         SeqNum(self.next.0 - 1)
@@ -473,7 +478,7 @@ impl Engine {
     }
 
     #[must_use = "it is to be let go of outside of locks"]
-    fn rotate_locked(
+    pub(crate) fn rotate_locked(
         &self,
         sequencer: &mut Sequencer,
         start: Lsn,
@@ -540,7 +545,7 @@ impl Engine {
             // Goes after the lock.
             let _replaced;
             let mut sequencer = self.sequencer.lock();
-            if sequencer.active.first_seqno != sequencer.next {
+            if !sequencer.nothing_is_active() {
                 let start = self.log.next_lsn();
                 _replaced = self.rotate_locked(&mut sequencer, start, Version::clone);
             }

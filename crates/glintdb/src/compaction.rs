@@ -31,7 +31,8 @@ impl Engine {
         )
     }
 
-    /// Compacts the keys within bounds to the bottom of a keyspace's index.
+    /// Compacts the keys within bounds to the bottom of a keyspace's index, and gives back what is
+    /// not needed then.
     pub(crate) fn compact(
         &self,
         keyspace: &Arc<KeyspaceState>,
@@ -41,7 +42,8 @@ impl Engine {
         let compacted = (self.gc).while_held_off(|| self.compact_all(keyspace, lower, upper));
         self.schedule();
         self.run_inline();
-        compacted
+        compacted?;
+        self.trim()
     }
 
     fn compact_all(

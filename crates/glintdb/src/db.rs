@@ -388,7 +388,8 @@ impl Db {
     }
 
     /// Writes all memtables to the indexes, durably. Commits need no flush to be durable: this only
-    /// shortens the next open.
+    /// shortens the next open. Gives log and preallocated space back to the file system where 4 MiB
+    /// or more of it is not needed any more.
     ///
     /// # Errors
     /// - `NoSpace`: the disk has no room for the tables.
@@ -396,7 +397,9 @@ impl Db {
     /// - `Closed`: the database is closed.
     /// - `Io`: the operating system refused a write or sync.
     pub fn flush(&self) -> Result<()> {
-        self.open_engine()?.flush()
+        let engine = self.open_engine()?;
+        engine.flush()?;
+        engine.trim()
     }
 
     /// Raises all earlier commits to the durability given.

@@ -565,6 +565,7 @@ impl Engine {
         };
         engine.update_memory();
         engine.update_throttle();
+        engine.limit_first_memtable();
         engine
     }
 }

@@ -322,7 +322,7 @@ impl Engine {
     }
 
     /// The end of the log that must be durable before `lsn` may be a flush point.
-    fn sync_log_to(&self, lsn: Lsn) -> Result<()> {
+    pub(crate) fn sync_log_to(&self, lsn: Lsn) -> Result<()> {
         self.log
             .sync(lsn)
             .inspect_err(|error| self.pipeline.fail(error))

@@ -253,6 +253,7 @@ mod space;
 mod stats;
 mod throttle;
 mod transaction;
+mod trim;
 mod verify;
 mod version;
 mod versions;

@@ -152,8 +152,8 @@ pub struct Options {
     /// index holds smaller values itself. At least 1. Applies to values written from now on.
     /// Default: 512.
     pub separate_min_bytes: usize,
-    /// Size of the log's files in bytes, at most. 64 KiB to 1 GiB. With `value_gc`, segments are
-    /// smaller while there is little data. Default: 64 MiB.
+    /// Size of the log's files in bytes, at most. 64 KiB to 1 GiB. They are smaller, from 1 MiB on,
+    /// while little was written and while there is little data. Default: 64 MiB.
     pub log_segment_bytes: u64,
     /// Size in bytes of the ring that commits are copied into: a multiple of 4 KiB, 64 KiB to 1 GiB
     /// and at most a quarter of the memory budget. 0, the default, selects a sixteenth of the
@@ -208,8 +208,8 @@ pub struct Options {
     /// Bytes of files for each byte of live keys and values, at most: 1.1 to 100. Value GC starts
     /// before the bound is reached, and near it writers are slowed. Default: 1.5.
     pub space_amp_max: f64,
-    /// Bytes of garbage that are always allowed, however little data is live. 0, the default,
-    /// selects four log segments.
+    /// Bytes of garbage that are always allowed, however little data is live; at most a quarter of
+    /// the space that is free or holds garbage. 0, the default, selects four log segments.
     pub garbage_bytes_min: u64,
     /// For experiments: whether flushes are written at once or held in memory for a while. Default:
     /// [`PinMode::WrittenThrough`].

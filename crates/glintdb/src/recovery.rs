@@ -18,6 +18,7 @@ use crate::manifest::{
 use crate::numbers::Numbers;
 use crate::options::{KeyspaceOptions, OpenProgress, Options};
 use crate::reserve::Reserve;
+use crate::trim::data_bytes;
 use crate::version::{Generation, KeyspaceCounters, KeyspaceState, KeyspaceVersion, Version};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::Index;
@@ -473,18 +474,6 @@ impl Opening {
             replayed_bytes,
         }))
     }
-}
-
-/// Bytes of tables, and of values in the log that they point to.
-fn data_bytes(manifest: &Mutex<Manifest>, version: &Version) -> u64 {
-    let tables = version
-        .live_keyspaces()
-        .map(|keyspace| keyspace.view.stats().bytes);
-    let manifest = manifest.lock();
-    let state = manifest.state();
-    let live = state.live_segments();
-    let values = live.iter().map(|&segment| state.live_bytes(segment));
-    tables.chain(values).sum()
 }
 
 /// What is left in memory after a replay.

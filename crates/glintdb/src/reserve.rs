@@ -38,10 +38,16 @@ fn rounded_up(bytes: u64) -> u64 {
     if bytes <= half { half } else { power }
 }
 
+/// Bytes in memory whose flush a reserve of `held` has space for, beside what deletions need.
+fn covered_bytes(held: u64, of_deletions: u64) -> u64 {
+    held.saturating_sub(of_deletions + FLUSH_BYTES) / 9 * 8
+}
+
 pub(crate) struct Reserve {
     volume: Arc<dyn Volume>,
     deletions_bytes_max: u64,
-    files: Mutex<Vec<FileId>>,
+    /// With the bytes that each holds; 0: it is of an earlier process, and not known.
+    files: Mutex<Vec<(FileId, u64)>>,
     bytes: AtomicU64,
     /// See [`covered_bytes`](Reserve::covered_bytes).
     covered: AtomicU64,
@@ -69,10 +75,10 @@ impl Reserve {
         deletions_bytes_max: u64,
         needed_bytes: u64,
     ) -> Result<Reserve> {
-        let found: Vec<FileId> = volume
-            .list()?
-            .into_iter()
+        let found = volume.list()?;
+        let found = (found.into_iter())
             .filter(|file| file.kind == FileKind::Reserve)
+            .map(|file| (file, 0))
             .collect();
         let reserve = Reserve {
             deletions_bytes_max: deletions_bytes_max.max(DELETIONS_BYTES_MIN),
@@ -137,8 +143,8 @@ impl Reserve {
         Ok(borrowed)
     }
 
-    fn remove_all(&self, files: &mut Vec<FileId>) -> Result<()> {
-        while let Some(&file) = files.last() {
+    fn remove_all(&self, files: &mut Vec<(FileId, u64)>) -> Result<()> {
+        while let Some(&(file, _)) = files.last() {
             self.volume.delete(file)?;
             files.pop();
         }
@@ -160,13 +166,11 @@ impl Reserve {
         if table_bytes == 0 && unflushed_bytes == 0 && !self.is_lent() {
             return Ok(true);
         }
-        let of_deletions = ((table_bytes + unflushed_bytes) / PART_FOR_DELETIONS)
-            .clamp(DELETIONS_BYTES_MIN, self.deletions_bytes_max);
+        let of_deletions = self.deletions_bytes(table_bytes + unflushed_bytes);
         let needed = flush_bytes(unflushed_bytes) + of_deletions;
         let enough = |held: u64| held >= needed;
-        // Backwards from what is held to what may be in memory.
         let cover = |held: u64| {
-            let covered = held.saturating_sub(of_deletions + FLUSH_BYTES) / 9 * 8;
+            let covered = covered_bytes(held, of_deletions);
             self.covered
                 .store(covered.max(unflushed_bytes), Ordering::Release);
         };
@@ -208,12 +212,65 @@ impl Reserve {
                 self.lent.fetch_or(unsure, Ordering::AcqRel);
                 return no_space(error);
             }
-            files.push(file);
+            files.push((file, wanted - held));
             self.bytes.store(wanted, Ordering::Release);
         }
         cover(self.bytes());
         self.lent.store(false, Ordering::Release);
         Ok(true)
+    }
+
+    /// Removes files that are more than `table_bytes` in tables and `unflushed_bytes` in memory
+    /// need. `unflushed_bytes` must count every commit that it is called behind, as under the
+    /// sequencer's lock: a commit may just have been numbered because of the space that goes.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub(crate) fn trim(&self, table_bytes: u64, unflushed_bytes: impl Fn() -> u64) -> Result<()> {
+        let unflushed = unflushed_bytes();
+        let of_deletions = self.deletions_bytes(table_bytes + unflushed);
+        let needed = (flush_bytes(unflushed) + of_deletions).max(RESERVE_BYTES_MIN);
+        let mut surplus = Vec::new();
+        {
+            let mut files = self.files.lock();
+            // The newest are the largest.
+            for at in (0..files.len()).rev() {
+                let (_, bytes) = files[at];
+                if bytes > 0 && self.bytes() - bytes >= needed && !self.is_lent() {
+                    surplus.push(files.remove(at));
+                    self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+                }
+            }
+            if surplus.is_empty() {
+                return Ok(());
+            }
+            let covered = covered_bytes(self.bytes(), of_deletions);
+            self.covered.store(covered, Ordering::Release);
+        }
+        // From here on commits are numbered by what is covered then.
+        if unflushed_bytes() <= self.covered_bytes() {
+            while let Some(&(file, _)) = surplus.last() {
+                if let Err(error) = self.volume.delete(file) {
+                    self.take_back(surplus);
+                    return Err(error);
+                }
+                surplus.pop();
+            }
+            return self.volume.sync_directory();
+        }
+        self.take_back(surplus);
+        Ok(())
+    }
+
+    fn take_back(&self, surplus: Vec<(FileId, u64)>) {
+        let mut files = self.files.lock();
+        let bytes: u64 = surplus.iter().map(|(_, bytes)| bytes).sum();
+        self.bytes.fetch_add(bytes, Ordering::AcqRel);
+        files.extend(surplus);
+    }
+
+    fn deletions_bytes(&self, bytes: u64) -> u64 {
+        (bytes / PART_FOR_DELETIONS).clamp(DELETIONS_BYTES_MIN, self.deletions_bytes_max)
     }
 
     /// Whether commits that put something must wait for space.
@@ -228,7 +285,7 @@ impl Reserve {
 
     /// Its files.
     pub(crate) fn files(&self) -> Vec<FileId> {
-        self.files.lock().clone()
+        self.files.lock().iter().map(|(file, _)| *file).collect()
     }
 
     /// Bytes kept now.

@@ -10,6 +10,7 @@
 use crate::commit::Sequencer;
 use crate::engine::Engine;
 use crate::reserve;
+use crate::trim::table_bytes;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{IndexJob, JobPriority};
 use glintdb_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -100,12 +101,7 @@ impl Engine {
     /// Makes the reserve as large as it should be when `more_bytes` have come into memory; `Ok(false)`: there is no space for it now.
     pub(crate) fn refill_reserve(&self, more_bytes: u64) -> Result<bool> {
         let unflushed = self.sequencer.lock().unflushed_bytes() + more_bytes;
-        let version = self.version.load_full();
-        let tables = version
-            .live_keyspaces()
-            .map(|keyspace| keyspace.view.stats().bytes)
-            .sum();
-        drop(version);
+        let tables = table_bytes(&self.version.load_full());
         self.reserve.refill(&*self.numbers, tables, unflushed)
     }
 

@@ -310,14 +310,8 @@ impl Log {
         let Some(next) = sequencer.prepared.front().map(|next| next.id) else {
             return Err(WaitReason::Segment);
         };
-        Ok(sequencer.seal_active(next).map(|seal| Reservation {
-            segment: seal.0.id,
-            seed: seal.0.stream().seed,
-            offset: seal.1,
-            bytes: SEAL_FRAME_BYTES as u32,
-            end_position: seal.0.stream().position(seal.1) + SEAL_FRAME_BYTES as u64,
-            seal: Some(seal),
-        }))
+        let sealed = sequencer.seal_active(next);
+        Ok(sealed.map(|(ended, offset, next)| self.seal_reservation(ended, offset, next)))
     }
 
     /// Writes the frame into its place: the bytes are then safe from a kill where the ring is ([`write_out`](Self::write_out) for where it is not). Many threads at once.

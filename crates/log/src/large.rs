@@ -69,7 +69,7 @@ impl Log {
         // What follows begins at the ring's beginning, where there is space.
         prepare.base_next = prepare.base_next.next_multiple_of(self.ring_bytes);
         let next_capacity = self.segment_bytes();
-        let next = prepare.create_anyhow(&self.setup, SegmentKind::Stream, next_capacity, space);
+        let next = prepare.create_next(&self.setup, next_capacity, space);
         let next = next.inspect_err(|_| {
             self.discard(&segment);
             prepare.base_next = base_before;
@@ -165,7 +165,7 @@ impl Log {
         Ok(())
     }
 
-    fn discard(&self, segment: &Segment) {
+    pub(crate) fn discard(&self, segment: &Segment) {
         // Where this fails, recovery finds a file that no seal names and removes it.
         drop(self.setup.volume.delete(segment.id.file()));
     }

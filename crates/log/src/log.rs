@@ -28,10 +28,10 @@ const SEGMENT_STEPS: u64 = 16;
 const SEGMENT_BYTES_FIRST: u64 = 1 << 20;
 /// The smallest segment that is made, in bytes: on a full disk, where the first one finds no space.
 const SEGMENT_BYTES_MIN: u64 = 32 << 10;
-/// A segment is a part of what was written to the log since it was opened ...
-const WRITTEN_PART: u64 = 16;
-/// ... and, where that is more, a part of the data: so the active segment, the next one and the
-/// reserve are together at most about a quarter of the one, or a 16th of the other.
+/// A segment is this part of what was written since the log was opened: with the next segment and
+/// the reserve that is about half as much again as was written.
+const WRITTEN_PART: u64 = 8;
+/// A segment is at least this part of the data, which may be in the log or elsewhere.
 const DATA_PART: u64 = 64;
 
 /// Sizes.
@@ -177,6 +177,8 @@ pub struct Log {
     segment_bytes_max: AtomicU64,
     /// The data that [`set_data_bytes`](Log::set_data_bytes) was told of.
     data_bytes: AtomicU64,
+    /// Bytes appended before segments were last made small again.
+    pub(crate) written_before: AtomicU64,
     pub(crate) spill: Mutex<SpillState>,
     pub(crate) sync: SyncState,
     pub(crate) doomed: Mutex<Doomed>,
@@ -262,6 +264,7 @@ impl Log {
             segment_bytes: AtomicU64::new(setup.options.segment_bytes_first()),
             segment_bytes_max: AtomicU64::new(setup.options.segment_bytes),
             data_bytes: AtomicU64::new(0),
+            written_before: AtomicU64::new(0),
             spill: Mutex::new(SpillState::new(first)?),
             sync: SyncState::default(),
             doomed: Mutex::default(),
@@ -336,8 +339,8 @@ impl Log {
         self.update_segment_bytes();
     }
 
-    /// Size of the next segment: a 16th of what was written since the log was opened, and no less
-    /// than a 64th of the data; at least 1 MiB and at most what the options and
+    /// Size of the next segment: an eighth of what was written since the log was opened, and no
+    /// less than a 64th of the data; at least 1 MiB and at most what the options and
     /// [`set_segment_bytes`](Self::set_segment_bytes) say. So a small database has small files, and
     /// where much is written a segment is seldom made.
     #[must_use]
@@ -347,16 +350,34 @@ impl Log {
 
     /// Works [`segment_bytes`](Self::segment_bytes) out again.
     pub(crate) fn update_segment_bytes(&self) {
+        let appended = self.sequencer.lock().appended_bytes;
+        let written = appended - self.written_before.load(Ordering::Relaxed).min(appended);
+        self.segment_bytes
+            .store(self.segment_bytes_after(written), Ordering::Relaxed);
+    }
+
+    /// Size of the next segment where nothing was written since the log was opened.
+    pub(crate) fn fresh_segment_bytes(&self) -> u64 {
+        self.segment_bytes_after(0)
+    }
+
+    fn segment_bytes_after(&self, written: u64) -> u64 {
         let options = &self.setup.options;
         let load = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
-        let written = self.sequencer.lock().appended_bytes;
         let bytes = (written / WRITTEN_PART).max(load(&self.data_bytes) / DATA_PART);
         let bytes = bytes.min(load(&self.segment_bytes_max));
         // In steps: a recycled file is then often of the size that is wanted.
         let step = (bytes.next_power_of_two() / SEGMENT_STEPS).max(BLOCK_BYTES);
-        let bytes =
-            (bytes - bytes % step).clamp(options.segment_bytes_first(), options.segment_bytes);
-        self.segment_bytes.store(bytes, Ordering::Relaxed);
+        (bytes - bytes % step).clamp(options.segment_bytes_first(), options.segment_bytes)
+    }
+
+    /// Bytes that the log has preallocated beyond what it would have right after an opening with
+    /// `data_bytes` of data: of the ring, the segment in use, the next one and the reserve.
+    #[must_use]
+    pub fn surplus_bytes(&self, data_bytes: u64) -> u64 {
+        let segment = self.segment_bytes() - self.fresh_segment_bytes().min(self.segment_bytes());
+        let segments = 2 + self.setup.options.reserve_segments as u64;
+        self.ring_surplus_bytes(data_bytes) + segments * segment
     }
 
     /// Does what `reason` asks for, so that [`reserve`](Self::reserve) can be tried again: gives

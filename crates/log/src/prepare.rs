@@ -110,6 +110,27 @@ impl PrepareState {
         })
     }
 
+    /// Makes the next segment of the stream, of `capacity`. A small one where the reserve has no
+    /// space for that, so that all of the reserve can be used.
+    pub(crate) fn create_next(
+        &mut self,
+        setup: &LogSetup,
+        capacity: u64,
+        space: Space,
+    ) -> Result<Segment> {
+        let small = setup.options.segment_bytes_first();
+        match self.create_anyhow(setup, SegmentKind::Stream, capacity, space) {
+            Err(error)
+                if error.kind() == ErrorKind::NoSpace
+                    && space == Space::Reserve
+                    && small < capacity =>
+            {
+                self.create_segment(setup, SegmentKind::Stream, small, true)
+            }
+            created => created,
+        }
+    }
+
     /// Makes the file of a values segment, of the reserve where there is no other room, which is then told. Nothing is written to it yet, and its name is not durable: nothing
     /// names it before [`Log::publish_values`], and until then it may be lost.
     pub(crate) fn create_values(
@@ -167,6 +188,22 @@ impl PrepareState {
         }
         Ok(())
     }
+
+    /// Gives up what the reserve holds beyond that.
+    pub(crate) fn trim_reserve(&mut self, setup: &LogSetup, segment_bytes: u64) -> Result<()> {
+        let wanted = setup.options.reserve_segments as u64 * segment_bytes;
+        let mut held: u64 = self.reserve.iter().map(|(_, bytes)| bytes).sum();
+        // The newest are the largest.
+        for at in (0..self.reserve.len()).rev() {
+            let (file, bytes) = self.reserve[at];
+            if held - bytes >= wanted {
+                setup.volume.delete(file)?;
+                self.reserve.remove(at);
+                held -= bytes;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn create_options(stream: Stream, bytes: u64, direct: bool) -> CreateOptions {
@@ -196,8 +233,7 @@ impl Log {
         self.update_segment_bytes();
         let capacity = self.segment_bytes();
         if self.sequencer.lock().prepared.is_empty() {
-            let segment =
-                prepare.create_anyhow(&self.setup, SegmentKind::Stream, capacity, space)?;
+            let segment = prepare.create_next(&self.setup, capacity, space)?;
             let segment = Arc::new(segment);
             self.add_to_table(&segment);
             self.sequencer.lock().prepared.push_back(segment);
@@ -217,6 +253,16 @@ impl Log {
             }
         }
         Ok(true)
+    }
+
+    /// Gives up what the reserve holds beyond what segments of the size that is made now warrant.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn trim_reserve(&self) -> Result<()> {
+        let mut prepare = self.prepare.lock();
+        self.update_segment_bytes();
+        prepare.trim_reserve(&self.setup, self.segment_bytes())
     }
 
     /// Every file that belongs to the log: segments, those that wait to be removed included, and the reserve.

@@ -141,10 +141,12 @@ impl Log {
     }
 
     /// Bytes that [`shrink_ring`](Self::shrink_ring) gives back where the ring is empty.
-    #[must_use]
-    pub fn ring_surplus_bytes(&self, data_bytes: u64) -> u64 {
+    pub(crate) fn ring_surplus_bytes(&self, data_bytes: u64) -> u64 {
         let kept = self.ring_kept_bytes(data_bytes);
-        self.ring_space.grown().saturating_sub(kept)
+        match self.survives_kill {
+            true => self.ring_space.grown().saturating_sub(kept),
+            false => 0,
+        }
     }
 
     fn ring_kept_bytes(&self, data_bytes: u64) -> u64 {

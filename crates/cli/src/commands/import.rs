@@ -55,6 +55,12 @@ pub(super) fn run(arguments: &Import) -> Result<(), Failure> {
     if arguments.durability == Durability::Buffered {
         db.flush_log(Durability::Os)?;
     }
+    // The log then holds only what the index does not, and its space is given back.
+    match db.flush() {
+        // Every record is in the log all the same.
+        Err(error) if error.kind() == ErrorKind::NoSpace => {}
+        flushed => flushed?,
+    }
     report(arguments, &done, bar.elapsed())?;
     Ok(db.close()?)
 }

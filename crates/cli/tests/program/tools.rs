@@ -186,7 +186,7 @@ fn check_names_what_is_damaged_and_ends_with_one() {
 }
 
 #[test]
-fn check_counts_imported_records_before_and_after_a_compaction() {
+fn check_counts_records_in_the_log_and_in_tables() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let input: String = (0..3000)
@@ -211,19 +211,23 @@ fn check_counts_imported_records_before_and_after_a_compaction() {
         ];
         names.map(|name| report[name].as_u64().unwrap())
     };
-    assert_eq!(
-        totals(&ok(dir, &["check"])),
-        "entries: 0 in tables + 3000 in the log = 3000\n\
-         separated values: 0 of tables + 1000 in the log = 1000\n"
-    );
-    assert_eq!(counts(&report()), [3000, 0, 3000, 1000, 0, 1000]);
-    ok(dir, &["compact"]);
+    // An import ends with a flush.
     assert_eq!(
         totals(&ok(dir, &["check"])),
         "entries: 3000 in tables + 0 in the log = 3000\n\
          separated values: 1000 of tables + 0 in the log = 1000\n"
     );
     assert_eq!(counts(&report()), [3000, 3000, 0, 1000, 1000, 0]);
+    ok(dir, &["put", "small", "value"]);
+    ok(dir, &["put", "large", &"v".repeat(700)]);
+    assert_eq!(
+        totals(&ok(dir, &["check"])),
+        "entries: 3000 in tables + 2 in the log = 3002\n\
+         separated values: 1000 of tables + 1 in the log = 1001\n"
+    );
+    assert_eq!(counts(&report()), [3002, 3000, 2, 1001, 1000, 1]);
+    ok(dir, &["compact"]);
+    assert_eq!(counts(&report()), [3002, 3002, 0, 1001, 1001, 0]);
 }
 
 #[test]

@@ -38,6 +38,7 @@ fn a_closed_volume_reads_and_changes_nothing_while_the_next_opener_of_the_direct
     let volume = ClosableVolume::new(Arc::clone(&inner) as Arc<dyn Volume>);
     let file = written(&*volume, 1);
     let ring = volume.ring(8192).unwrap();
+    ring.grow(8192).unwrap();
     ring.write(0, &[1; 8]);
     let begun = volume.begin_batch(vec![ReadRequest::new(Arc::clone(&file), 0, 4096)]);
     let locked = DirVolume::open(directory.path(), DirOptions::default());
@@ -55,6 +56,8 @@ fn a_closed_volume_reads_and_changes_nothing_while_the_next_opener_of_the_direct
     assert_eq!(kind(file.len()), closed);
     assert_eq!(kind(ring.write_to(0, 4096, &*file, 0)), closed);
     assert_eq!(kind(ring.sync()), closed);
+    assert_eq!(kind(ring.grow(8192)), closed);
+    assert_eq!(kind(ring.shrink(8192)), closed);
     assert_eq!(kind(volume.create(id(2), options())), closed);
     assert_eq!(kind(volume.create_recycled(id(2), options())), closed);
     assert_eq!(kind(volume.open(id(1))), closed);

@@ -204,7 +204,7 @@ impl Shared {
         }
         let mut lock = self.lock.lock();
         if lock.is_some() {
-            self.spares.close(&self.path);
+            self.spares.clear(&self.path);
             lock.take();
         }
     }
@@ -378,6 +378,12 @@ impl Volume for DirVolume {
         match self.shared.spares.keep(&self.shared, id) {
             true => Ok(()),
             false => self.delete(id),
+        }
+    }
+
+    fn delete_recycled(&self) {
+        if self.shared.process.is_current() {
+            self.shared.spares.clear(&self.shared.path);
         }
     }
 

@@ -288,8 +288,9 @@ impl Spares {
         kept.sum::<u64>() + state.removing_bytes
     }
 
-    /// Removes them where this volume has made some, or has looked for those of an earlier process.
-    pub(super) fn close(&self, directory: &Path) {
+    /// Removes all spares, if this volume has made some or has looked for those of an earlier
+    /// process.
+    pub(super) fn clear(&self, directory: &Path) {
         let mut state = self.state.lock();
         if state.searched {
             state.remove_all(directory);

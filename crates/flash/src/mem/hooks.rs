@@ -61,6 +61,9 @@ impl Volume for HookedVolume {
     fn recycle(&self, id: FileId) -> Result<()> {
         self.inner.recycle(id)
     }
+    fn delete_recycled(&self) {
+        self.inner.delete_recycled();
+    }
     fn list(&self) -> Result<Vec<FileId>> {
         self.inner.list()
     }

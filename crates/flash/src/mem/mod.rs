@@ -253,6 +253,12 @@ impl Volume for MemVolume {
         self.shared.state.lock().delete(self.directory, id, true)
     }
 
+    fn delete_recycled(&self) {
+        let mut state = self.shared.state.lock();
+        state.directories[self.directory].forget_spares();
+        state.forget_inodes();
+    }
+
     fn list(&self) -> Result<Vec<FileId>> {
         self.shared.state.lock().list(self.directory)
     }

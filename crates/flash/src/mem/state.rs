@@ -447,7 +447,7 @@ impl State {
         xxhash_rust::xxh3::xxh3_64(&bytes)
     }
 
-    fn forget_inodes(&mut self) {
+    pub(super) fn forget_inodes(&mut self) {
         let kept: BTreeSet<u64> = self
             .directories
             .iter()

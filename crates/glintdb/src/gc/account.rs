@@ -1,8 +1,15 @@
 //! The account of space: what the files take, how much of that is live by the best estimate, how much garbage there may be; and which segments hold most of it.
 //!
-//! **Garbage** is what log segments take beyond their live records: dead ones, shadowed and hidden ones, and everything behind the flush point (commits that may have overwritten
-//! each other; a flush tells). There may be as much as makes all files together `space_amp_max` times the live keys and values; where what else they hold (the index, headers) leaves too little of that, a third of
-//! `space_amp_max - 1` of the live log; and `garbage_bytes_min` in any case. Segments that snapshots and iterators keep are not counted, those that wait for anybody else are.
+//! **Garbage** is what log segments take beyond their live records: dead ones, shadowed and hidden
+//! ones, and everything behind the flush point (commits that may have overwritten each other; a
+//! flush tells). Allowed garbage is the largest of three:
+//!
+//! - what makes all files together `space_amp_max` times the live keys and values;
+//! - a third of `space_amp_max - 1` of the live log, where the index and headers leave less;
+//! - `garbage_bytes_min`, but at most a quarter of the space that is free or holds garbage.
+//!
+//! Segments that snapshots and iterators keep are not counted; those that any other reader keeps
+//! are.
 
 use super::State;
 use crate::Result;
@@ -26,6 +33,8 @@ const ROUND_PART: u64 = 8;
 const SEGMENT_PART: u64 = 16;
 /// A segment is a victim where at least this part of `space_amp_max - 1` of it is garbage.
 const WORTH: f64 = 0.4;
+/// Garbage may take this part of the free space, however much the options allow.
+const ROOM_PART: u64 = 4;
 /// What an entry without its value takes in the index, about: that much of tables is not live records.
 const INDEX_ENTRY_BYTES: u64 = 64;
 /// What it costs to find a record in a victim and to look it up; to walk over an entry of an index; and to read a value for itself, beside its bytes: in bytes of a long read
@@ -277,7 +286,7 @@ impl Engine {
             reason = "a part of what files hold, more or less"
         )]
         let part = garbage.max(least) as u64;
-        account.allowed_bytes = part.max(self.options.garbage_bytes_min);
+        account.allowed_bytes = part.max(self.garbage_bytes_min(&account));
         let worth = WORTH * (1.0 - 1.0 / self.options.space_amp_max);
         let mut known = self.gc.state.lock();
         let is_there = |id| segments.iter().any(|segment| segment.id == id);
@@ -287,6 +296,23 @@ impl Engine {
         account.some_victim = !whole.is_empty();
         drop(known);
         Ok((whole, account))
+    }
+
+    /// Garbage that there may be however little is live: what the option says, but no more than a
+    /// part of what the medium would have free without any garbage.
+    fn garbage_bytes_min(&self, account: &Account) -> u64 {
+        let free = self.volume.free_bytes().unwrap_or(u64::MAX);
+        let room = free.saturating_add(account.garbage_bytes());
+        self.options.garbage_bytes_min.min(room / ROOM_PART)
+    }
+
+    /// Before the first account: on a small file system the first memtable is sealed early as well,
+    /// or the log would fill the disk before a flush shows what of it is garbage.
+    pub(crate) fn limit_first_memtable(&self) {
+        let garbage = self.garbage_bytes_min(&Account::default());
+        if self.options.value_gc && garbage < self.options.garbage_bytes_min {
+            self.gc.seal_bytes.store(garbage / 2, Ordering::Relaxed);
+        }
     }
 
     /// A generation is being flushed: how much it overwrites and deletes of what the indexes point to, by a sample of its keys.

@@ -80,11 +80,12 @@ fn check_progress_rises_to_the_bytes_to_be_read() {
         put(&db, round * 300, round * 300 + 600);
         db.flush().unwrap();
     }
-    put(&db, 0, 100);
+    // Few enough that value GC seals no memtable.
+    put(&db, 0, 50);
     db.close().unwrap();
     let mut seen = Vec::new();
     let report = glintdb::check_with(home.path(), &mut |now| seen.push(now)).unwrap();
-    assert!(report.is_clean() && report.table_values > 0 && report.log_entries == 100);
+    assert!(report.is_clean() && report.table_values > 0 && report.log_entries == 50);
     assert!(seen.len() > 5, "{seen:?}");
     assert!(seen.is_sorted_by_key(|now| now.done_bytes), "{seen:?}");
     let last = seen.last().unwrap();

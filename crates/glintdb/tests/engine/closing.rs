@@ -317,9 +317,17 @@ fn operations_beside_a_close_end_or_fail_with_closed_and_no_acknowledged_write_i
 
 #[test]
 fn a_writer_that_waits_for_a_flush_is_woken_with_closed() {
-    // Segments that last: making one takes a sync too.
+    // Segments that last: making one takes a sync too. They are an eighth of what was written.
     let options = with_threads(1).value_gc(false).replay_bytes_max(64 << 20);
-    let (_, gate, db) = gated(options.log_segment_bytes(16 << 20));
+    let (volume, gate, db) = gated(options.log_segment_bytes(16 << 20));
+    for n in 0..40_000_u64 {
+        db.put(n.to_be_bytes(), [7; 1000]).unwrap();
+    }
+    // Until the next one is made, too.
+    let mut operations = 0;
+    while std::mem::replace(&mut operations, volume.operation_count()) != operations {
+        std::thread::sleep(Duration::from_millis(50));
+    }
     gate.close();
     let writer = db.clone();
     // Until the memtables are full: no flush ends while its sync is held up.
@@ -510,7 +518,8 @@ fn a_handle_that_outlives_the_close_removes_no_file_of_the_next_opener() {
     records.next().unwrap().unwrap();
     fill(&db, 2);
     db.close().unwrap();
-    let next = with_threads(1).open(&path).unwrap();
+    // Without threads, which might remove garbage of its own between the two looks.
+    let next = with_threads(0).open(&path).unwrap();
     fill(&next, 3);
     let names = || -> Vec<_> {
         let entries = std::fs::read_dir(&path).unwrap();

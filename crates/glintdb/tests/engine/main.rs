@@ -15,6 +15,7 @@ mod directories;
 mod docs;
 mod drops;
 mod faults;
+mod footprint;
 mod fork;
 mod full_disk;
 mod gate;

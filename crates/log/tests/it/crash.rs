@@ -4,6 +4,7 @@ use crate::support::*;
 use glintdb_core::{ErrorKind, FileId, FileKind, Result};
 use glintdb_flash::{CrashMode, Fault, FaultKind, MemOptions, MemVolume, Volume};
 use glintdb_log::{Log, LogOptions, Lsn, Space};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// What a life of the log promised before it ended.
@@ -17,20 +18,27 @@ struct Promises {
     synced: usize,
 }
 
+std::thread_local! {
+    /// Rings of this thread's logs: one of 64 KiB never grows.
+    static RING_BYTES: Cell<usize> = const { Cell::new(64 << 10) };
+}
+
 fn options() -> LogOptions {
     LogOptions {
         segment_bytes: 32 << 10,
-        ring_bytes: 64 << 10,
+        ring_bytes: RING_BYTES.get(),
         reserve_segments: 1,
     }
 }
 
-/// A life with everything in it: small and large batches, separated values, syncs, those of full segments too, spills, seals, a close.
+/// A life with everything in it: small and large batches, separated values, syncs, those of full
+/// segments too, spills, seals, a ring that is given back, a close.
 fn live(volume: &Arc<MemVolume>, numbers: &Arc<Numbers>, promises: &mut Promises) -> Result<()> {
     let log = Log::create(setup(volume, numbers, options()))?;
     promises.from = Some(log.end());
     go_on(volume, &log, promises, 1, 46)?;
-    log.close()
+    log.close()?;
+    log.release_ring()
 }
 
 fn go_on(
@@ -65,6 +73,10 @@ fn go_on(
         }
         if n % 9 == 0 && log.prepare_due() {
             log.prepare_step(Space::Normal)?;
+        }
+        if n % 40 == 29 {
+            begin_small(log)?;
+            promises.synced = promises.os;
         }
     }
     Ok(())
@@ -231,6 +243,54 @@ fn a_power_cut_at_any_operation_keeps_what_was_synced_and_leaves_no_hole() {
             let again = try_recover(setup(&again, &numbers, options()), from, &[])
                 .unwrap_or_else(|error| panic!("{context}, again: {error}"));
             assert_eq!(again.batches, replay.batches, "{context}, again");
+        }
+    }
+}
+
+/// The ring has 64 KiB of its 256 at first, then 128, and 64 again when it is given back in the
+/// middle and at the end.
+#[test]
+fn a_crash_while_the_ring_grows_and_shrinks_loses_nothing() {
+    RING_BYTES.set(256 << 10);
+    let (volume, mut promises) = (MemVolume::new(), Promises::default());
+    let log = Log::create(setup(&volume, &numbers(), options())).unwrap();
+    go_on(&volume, &log, &mut promises, 1, 28).unwrap();
+    assert_eq!(log.stats().ring_space_bytes, 128 << 10);
+    go_on(&volume, &log, &mut promises, 29, 29).unwrap();
+    assert_eq!(log.stats().ring_space_bytes, 64 << 10);
+    for at in 0..operations_of_a_life() {
+        let (volume, numbers) = (MemVolume::new(), numbers());
+        fail_at(&volume, at, FaultKind::PowerOff, false);
+        let mut promises = Promises::default();
+        drop(live(&volume, &numbers, &mut promises));
+        let Some(from) = promises.from else { continue };
+        let images = [
+            (volume.kill(), promises.os),
+            (volume.crash(CrashMode::LoseUnsynced), promises.synced),
+            (
+                volume.crash(CrashMode::Random { seed: at }),
+                promises.synced,
+            ),
+        ];
+        for (number, (image, promised)) in images.into_iter().enumerate() {
+            let context = format!("crash at {at}, image {number}");
+            check_closed(&image, from, &context);
+            let mut expected = None;
+            // Opening it can be cut off as well.
+            for step in [2, 5, 8, 11, 14, u64::MAX / 2] {
+                let image = image.kill();
+                fail_at(&image, step, FaultKind::PowerOff, false);
+                let opened = try_recover(setup(&image, &numbers, options()), from, &[]);
+                let killed = image.kill();
+                let replay = match opened {
+                    Ok(replay) => replay,
+                    Err(_) => try_recover(setup(&killed, &numbers, options()), from, &[])
+                        .unwrap_or_else(|error| panic!("{context}, {step}: {error}")),
+                };
+                check(&replay.batches, &promises, promised, &context);
+                let expected = expected.get_or_insert_with(|| replay.batches.clone());
+                assert_eq!(&replay.batches, expected, "{context}, {step}");
+            }
         }
     }
 }

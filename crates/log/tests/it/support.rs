@@ -177,6 +177,22 @@ pub fn seal(log: &Log) {
     }
 }
 
+/// Ends the active segment and goes on with a small one at the ring's front, as the engine does
+/// where that gives space back.
+pub fn begin_small(log: &Log) -> Result<()> {
+    let mut fresh = log.prepare_fresh(Space::Reserve)?;
+    let sealed = log.reserve_seal_before(&mut fresh);
+    drop(fresh);
+    if let Ok(Some(reservation)) = sealed {
+        log.copy_control(&reservation);
+        log.complete(&reservation);
+    }
+    while log.spill_step()? {}
+    log.sync_all()?;
+    log.shrink_ring(0)?;
+    log.trim_reserve()
+}
+
 /// A log recovered, and the batches it showed, separated values read back through it.
 pub struct Replay {
     pub log: Log,

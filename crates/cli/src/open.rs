@@ -47,11 +47,9 @@ pub(crate) fn database(dir: &Path, options: Options, missing: Missing) -> Result
     if missing == Missing::Refuse {
         present(dir)?;
     }
-    let options = Options {
-        create_if_missing: missing == Missing::Create,
-        progress: Some(progress::replay()),
-        ..options
-    };
+    let options = options
+        .create_if_missing(missing == Missing::Create)
+        .progress(Some(progress::replay()));
     options.open(dir).map_err(|error| {
         if error.kind() == ErrorKind::NotFound && missing == Missing::Refuse {
             return nothing_in(dir);

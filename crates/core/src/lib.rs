@@ -16,6 +16,7 @@ pub mod key;
 pub mod memory;
 mod padded;
 pub mod seeded;
+mod setters;
 pub mod sync;
 
 pub use entry::{Direction, Entry, EntryRef, EntryValue, RangeTombstone, ValuePointer};

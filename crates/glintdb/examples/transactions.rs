@@ -80,10 +80,8 @@ fn main() -> Result<()> {
 
     // A serializable transaction also detects later writes to what it only read. This audit does
     // not commit, so a snapshot would do as well.
-    let mut audit = db.transaction_with(TransactionOptions {
-        isolation: Isolation::Serializable,
-        durability: None,
-    });
+    let mut audit =
+        db.transaction_with(TransactionOptions::default().isolation(Isolation::Serializable));
     let mut total = 0;
     for entry in audit.prefix(&accounts, "account-") {
         total += balance(Some(entry?.1))?;

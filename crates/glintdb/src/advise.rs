@@ -38,6 +38,7 @@ use glintdb_lsm::{LEVELS_BELOW_0_MAX, LsmOptions, PinnedLevels, level_bytes};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct Workload {
     /// Number of records.
     pub records: f64,
@@ -59,6 +60,7 @@ pub struct Workload {
 /// Predicted costs of one shape.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct Prediction {
     /// Number of levels below level 0 (the paper's n − 1).
     pub levels: u32,
@@ -102,6 +104,7 @@ pub struct Prediction {
 /// The recommended shape, and all shapes that were compared.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct Advice {
     /// The recommended shape. Of all shapes that fit the memory and take at most 1 % more of the
     /// device's time than the fastest one, it has the lowest `reads_max`; ties are broken by the

@@ -47,6 +47,7 @@ const COMMITS_LOOK: Duration = Duration::from_micros(50);
 
 /// What the engine is given from outside, so that tests and simulation decide it.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Env {
     /// Time.
     pub clock: Arc<dyn Clock>,
@@ -66,6 +67,8 @@ impl Env {
             job_order: None,
         }
     }
+
+    glintdb_core::setters! { job_order: Option<u64> }
 }
 
 /// Shared state of an open database.

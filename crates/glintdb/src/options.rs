@@ -16,6 +16,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
+#[non_exhaustive]
 pub enum Durability {
     /// Promises nothing until the next `Os` or `Sync` commit or
     /// [`flush_log`](crate::Db::flush_log).
@@ -54,6 +55,7 @@ impl FromStr for Durability {
 
 /// Isolation of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Isolation {
     /// The transaction reads one snapshot. Of two transactions that write the same key, the first
     /// to commit succeeds. The default.
@@ -66,6 +68,7 @@ pub enum Isolation {
 
 /// How flushes reach the disk. For experiments: leave it at its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum PinMode {
     /// Each flush writes a run to the disk. The run also stays in memory if level 0 is pinned. The
     /// default.
@@ -79,6 +82,7 @@ pub enum PinMode {
 /// How value GC finds the live values of the segments that it empties. For experiments: leave it at
 /// its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum GcReads {
     /// Chooses the cheaper way for each round: the index if values are large or mostly cached. The
     /// default.
@@ -90,8 +94,15 @@ pub enum GcReads {
     Index,
 }
 
-/// Options of one transaction.
+/// Options of one transaction. Each option is a public field with a method of the same name.
+///
+/// ```
+/// use glintdb::{Isolation, TransactionOptions};
+/// let options = TransactionOptions::default().isolation(Isolation::Serializable);
+/// assert_eq!(options.durability, None);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TransactionOptions {
     /// Isolation of the transaction. Default: [`Isolation::Snapshot`].
     pub isolation: Isolation,
@@ -99,8 +110,20 @@ pub struct TransactionOptions {
     pub durability: Option<Durability>,
 }
 
+impl TransactionOptions {
+    glintdb_core::setters! { isolation: Isolation }
+
+    /// Gives the commit another [`durability`](Self#structfield.durability) than the database's.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+}
+
 /// How far opening a database has come with the replay of its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OpenProgress {
     /// Bytes of the log that have been replayed.
     pub replayed_bytes: u64,
@@ -128,6 +151,7 @@ pub type ProgressFn = Arc<dyn Fn(OpenProgress) + Send + Sync>;
 /// # Ok::<(), glintdb::Error>(())
 /// ```
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Options {
     /// Whether to create the database if the directory is empty or missing. If false, opening fails
     /// with `NotFound`. Default: true.
@@ -297,21 +321,8 @@ impl fmt::Debug for Options {
     }
 }
 
-macro_rules! setters {
-    ($($name:ident: $type:ty),* $(,)?) => {
-        $(
-            #[doc = concat!("Sets [`", stringify!($name), "`](Self#structfield.", stringify!($name), ").")]
-            #[must_use]
-            pub fn $name(mut self, value: $type) -> Self {
-                self.$name = value;
-                self
-            }
-        )*
-    };
-}
-
 impl Options {
-    setters! {
+    glintdb_core::setters! {
         create_if_missing: bool, error_if_exists: bool, accept_missing_ring: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
         log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
         read_batch_max: usize, help: bool, hot_keys: bool, cache_written_min_bytes: usize, range_cache: bool, coalesce_reads: bool, scan_read_ahead: bool, compact_for_scans: bool, order_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, pace_writers: bool, recycle_files: bool, progress: Option<ProgressFn>,
@@ -444,7 +455,14 @@ pub enum IndexKind {
 }
 
 /// Options of a keyspace, stored with it. [`set`](Self::set) sets an option by name.
+///
+/// ```
+/// use glintdb::{Compression, KeyspaceOptions, LsmOptions};
+/// let options = KeyspaceOptions::default().lsm(LsmOptions::default().size_ratio(6).levels_max(3));
+/// assert_eq!(options.compression(Compression::Lz4).lsm.size_ratio, 6);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct KeyspaceOptions {
     /// Kind of index. Default: [`IndexKind::Lsm`].
     pub index: IndexKind,
@@ -453,6 +471,8 @@ pub struct KeyspaceOptions {
 }
 
 impl KeyspaceOptions {
+    glintdb_core::setters! { index: IndexKind, lsm: LsmOptions }
+
     /// Sets the compression of key blocks. Separated values are not compressed.
     #[must_use]
     pub fn compression(mut self, compression: Compression) -> Self {

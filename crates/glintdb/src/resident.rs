@@ -90,10 +90,7 @@ impl Image {
             tombstone_floor: Arc::default(),
             reads: None,
         };
-        let options = LsmOptions {
-            table_bytes_target: 4 << 30,
-            ..LsmOptions::default()
-        };
+        let options = LsmOptions::default().table_bytes_target(4 << 30);
         let index = Lsm::create(env, options)?;
         // Whatever comes is pinned: the engine looks to it that it is not too much.
         index.set_pin_share(glintdb_core::index::PinShare {

@@ -96,6 +96,7 @@ pub struct Stats {
 /// Memory in use, by part.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct MemoryStats {
     /// `Options::memory_budget_bytes`.
     pub budget_bytes: u64,
@@ -108,6 +109,7 @@ pub struct MemoryStats {
 /// Figures of the data log.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct LogFigures {
     /// Number of segments, the prepared one included.
     pub segments: u64,
@@ -136,6 +138,7 @@ pub struct LogFigures {
 /// the database is opened.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct ValueGcFigures {
     /// Number of rounds.
     pub rounds: u64,
@@ -178,6 +181,7 @@ pub struct ValueGcFigures {
 /// Figures of one keyspace.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct KeyspaceStats {
     /// Name of the keyspace.
     pub name: String,
@@ -226,6 +230,7 @@ pub struct KeyspaceStats {
 /// Figures of one level of an LSM index.
 #[derive(Clone, Copy, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct LevelFigures {
     /// Number of the level. Level 0 holds the newest entries.
     pub level: u32,
@@ -242,6 +247,7 @@ pub struct LevelFigures {
 /// How compactions got their input, which is read ahead in pieces of 256 KiB.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct ReadAheadFigures {
     /// Bytes whose read a compaction began itself.
     pub owner_bytes: u64,
@@ -268,6 +274,7 @@ pub struct ReadAheadFigures {
 /// [`ReadAheadFigures::helper_bytes`] counts what such threads read.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct HelpFigures {
     /// Number of merge steps.
     pub steps: u64,
@@ -278,6 +285,7 @@ pub struct HelpFigures {
 /// Figures of file operations since the database was opened.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct VolumeFigures {
     /// How reads and writes are done, and why faster ways were refused.
     pub description: String,

@@ -85,6 +85,7 @@ impl Waiting<'_> {
 /// Waits of threads for one cause, since the database was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct WaitStats {
     /// Name of the cause.
     pub name: &'static str,

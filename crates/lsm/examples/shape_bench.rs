@@ -74,15 +74,13 @@ fn measure(data_mib: u64, size_ratio: u32, base_runs: u64, compact: u32, root: &
         tombstone_floor: Arc::new(AtomicU64::new(u64::MAX)),
         reads: None,
     };
-    let options = LsmOptions {
-        size_ratio,
-        level0_runs_compact: compact,
-        level0_runs_slow: compact + 4,
-        level0_runs_stop: compact + 8,
-        table_bytes_target: RUN_BYTES,
-        base_level_bytes: base_runs * RUN_BYTES,
-        ..LsmOptions::default()
-    };
+    let options = LsmOptions::default()
+        .size_ratio(size_ratio)
+        .level0_runs_compact(compact)
+        .level0_runs_slow(compact + 4)
+        .level0_runs_stop(compact + 8)
+        .table_bytes_target(RUN_BYTES)
+        .base_level_bytes(base_runs * RUN_BYTES);
     let lsm = Lsm::create(env, options).unwrap();
     let keys_all = (data_mib << 20) / 116;
     let (mut state, mut flushed, mut reads, mut longest) = (7, 0u64, 0, 0u64);

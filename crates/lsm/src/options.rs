@@ -10,8 +10,9 @@ use glintdb_core::index::PinnedLevels;
 use glintdb_core::{Error, Result};
 
 /// Options of an LSM index: its shape and the form of its tables. `docs/decisions/004-lsm-shape.md`
-/// has the reasons for the defaults.
+/// has the reasons for the defaults. Each option is a public field with a method of the same name.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct LsmOptions {
     /// How many times larger a level is than the one above it: 2 to 100. With `base_level_bytes` 0,
     /// at most. Default: 10.
@@ -66,6 +67,27 @@ impl Default for LsmOptions {
 }
 
 impl LsmOptions {
+    /// Names of the options, in the order of the fields.
+    pub const NAMES: [&'static str; 11] = [
+        "size_ratio",
+        "level0_runs_compact",
+        "level0_runs_slow",
+        "level0_runs_stop",
+        "table_bytes_target",
+        "block_bytes",
+        "filter_bits_per_key",
+        "compression",
+        "base_level_bytes",
+        "pinned_levels",
+        "levels_max",
+    ];
+
+    glintdb_core::setters! {
+        size_ratio: u32, level0_runs_compact: u32, level0_runs_slow: u32, level0_runs_stop: u32,
+        table_bytes_target: u64, block_bytes: u32, filter_bits_per_key: u32, compression: Compression,
+        base_level_bytes: u64, pinned_levels: PinnedLevels, levels_max: u32,
+    }
+
     /// Checks every limit.
     ///
     /// # Errors
@@ -290,6 +312,31 @@ mod tests {
             options.encode(&mut encoded);
             assert_eq!(LsmOptions::decode(&mut Reader::new(&encoded)), None);
         }
+    }
+
+    #[test]
+    fn every_option_has_a_name() {
+        macro_rules! fields {
+            ($($name:ident),*) => {{
+                // No `..`: a new option must be named here, and so in `NAMES`.
+                let LsmOptions { $($name: _),* } = LsmOptions::default();
+                [$(stringify!($name)),*]
+            }};
+        }
+        let fields = fields![
+            size_ratio,
+            level0_runs_compact,
+            level0_runs_slow,
+            level0_runs_stop,
+            table_bytes_target,
+            block_bytes,
+            filter_bits_per_key,
+            compression,
+            base_level_bytes,
+            pinned_levels,
+            levels_max
+        ];
+        assert_eq!(fields, LsmOptions::NAMES);
     }
 
     #[test]

@@ -158,15 +158,13 @@ pub fn bounded(steps: &dyn Fn()) -> Result<Counts, String> {
     // A segment that is written and one that a round writes, and what threads write while others wait for the processor: less than half a memtable's log.
     const SLACK_BYTES: f64 = 2.0 * SEGMENT_BYTES as f64 + (1 << 20) as f64;
     const SEGMENT_BYTES: u64 = 128 << 10;
-    let options = glintdb::Options {
-        memory_budget_bytes: 8 << 20,
-        log_segment_bytes: SEGMENT_BYTES,
-        log_ring_bytes: 64 << 10,
-        replay_bytes_max: 1 << 20,
-        background_threads: 2,
-        space_amp_max: AMP,
-        ..glintdb::Options::default()
-    };
+    let options = glintdb::Options::default()
+        .memory_budget_bytes(8 << 20)
+        .log_segment_bytes(SEGMENT_BYTES)
+        .log_ring_bytes(64 << 10)
+        .replay_bytes_max(1 << 20)
+        .background_threads(2)
+        .space_amp_max(AMP);
     // Rounds sync several files, and here each takes its time: without the brake writers are far ahead of them. The clock is a real one, for it is by sleeping that writers are slowed.
     let volume = HookedVolume::new(MemVolume::new(), Arc::new(SlowSyncs));
     let env = Env::new(Arc::new(SystemClock::new()), DbId([9; 16]));

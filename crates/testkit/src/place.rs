@@ -59,10 +59,8 @@ impl Place {
         match self {
             Place::Directory(dir) => options.open(dir),
             Place::Memory(volume) => {
-                let env = Env {
-                    job_order,
-                    ..Env::new(Arc::new(TestClock::default()), DbId(*b"a test's own id."))
-                };
+                let env = Env::new(Arc::new(TestClock::default()), DbId(*b"a test's own id."))
+                    .job_order(job_order);
                 options.open_volume(Arc::clone(volume) as Arc<dyn glintdb_flash::Volume>, env)
             }
         }

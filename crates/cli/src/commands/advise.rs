@@ -17,10 +17,7 @@ use std::path::Path;
 const SAMPLE_RECORDS: usize = 2000;
 
 pub(super) fn run(arguments: &Advise) -> Result<(), Failure> {
-    let mut options = Options {
-        create_if_missing: false,
-        ..Options::default()
-    };
+    let mut options = Options::default().create_if_missing(false);
     if let Some(memory) = arguments.memory {
         options.set("memory_budget_bytes", &memory.to_string())?;
     }
@@ -48,10 +45,8 @@ pub(super) fn run(arguments: &Advise) -> Result<(), Failure> {
             ));
         }
     };
-    let workload = Workload {
-        scan_records: arguments.scan_records.into(),
-        ..workload.mix(arguments.read_percent, arguments.scan_percent)
-    };
+    let mut workload = workload.mix(arguments.read_percent, arguments.scan_percent);
+    workload.scan_records = arguments.scan_records.into();
     let advice = advise(&workload, &options, &keyspace)?;
     if let Some(path) = &arguments.plot {
         let picture = draw(&advice)

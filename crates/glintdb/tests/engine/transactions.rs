@@ -5,10 +5,9 @@ use glintdb::{Db, ErrorKind, Isolation, Keyspace, TransactionOptions};
 use glintdb_core::FileKind;
 use glintdb_flash::{FaultKind, MemOptions, MemVolume, Operation, OperationKind};
 
-const SERIALIZABLE: TransactionOptions = TransactionOptions {
-    isolation: Isolation::Serializable,
-    durability: None,
-};
+fn serializable() -> TransactionOptions {
+    TransactionOptions::default().isolation(Isolation::Serializable)
+}
 
 fn database() -> (Db, Keyspace) {
     let db = open(&MemVolume::new()).unwrap();
@@ -32,10 +31,10 @@ fn a_deletion_is_a_conflict_also_after_flush_and_compaction() {
         let mut writer = db.transaction();
         assert!(writer.get(&keyspace, "050").unwrap().is_some());
         writer.put(&keyspace, "050", "mine").unwrap();
-        let mut reader = db.transaction_with(SERIALIZABLE);
+        let mut reader = db.transaction_with(serializable());
         assert!(reader.get(&keyspace, "050").unwrap().is_some());
         reader.put(&keyspace, "elsewhere", "x").unwrap();
-        let mut scanner = db.transaction_with(SERIALIZABLE);
+        let mut scanner = db.transaction_with(serializable());
         assert_eq!(scanner.range(&keyspace, "040".."060").count(), 20);
         scanner.put(&keyspace, "elsewhere too", "x").unwrap();
         if by_range {
@@ -67,7 +66,10 @@ fn a_deletion_is_a_conflict_also_after_flush_and_compaction() {
 #[test]
 fn write_skew_is_allowed_by_snapshot_isolation_and_forbidden_by_serializable() {
     for flush in [false, true] {
-        for (options, both) in [(TransactionOptions::default(), true), (SERIALIZABLE, false)] {
+        for (options, both) in [
+            (TransactionOptions::default(), true),
+            (serializable(), false),
+        ] {
             let (db, keyspace) = database();
             keyspace.put("ann", "on").unwrap();
             keyspace.put("bob", "on").unwrap();
@@ -96,7 +98,7 @@ fn write_skew_is_allowed_by_snapshot_isolation_and_forbidden_by_serializable() {
 fn increments_by_four_threads_are_never_lost() {
     const THREADS: u64 = 4;
     const EACH: u64 = 150;
-    for options in [TransactionOptions::default(), SERIALIZABLE] {
+    for options in [TransactionOptions::default(), serializable()] {
         let volume = MemVolume::new();
         let small = crate::support::options()
             .background_threads(2)

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 /// Compression of key blocks. The discriminants are the codec byte of the format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
 pub enum Compression {
     /// No compression. Each block has whole flash pages of its own, so that an uncached lookup
     /// reads one aligned page.
@@ -18,6 +19,18 @@ pub enum Compression {
     /// Zstandard at level 3. Needs the cargo feature `zstd`. Without it, opening such a table fails
     /// with `UnsupportedFormat`.
     Zstd,
+}
+
+impl Compression {
+    /// The name, as options spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Compression::None => "none",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        }
+    }
 }
 
 /// How a table is written.

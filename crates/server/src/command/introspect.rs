@@ -90,7 +90,7 @@ fn section_fields(section: &str, session: &Session, server: &Server) -> Fields {
         "memory" => memory_fields(server),
         "persistence" => vec![
             field("loading", &0),
-            field("durability", &durability_name(server)),
+            field("durability", &server.store.durability()),
             // The log holds every change; neither a dump nor a rewrite is ever needed.
             field("rdb_bgsave_in_progress", &0),
             field("rdb_last_bgsave_status", &"ok"),
@@ -199,14 +199,6 @@ fn exactness(session: &Session, server: &Server) -> &'static str {
     if exact { "exact" } else { "about" }
 }
 
-fn durability_name(server: &Server) -> &'static str {
-    match server.store.durability() {
-        Durability::Buffered => "buffered",
-        Durability::Os => "os",
-        Durability::Sync => "sync",
-    }
-}
-
 const CONFIG_HELP: &[&str] = &[
     "CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "GET <pattern>",
@@ -274,7 +266,7 @@ fn config_get(server: &Server, args: Args<'_>, reply: &mut Reply<'_>) {
     let config = &server.config;
     let sync = match server.store.durability() {
         Durability::Sync => "always",
-        Durability::Os | Durability::Buffered => "no",
+        _ => "no",
     };
     let settings = [
         ("appendfsync", sync.to_owned()),
@@ -294,7 +286,7 @@ fn config_get(server: &Server, args: Args<'_>, reply: &mut Reply<'_>) {
             config.query_bytes_max.to_string(),
         ),
         ("databases", config.databases.to_string()),
-        ("durability", durability_name(server).to_owned()),
+        ("durability", server.store.durability().to_string()),
         ("maxclients", config.clients_max.to_string()),
         ("maxmemory", "0".to_owned()),
         ("maxmemory-clients", config.clients_bytes_max.to_string()),

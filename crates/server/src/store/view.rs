@@ -120,10 +120,9 @@ impl<'a> View<'a> {
 
     /// For an EXEC, whose keys are locked in `held`.
     pub(crate) fn exec(store: &'a Store, db: u32, held: Held<'a>) -> Self {
-        let transaction = store.db.transaction_with(TransactionOptions {
-            durability: Some(store.durability),
-            ..TransactionOptions::default()
-        });
+        let transaction = store
+            .db
+            .transaction_with(TransactionOptions::default().durability(store.durability));
         let exec = Exec {
             held,
             transaction,

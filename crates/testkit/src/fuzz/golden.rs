@@ -47,37 +47,27 @@ pub(crate) enum Part {
 
 /// Small everything: a memory that is soon full, segments that are soon sealed.
 pub(crate) fn options() -> Options {
-    Options {
-        background_threads: 0,
-        memory_budget_bytes: 8 << 20,
-        log_segment_bytes: 64 << 10,
-        log_ring_bytes: 64 << 10,
-        replay_bytes_max: 256 << 10,
-        separate_min_bytes: 64,
-        ..Options::default()
-    }
+    Options::default()
+        .background_threads(0)
+        .memory_budget_bytes(8 << 20)
+        .log_segment_bytes(64 << 10)
+        .log_ring_bytes(64 << 10)
+        .replay_bytes_max(256 << 10)
+        .separate_min_bytes(64)
 }
 
 pub(crate) fn keyspace_options() -> KeyspaceOptions {
-    KeyspaceOptions {
-        lsm: LsmOptions {
-            compression: Compression::Lz4,
-            table_bytes_target: 32 << 10,
-            base_level_bytes: 64 << 10,
-            level0_runs_compact: 2,
-            ..LsmOptions::default()
-        },
-        ..KeyspaceOptions::default()
-    }
+    let lsm = LsmOptions::default()
+        .compression(Compression::Lz4)
+        .table_bytes_target(32 << 10)
+        .base_level_bytes(64 << 10)
+        .level0_runs_compact(2);
+    KeyspaceOptions::default().lsm(lsm)
 }
 
 /// Opens a database on a volume with the options above.
 pub(crate) fn open(volume: &Arc<MemVolume>) -> glintdb::Result<Db> {
-    let env = Env {
-        clock: Arc::new(TestClock::default()),
-        db: DB,
-        job_order: None,
-    };
+    let env = Env::new(Arc::new(TestClock::default()), DB);
     options().open_volume(Arc::clone(volume) as Arc<dyn Volume>, env)
 }
 

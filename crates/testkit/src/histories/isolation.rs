@@ -163,10 +163,9 @@ impl<'a> Client<'a> {
             true => Isolation::Serializable,
             false => Isolation::Snapshot,
         };
-        let options = TransactionOptions {
-            isolation,
-            durability: Some(level),
-        };
+        let options = TransactionOptions::default()
+            .isolation(isolation)
+            .durability(level);
         let db = &self.caller.stage.db;
         let (call, mut transaction, ret) = self
             .caller

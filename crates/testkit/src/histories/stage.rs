@@ -35,11 +35,7 @@ pub fn open(place: &Place, options: &Options) -> Result<Db> {
     match place {
         Place::Directory(dir) => options.clone().open(dir),
         Place::Memory(volume) => {
-            let env = Env {
-                clock: Arc::new(SystemClock::new()),
-                db: DbId(*b"a history's own."),
-                job_order: None,
-            };
+            let env = Env::new(Arc::new(SystemClock::new()), DbId(*b"a history's own."));
             options
                 .clone()
                 .open_volume(Arc::clone(volume) as Arc<dyn Volume>, env)

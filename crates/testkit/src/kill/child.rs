@@ -133,10 +133,8 @@ pub(crate) fn apply(db: &Db, spaces: &[Keyspace; 2], commit: &Commit) -> Result<
             spaces[*space].delete(key)
         }
         (Way::Transaction, _) => {
-            let mut transaction = db.transaction_with(TransactionOptions {
-                durability: Some(durability),
-                ..TransactionOptions::default()
-            });
+            let mut transaction =
+                db.transaction_with(TransactionOptions::default().durability(durability));
             for write in &commit.writes {
                 match write {
                     Write::Put(space, key, value) => {

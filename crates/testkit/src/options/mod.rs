@@ -69,10 +69,7 @@ impl Lane {
         };
         let mut set = OptionSet {
             name: "",
-            options: Options {
-                background_threads: threads,
-                ..options
-            },
+            options: options.background_threads(threads),
             keyspace,
             volume: MemOptions::default(),
         };
@@ -134,31 +131,25 @@ impl OptionSet {
 
 /// A log so small that a few hundred operations fill segments, wrap the ring and flush.
 fn sizes(segment_kib: u64, ring_kib: usize, replay_kib: u64) -> Options {
-    Options {
-        memory_budget_bytes: glintdb::MEMORY_BUDGET_BYTES_MIN,
-        log_segment_bytes: segment_kib << 10,
-        log_ring_bytes: ring_kib << 10,
-        replay_bytes_max: replay_kib << 10,
+    Options::default()
+        .memory_budget_bytes(glintdb::MEMORY_BUDGET_BYTES_MIN)
+        .log_segment_bytes(segment_kib << 10)
+        .log_ring_bytes(ring_kib << 10)
+        .replay_bytes_max(replay_kib << 10)
         // Snapshots are held across everything; that one may be given up is a set of its own.
-        snapshot_pin_bytes_max: 1 << 30,
-        ..Options::default()
-    }
+        .snapshot_pin_bytes_max(1 << 30)
 }
 
 /// A tree so small that every few flushes are compacted.
 fn tables(size_ratio: u32, table_kib: u64, base_level_kib: u64) -> KeyspaceOptions {
-    KeyspaceOptions {
-        lsm: LsmOptions {
-            size_ratio,
-            level0_runs_compact: 2,
-            table_bytes_target: table_kib << 10,
-            base_level_bytes: base_level_kib << 10,
-            // Some of what is read comes from pinned blocks, and most from the medium; sets of their own have all or nothing pinned.
-            pinned_levels: PinnedLevels::Levels(1),
-            ..LsmOptions::default()
-        },
-        ..KeyspaceOptions::default()
-    }
+    let lsm = LsmOptions::default()
+        .size_ratio(size_ratio)
+        .level0_runs_compact(2)
+        .table_bytes_target(table_kib << 10)
+        .base_level_bytes(base_level_kib << 10)
+        // Pinned blocks serve some reads and the medium serves most. Other sets pin all or nothing.
+        .pinned_levels(PinnedLevels::Levels(1));
+    KeyspaceOptions::default().lsm(lsm)
 }
 
 /// So many runs at level 0 slow writers down, and so many stop them.

@@ -50,11 +50,9 @@ fn plain_io(set: &mut OptionSet) {
 /// Every set.
 pub(super) const SETS: &[Line] = &[
     line("defaults with a small ring", &[Lane::Model], |set| {
-        set.options = Options {
-            log_ring_bytes: 1 << 20,
-            memory_budget_bytes: 64 << 20,
-            ..Options::default()
-        };
+        set.options = Options::default()
+            .log_ring_bytes(1 << 20)
+            .memory_budget_bytes(64 << 20);
         set.keyspace = KeyspaceOptions::default();
     }),
     line(

@@ -33,14 +33,12 @@ impl Runner {
         after: &[Step],
         commit: bool,
     ) -> Done {
-        let mut transaction = self.db().transaction_with(TransactionOptions {
-            isolation: if serializable {
-                Isolation::Serializable
-            } else {
-                Isolation::Snapshot
-            },
-            durability: None,
-        });
+        let isolation = match serializable {
+            true => Isolation::Serializable,
+            false => Isolation::Snapshot,
+        };
+        let options = TransactionOptions::default().isolation(isolation);
+        let mut transaction = self.db().transaction_with(options);
         let snapshot = self.history.now().clone();
         // What the transaction sees: the snapshot and its own writes.
         let mut view = snapshot.clone();

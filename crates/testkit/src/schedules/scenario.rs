@@ -95,15 +95,8 @@ impl Plan {
     }
 
     fn open(&self, volume: &Arc<MemVolume>, background_threads: usize) -> glintdb::Result<Db> {
-        let env = Env {
-            clock: Arc::new(TestClock::default()),
-            db: DbId(*b"a test's own id."),
-            job_order: None,
-        };
-        let options = Options {
-            background_threads,
-            ..self.set().options
-        };
+        let env = Env::new(Arc::new(TestClock::default()), DbId(*b"a test's own id."));
+        let options = self.set().options.background_threads(background_threads);
         options.open_volume(Arc::clone(volume) as Arc<dyn Volume>, env)
     }
 }

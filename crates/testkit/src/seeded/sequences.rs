@@ -249,12 +249,11 @@ fn full_segments() -> Result<(), String> {
     const COMMITS: u64 = 400;
     let failed = |error: glintdb::Error| format!("full segments: {error}");
     let set = collecting::eager(Lane::Sim, collecting::READS[0]);
-    let options = glintdb::Options {
-        value_gc: false,
+    let options = set
+        .options
+        .value_gc(false)
         // Or each flush would have synced what is full.
-        replay_bytes_max: 4 << 20,
-        ..set.options
-    };
+        .replay_bytes_max(4 << 20);
     let volume = MemVolume::new();
     let place = Place::Memory(Arc::clone(&volume));
     let db = place.open(options.clone()).map_err(failed)?;

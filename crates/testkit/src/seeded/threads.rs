@@ -22,15 +22,13 @@ const SAME_PASSES: u32 = 4;
 
 pub(super) fn run(dir: &Path) -> Result<(), String> {
     let path = dir.join("threads");
-    let options = Options {
-        background_threads: 2,
-        memory_budget_bytes: 8 << 20,
-        log_ring_bytes: 64 << 10,
-        log_segment_bytes: 64 << 10,
-        replay_bytes_max: 1 << 20,
-        separate_min_bytes: 64,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .background_threads(2)
+        .memory_budget_bytes(8 << 20)
+        .log_ring_bytes(64 << 10)
+        .log_segment_bytes(64 << 10)
+        .replay_bytes_max(1 << 20)
+        .separate_min_bytes(64);
     let failed = |error: glintdb::Error| error.to_string();
     let db = options.clone().open(&path).map_err(failed)?;
     match options.clone().open(&path) {
@@ -83,13 +81,11 @@ pub(super) fn run(dir: &Path) -> Result<(), String> {
 
 /// Readers that read the same at the same time, each thing once between them: each gets what it asked for, and none waits for ever.
 fn same_reads(path: &Path) -> glintdb::Result<Result<(), String>> {
-    let options = Options {
-        memory_budget_bytes: 8 << 20,
-        log_ring_bytes: 64 << 10,
-        log_segment_bytes: 64 << 10,
-        separate_min_bytes: 64,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .memory_budget_bytes(8 << 20)
+        .log_ring_bytes(64 << 10)
+        .log_segment_bytes(64 << 10)
+        .separate_min_bytes(64);
     let value = |n: u32| [&n.to_be_bytes()[..], &[7; 300]].concat();
     let db = options.clone().open(path)?;
     for n in 0..SAME_READS {

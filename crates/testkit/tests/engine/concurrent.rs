@@ -5,12 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 fn open() -> (tempfile::TempDir, Db) {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options {
-        memory_budget_bytes: 8 << 20,
-        log_ring_bytes: 1 << 20,
-        log_segment_bytes: 1 << 20,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .memory_budget_bytes(8 << 20)
+        .log_ring_bytes(1 << 20)
+        .log_segment_bytes(1 << 20);
     let db = options.open(dir.path().join("db")).unwrap();
     (dir, db)
 }

@@ -11,13 +11,11 @@ fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
 }
 
 fn small() -> Options {
-    Options {
-        background_threads: 0,
-        log_ring_bytes: 128 << 10,
-        log_segment_bytes: 256 << 10,
-        memory_budget_bytes: 8 << 20,
-        ..Options::default()
-    }
+    Options::default()
+        .background_threads(0)
+        .log_ring_bytes(128 << 10)
+        .log_segment_bytes(256 << 10)
+        .memory_budget_bytes(8 << 20)
 }
 
 /// Some of the last file's bytes of a kind, turned over.
@@ -49,10 +47,7 @@ fn locked_names_a_second_open() {
 #[test]
 fn not_found_for_databases_and_keyspaces_that_are_not_there() {
     let dir = tempfile::tempdir().unwrap();
-    let missing = Options {
-        create_if_missing: false,
-        ..small()
-    };
+    let missing = small().create_if_missing(false);
     assert_eq!(
         kind(missing.open(dir.path().join("nothing"))),
         Some(ErrorKind::NotFound)
@@ -66,10 +61,7 @@ fn not_found_for_databases_and_keyspaces_that_are_not_there() {
 fn already_exists_where_a_database_should_not_be_there() {
     let dir = tempfile::tempdir().unwrap();
     small().open(dir.path()).unwrap().close().unwrap();
-    let fresh = Options {
-        error_if_exists: true,
-        ..small()
-    };
+    let fresh = small().error_if_exists(true);
     assert_eq!(kind(fresh.open(dir.path())), Some(ErrorKind::AlreadyExists));
 }
 
@@ -213,12 +205,10 @@ fn no_space_loses_nothing_acknowledged_and_deleting_gets_out_of_it() {
 #[test]
 fn snapshot_too_old_instead_of_taking_the_database_down() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options {
-        snapshot_pin_bytes_max: 256 << 10,
+    let options = small()
+        .snapshot_pin_bytes_max(256 << 10)
         // Values stay in the memtables, whose memory it is that a snapshot pins.
-        separate_min_bytes: 4096,
-        ..small()
-    };
+        .separate_min_bytes(4096);
     let db = options.open(dir.path()).unwrap();
     let space = db.default_keyspace();
     for number in 0..100_u32 {

@@ -7,10 +7,7 @@ const VALUE_MAX: usize = 1 << 30;
 
 fn open() -> (tempfile::TempDir, Db) {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options {
-        log_ring_bytes: 1 << 20,
-        ..Options::default()
-    };
+    let options = Options::default().log_ring_bytes(1 << 20);
     let db = options.open(dir.path().join("db")).unwrap();
     (dir, db)
 }

@@ -193,11 +193,9 @@ impl Client<'_> {
         let db = &self.caller.stage.db;
         let (call, made, ret) = self.caller.stage.stamps.around(|| db.checkpoint(&path));
         made.map_err(wrong)?;
-        let options = glintdb::Options {
-            memory_budget_bytes: 8 << 20,
-            background_threads: 0,
-            ..glintdb::Options::default()
-        };
+        let options = glintdb::Options::default()
+            .memory_budget_bytes(8 << 20)
+            .background_threads(0);
         let copy = options.open(&path).map_err(wrong)?;
         for (index, space) in self.caller.stage.spaces.iter().enumerate() {
             let of = copy.keyspace(space.name()).map_err(wrong)?;

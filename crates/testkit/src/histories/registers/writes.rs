@@ -135,10 +135,9 @@ impl Client<'_> {
 
     fn begin(&mut self, isolation: Isolation) -> (Transaction, Interval, Durability) {
         let level = self.level();
-        let options = TransactionOptions {
-            isolation,
-            durability: Some(level),
-        };
+        let options = TransactionOptions::default()
+            .isolation(isolation)
+            .durability(level);
         let db = &self.caller.stage.db;
         let (call, transaction, ret) = self
             .caller

@@ -312,7 +312,9 @@ impl Engine {
             self.pipeline.fail(&error);
             return Err(error);
         }
-        self.log.grow_ring_ahead();
+        if !self.reserve.is_lent() {
+            self.log.grow_ring_ahead();
+        }
         self.log.populate_ahead();
         if self.log.spill_due() {
             self.log
@@ -477,8 +479,11 @@ impl Engine {
         let closed = self
             .flush_log(crate::Durability::Sync)
             .and_then(|()| self.log.close())
-            .and_then(|()| self.note_closed())
-            .and_then(|()| self.log.release_ring());
+            .and_then(|()| self.note_closed());
+        if closed.is_ok() {
+            // Everything is durable without the ring, so a failure costs space only.
+            self.log.release_ring().ok();
+        }
         closed.inspect_err(|error| self.note_background_error(error))
     }
 }

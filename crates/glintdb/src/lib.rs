@@ -248,6 +248,7 @@ mod recovery;
 mod reserve;
 mod resident;
 mod salvage;
+mod seal;
 mod snapshot;
 mod space;
 mod stats;

@@ -9,7 +9,7 @@
 
 use crate::engine::Engine;
 use crate::manifest::{FlushPoint, Item, Manifest};
-use crate::options::{Durability, Options};
+use crate::options::Options;
 use crate::version::Version;
 use crate::{ErrorKind, Result};
 use glintdb_core::SeqNum;
@@ -76,23 +76,7 @@ impl Engine {
     /// Ends the segment in use, goes on in a small one, and removes what was needed only for the
     /// former.
     fn begin_small_segment(&self, data_bytes: u64) -> Result<()> {
-        let mut fresh = self.log.prepare_fresh(Space::Reserve)?;
-        {
-            let sequencer = self.sequencer.lock();
-            // As for commits: no seal behind the log's last frame.
-            self.check_open()?;
-            self.pipeline.wait_completed(sequencer.newest())?;
-            // Refused only where the log takes no more writes: the next one says so.
-            if let Ok(Some(place)) = self.log.reserve_seal_before(&mut fresh) {
-                self.log.copy_control(&place);
-                // In order: every earlier commit is completed, and no other can be numbered.
-                self.log.complete_to(place.end_position());
-            }
-        }
-        drop(fresh);
-        let spill = || self.log.spill_step().inspect_err(|e| self.pipeline.fail(e));
-        while spill()? {}
-        self.flush_log(Durability::Sync)?;
+        self.seal_segment(Space::Reserve)?;
         self.log.shrink_ring(data_bytes)?;
         self.log.trim_reserve()?;
         // Of what other threads have committed meanwhile.

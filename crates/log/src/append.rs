@@ -285,33 +285,15 @@ impl Log {
         let Some(next) = sequencer.prepared.front().map(Arc::clone) else {
             unreachable!("a seal names a segment that is prepared")
         };
+        let start = next.stream().first_position();
+        // A seal may be written there next.
+        self.check_ring_space(start, block_up(start + TRAILER_BYTES as u64))?;
         self.skip_to(sequencer, &next)?;
         sequencer.prepared.pop_front();
+        self.prepare_wanted.store(true, Ordering::Release);
         sequencer.active = Some((Arc::clone(&next), FIRST_FRAME_OFFSET));
         sequencer.begun.push_back(next);
         Ok(())
-    }
-
-    /// Ends the active segment early, so that it can be linked or, later, deleted; `None`: it is empty. To be called, copied with [`copy_control`](Self::copy_control) and
-    /// completed like a commit. The next commit waits until the ring has run empty.
-    ///
-    /// # Errors
-    /// As [`reserve`](Self::reserve).
-    pub fn reserve_seal(&self) -> Result<Option<Reservation>, WaitReason> {
-        let mut sequencer = self.sequencer.lock();
-        if self.poisoned() {
-            return Err(WaitReason::Ring);
-        }
-        match &sequencer.active {
-            None => return Ok(None),
-            Some((_, offset)) if *offset == FIRST_FRAME_OFFSET => return Ok(None),
-            Some(_) => {}
-        }
-        let Some(next) = sequencer.prepared.front().map(|next| next.id) else {
-            return Err(WaitReason::Segment);
-        };
-        let sealed = sequencer.seal_active(next);
-        Ok(sealed.map(|(ended, offset, next)| self.seal_reservation(ended, offset, next)))
     }
 
     /// Writes the frame into its place: the bytes are then safe from a kill where the ring is ([`write_out`](Self::write_out) for where it is not). Many threads at once.

@@ -16,7 +16,7 @@ use glintdb_core::sync::MutexGuard;
 use glintdb_core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// A segment that is ready for [`Log::reserve_seal_before`]. Dropping it gives its space back if it
+/// A segment that is ready for [`Log::reserve_seal`]. Dropping it gives its space back if it
 /// was not used.
 pub struct FreshSegment<'a> {
     log: &'a Log,
@@ -35,7 +35,7 @@ impl std::fmt::Debug for FreshSegment<'_> {
 
 impl Log {
     /// Makes a segment of the size that a log of the same data has after its opening. Outside the
-    /// sequencer's lock; then [`reserve_seal_before`](Self::reserve_seal_before) under it.
+    /// sequencer's lock; then [`reserve_seal`](Self::reserve_seal) under it.
     ///
     /// # Errors
     /// `NoSpace`, I/O errors: nothing has happened then. `Poisoned`.
@@ -56,12 +56,14 @@ impl Log {
         })
     }
 
-    /// Ends the active segment, as [`reserve_seal`](Self::reserve_seal), with `fresh` behind it;
-    /// `None`: there is nothing to end. Segments are small again from then on.
+    /// Ends the active segment early, with `fresh` behind it, so that it can be linked or, later,
+    /// deleted; `None`: it is empty. The caller copies the seal with
+    /// [`copy_control`](Self::copy_control) and completes it like a commit. The next commit waits
+    /// until the ring has run empty. Segments are small again from then on.
     ///
     /// # Errors
-    /// As [`reserve_seal`](Self::reserve_seal).
-    pub fn reserve_seal_before(
+    /// [`WaitReason::Ring`] if the log is poisoned: it takes no more frames.
+    pub fn reserve_seal(
         &self,
         fresh: &mut FreshSegment<'_>,
     ) -> Result<Option<Reservation>, WaitReason> {
@@ -90,6 +92,7 @@ impl Log {
         self.written_before
             .store(sequencer.appended_bytes, Ordering::Relaxed);
         fresh.placed = true;
+        self.forget_wanted_ring_space();
         drop(sequencer);
         // The lock of these is held while files are removed.
         self.doomed.lock().waiting.extend(unused);

@@ -124,6 +124,7 @@ impl Log {
         sequencer.prepared.push_back(Arc::clone(&large.next));
         sequencer.appended_bytes += u64::from(large.bytes);
         large.placed = true;
+        self.forget_wanted_ring_space();
         drop(sequencer);
         // Its lock is held while files are removed, and the caller holds one that all commits want.
         if !unused.is_empty() {

@@ -53,8 +53,9 @@ impl Log {
         self.without_gaps(self.spilled_position())
     }
 
-    /// Too little while the position has not passed a gap that is counted already.
+    /// A gap is counted before a commit passes it; `reclaimable` is behind the gap by then.
     fn without_gaps(&self, position: u64) -> u64 {
+        let position = position.max(self.reclaimable.load(Ordering::Acquire));
         position.saturating_sub(self.skipped.load(Ordering::Relaxed))
     }
 

@@ -86,6 +86,12 @@ impl Log {
         Err(WaitReason::Ring)
     }
 
+    /// Called under the sequencer's lock where the next frame goes to the ring's front: places that
+    /// were refused before are not asked for again.
+    pub(crate) fn forget_wanted_ring_space(&self) {
+        self.ring_space.wanted.store(0, Ordering::Relaxed);
+    }
+
     /// The position where the ring's space ahead of `position` ends.
     pub(crate) fn ring_space_end(&self, position: u64) -> u64 {
         let grown = self.ring_space.grown();
@@ -113,7 +119,9 @@ impl Log {
     /// reaches the end of the space tries again and reports them.
     pub fn grow_ring_ahead(&self) {
         let grown = self.ring_space.grown();
-        let place = self.completed.load(Ordering::Acquire) % self.ring_bytes;
+        let completed = self.completed.load(Ordering::Acquire);
+        // Behind a gap that no commit has passed yet, `reclaimed` is ahead.
+        let place = completed.max(self.reclaimed.load(Ordering::Acquire)) % self.ring_bytes;
         if grown < self.ring_bytes && place > grown / 2 {
             self.grow_ring(grown + 1).ok();
         }
@@ -155,7 +163,7 @@ impl Log {
     }
 
     /// Gives back the ring's space but for a 16th of `data_bytes`, if the log is at the ring's
-    /// front: just behind [`reserve_seal_before`](Self::reserve_seal_before), once everything is in
+    /// front: just behind [`reserve_seal`](Self::reserve_seal), once everything is in
     /// segments.
     ///
     /// # Errors

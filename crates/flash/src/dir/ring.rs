@@ -87,9 +87,9 @@ pub(super) fn open_or_create(
         .map_err(|error| Error::io("open the ring", error))?;
     let held = read_through(&file, mapped_bytes)?;
     let mapped = Mapping::new(mapped_bytes).and_then(|mapping| {
-        if held > 0 {
-            // Allocates nothing, unless someone has copied the file without its blocks of zeros.
-            file::reserve(&file, held as u64, None)?;
+        // Allocates nothing, unless the file was copied without its blocks of zeros.
+        if held > 0 && !file::reserve(&file, held as u64, None)? {
+            write_again(&file, held)?;
         }
         mapping.map_file(&file, (0, held), libc::MAP_POPULATE)?;
         Ok(mapping)
@@ -154,6 +154,17 @@ fn read_through(file: &File, bytes: usize) -> Result<usize> {
         at += length;
     }
     Ok(held)
+}
+
+/// Writes the first `bytes` of the file over themselves, so that all their blocks are allocated.
+fn write_again(file: &File, bytes: usize) -> io::Result<()> {
+    let mut buffer = AlignedBuffer::zeroed(PIECE_BYTES).map_err(io::Error::other)?;
+    for at in (0..bytes).step_by(PIECE_BYTES) {
+        let piece = &mut buffer.as_mut_slice()[..PIECE_BYTES.min(bytes - at)];
+        file.read_exact_at(piece, at as u64)?;
+        file.write_all_at(piece, at as u64)?;
+    }
+    file.sync_data()
 }
 
 /// Addresses of a whole ring: a shared mapping of the file in front, memory that reads as zeros
@@ -356,8 +367,9 @@ impl Ring for MappedRing {
         let failed = |error| Error::io(format!("shrink the ring to {bytes} bytes"), error);
         let before = *mapped;
         if bytes < before {
-            self.mapping.map_zeros(bytes).map_err(failed)?;
+            // An error may leave some of the part unmapped: `grow` maps it again.
             *mapped = bytes;
+            self.mapping.map_zeros(bytes).map_err(failed)?;
         }
         if !file::give_back(&self.file, bytes as u64).map_err(failed)? {
             self.write_zeros(bytes, before).map_err(failed)?;

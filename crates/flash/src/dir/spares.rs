@@ -293,7 +293,8 @@ impl Spares {
     pub(super) fn clear(&self, directory: &Path) {
         let mut state = self.state.lock();
         if state.searched {
-            state.remove_all(directory);
+            // A thread that just found no space finds this.
+            state.removed = state.remove_all(directory);
         }
     }
 }

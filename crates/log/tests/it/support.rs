@@ -164,16 +164,10 @@ pub fn commit(log: &Log, batch: &Batch) -> Committed {
 
 /// Ends the active segment.
 pub fn seal(log: &Log) {
-    loop {
-        match log.reserve_seal() {
-            Ok(None) => return,
-            Ok(Some(reservation)) => {
-                log.copy_control(&reservation);
-                log.complete(&reservation);
-                return;
-            }
-            Err(reason) => log.wait(reason, Space::Normal).unwrap(),
-        }
+    let mut fresh = log.prepare_fresh(Space::Normal).unwrap();
+    if let Some(reservation) = log.reserve_seal(&mut fresh).unwrap() {
+        log.copy_control(&reservation);
+        log.complete(&reservation);
     }
 }
 
@@ -181,7 +175,7 @@ pub fn seal(log: &Log) {
 /// where that gives space back.
 pub fn begin_small(log: &Log) -> Result<()> {
     let mut fresh = log.prepare_fresh(Space::Reserve)?;
-    let sealed = log.reserve_seal_before(&mut fresh);
+    let sealed = log.reserve_seal(&mut fresh);
     drop(fresh);
     if let Ok(Some(reservation)) = sealed {
         log.copy_control(&reservation);

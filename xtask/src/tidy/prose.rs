@@ -60,7 +60,6 @@ const WIDE: &[&str] = &[
     "docs/decisions/029-cached-by-key.md",
     "docs/decisions/030-cache-written.md",
     "docs/figures.md",
-    "docs/format/README.md",
     "docs/format/log.md",
     "docs/format/manifest.md",
     "docs/format/media.md",

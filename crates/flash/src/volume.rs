@@ -302,8 +302,8 @@ pub trait Ring: Send + Sync {
     /// the ring has grown to. Disjoint writes may come from many threads.
     fn write(&self, offset: usize, bytes: &[u8]);
     /// Makes the `length` bytes at `offset` (both multiples of 4 KiB, not past what the ring has
-    /// grown to) ready to be written, so that whoever copies there waits for no page fault. What
-    /// they hold stays. Does nothing where that is not possible.
+    /// grown to) ready to be written, so that a copy to them waits for no page fault. Their
+    /// contents stay. Does nothing where that is not possible.
     fn populate(&self, _offset: usize, _length: usize) {}
     /// Copies from `offset` (any) into `out`; must not go past the end.
     fn read(&self, offset: usize, out: &mut [u8]);

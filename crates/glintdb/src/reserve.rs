@@ -247,7 +247,7 @@ impl Reserve {
             let covered = covered_bytes(self.bytes(), of_deletions);
             self.covered.store(covered, Ordering::Release);
         }
-        // From here on commits are numbered by what is covered then.
+        // From here on commits get numbers only as far as the smaller reserve covers them.
         if unflushed_bytes() <= self.covered_bytes() {
             while let Some(&(file, _)) = surplus.last() {
                 if let Err(error) = self.volume.delete(file) {

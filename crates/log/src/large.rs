@@ -222,7 +222,7 @@ impl Drop for LargeFrame<'_> {
             self.log.discard(&self.segment);
             self.log.discard(&self.next);
             // The next segment must begin where the active one ends: over a gap the ring only gets
-            // when it has run empty, and nobody would empty it for a segment that is not sealed.
+            // when it has run empty, and no thread empties it for a segment that is not sealed.
             self.prepare.base_next = self.base_before;
         }
         self.log.prepare_wanted.store(true, Ordering::Release);

@@ -496,22 +496,7 @@ pub(super) fn reserve(file: &File, bytes: u64, free_bytes: Option<u64>) -> io::R
     if free_bytes.is_some_and(|free| free < bytes) {
         return Err(io::ErrorKind::StorageFull.into());
     }
-    let length =
-        libc::off_t::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
-    loop {
-        // SAFETY: the descriptor is open; `fallocate` touches no memory.
-        let result =
-            unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, length) };
-        if result == 0 {
-            return Ok(true);
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EINTR) => {}
-            _ if is_refused(&error) => return Ok(false),
-            _ => return Err(error),
-        }
-    }
+    fallocate(file, libc::FALLOC_FL_KEEP_SIZE, 0, bytes)
 }
 
 /// Gives back the blocks from `offset` to the end of the file, which reads as zeros there then and
@@ -521,30 +506,27 @@ pub(super) fn give_back(file: &File, offset: u64) -> io::Result<bool> {
     if offset >= length {
         return Ok(true);
     }
-    let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
-    let from = libc::off_t::try_from(offset).map_err(too_large)?;
-    let bytes = libc::off_t::try_from(length - offset).map_err(too_large)?;
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    fallocate(file, mode, offset, length - offset)
+}
+
+/// Calls `fallocate` until no signal interrupts it. `false`: the file system does not support it.
+fn fallocate(file: &File, mode: libc::c_int, offset: u64, bytes: u64) -> io::Result<bool> {
+    let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
+    let offset = libc::off_t::try_from(offset).map_err(too_large)?;
+    let bytes = libc::off_t::try_from(bytes).map_err(too_large)?;
     loop {
-        // SAFETY: the descriptor is open; `fallocate` touches no memory of ours.
-        if unsafe { libc::fallocate(file.as_raw_fd(), mode, from, bytes) } == 0 {
+        // SAFETY: the descriptor is open; `fallocate` touches no memory.
+        if unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, bytes) } == 0 {
             return Ok(true);
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
-            _ if is_refused(&error) => return Ok(false),
+            Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::EPERM) => return Ok(false),
             _ => return Err(error),
         }
     }
-}
-
-/// Whether the file system does not support what it was asked for.
-fn is_refused(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::EPERM)
-    )
 }
 
 /// Switches read-ahead off: the engine batches what it will need itself, and this machine's read-ahead of 8 MiB makes every point read a large one.

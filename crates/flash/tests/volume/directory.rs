@@ -277,7 +277,7 @@ fn a_ring_takes_the_space_that_it_has_grown_to() {
     taken(1 << 20);
 }
 
-/// A mapping changes while others read: they get what was there or zeros, and nobody a signal.
+/// Threads that read while the mapping changes get the old bytes or zeros, and no signal.
 #[test]
 fn a_ring_is_read_while_it_grows_and_shrinks() {
     const BYTES: usize = 1 << 20;

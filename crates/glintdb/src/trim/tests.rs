@@ -1,4 +1,4 @@
-//! What is given back, and what it may not cost.
+//! A trim gives space back, and no commit loses its part of the reserve.
 
 use crate::{Db, Env, Options};
 use glintdb_core::DbId;

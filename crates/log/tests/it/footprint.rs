@@ -1,4 +1,4 @@
-//! What the log takes of the medium follows what is in it.
+//! The space that the log takes follows the data in it.
 
 use crate::support::*;
 use glintdb_core::ErrorKind;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 const MIB: u64 = 1 << 20;
 const CAPACITY_BYTES: u64 = 1 << 40;
 
-/// The default sizes, but for a ring that is small beside what is written.
+/// The default sizes, except for a ring that is small beside the data.
 fn options() -> LogOptions {
     LogOptions {
         ring_bytes: 1 << 20,
@@ -58,13 +58,13 @@ fn segments_and_their_reserve_grow_with_what_is_written() {
         seqno = write(&log, seqno, mib * MIB);
         let segment = log.segment_bytes();
         assert!(segment <= (mib * MIB / 8).max(MIB), "{segment}");
-        // What is written, the ring, the rest of the active segment, the next one, and the reserve,
-        // which may be a segment larger than it must be.
+        // The data, the ring, the rest of the active segment, the next one, and the reserve, which
+        // may be a segment larger than necessary.
         let most = log.stats().appended_bytes + MIB + 5 * segment;
         let used = used_bytes(&volume);
         assert!(used <= most, "{used} bytes used, {most} expected at most");
     }
-    // Eight of 1 MiB; from then on each is an eighth of what is before it.
+    // Eight segments of 1 MiB; each later one is an eighth of all before it.
     let segments = log.stats().segments;
     assert!((18..=25).contains(&segments), "{segments}");
 
@@ -142,7 +142,7 @@ fn a_ring_that_finds_no_space_is_used_again_from_its_beginning() {
                 (from, batches) = (committed.lsn, Vec::new());
             }
             batches.push(batch);
-            // What is old is not needed.
+            // Old segments are not needed.
             if dead.len() > 2 && log.delete(dead[0]).is_ok() {
                 dead.remove(0);
             }

@@ -349,7 +349,7 @@ impl<'a> Prober<'a> {
 }
 
 /// Whether the error says that no manifest is intact: it then names the newest one, or another file
-/// of the directory, and not what is damaged in it.
+/// of the directory, but not the damaged one.
 fn file_is_unnamed(error: &Error) -> bool {
     let text = error.to_string();
     text.contains("expected an intact manifest") || text.contains("expected a manifest beside")

@@ -59,7 +59,6 @@ const WIDE: &[&str] = &[
     "docs/decisions/028-cache-memory.md",
     "docs/decisions/029-cached-by-key.md",
     "docs/decisions/030-cache-written.md",
-    "docs/figures.md",
     "docs/format/log.md",
     "docs/format/manifest.md",
     "docs/format/media.md",

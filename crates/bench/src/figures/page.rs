@@ -36,8 +36,9 @@ pub enum PictureKind {
 }
 
 impl Figures {
-    /// The page, for a directory above that of the figures, whose name is `dir`. `lost` is the
-    /// hand-written section on the rows that are lost; the page has it as it is.
+    /// Returns the page, for the directory above that of the figures, which is called `dir`. `lost`
+    /// is the hand-written section on the rows that are lost. It is in `dir`, so its links to `../`
+    /// become links of the page's directory.
     #[must_use]
     pub fn page(&self, dir: &str, lost: Option<&str>) -> String {
         let mut out = String::from("# Figures\n\n");
@@ -54,7 +55,7 @@ impl Figures {
         self.overview(&mut out);
         if let Some(lost) = lost {
             out += "## What is lost, and why\n\n";
-            out += lost.trim_end();
+            out += &lost.trim_end().replace("](../", "](");
             out += "\n\n";
         }
         for topic in &self.topics {

@@ -38,21 +38,21 @@ impl Figures {
         out
     }
 
-    /// What the numbers are, and where they are from.
+    /// Says what the numbers are, and on which machine they were measured.
     fn readme_caption(&self) -> String {
         let (run, machine) = (&self.run, &self.run.machine);
         let repeat = match run.repeat {
             1 => "One run".to_owned(),
-            n => format!("Medians of {n} runs (sustained rows: one)"),
+            n => format!("Medians of {n} runs (sustained: one)"),
         };
         format!(
-            "Operations a second and, in brackets, multiples of {}'s. **Bold** is the fastest. {repeat} at commit {}: {}, {} \
-             cores, {} on {}. Engines have equal memory for memtables and caches. The page cache is unlimited, except in \
-             *cold* rows and in *limited memory*.",
+            "Operations a second and multiples of {}'s; the fastest is **bold**. {repeat} at commit {} on {} cores of {}, \
+             {} on {}. All have equal memory for memtables and caches; *cold* rows limit the page cache too. \
+             †: other programs took over 15 % of the machine.",
             run.name_of(&run.baseline),
             run.commit.get(..10).unwrap_or(&run.commit),
-            machine.cpu,
             machine.cores,
+            machine.cpu,
             machine.file_system,
             machine.disk,
         )

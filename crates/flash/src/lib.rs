@@ -13,18 +13,15 @@
     reason = "mapping, aligned memory and reads in flight; each block says who guarantees what"
 )]
 
-mod batch;
 mod buffer;
 mod cache;
 mod claims;
 mod clock;
 mod closable;
 mod dir;
-mod flight;
 mod mem;
-mod prefetch;
 mod process;
-mod queue;
+mod reads;
 mod ring;
 mod slabs;
 mod system;
@@ -39,8 +36,8 @@ pub use mem::{
     Contents, CrashMode, Fault, FaultKind, HookedVolume, Hooks, MemOptions, MemVolume, Moment,
     Observer, Operation, OperationKind, SECTOR_BYTES,
 };
-pub use prefetch::{Piece, ReadQueue, ReadQueueStats, Reader};
 pub use process::{ProcessToken, in_forked_child};
+pub use reads::ahead::{Piece, ReadQueue, ReadQueueStats, Reader};
 pub use system::{
     give_back_freed_memory, physical_memory_bytes, prefetch_line, random_bytes, trim_freed_memory,
 };

@@ -20,9 +20,9 @@ mod probe;
 mod ring;
 mod spares;
 
-use crate::batch;
 use crate::buffer::BufferPool;
 use crate::process::ProcessToken;
+use crate::reads::plan;
 use crate::volume::{
     BegunBatch, CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats,
 };
@@ -223,7 +223,7 @@ pub struct DirVolume {
     shared: Arc<Shared>,
     /// The directory, for syncing it.
     directory: fs::File,
-    engine: batch::Engine,
+    engine: plan::Engine,
     direct_reason: String,
     /// Serialises making and removing the ring; why it is in plain memory, where it is.
     ring: Mutex<Option<String>>,
@@ -285,7 +285,7 @@ impl DirVolume {
             },
         };
         let recycle = options.recycle && probe::overwrites_in_place(&directory).is_ok();
-        let engine = batch::Engine::choose(
+        let engine = plan::Engine::choose(
             options.read_engine,
             options.read_depth.clamp(1, READ_DEPTH_MAX),
             options.begun_batches_max,

@@ -5,8 +5,8 @@
 
 use crate::buffer::AlignedBuffer;
 use crate::dir::{DirFile, Extent, ReadEngine, Shared, slice_of};
-use crate::flight::Queues;
-use crate::queue::Kind;
+use crate::reads::flight::Queues;
+use crate::reads::queue::Kind;
 use crate::volume::{BegunBatch, ReadRequest};
 use bytes::Bytes;
 use glintdb_core::{Error, Result};

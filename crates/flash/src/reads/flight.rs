@@ -3,10 +3,10 @@
 //! Thread-safe. Invariants: 1. a buffer that the kernel may still write to is never freed, recycled or looked at: a batch ends only when every read that was taken
 //! has been answered; where even waiting fails, the buffers are leaked. 2. A queue goes back to the idle ones only empty.
 
-use crate::batch::Plan;
 use crate::buffer::AlignedBuffer;
 use crate::dir::Shared;
-use crate::queue::{Kind, Queue, Read};
+use crate::reads::plan::Plan;
+use crate::reads::queue::{Kind, Queue, Read};
 use crate::volume::ReadRequest;
 use glintdb_core::Error;
 use parking_lot::Mutex;

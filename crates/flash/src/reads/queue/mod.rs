@@ -1,6 +1,7 @@
 //! Ways of having many reads in flight from one thread: io_uring, the kernel's older asynchronous I/O (libaio), and threads that read.
 //!
-//! A queue is used by one thread at a time. What a batch does with it, and what becomes of buffers, is in [`flight`](crate::flight).
+//! A queue is used by one thread at a time. What a batch does with it, and what becomes of
+//! buffers, is in [`flight`](crate::reads::flight).
 
 mod aio;
 mod threads;

@@ -23,44 +23,31 @@
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
-mod append;
-mod builder;
-mod check;
-mod dump;
 pub mod format;
-mod fresh;
-mod large;
-mod live_scan;
 mod log;
 mod lsn;
 #[cfg(all(test, loom))]
 mod models;
-mod order;
-mod prepare;
 mod read;
 mod recover;
-mod ring_space;
-mod salvage;
-mod scan;
 mod segment;
-mod spill;
-mod sync;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod testing;
-mod values;
+mod tools;
+mod write;
 
-pub use append::{Reservation, Space, WaitReason};
-pub use builder::FrameBuilder;
-pub use check::{LogCheck, check, check_bytes, check_segment, database_of, read_values};
-pub use dump::{Dump, DumpFrame, DumpItem, SegmentReport, dump};
 pub use format::entry::{EntryReader, LogEntry, LogOp, LogValue};
-pub use fresh::FreshSegment;
-pub use large::LargeFrame;
-pub use live_scan::{LiveScan, Record, RecordBatch};
 pub use log::{Log, LogOptions, LogSetup, LogStats};
 pub use lsn::Lsn;
 pub use read::BegunValues;
+pub use read::live_scan::{LiveScan, Record, RecordBatch};
 pub use recover::{FrameView, Recovered, RecoveryProgress, first_frame};
-pub use salvage::{SalvageFrame, SalvageItem, SegmentSalvage};
 pub use segment::{LogView, SegmentInfo};
-pub use values::{NewValues, VALUES_RECORD_BYTES, ValuesWriter};
+pub use tools::check::{LogCheck, check, check_bytes, check_segment, database_of, read_values};
+pub use tools::dump::{Dump, DumpFrame, DumpItem, SegmentReport, dump};
+pub use tools::salvage::{SalvageFrame, SalvageItem, SegmentSalvage};
+pub use write::append::{Reservation, Space, WaitReason};
+pub use write::builder::FrameBuilder;
+pub use write::fresh::FreshSegment;
+pub use write::large::LargeFrame;
+pub use write::values::{NewValues, VALUES_RECORD_BYTES, ValuesWriter};

@@ -5,16 +5,16 @@
 //! 2. `reclaimable` is a frame boundary: each frame is at every moment wholly in the ring or wholly in its segment. From `reclaimed` on everything is in the ring, also what is in segments too.
 //! 3. Bytes before `durable` survive power loss.
 
-use crate::append::{Sequencer, WaitReason};
 use crate::format::frame::TRAILER_BYTES;
 use crate::format::segment::SegmentKind;
 use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET};
 use crate::lsn::Lsn;
-use crate::prepare::PrepareState;
-use crate::ring_space::RingSpace;
 use crate::segment::{Doomed, LogView, Segment, SegmentInfo, SegmentTable};
-use crate::spill::SpillState;
-use crate::sync::SyncState;
+use crate::write::append::{Sequencer, WaitReason};
+use crate::write::prepare::PrepareState;
+use crate::write::ring_space::RingSpace;
+use crate::write::spill::SpillState;
+use crate::write::sync::SyncState;
 use glintdb_core::clock::Clock;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use glintdb_core::sync::{ArcSwap, Condvar, Mutex};

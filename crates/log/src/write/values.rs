@@ -9,14 +9,14 @@
 //! Thread safety: a writer belongs to one thread at a time. **Invariants:** 1. The files of a writer, or of a [`NewValues`], that is dropped are removed. 2. Nothing of the log is poisoned by
 //! a write or sync that fails here: nobody depends on it yet.
 
-use crate::append::Space;
-use crate::builder::FrameBuilder;
 use crate::format::frame::{FrameHeader, VALUES_END_BYTES};
 use crate::format::segment::SegmentHeader;
 use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET, block_up};
 use crate::log::Log;
 use crate::lsn::Lsn;
 use crate::segment::Segment;
+use crate::write::append::Space;
+use crate::write::builder::FrameBuilder;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{Error, KeyspaceId, Result, SegmentId, ValuePointer};

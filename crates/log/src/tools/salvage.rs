@@ -6,7 +6,7 @@
 use crate::format::frame::FrameHeader;
 use crate::format::segment::{SegmentHeader, SegmentKind};
 use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET, block_up};
-use crate::scan::{Frame, Probe, SegmentScan};
+use crate::recover::scan::{Frame, Probe, SegmentScan};
 use crate::{EntryReader, LogEntry};
 use bytes::Bytes;
 use glintdb_core::{DbId, Error, Result, SegmentId, ValuePointer};

@@ -10,10 +10,10 @@
 //! sequencer's. `grown` gets smaller only under the sequencer's lock, so a place that was reserved
 //! keeps its space.
 
-use crate::append::WaitReason;
 use crate::format::block_up;
 use crate::format::frame::TRAILER_BYTES;
 use crate::log::Log;
+use crate::write::append::WaitReason;
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicU64, Ordering};
 use glintdb_core::{Error, ErrorKind, Result};

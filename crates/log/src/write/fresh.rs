@@ -4,13 +4,13 @@
 //! The new segment is made and durable before the seal names it. As segment ids must grow along the
 //! stream, no other segment is prepared until then.
 
-use crate::append::{Reservation, Space, WaitReason};
 use crate::format::FIRST_FRAME_OFFSET;
 use crate::format::frame::SEAL_FRAME_BYTES;
 use crate::format::segment::SegmentKind;
 use crate::log::Log;
-use crate::prepare::PrepareState;
 use crate::segment::Segment;
+use crate::write::append::{Reservation, Space, WaitReason};
+use crate::write::prepare::PrepareState;
 use glintdb_core::Result;
 use glintdb_core::sync::MutexGuard;
 use glintdb_core::sync::atomic::Ordering;

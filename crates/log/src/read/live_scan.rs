@@ -4,14 +4,14 @@
 //!
 //! Memory: what one batch holds, at most some windows of 1 MiB; values longer than that are read when they are asked for. Thread safety: a scan belongs to one thread at a time; batches may go anywhere.
 
-use crate::builder::pointer_of;
 use crate::format::FIRST_FRAME_OFFSET;
 use crate::format::entry::{EntryReader, LogOp};
 use crate::format::segment::SegmentKind;
 use crate::log::Log;
 use crate::read::verify;
-use crate::scan::{Frame, Probe, SegmentScan, WINDOW_BYTES};
+use crate::recover::scan::{Frame, Probe, SegmentScan, WINDOW_BYTES};
 use crate::segment::{Segment, open_segment};
+use crate::write::builder::pointer_of;
 use bytes::Bytes;
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{DbId, Error, ErrorKind, KeyspaceId, Result, SegmentId, ValuePointer};

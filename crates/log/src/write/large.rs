@@ -3,14 +3,14 @@
 //! Everything but the block with the frame header is written before the frame gets its place, so that running out of space harms nothing and others commit meanwhile. As
 //! segment ids must grow along the stream, no other segment can be prepared until the frame has its place; commits that fill the active segment and the prepared one wait.
 
-use crate::append::{Reservation, Space, WaitReason, seal_frame};
-use crate::builder::FrameBuilder;
 use crate::format::frame::{FRAME_HEADER_BYTES, TRAILER_BYTES};
 use crate::format::segment::SegmentKind;
 use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET, block_up};
 use crate::log::Log;
-use crate::prepare::PrepareState;
 use crate::segment::Segment;
+use crate::write::append::{Reservation, Space, WaitReason, seal_frame};
+use crate::write::builder::FrameBuilder;
+use crate::write::prepare::PrepareState;
 use glintdb_core::sync::MutexGuard;
 use glintdb_core::{Error, Result, SeqNum};
 use glintdb_flash::AlignedBuffer;

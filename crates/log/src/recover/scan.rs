@@ -544,7 +544,7 @@ fn probe(
         && !glintdb_core::seeded::bug("log: recovery does not look at separated values");
     if header.kind.has_entries() && values && with_values {
         for entry in entry_reader(&header, offset, &meta, segment) {
-            let Some(pointer) = crate::builder::pointer_of(&entry) else {
+            let Some(pointer) = crate::write::builder::pointer_of(&entry) else {
                 continue;
             };
             if value_checksum(source, &pointer)? != Some(pointer.checksum) {
@@ -575,7 +575,7 @@ fn count(mut reader: EntryReader<'_>) -> Counted {
     let (mut entries, mut separated) = (0u32, 0u32);
     for entry in reader.by_ref() {
         entries = entries.saturating_add(1);
-        if crate::builder::pointer_of(&entry).is_some() {
+        if crate::write::builder::pointer_of(&entry).is_some() {
             separated = separated.saturating_add(1);
         }
     }

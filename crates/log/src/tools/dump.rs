@@ -6,7 +6,7 @@ use crate::format::segment::{SegmentHeader, SegmentKind};
 use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET};
 use crate::log::Log;
 use crate::lsn::Lsn;
-use crate::scan::{Frame, Probe, SegmentScan};
+use crate::recover::scan::{Frame, Probe, SegmentScan};
 use crate::segment::open_segment;
 use glintdb_core::{Error, ErrorKind, Result, SegmentId};
 use glintdb_flash::Volume;

@@ -7,8 +7,8 @@ use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentKind};
 use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET, block_up};
 use crate::log::{LogOptions, LogSetup};
 use crate::lsn::Lsn;
+use crate::recover::scan::{Probe, SegmentScan};
 use crate::recover::{FrameView, walk};
-use crate::scan::{Probe, SegmentScan};
 use crate::segment::open_segment;
 use bytes::Bytes;
 use glintdb_core::{
@@ -304,7 +304,7 @@ fn walked(
 fn padding(
     id: SegmentId,
     file: &dyn VolumeFile,
-    frame: &crate::scan::Frame,
+    frame: &crate::recover::scan::Frame,
     check: &mut LogCheck,
 ) -> Result<()> {
     for (start, end) in frame.padding() {

@@ -6,17 +6,19 @@
 //! After the walk, in this order, each step harmless if the next one never comes: files that no seal names are removed; frames that only the ring has are copied to their
 //! segments, and frames that no later one calls durable are written again as they are; the blocks in which seals end are filled up with zeros; the last segment is cut behind its last frame; every segment of the walk is synced; a new segment is made durable; a seal that names it is written and synced.
 
-use crate::append::seal_frame;
+pub(crate) mod scan;
+
 use crate::format::entry::EntryReader;
 use crate::format::frame::{FRAME_HEADER_BYTES, FRAME_MAGIC, FrameKind, SEAL_FRAME_BYTES};
 use crate::format::segment::{SegmentHeader, SegmentKind};
 use crate::format::{ALIGN, FIRST_FRAME_OFFSET, block_down, block_up};
 use crate::log::{Log, LogSetup};
 use crate::lsn::Lsn;
-use crate::prepare::PrepareState;
-use crate::ring_space::RingSpace;
-use crate::scan::{Frame, Probe, SegmentScan, read_ring};
+use crate::recover::scan::{Frame, Probe, SegmentScan, read_ring};
 use crate::segment::{Segment, SegmentTable, open_segment};
+use crate::write::append::seal_frame;
+use crate::write::prepare::PrepareState;
+use crate::write::ring_space::RingSpace;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::{DbId, Error, ErrorKind, FileKind, Result, SegmentId, SeqNum};
 use glintdb_flash::{ReadRequest, Ring, Volume, VolumeFile};

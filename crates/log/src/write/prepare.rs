@@ -3,10 +3,10 @@
 //! A segment's header is written, synced and its name made durable before the segment can take a frame, so a seal never names a file that a power cut can take away.
 //! The reserve is a number of empty, preallocated files; one is removed to make room for a segment when nothing else gives any.
 
-use crate::append::Space;
 use crate::format::segment::{SegmentHeader, SegmentKind};
 use crate::log::{Log, LogSetup};
 use crate::segment::Segment;
+use crate::write::append::Space;
 use glintdb_core::{ErrorKind, FileId, Result, SegmentId};
 use glintdb_flash::{CreateOptions, Ring, Stream, VolumeFile};
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! Encodes one frame outside any lock.
 
-use crate::append::Reservation;
 use crate::format::entry::{
     EntryReader, LogEntry, LogOp, LogValue, encode_delete, encode_delete_range, encode_put_inline,
     encode_put_separated,
@@ -8,6 +7,7 @@ use crate::format::entry::{
 use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use crate::format::{ALIGN, pad8};
 use crate::lsn::Lsn;
+use crate::write::append::Reservation;
 use glintdb_core::checksum::{FileSeed, crc32c};
 use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer};
 

@@ -3,7 +3,6 @@
 //! [`Log::reserve`] is made to be called under the engine's sequencer lock: it takes one uncontended mutex, allocates nothing and never blocks.
 //! [`Log::copy`] runs in parallel on many threads, each in its own bytes of the ring.
 
-use crate::builder::FrameBuilder;
 use crate::format::frame::{
     FrameHeader, FrameKind, MARK_FRAME_BYTES, SEAL_FRAME_BYTES, TRAILER_BYTES,
 };
@@ -11,6 +10,7 @@ use crate::format::{FIRST_FRAME_OFFSET, block_up};
 use crate::log::Log;
 use crate::lsn::Lsn;
 use crate::segment::{Segment, Stream};
+use crate::write::builder::FrameBuilder;
 use glintdb_core::checksum::{FileSeed, crc32c};
 use glintdb_core::sync::atomic::{Ordering, fence};
 use glintdb_core::{SegmentId, SeqNum};

@@ -3,10 +3,12 @@
 //! A reader takes no lock. It copies from the ring and looks afterwards whether the place was taken for others meanwhile (`reclaimed` passed it); then it reads the file,
 //! which holds the value since before that. So what was written last is read without the medium, as long as the ring is.
 
+pub(crate) mod live_scan;
+
 use crate::format::FIRST_FRAME_OFFSET;
 use crate::format::segment::SegmentKind;
 use crate::log::Log;
-use crate::scan::read_ring;
+use crate::recover::scan::read_ring;
 use crate::segment::{LogView, Segment, SegmentTable};
 use bytes::Bytes;
 use glintdb_core::checksum::crc32c;

@@ -1,8 +1,8 @@
 //! What a caller that keeps its own order of commits needs: positions to compare and publish. Thread-safe.
 
-use crate::append::Reservation;
 use crate::log::Log;
 use crate::lsn::Lsn;
+use crate::write::append::Reservation;
 use glintdb_core::{Result, SegmentId};
 use std::sync::atomic::Ordering;
 

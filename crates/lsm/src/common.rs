@@ -2,9 +2,9 @@
 //!
 //! Thread-safe: shared immutable state and relaxed counters.
 
+use crate::compaction::shape::Shape;
 use crate::options::LsmOptions;
 use crate::pinning::Pins;
-use crate::shape::Shape;
 use crate::table::TableEnv;
 use glintdb_core::index::LOOKUP_READS_PLACES;
 use glintdb_core::memory::MemoryBudget;

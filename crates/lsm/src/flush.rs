@@ -3,9 +3,9 @@
 //! Thread-safe; one flush of an index at a time (the engine sees to it).
 
 use crate::common::Common;
+use crate::compaction::outputs::{OutputConfig, Outputs};
 use crate::edit::{Edit, EditOp, Place};
 use crate::liveness::Liveness;
-use crate::outputs::{OutputConfig, Outputs};
 use crate::tombstones::TombstoneSet;
 use bytes::Bytes;
 use glintdb_core::index::{IndexChange, SortedRun};

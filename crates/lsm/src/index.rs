@@ -3,6 +3,7 @@
 //! Thread-safe; one `write_run` and one `apply` at a time (the engine sees to it), any number of jobs and views.
 
 use crate::common::{Common, LsmEnv};
+use crate::compaction::picker;
 use crate::edit::{Edit, EditOp};
 use crate::levels::Levels;
 use crate::options::LsmOptions;
@@ -11,7 +12,7 @@ use crate::relocation::LsmRelocation;
 use crate::shared::Shared;
 use crate::table::TableMeta;
 use crate::view::View;
-use crate::{flush, picker, pinning};
+use crate::{flush, pinning};
 use glintdb_core::codec::Reader;
 use glintdb_core::index::{
     Debt, Index, IndexChange, IndexJob, IndexView, PinShare, Relocation, SortedRun,

@@ -8,10 +8,10 @@
 //! 3. So a range tombstone never stands below an entry that it hides.
 
 use crate::edit::{Edit, EditOp, LEVELS, Place};
-use crate::merge::{key_head, shared_prefix};
 use crate::range::{KeyRange, before_end};
 use crate::table::{Table, TableEnv, TableMeta};
 use crate::tombstones::TombstoneSet;
+use crate::walk::merge::{key_head, shared_prefix};
 use bytes::Bytes;
 use glintdb_core::{Error, Result};
 use std::cmp::Ordering;

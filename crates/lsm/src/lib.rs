@@ -19,30 +19,22 @@
 
 mod common;
 mod compaction;
-mod concat;
-mod cursor;
 mod edit;
 mod flush;
 mod index;
 mod levels;
 mod liveness;
-mod lookup;
-mod merge;
-mod merging;
 mod options;
-mod outputs;
-mod picker;
-mod pieces;
 mod pinning;
 mod range;
 mod relocation;
 mod sample;
-mod shape;
 mod shared;
 pub mod table;
 mod tombstones;
 mod verify;
 mod view;
+mod walk;
 
 /// An edit decoded and encoded again. For fuzz targets, and no part of the API.
 ///
@@ -54,10 +46,10 @@ pub fn edit_again(bytes: &[u8]) -> glintdb_core::Result<Vec<u8>> {
 }
 
 pub use common::LsmEnv;
+pub use compaction::shape::level_bytes;
 pub use glintdb_core::index::PinnedLevels;
 pub use index::{Lsm, TableChange};
 pub use options::{LEVELS_BELOW_0_MAX, LsmOptions};
-pub use shape::level_bytes;
 pub use table::Compression;
 
 #[cfg(test)]

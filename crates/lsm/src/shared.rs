@@ -3,10 +3,10 @@
 //! Thread-safe. Locks, in this order: a task's progress, then `state`, then `current`; nothing is read or written on the volume under `state` or `current`.
 
 use crate::common::Common;
-use crate::compaction::Task;
+use crate::compaction::picker::{Picker, Plan};
+use crate::compaction::task::Task;
 use crate::edit::Edit;
 use crate::levels::{Levels, Run, Sorted};
-use crate::picker::{Picker, Plan};
 use crate::view::View;
 use glintdb_core::index::IndexJob;
 use glintdb_core::sync::atomic::{AtomicU64, Ordering};

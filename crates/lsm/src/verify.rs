@@ -1,9 +1,9 @@
 //! Checks a whole view: each table by itself, then the order of the tables, then the pointers of
 //! live entries.
 
-use crate::cursor::MergeCursor;
 use crate::table::Purpose;
 use crate::view::View;
+use crate::walk::cursor::MergeCursor;
 use glintdb_core::{Direction, EntryRef, Error, Result, ValuePointer};
 use std::ops::Bound;
 

@@ -3,12 +3,13 @@
 //! Thread-safe; reads take no lock and write no shared counter.
 
 use crate::common::Common;
-use crate::cursor::MergeCursor;
+use crate::compaction::shape;
 use crate::levels::Levels;
 use crate::range::KeyRange;
-use crate::shape;
 use crate::table::{Purpose, key_hash};
-use crate::{lookup, sample, verify};
+use crate::walk::cursor::MergeCursor;
+use crate::walk::lookup;
+use crate::{sample, verify};
 use bytes::Bytes;
 use glintdb_core::index::{Cursor, IndexStats, IndexView, LevelStats};
 use glintdb_core::{Direction, Entry, EntryValue, FileId, Result, SeqNum, ValuePointer};

@@ -3,9 +3,9 @@
 //! Not thread-safe: belongs to one reader or merge. Does no I/O before the first `look_ahead`, `advance` or `seek`.
 
 use crate::levels::Slot;
-use crate::merge::MergeSource;
 use crate::range::{Bounds, key_of};
 use crate::table::{BlockHandle, Purpose, TableCursor};
+use crate::walk::merge::MergeSource;
 use bytes::Bytes;
 use glintdb_core::{Direction, EntryRef, Result, SeqNum, key};
 use std::ops::Range;

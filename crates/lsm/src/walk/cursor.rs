@@ -2,12 +2,12 @@
 //!
 //! Not thread-safe: belongs to one reader; keeps the tables it reads.
 
-use crate::concat::Concat;
 use crate::levels::Levels;
-use crate::merge::{MergeSource, Tournament, shared_prefix};
 use crate::range::{Bounds, KeyRange};
 use crate::table::{BlockHandle, Purpose, Table, TableCursor};
 use crate::tombstones::TombstoneSet;
+use crate::walk::concat::Concat;
+use crate::walk::merge::{MergeSource, Tournament, shared_prefix};
 use bytes::Bytes;
 use glintdb_core::index::{Cursor, Take};
 use glintdb_core::{Direction, EntryRef, Result, SeqNum};

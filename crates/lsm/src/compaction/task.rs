@@ -8,13 +8,13 @@
 //! 3. A piece that fails, or whose job is dropped, ends the task: the other jobs hand back empty changes, and every output is removed.
 
 use crate::common::count;
+use crate::compaction::merging::{MergeInputs, Merging, carried};
+use crate::compaction::outputs::{OutputConfig, Outputs, Written};
+use crate::compaction::picker::{self, Plan};
+use crate::compaction::pieces::{self, Pieces};
 use crate::edit::{Edit, EditOp, Place};
 use crate::levels::Levels;
 use crate::liveness::Liveness;
-use crate::merging::{MergeInputs, Merging, carried};
-use crate::outputs::{OutputConfig, Outputs, Written};
-use crate::picker::{self, Plan};
-use crate::pieces::{self, Pieces};
 use crate::shared::Shared;
 use crate::view::View;
 use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep};

@@ -7,14 +7,14 @@
 //!    beneath it.
 //! 2. `liveness` loses the length of every pointer dropped, once.
 
-use crate::concat::Concat;
+use crate::compaction::outputs::{Outputs, Written};
 use crate::levels::{Levels, Slot};
 use crate::liveness::Liveness;
-use crate::merge::{Tournament, shared_prefix};
-use crate::outputs::{Outputs, Written};
 use crate::range::{Bounds, KeyRange, before_end};
 use crate::table::Purpose;
 use crate::tombstones::{TombstoneSet, TombstoneWalk};
+use crate::walk::concat::Concat;
+use crate::walk::merge::{Tournament, shared_prefix};
 use bytes::Bytes;
 use glintdb_core::{Direction, EntryRef, Result, SeqNum};
 use std::ops::Bound;
@@ -93,7 +93,7 @@ pub(crate) fn carried(inputs: &MergeInputs<'_>) -> Result<TombstoneSet> {
             return false;
         }
         tombstone.seqno >= inputs.floor
-            || crate::pieces::anything_beneath(inputs.levels, inputs.output, &range)
+            || crate::compaction::pieces::anything_beneath(inputs.levels, inputs.output, &range)
     });
     Ok(TombstoneSet::new(kept))
 }

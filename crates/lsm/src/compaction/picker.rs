@@ -9,11 +9,11 @@
 //! 3. No input is reserved by another plan.
 //! 4. No run above the place of a pending relocation leaves level 0: what it holds may be newer than what comes to that place, and must stay above it.
 
+use crate::compaction::shape::{BOTTOM, Shape, Targets, targets};
 use crate::edit::Place;
 use crate::levels::{Levels, Run, Slot};
 use crate::options::LsmOptions;
 use crate::range::{KeyRange, hull_of};
-use crate::shape::{BOTTOM, Shape, Targets, targets};
 use glintdb_core::SeqNum;
 use glintdb_core::index::{Debt, JobPriority};
 use std::collections::HashSet;

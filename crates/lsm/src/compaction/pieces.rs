@@ -4,9 +4,9 @@
 //! dropped. Groups next to each other with nothing moved between them are merged together, which joins small tables. Large pieces are split at fences, so that several
 //! threads can share one compaction.
 
+use crate::compaction::picker::Plan;
 use crate::edit::Place;
 use crate::levels::{Levels, Slot};
-use crate::picker::Plan;
 use crate::range::{KeyRange, compare_ends};
 use bytes::Bytes;
 use glintdb_core::SeqNum;

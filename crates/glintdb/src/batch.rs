@@ -3,7 +3,7 @@
 //! A batch is encoded as a log frame while it is filled. The commit copies that frame into the log.
 
 use crate::keyspace::{Keyspace, owned_bounds};
-use crate::version::{Generation, KeyspaceState};
+use crate::state::version::{Generation, KeyspaceState};
 use crate::{Error, Result};
 use bytes::Bytes;
 use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX, half_open};

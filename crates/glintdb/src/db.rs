@@ -7,8 +7,8 @@ use crate::keyspace::Keyspace;
 use crate::options::{Durability, KeyspaceOptions, Options, TransactionOptions};
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
+use crate::tools::verify::VerifyReport;
 use crate::transaction::Transaction;
-use crate::verify::VerifyReport;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::sync::Mutex;
@@ -26,7 +26,7 @@ pub const DEFAULT_KEYSPACE: &str = "default";
 /// the last handle to go.
 ///
 /// Every scan counts a reference of it, beside which what others read must not lie: so it is for
-/// [`KeyspaceState`](crate::version::KeyspaceState), versions, and tables.
+/// [`KeyspaceState`](crate::state::version::KeyspaceState), versions, and tables.
 #[repr(align(128))]
 pub(crate) struct Handle {
     pub(crate) engine: Arc<Engine>,
@@ -142,7 +142,7 @@ impl Db {
             idle_buffer_bytes_max: options.idle_buffer_bytes_max(),
             ..DirOptions::default()
         };
-        crate::directory::check(path, options.create_if_missing)?;
+        crate::durable::directory::check(path, options.create_if_missing)?;
         let directory = handles::open_directory(path, dir)?;
         let env = Env::new(Arc::new(SystemClock::new()), random_id()?);
         let volume = Arc::clone(&directory) as Arc<dyn Volume>;
@@ -462,7 +462,8 @@ impl Db {
     }
 
     /// Reads and checks every byte of every file, while readers and writers go on. Damage is in the
-    /// report and is not an error of this function. [`check`](crate::check()) does the same for a
+    /// report and is not an error of this function. [`check`](crate::tools::check()) does
+    /// the same for a
     /// database that is not open.
     ///
     /// # Errors

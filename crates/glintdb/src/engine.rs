@@ -5,28 +5,28 @@
 //! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`sequencer` → the lock of `version` → `kept`, the reserve's lock, an index's own locks). `transactions` → `pins` → nothing but `version` reads. Who opens the table of hot keys tries `sequencer`. A large
 //! commit comes to `numbers`, or to `sequencer`, with the log's `prepare` held. No lock is held while a job's step runs, but `flush_lock` during a flush. The sequencer's lock is never held across I/O.
 
-use crate::budget::Kept;
-use crate::commit::Sequencer;
-use crate::compaction::CompactionJob;
-use crate::drain::Drain;
-use crate::flush::FlushJob;
-use crate::gc::Gc;
-use crate::help::Helping;
-use crate::hot::HotKeys;
-use crate::jobs::{Host, JobQueue};
-use crate::log_jobs::{LogSyncJob, SpillJob};
-use crate::manifest::{Item, Manifest};
+use crate::background::compaction::CompactionJob;
+use crate::background::flush::FlushJob;
+use crate::background::help::Helping;
+use crate::background::log_jobs::{LogSyncJob, SpillJob};
+use crate::background::queue::{Host, JobQueue};
+use crate::durable::manifest::{Item, Manifest};
 use crate::options::{KeyspaceOptions, Options};
-use crate::pipeline::Pipeline;
-use crate::range_cache::RangeCache;
-use crate::reserve::Reserve;
+use crate::read::values::cache_on_write::WrittenValues;
+use crate::read::values::hot_keys::HotKeys;
+use crate::read::values::value_runs::RangeCache;
 use crate::snapshot::Pins;
-use crate::throttle::Throttle;
+use crate::space::reserve::Reserve;
+use crate::space::value_gc::Gc;
+use crate::state::memory::Kept;
+use crate::state::version::{Generation, KeyspaceState, Version};
+use crate::state::versions::Versions;
 use crate::transaction::Transactions;
-use crate::version::{Generation, KeyspaceState, Version};
-use crate::versions::Versions;
-use crate::waits::{Wait, Waits};
-use crate::written::WrittenValues;
+use crate::write::backpressure::compaction_debt::Throttle;
+use crate::write::backpressure::flush_debt::Drain;
+use crate::write::backpressure::waits::{Wait, Waits};
+use crate::write::commit::Sequencer;
+use crate::write::pipeline::Pipeline;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::clock::Clock;
 use glintdb_core::index::{Index, JobPriority};

@@ -9,13 +9,13 @@
 mod batch;
 
 use self::batch::{Batch, Gathering};
-use crate::gc::Misses;
 use crate::keyspace::Keyspace;
-use crate::read::BegunFetch;
+use crate::read::point::BegunFetch;
+use crate::read::values::key_hash::Wanted;
 use crate::snapshot::{Kind, Pin, PinnedMerge, bound_slices, merge_of};
+use crate::space::value_gc::Misses;
+use crate::state::version::{KeyspaceState, Version};
 use crate::transaction::OwnView;
-use crate::version::{KeyspaceState, Version};
-use crate::wanted::Wanted;
 use crate::{Error, Result};
 use bytes::Bytes;
 use glintdb_core::Direction;

@@ -206,66 +206,26 @@
 #[doc = include_str!("../../../docs/options.md")]
 struct OptionsPage;
 
-mod admission;
-pub mod advise;
+mod background;
 mod batch;
-mod budget;
-mod change;
-mod check;
-mod checkpoint;
-mod commit;
-mod compaction;
-mod count;
 mod db;
-mod directory;
-mod drain;
+mod durable;
 mod engine;
-mod flush;
-#[doc(hidden)]
-pub mod fuzzing;
-mod garbage;
-mod gc;
 mod handles;
-mod help;
-mod hot;
-pub mod inspect;
 mod iter;
-mod jobs;
 mod keyspace;
-mod keyspaces;
-mod log_jobs;
-mod manifest;
-mod merge;
-mod numbers;
 mod options;
-mod pace;
-mod pipeline;
-mod place_word;
-mod range_cache;
-mod range_set;
 mod read;
-mod recovery;
-mod reserve;
-mod resident;
-mod salvage;
-mod seal;
 mod snapshot;
 mod space;
+mod state;
 mod stats;
-mod throttle;
+mod tools;
 mod transaction;
-mod trim;
-mod verify;
-mod version;
-mod versions;
-mod waits;
-mod wanted;
-mod written;
+mod write;
 
 pub use batch::{BATCH_BYTES_MAX, Batch};
 pub use bytes::Bytes;
-pub use check::{CheckProgress, check, check_volume, check_with};
-pub use count::KeyCount;
 pub use db::{DEFAULT_KEYSPACE, Db};
 pub use engine::Env;
 pub use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -279,16 +239,21 @@ pub use options::{
     READ_DEPTH_MAX, REPLAY_BYTES_MAX, ReadEngine, SEPARATE_MIN_BYTES, TransactionOptions,
     parse_bytes,
 };
-pub use salvage::{
-    SalvageOptions, SalvageProgress, SalvageProgressFn, SalvageReport, SalvagedFile, salvage,
-};
+pub use read::count::KeyCount;
 pub use snapshot::Snapshot;
 pub use stats::{
     KeyspaceStats, LevelFigures, LogFigures, MemoryStats, Stats, ValueGcFigures, VolumeFigures,
 };
+pub use tools::check::{CheckProgress, check, check_volume, check_with};
+#[doc(hidden)]
+pub use tools::fuzzing;
+pub use tools::salvage::{
+    SalvageOptions, SalvageProgress, SalvageProgressFn, SalvageReport, SalvagedFile, salvage,
+};
+pub use tools::verify::VerifyReport;
+pub use tools::{advise, inspect};
 pub use transaction::Transaction;
-pub use verify::VerifyReport;
-pub use waits::WaitStats;
+pub use write::backpressure::waits::WaitStats;
 
 impl Options {
     /// Opens the database on a volume other than a directory, for tests and simulation. `env` gives

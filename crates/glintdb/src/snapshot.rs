@@ -7,13 +7,13 @@
 //! 2. Every live read point that outlasts one call is registered, so the stats can say what is pinned, and the oldest can be given up.
 //! 3. Who gives up a read point that is not its own holds what the point holds, and never the database: only the caller's own threads close it.
 
-use crate::budget::Kept;
 use crate::db::Handle;
 use crate::engine::Engine;
 use crate::iter::Iter;
 use crate::keyspace::Keyspace;
-use crate::read::ReadPoint;
-use crate::version::{KeyspaceState, Version};
+use crate::read::point::ReadPoint;
+use crate::state::memory::Kept;
+use crate::state::version::{KeyspaceState, Version};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::sync::{ArcSwapOption, Mutex};
@@ -100,7 +100,7 @@ impl HeldVersion {
 }
 
 /// The merge of one end of an iterator, until the pin is given up.
-pub(crate) type PinnedMerge = Mutex<Option<crate::merge::Merge>>;
+pub(crate) type PinnedMerge = Mutex<Option<crate::read::merge::Merge>>;
 
 /// All pins of a database. Every scan registers one, so threads have places of their own for it.
 #[derive(Default)]
@@ -260,7 +260,7 @@ impl Held {
 
 impl Pin {
     /// Takes note of an iterator's merge, to be freed when the pin is given up.
-    pub(crate) fn keep(&self, merge: crate::merge::Merge) -> Arc<PinnedMerge> {
+    pub(crate) fn keep(&self, merge: crate::read::merge::Merge) -> Arc<PinnedMerge> {
         let merge = Arc::new(Mutex::new(Some(merge)));
         let mut merges = self.held.merges.lock();
         merges.retain(|merge| merge.strong_count() > 0);
@@ -455,8 +455,8 @@ pub(crate) fn merge_of(
     upper: Bound<&[u8]>,
     direction: Direction,
     own: Option<crate::transaction::OwnView>,
-) -> Result<crate::merge::Merge> {
-    use crate::merge::{Merge, OwnWrites, Source};
+) -> Result<crate::read::merge::Merge> {
+    use crate::read::merge::{Merge, OwnWrites, Source};
     let mut sources = Vec::with_capacity(version.sealed.len() + 4);
     let mut hiding = Vec::new();
     if let Some(own) = own {

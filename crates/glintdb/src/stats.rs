@@ -1,8 +1,8 @@
 //! Figures of an open database, collected when [`Db::stats`](crate::Db::stats) is called.
 
 use crate::engine::Engine;
-use crate::resident::Resident;
-use crate::waits::WaitStats;
+use crate::state::resident::Resident;
+use crate::write::backpressure::waits::WaitStats;
 use glintdb_core::SegmentId;
 use glintdb_core::index::IndexStats;
 use glintdb_core::memory::MemoryPart;

@@ -17,7 +17,7 @@ use crate::iter::Iter;
 use crate::keyspace::{Keyspace, is_there, owned_bounds, prefix_bounds};
 use crate::options::{Isolation, TransactionOptions};
 use crate::snapshot::{Kind, Pin, merge_of};
-use crate::version::{KeyspaceState, Version};
+use crate::state::version::{KeyspaceState, Version};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::sync::Mutex;

@@ -2,8 +2,8 @@
 //!
 //! Thread safety: belongs to the iterator.
 
-use crate::range_cache::Values;
-use crate::wanted::Wanted;
+use crate::read::values::key_hash::Wanted;
+use crate::read::values::value_runs::Values;
 use crate::{Error, Result};
 use bytes::{Bytes, BytesMut};
 use glintdb_core::{EntryRef, KeyspaceId};

@@ -1,0 +1,148 @@
+//! Compactions of an index: as jobs, and of a range of keys on the thread that asks for it.
+//! What they write takes effect as a flush does ([`flush`](crate::background::flush)).
+//!
+//! Thread safety: any thread that holds no lock.
+
+use crate::background::install::Pending;
+use crate::background::queue::{Job, Progress};
+use crate::engine::Engine;
+use crate::space::priority::Running;
+use crate::state::version::KeyspaceState;
+use crate::{Error, ErrorKind, Result};
+use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep, STEP_BUDGET};
+use glintdb_core::sync::atomic::Ordering;
+use std::ops::Bound;
+use std::sync::Arc;
+
+impl Engine {
+    /// Commits the change of a finished compaction.
+    fn finish_compaction(&self, keyspace: &Arc<KeyspaceState>, change: IndexChange) -> Result<()> {
+        if change == IndexChange::default() {
+            // A part of a compaction that another part will finish.
+            return Ok(());
+        }
+        // What it holds was flushed, so the log up to there is synced already; the rule is kept by whoever flushed it.
+        self.commit_changes(
+            vec![Pending {
+                keyspace: Arc::clone(keyspace),
+                change,
+            }],
+            None,
+            None,
+        )
+    }
+
+    /// Compacts the keys within bounds to the bottom of a keyspace's index, and gives back what is
+    /// not needed then.
+    pub(crate) fn compact(
+        &self,
+        keyspace: &Arc<KeyspaceState>,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Result<()> {
+        let compacted = (self.gc).while_held_off(|| self.compact_all(keyspace, lower, upper));
+        self.schedule();
+        self.run_inline();
+        compacted?;
+        self.trim()
+    }
+
+    fn compact_all(
+        &self,
+        keyspace: &Arc<KeyspaceState>,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Result<()> {
+        loop {
+            self.transactions.raise_floor(self);
+            if let Some(job) = keyspace.index.pick_full_compaction(lower, upper) {
+                let _running = self.begin_compaction(&*job, &self.compactions_called)?;
+                // Its outputs go before it counts as ended.
+                let mut job = job;
+                loop {
+                    self.watch_pins();
+                    let step = match self.may_compact().and_then(|()| job.step()) {
+                        // Its outputs are gone; with the reserve's space it may be picked again.
+                        Err(error)
+                            if error.kind() == ErrorKind::NoSpace && self.reserve.lend()? =>
+                        {
+                            break;
+                        }
+                        step => step?,
+                    };
+                    match step {
+                        JobStep::More => self.check_open()?,
+                        JobStep::Done(change) => {
+                            match self.finish_compaction(keyspace, change) {
+                                Err(error)
+                                    if error.kind() == ErrorKind::NoSpace
+                                        && self.reserve.lend()? => {}
+                                finished => finished?,
+                            }
+                            break;
+                        }
+                    }
+                }
+            } else if keyspace.index.busy() {
+                self.wait_for_jobs()?;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A compaction of one keyspace.
+pub(crate) struct CompactionJob {
+    pub(crate) keyspace: Arc<KeyspaceState>,
+    pub(crate) job: Box<dyn IndexJob>,
+    pub(crate) running: Running,
+}
+
+impl Job for CompactionJob {
+    fn step(&mut self, engine: &Engine) -> Result<Progress> {
+        self.step_within(engine, STEP_BUDGET)
+    }
+
+    fn is_divisible(&self, _budget: u32) -> bool {
+        self.job.is_divisible()
+    }
+
+    fn step_within(&mut self, engine: &Engine, budget: u32) -> Result<Progress> {
+        if self.keyspace.dropped.load(Ordering::Acquire) {
+            return Ok(Progress::Done);
+        }
+        engine.watch_pins();
+        engine.may_compact()?;
+        match self.job.step_within(budget)? {
+            JobStep::More => Ok(Progress::More),
+            JobStep::Done(change) => {
+                engine.finish_compaction(&self.keyspace, change)?;
+                Ok(Progress::Done)
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{}: {}", self.keyspace.name, self.job.name())
+    }
+
+    fn priority(&self) -> JobPriority {
+        self.job.priority()
+    }
+
+    fn abandon(self: Box<Self>, engine: &Engine, error: Option<&Error>) {
+        // Its outputs go before it counts as ended.
+        let CompactionJob { job, running, .. } = *self;
+        drop(job);
+        drop(running);
+        let Some(error) = error else { return };
+        let lent = error.kind() == ErrorKind::NoSpace && matches!(engine.reserve.lend(), Ok(true));
+        if lent {
+            // Its inputs are free: with the reserve's space it may go through.
+            engine.schedule();
+        } else {
+            engine.note_background_error(error);
+        }
+    }
+}

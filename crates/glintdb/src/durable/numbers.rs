@@ -1,0 +1,43 @@
+//! File numbers: given out once, also across crashes.
+//!
+//! Thread safety: any thread. Never called under the manifest lock (it takes it when its block of numbers is used up).
+
+use crate::Result;
+use crate::durable::manifest::{Item, Manifest};
+use glintdb_core::FileNumbers;
+use glintdb_core::sync::Mutex;
+use std::sync::Arc;
+
+/// Numbers made durable at a time: one manifest edit for 256 files.
+const BLOCK: u64 = 256;
+
+pub(crate) struct Numbers {
+    manifest: Arc<Mutex<Manifest>>,
+    /// Next number, and the first one that is not reserved.
+    range: Mutex<(u64, u64)>,
+}
+
+impl Numbers {
+    /// Goes on behind `next`, the manifest's high-water mark.
+    pub(crate) fn new(manifest: Arc<Mutex<Manifest>>, next: u64) -> Self {
+        Numbers {
+            manifest,
+            range: Mutex::new((next, next)),
+        }
+    }
+}
+
+impl FileNumbers for Numbers {
+    fn next(&self) -> Result<u64> {
+        let mut range = self.range.lock();
+        if range.0 == range.1 {
+            let up_to = range.1 + BLOCK;
+            self.manifest
+                .lock()
+                .commit(&[Item::NumbersReserved(up_to)])?;
+            range.1 = up_to;
+        }
+        range.0 += 1;
+        Ok(range.0 - 1)
+    }
+}

@@ -1,0 +1,255 @@
+//! Rounds of value GC over everything there is: whatever is written meanwhile, and wherever the power is cut.
+
+use super::tests::{
+    check_whole, contents, filled, key, options, retired, round, round_over, there, value,
+};
+use crate::space::value_gc::{Place, Scans};
+use crate::{Db, Env, Keyspace, Options, SalvageOptions, check, salvage};
+use glintdb_core::DbId;
+use glintdb_flash::{CrashMode, ManualClock, MemVolume, Volume};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What comes while a round is under way: some keys again, some deleted, a range deleted; flushed, with as many runs as level 0 is compacted at.
+fn meanwhile(db: &Db, expected: &mut Records) {
+    let keyspace = db.default_keyspace();
+    let mut put = |keyspace: &Keyspace, n: u32| {
+        keyspace.put(key(n), value(n, 3)).unwrap();
+        expected.insert(key(n), value(n, 3));
+    };
+    for run in 0..4 {
+        (run * 5..run * 5 + 5).for_each(|n| put(&keyspace, n));
+        keyspace.delete(key(50 + run)).unwrap();
+        db.flush().unwrap();
+    }
+    keyspace.delete_range(key(160)..key(170)).unwrap();
+    db.flush().unwrap();
+    // Not flushed.
+    keyspace.delete(key(180)).unwrap();
+    put(&keyspace, 181);
+    for gone in [50, 51, 52, 53, 180].into_iter().chain(160..170) {
+        expected.remove(&key(gone));
+    }
+}
+
+#[test]
+fn values_that_moved_are_found_after_everything() {
+    let home = tempfile::tempdir().unwrap();
+    let [dir, copy, out] = ["db", "copy", "out"].map(|name| home.path().join(name));
+    let db = options().open(&dir).unwrap();
+    let mut expected = filled(&db, |_| {});
+    let snapshot = db.snapshot();
+    let before = expected.clone();
+    let victims = round(&db, |place| {
+        if place == Place::Scan {
+            meanwhile(&db, &mut expected);
+        }
+    });
+    assert!(!retired(&db).is_empty());
+    // The snapshot reads what has moved where it was.
+    assert_eq!(there(&dir, &victims), victims.len());
+    for (key, value) in &before {
+        let found = snapshot.get(&db.default_keyspace(), key).unwrap();
+        assert!(found.is_some_and(|found| found == *value));
+    }
+    drop(snapshot);
+    db.flush().unwrap();
+    db.handle.engine.collect_garbage_if_waiting();
+    assert_eq!(there(&dir, &victims), 0);
+    check_whole(&db, &expected);
+
+    db.checkpoint(&copy).unwrap();
+    let report = check(&copy).unwrap();
+    assert!(report.is_clean(), "{:?}", report.errors);
+    let copied = options().open(&copy).unwrap();
+    check_whole(&copied, &expected);
+    copied.close().unwrap();
+
+    // What has moved moves again.
+    let again = round(&db, |_| {});
+    assert!(again.len() > 1);
+    assert_eq!(there(&dir, &again), 0);
+    check_whole(&db, &expected);
+    db.close().unwrap();
+    let report = check(&dir).unwrap();
+    assert!(report.is_clean(), "{:?}", report.errors);
+    let report = salvage(&dir, &out, &SalvageOptions::default()).unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    let salvaged = options().open(&out).unwrap();
+    assert!(contents(&salvaged) == expected);
+    salvaged.close().unwrap();
+
+    let db = options().open(&dir).unwrap();
+    check_whole(&db, &expected);
+    db.compact().unwrap();
+    assert_eq!(retired(&db), []);
+    check_whole(&db, &expected);
+    db.default_keyspace().delete_range::<&[u8]>(..).unwrap();
+    db.compact().unwrap();
+    check_whole(&db, &Records::new());
+    assert_eq!(db.stats().log.live_value_bytes, 0);
+    db.close().unwrap();
+}
+
+/// What is cached is cached where it has moved to; what is not is not brought in.
+#[test]
+fn a_value_that_is_cached_stays_so_when_it_moves() {
+    let home = tempfile::tempdir().unwrap();
+    let db = options().open(home.path()).unwrap();
+    let expected = filled(&db, |_| {});
+    let get = |n: &u32| db.get(key(*n)).unwrap();
+    let there = |n: &u32| expected.contains_key(&key(*n));
+    let (hot, cold): (Vec<u32>, Vec<u32>) = (0..200).filter(there).partition(|n| n % 3 > 0);
+    assert!(hot.iter().all(|n| get(n).is_some()));
+    for moves in 1..=2 {
+        assert!(round(&db, |_| {}).len() > 1);
+        let reads = || db.stats().volume.reads;
+        // Opens the segments, and brings in the blocks of the index.
+        let before = reads();
+        let (first, _) = (get(&cold[moves]), get(&cold[cold.len() - moves]));
+        assert!(first.is_some() && reads() > before, "nobody had read it");
+        let before = reads();
+        for n in &hot {
+            assert_eq!(get(n).as_deref(), expected.get(&key(*n)).map(Vec::as_slice));
+        }
+        assert_eq!(reads(), before, "move {moves}");
+    }
+}
+
+/// Of values that are cached together some move: they are cached by themselves where they stand then, and the others where they are.
+#[test]
+fn what_moves_is_cached_without_those_that_it_was_cached_with() {
+    let home = tempfile::tempdir().unwrap();
+    let db = options().open(home.path()).unwrap();
+    let mut second = None;
+    for phase in [0, 1] {
+        (phase..400)
+            .step_by(2)
+            .for_each(|n| db.put(key(n), value(n, 0)).unwrap());
+        db.flush().unwrap();
+        second = second.or(db.handle.engine.log.segment_ids().into_iter().max());
+    }
+    let scan = || {
+        let found = db
+            .default_keyspace()
+            .iter()
+            .limit_hint(256)
+            .map(Result::unwrap);
+        assert!(
+            found
+                .zip(0..400)
+                .all(|((_, found), n)| found == value(n, 0))
+        );
+    };
+    (0..3).for_each(|_| scan());
+    let entries = || db.handle.engine.cache.stats().entries;
+    assert!(entries() < 200, "they are cached together: {}", entries());
+    let scans = Scans::New { keeps_values: true };
+    let moved = round_over(&db, |id| Some(id) < second, scans, |_| {});
+    assert!(moved.len() > 1);
+    // The blocks of the index are others now.
+    db.default_keyspace()
+        .iter()
+        .keys()
+        .for_each(|key| drop(key.unwrap()));
+    let reads = || db.stats().volume.reads;
+    let before = reads();
+    scan();
+    for n in 0..400 {
+        assert_eq!(db.get(key(n)).unwrap().as_deref(), Some(&value(n, 0)[..]));
+    }
+    assert_eq!(reads(), before);
+}
+
+/// What is cached, has moved, and is written then, takes its room in the cache once. Its old value stayed there, as nobody knew where that was: of data that the budget holds twice over, one read in a hundred came to be one of the device.
+#[test]
+fn what_has_moved_leaves_the_cache_when_it_is_written() {
+    let home = tempfile::tempdir().unwrap();
+    let db = options().open(home.path()).unwrap();
+    let expected = filled(&db, |_| {});
+    let keys = || (0..200).filter(|n| expected.contains_key(&key(*n)));
+    assert!(keys().all(|n| db.get(key(n)).unwrap().is_some()));
+    let entries = || db.handle.engine.cache.stats().entries;
+    let moved = round(&db, |_| {});
+    assert!(moved.len() > 1);
+    let before = entries();
+    keys().for_each(|n| db.put(key(n), value(n, 4)).unwrap());
+    assert!(entries() <= before, "{before}, then {}", entries());
+    let reads = db.stats().volume.reads;
+    for n in keys() {
+        assert_eq!(db.get(key(n)).unwrap().as_deref(), Some(&value(n, 4)[..]));
+    }
+    assert_eq!(db.stats().volume.reads, reads);
+}
+
+#[test]
+fn what_a_round_reads_stays_until_it_is_read() {
+    let home = tempfile::tempdir().unwrap();
+    let db = options().open(home.path()).unwrap();
+    filled(&db, |_| {});
+    std::thread::scope(|scope| {
+        let mut compaction = None;
+        let victims = round(&db, |place| {
+            if place == Place::Scan {
+                db.default_keyspace().delete_range::<&[u8]>(..).unwrap();
+                db.flush().unwrap();
+                // Drops everything that is hidden, and then waits for the round.
+                compaction = Some(scope.spawn(|| db.compact().unwrap()));
+                while db.stats().log.live_value_bytes > 0 {
+                    std::thread::yield_now();
+                }
+                assert!(
+                    compaction
+                        .as_ref()
+                        .is_some_and(|thread| !thread.is_finished())
+                );
+            }
+        });
+        compaction.unwrap().join().unwrap();
+        db.handle.engine.collect_garbage();
+        assert_eq!(there(home.path(), &victims), 0);
+    });
+    check_whole(&db, &Records::new());
+    db.close().unwrap();
+}
+
+fn open(volume: &Arc<MemVolume>, options: Options) -> Db {
+    let clock = Arc::new(ManualClock::new(Duration::ZERO));
+    let env = Env::new(clock, DbId([7; 16]));
+    let volume = Arc::clone(volume) as Arc<dyn Volume>;
+    options.open_volume(volume, env).unwrap()
+}
+
+#[test]
+fn a_round_that_the_power_cuts_has_happened_or_not() {
+    let volume = MemVolume::new();
+    let db = open(&volume, options());
+    let mut expected = filled(&db, |_| {});
+    let mut images = Vec::new();
+    round(&db, |place| {
+        if place == Place::Scan {
+            meanwhile(&db, &mut expected);
+            db.flush_log(crate::Durability::Sync).unwrap();
+        }
+        let modes = (0..3).map(|seed| CrashMode::Random { seed });
+        for mode in modes.chain([CrashMode::LoseUnsynced, CrashMode::KeepUnsynced]) {
+            images.push((place, volume.crash(mode)));
+        }
+    });
+    let mut moved = 0;
+    for (place, image) in images {
+        let db = open(&image, options());
+        let has_moved = !retired(&db).is_empty();
+        assert_eq!(has_moved, place == Place::Over, "{place:?}");
+        moved += u32::from(has_moved);
+        db.flush().unwrap();
+        check_whole(&db, &expected);
+        db.compact().unwrap();
+        check_whole(&db, &expected);
+        db.close().unwrap();
+    }
+    assert_eq!(moved, 5);
+}

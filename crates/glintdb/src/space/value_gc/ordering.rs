@@ -1,0 +1,333 @@
+//! Values in key order: the values of a keyspace are written anew in the order of its keys, so that a scan finds those it wants beside one another.
+//!
+//! Piece by piece, each as a round of value GC ends: values into segments of their own, a run of level 0 with the new pointers, one record of the manifest. Nothing is retired: what a
+//! piece leaves behind is known to be hidden, and goes with the compaction at the end, or with rounds before it where there would be too much of it.
+//!
+//! Thread safety: any thread that holds no lock; several may do it at once.
+//!
+//! Invariants: 1. place in the index, its view and the view of the log belong together: they are taken while no flush is under way and the manifest does not change; 2. what lies in order already stays
+//! where it is; 3. a place is held no longer than until level 0, which cannot be compacted meanwhile, slows writers.
+
+use super::records::{MovedRun, Records};
+use crate::Result;
+use crate::background::install::{Pending, Relocated};
+use crate::engine::Engine;
+use crate::state::version::KeyspaceState;
+use glintdb_core::index::IndexView;
+use glintdb_core::sync::atomic::Ordering;
+use glintdb_core::{Direction, EntryRef, ValuePointer};
+use glintdb_log::{LogView, NewValues, Space};
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+/// Records and bytes of values of a piece, at most.
+const PIECE_RECORDS: u64 = 1 << 15;
+const PIECE_BYTES_MAX: u64 = 64 << 20;
+const PIECE_BYTES_MIN: u64 = 256 << 10;
+/// Of the garbage that may be, a piece makes this part at most.
+const PIECE_PART: u64 = 8;
+/// Neighbours of which it is asked together whether they lie in order.
+const GROUP_RECORDS: usize = 64;
+/// Values lie in order where so many bytes of them are at one place, in the mean: what a scan reads at once.
+const PLACE_BYTES: u64 = 64 << 10;
+/// Two values are at one place where no more lies between them: the keys of a frame, perhaps.
+const GAP_BYTES: u32 = 16 << 10;
+/// Values of which the reads are in flight together, in number and in bytes.
+const READ_RECORDS: usize = 256;
+const READ_BYTES: u64 = 1 << 20;
+
+/// What has become of a piece.
+#[derive(Default)]
+pub(super) struct Piece {
+    /// The last key that was looked at; `None`: there is no more.
+    next: Option<Vec<u8>>,
+    /// Records that have moved, and bytes of their values.
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+}
+
+/// What a piece has at most.
+#[derive(Clone, Copy)]
+pub(super) struct PieceLimits {
+    pub(super) records: u64,
+    /// Of keys and values.
+    pub(super) bytes: u64,
+}
+
+impl Engine {
+    /// Puts the values of the keys within bounds in the order of keys where they do not lie so, and compacts the index.
+    pub(crate) fn compact_values(
+        &self,
+        keyspace: &Arc<KeyspaceState>,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Result<()> {
+        self.flush()?;
+        let ordered = (self.gc).while_held_off(|| self.order_values(keyspace, lower, upper));
+        // Segments that the last view of the log has kept.
+        self.remove_doomed();
+        if ordered.is_err() {
+            // Compactions may have waited for the place that was given up.
+            self.schedule();
+            self.run_inline();
+        }
+        ordered?;
+        // What was left behind goes with it.
+        self.compact(keyspace, lower, upper)
+    }
+
+    fn order_values(
+        &self,
+        keyspace: &Arc<KeyspaceState>,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Result<()> {
+        let mut from = lower.map(<[u8]>::to_vec);
+        while !keyspace.dropped.load(Ordering::Acquire) {
+            self.make_way_for_values(keyspace)?;
+            let lower = from.as_ref().map(Vec::as_slice);
+            let limits = self.piece_limits();
+            let piece = self.order_piece(keyspace, (lower, upper), limits, None)?;
+            let Some(next) = piece.next else { break };
+            from = Bound::Excluded(next);
+        }
+        Ok(())
+    }
+
+    /// Waits until compactions and value GC have caught up with what pieces have left behind.
+    fn make_way_for_values(&self, keyspace: &KeyspaceState) -> Result<()> {
+        loop {
+            let debt = keyspace.index.debt();
+            let crowded = debt.level0_runs >= debt.level0_runs_slow;
+            let full = self.is_gc_urgent();
+            if crowded || full {
+                self.schedule();
+            }
+            // Where nobody does anything about it, waiting would not help.
+            let compacting = crowded && self.jobs.counts() != (0, 0);
+            let collecting = full && self.gc.is_queued();
+            if !compacting && !collecting {
+                return Ok(());
+            }
+            self.wait_for_jobs()?;
+        }
+    }
+
+    /// Orders what comes first. Where it may be given up it waits for no flush, and ends when it does not `goes_on` any more.
+    pub(super) fn order_piece(
+        &self,
+        keyspace: &Arc<KeyspaceState>,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+        limits: PieceLimits,
+        goes_on: Option<&dyn Fn() -> bool>,
+    ) -> Result<Piece> {
+        let late = glintdb_core::seeded::bug(
+            "glintdb: values in key order take their place above what came meanwhile",
+        );
+        let begin = || -> Result<_> {
+            let no_flush = match goes_on {
+                Some(_) => self.flush_lock.try_lock(),
+                None => Some(self.flush_lock.lock()),
+            };
+            let Some(_no_flush) = no_flush else {
+                return Ok(None);
+            };
+            let manifest = self.manifest.lock();
+            manifest.check()?;
+            let is_there = !keyspace.dropped.load(Ordering::Acquire);
+            Ok(is_there.then(|| (keyspace.index.begin_relocation(), self.log.view())))
+        };
+        let Some((mut relocation, log)) = begin()? else {
+            return Ok(Piece::default());
+        };
+        let view = relocation.view();
+        let (records, mut next) = self.gather_piece(keyspace, &*view, (lower, upper), limits)?;
+        drop(view);
+        let mut moved = out_of_order(&records);
+        if moved.is_empty() {
+            return Ok(Piece {
+                next,
+                ..Piece::default()
+            });
+        }
+        let bytes: u64 = moved.iter().map(|&index| records.bytes(index)).sum();
+        let _running = self.begin_writing(
+            "pass that puts values in key order",
+            bytes + bytes / 8,
+            &self.compactions_called,
+        )?;
+        let values = self.write_values(keyspace, &records, &moved, &log, goes_on)?;
+        drop(log);
+        let written = values.pointers().len();
+        if let Some(&last) = moved.get(..written).and_then(<[u32]>::last)
+            && written < moved.len()
+        {
+            next = Some(records.key(last).to_vec());
+            moved.truncate(written);
+        }
+        if late {
+            drop(relocation);
+            let Some((again, _)) = begin()? else {
+                return Ok(Piece::default());
+            };
+            relocation = again;
+        }
+        let change = relocation.write(&mut MovedRun {
+            records: &records,
+            moved: &moved,
+            pointers: values.pointers(),
+            at: 0,
+        })?;
+        let left: Vec<ValuePointer> = (moved.iter())
+            .map(|&index| *records.pointer(index))
+            .collect();
+        let born = values.pointers().to_vec();
+        let pending = vec![Pending {
+            keyspace: Arc::clone(keyspace),
+            change,
+        }];
+        let relocated = Relocated {
+            values,
+            victims: Vec::new(),
+        };
+        let keys = moved.iter().map(|&index| records.key(index));
+        let from = (keys.zip(&left)).map(|(key, from)| (keyspace.id, key, *from));
+        self.commit_moved(pending, relocated, from)?;
+        self.gc.born(&born, &[], 0.0);
+        self.gc.left_behind(&left);
+        self.update_space();
+        Ok(Piece {
+            next,
+            records: left.len() as u64,
+            bytes: left.iter().map(|from| u64::from(from.length)).sum(),
+        })
+    }
+
+    /// What memory, and the garbage that may be, leave to a piece.
+    pub(super) fn piece_limits(&self) -> PieceLimits {
+        let allowed = match self.gc.known_account().allowed_bytes {
+            // Nobody counts.
+            0 => u64::MAX,
+            allowed => allowed / PIECE_PART,
+        };
+        let least = PIECE_BYTES_MIN.min(self.options.log_segment_bytes);
+        PieceLimits {
+            records: PIECE_RECORDS,
+            bytes: (self.gc_memory_bytes_max().min(allowed)).clamp(least, PIECE_BYTES_MAX),
+        }
+    }
+
+    /// The entries of the next piece whose values are separated, and the key that ended it.
+    fn gather_piece(
+        &self,
+        keyspace: &KeyspaceState,
+        view: &dyn IndexView,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+        limits: PieceLimits,
+    ) -> Result<(Records, Option<Vec<u8>>)> {
+        let mut records = Records::new(&self.memory);
+        let (mut bytes, mut count) = (0, 0);
+        let mut cursor = view.cursor(lower, upper, Direction::Forward)?;
+        let more = cursor.walk(&mut |key, seqno, value, _| {
+            if let EntryRef::Pointer(pointer) = value {
+                records.add_live(keyspace.id, key, pointer, seqno);
+                bytes += u64::from(pointer.length) + key.len() as u64;
+            }
+            count += 1;
+            count < limits.records && bytes < limits.bytes
+        })?;
+        records.charge();
+        Ok((records, more.then(|| cursor.key().to_vec())))
+    }
+
+    /// Copies values to segments of their own, each batch of them read while the one before it is written: as many as it gets to before writers are slowed because level 0 waits for the place.
+    fn write_values(
+        &self,
+        keyspace: &KeyspaceState,
+        records: &Records,
+        moved: &[u32],
+        log: &LogView,
+        goes_on: Option<&dyn Fn() -> bool>,
+    ) -> Result<NewValues> {
+        let bytes = moved.iter().map(|&index| records.stored_bytes(index));
+        let mut writer = self.log.values_writer(Space::Normal, bytes.sum())?;
+        let batches = batches(records, moved);
+        let mut batches = batches.into_iter().map(|batch| &moved[batch]);
+        let read = |batch: &[u32]| {
+            let pointers = batch.iter().map(|&index| *records.pointer(index));
+            self.log.begin_read_batch_in(log, pointers.collect())
+        };
+        let mut begun = batches.next().map(|batch| (batch, read(batch)));
+        while let Some((batch, values)) = begun {
+            self.may_compact()?;
+            self.check_open()?;
+            let values = values.wait();
+            let debt = keyspace.index.debt();
+            let goes_on =
+                debt.level0_runs < debt.level0_runs_slow && goes_on.is_none_or(|goes_on| goes_on());
+            begun = (batches.next().filter(|_| goes_on)).map(|batch| (batch, read(batch)));
+            self.spill_if_urgent();
+            for (&index, value) in batch.iter().zip(values) {
+                let record = &records.all[index as usize];
+                let checksum = record.pointer.checksum;
+                let key = records.key(index);
+                writer.put(&self.log, record.keyspace, key, &value?, checksum)?;
+            }
+        }
+        writer.finish(&self.log)
+    }
+}
+
+/// The stretches of `moved` that are read together.
+fn batches(records: &Records, moved: &[u32]) -> Vec<Range<usize>> {
+    let mut batches: Vec<Range<usize>> = Vec::new();
+    let mut bytes = 0;
+    for (at, &index) in moved.iter().enumerate() {
+        match batches.last_mut() {
+            Some(batch) if batch.len() < READ_RECORDS && bytes < READ_BYTES => batch.end = at + 1,
+            _ => {
+                batches.push(at..at + 1);
+                bytes = 0;
+            }
+        }
+        bytes += records.bytes(index);
+    }
+    batches
+}
+
+/// The records that do not lie in the order of their keys, group by group.
+fn out_of_order(records: &Records) -> Vec<u32> {
+    let mut moved = Vec::new();
+    let indexes: Vec<u32> = (0u32..).take(records.all.len()).collect();
+    for group in indexes.chunks(GROUP_RECORDS) {
+        let pointers = group.iter().map(|&index| records.pointer(index));
+        if apart(pointers.enumerate()) > 0 {
+            moved.extend_from_slice(group);
+        }
+    }
+    moved
+}
+
+/// At how many more places numbered values lie than they would in key order, as far as neighbours tell; in one order of keys or the other.
+pub(super) fn apart<'a>(values: impl Iterator<Item = (usize, &'a ValuePointer)>) -> u64 {
+    let (mut steps, mut bytes) = (0, 0);
+    let mut last: Option<(usize, &ValuePointer)> = None;
+    for (number, pointer) in values {
+        let steps_away = last
+            .is_some_and(|(before, last)| before.abs_diff(number) == 1 && !beside(last, pointer));
+        steps += u64::from(steps_away);
+        bytes += u64::from(pointer.length);
+        last = Some((number, pointer));
+    }
+    // The first and the last one go on in the neighbours.
+    u64::saturating_sub(steps, 1 + bytes / PLACE_BYTES)
+}
+
+/// Whether two values are at one place.
+fn beside(one: &ValuePointer, other: &ValuePointer) -> bool {
+    let gap = one.gap_before(other).or_else(|| other.gap_before(one));
+    gap.is_some_and(|gap| gap <= GAP_BYTES)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

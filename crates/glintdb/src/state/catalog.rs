@@ -1,0 +1,157 @@
+//! Keyspaces come and go.
+//!
+//! Thread safety: everything from any thread; creations and drops one at a time, under the manifest's lock.
+
+use crate::durable::manifest::Item;
+use crate::engine::Engine;
+use crate::options::KeyspaceOptions;
+use crate::state::version::{KeyspaceCounters, KeyspaceState, KeyspaceVersion};
+use crate::{Error, ErrorKind, Result};
+use glintdb_core::sync::Mutex;
+use glintdb_core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+impl Engine {
+    /// The keyspace of a name.
+    pub(crate) fn keyspace(&self, name: &str) -> Result<Arc<KeyspaceState>> {
+        let version = self.version.load();
+        version
+            .live_keyspaces()
+            .find(|keyspace| keyspace.state.name == name)
+            .map(|keyspace| Arc::clone(&keyspace.state))
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::NotFound,
+                    format!("there is no keyspace {name:?}"),
+                )
+            })
+    }
+
+    /// Creates a keyspace, durably.
+    pub(crate) fn create_keyspace(
+        &self,
+        name: &str,
+        options: KeyspaceOptions,
+    ) -> Result<Arc<KeyspaceState>> {
+        if name.is_empty() || name.len() > crate::keyspace::KEYSPACE_NAME_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "a keyspace's name has 1 to {} bytes, not {}",
+                crate::keyspace::KEYSPACE_NAME_BYTES_MAX,
+                name.len()
+            )));
+        }
+        let index = self.index_factory().create(&options)?;
+        // "Creating a keyspace syncs the log, then the manifest": a manifest never runs ahead of the log it describes.
+        self.flush_log(crate::Durability::Sync)?;
+        let mut manifest = self.manifest.lock();
+        if manifest
+            .state()
+            .keyspaces
+            .values()
+            .any(|record| record.name == name)
+        {
+            return Err(Error::exists(format!("keyspace {name:?}")));
+        }
+        let id = manifest.state().keyspace_next;
+        manifest.commit(&[Item::KeyspaceCreated {
+            id,
+            name: name.to_owned(),
+            options: options.clone(),
+        }])?;
+        let state = Arc::new(KeyspaceState {
+            id,
+            name: name.to_owned(),
+            options: Mutex::new(options),
+            separate_min_bytes: self.options.separate_min_bytes,
+            index,
+            dropped: AtomicBool::new(false),
+            counters: KeyspaceCounters::default(),
+            scattered: Default::default(),
+        });
+        // A new generation, for the old one has no memtable for it. No commit can name the keyspace before this returns.
+        self.rotate_with(|version| {
+            let view = state.index.view();
+            version.with_keyspace(KeyspaceVersion {
+                state: Arc::clone(&state),
+                view,
+                resident: None,
+            })
+        });
+        drop(manifest);
+        self.schedule();
+        self.run_inline();
+        Ok(state)
+    }
+
+    /// Gives a keyspace other options, durably.
+    pub(crate) fn set_keyspace_options(
+        &self,
+        keyspace: &KeyspaceState,
+        options: KeyspaceOptions,
+    ) -> Result<()> {
+        options.lsm.validate()?;
+        let mut manifest = self.manifest.lock();
+        if keyspace.dropped.load(Ordering::Acquire) {
+            return Err(keyspace.gone());
+        }
+        let items = [Item::KeyspaceOptions {
+            id: keyspace.id,
+            options: options.clone(),
+        }];
+        if !glintdb_core::seeded::bug("glintdb: options that change are not recorded") {
+            self.reserve.lending(|| manifest.commit(&items))?;
+        }
+        keyspace.index.set_options(&options.encoded_index())?;
+        *keyspace.options.lock() = options;
+        drop(manifest);
+        self.update_memory();
+        self.update_throttle();
+        self.schedule();
+        self.run_inline();
+        Ok(())
+    }
+
+    /// Drops a keyspace, durably.
+    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        if name == crate::db::DEFAULT_KEYSPACE {
+            return Err(Error::invalid("the default keyspace cannot be dropped"));
+        }
+        self.flush_log(crate::Durability::Sync)?;
+        let mut manifest = self.manifest.lock();
+        // Before the keyspace is marked, so that reads of it go on where the manifest takes nothing any more.
+        manifest.check()?;
+        // Looked up under the lock: of two drops at once the second finds nothing.
+        let state = self.keyspace(name)?;
+        // Under the sequencer's lock: no commit that names it is numbered after this.
+        let newest = {
+            let sequencer = self.sequencer.lock();
+            state.dropped.store(true, Ordering::Release);
+            sequencer.newest()
+        };
+        let dropped = [Item::KeyspaceDropped {
+            id: state.id,
+            seqno: newest,
+        }];
+        let committed = self.reserve.lending(|| manifest.commit(&dropped));
+        if let Err(error) = committed {
+            // A manifest that still takes edits has not begun to write this one, or has taken it back.
+            if manifest.check().is_ok() {
+                state.dropped.store(false, Ordering::Release);
+            }
+            return Err(error);
+        }
+        let replaced = self.install(|version| {
+            let mut next = version.clone();
+            if let Some(slot) = next.keyspaces.get_mut(state.id.0 as usize) {
+                *slot = None;
+            }
+            next
+        });
+        drop(manifest);
+        state.index.discard();
+        self.update_throttle();
+        drop(replaced);
+        self.collect_garbage();
+        Ok(())
+    }
+}

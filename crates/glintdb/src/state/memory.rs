@@ -1,0 +1,197 @@
+//! One budget of memory for everything an open database holds: what each part uses, and what is left for the cache.
+//!
+//! Thread safety: everything from any thread; no lock is held but for a look.
+
+use crate::engine::Engine;
+use crate::state::resident::Image;
+use crate::state::version::Version;
+use glintdb_core::index::PinShare;
+use glintdb_core::memory::MemoryPart;
+use glintdb_core::sync::atomic::Ordering;
+use glintdb_memtable::Arena;
+use std::sync::{Arc, Weak};
+
+/// The cache has at least this fraction of the budget.
+const CACHE_SHARE_MIN: usize = 16;
+
+/// Levels that are pinned by themselves take at most this fraction of what memtables, fences and filters leave: more would be taken from hot values, which are as good as pins where reads are skewed.
+const PINS_AUTO_SHARE: u64 = 2;
+
+/// What is set aside for memtables that hold `used` bytes now, of a budget of `total` in which `share` is theirs: what they do not use is lent to the cache. Twice what they hold, so
+/// that the cache shrinks ahead of them and a little at a time (this is asked again after every piece of the log that leaves the ring); a sixteenth of the budget where they hold
+/// nothing, which is more than the ring brings between two looks.
+fn memtables_set_aside(total: usize, share: usize, used: usize) -> usize {
+    (used * 2).clamp(total / 16, share)
+}
+
+/// Memory that went out of the current version while somebody reads an older one.
+pub(crate) trait Kept: Send + Sync {
+    /// What it is used for.
+    fn part(&self) -> MemoryPart;
+
+    /// How much it is.
+    fn bytes(&self) -> usize;
+
+    /// Whether `version` keeps it.
+    fn is_in(&self, version: &Version) -> bool;
+}
+
+impl Kept for Arena {
+    fn part(&self) -> MemoryPart {
+        MemoryPart::Memtables
+    }
+
+    fn bytes(&self) -> usize {
+        self.allocated_bytes()
+    }
+
+    fn is_in(&self, version: &Version) -> bool {
+        let mut arenas = version.generations().map(|generation| generation.arena());
+        arenas.any(|arena| std::ptr::eq(&raw const **arena, self))
+    }
+}
+
+impl Kept for Image {
+    fn part(&self) -> MemoryPart {
+        MemoryPart::Resident
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes()
+    }
+
+    fn is_in(&self, version: &Version) -> bool {
+        let resident = version.resident(self.keyspace());
+        resident.is_some_and(|resident| std::ptr::eq(&raw const *resident.image, self))
+    }
+}
+
+impl Engine {
+    /// Takes note of what memory is used for, and gives the cache what is left.
+    pub(crate) fn update_memory(&self) {
+        let version = self.version.load();
+        let in_version: usize = version
+            .generations()
+            .map(|generation| generation.bytes())
+            .sum();
+        let held = version.resident_bytes();
+        drop(version);
+        let (mut memtables, mut resident) = (in_version + self.chunks.pooled_bytes(), held);
+        for kept in self.kept() {
+            match kept.part() {
+                MemoryPart::Resident => resident += kept.bytes(),
+                _ => memtables += kept.bytes(),
+            }
+        }
+        self.memory.set(MemoryPart::Resident, resident);
+        self.memory.set(MemoryPart::Memtables, memtables);
+        let tables = self.hot.bytes() + self.ranges.bytes();
+        let volume = self.volume.stats();
+        let [idle, idle_most] = [volume.idle_buffer_bytes, volume.idle_buffer_bytes_most]
+            .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.memory.set(MemoryPart::IdleBuffers, idle);
+        (self.memory).set(MemoryPart::Cache, self.cache.used_bytes() + tables);
+        let total = self.memory.total_bytes();
+        let share = memtables_set_aside(total, self.options.memtable_share_bytes(), in_version)
+            .max(memtables);
+        let fixed = [
+            MemoryPart::Fences,
+            MemoryPart::Filters,
+            MemoryPart::LogRing,
+            MemoryPart::Prefetch,
+            MemoryPart::Resident,
+        ]
+        .map(|part| self.memory.used_bytes(part));
+        // Not what is idle now: buffers that are in use come back, and the cache would shrink and grow with every round of value GC. What is in use was idle before, or will be.
+        let buffers = self.memory.used_bytes(MemoryPart::Buffers).max(idle_most);
+        let fixed = fixed.iter().sum::<usize>() + tables + buffers;
+        let rest = total.saturating_sub(share + fixed);
+        let rest = rest.saturating_sub(self.share_pins(rest, total / CACHE_SHARE_MIN));
+        // A cache of nothing would make every lookup read; a sixteenth of the budget is kept for it whatever else there is.
+        self.cache
+            .set_capacity_bytes(rest.max(total / CACHE_SHARE_MIN));
+    }
+
+    /// Divides what the cache can do without, of the `rest` of the budget, among the indexes for their pinned levels; answers what they take. The smallest index is asked first, and what it does not
+    /// want is left to the others: the small ones are pinned whole.
+    fn share_pins(&self, rest: usize, cache_min: usize) -> usize {
+        // Who comes while another divides has nothing to add.
+        let Some(mut taken_before) = self.pins_taken.try_lock() else {
+            return self.memory.used_bytes(MemoryPart::Pinned);
+        };
+        let version = self.version.load_full();
+        let mut indexes: Vec<_> = version
+            .live_keyspaces()
+            .map(|keyspace| (keyspace.view.bytes(), &keyspace.state.index))
+            .collect();
+        indexes.sort_by_key(|(bytes, _)| *bytes);
+        let mut all = rest.saturating_sub(cache_min) as u64;
+        let mut auto = rest as u64 / PINS_AUTO_SHARE;
+        let mut taken = 0;
+        let mut left = indexes.len() as u64;
+        for (_, index) in indexes {
+            let takes = index.set_pin_share(PinShare {
+                auto_bytes: auto / left,
+                bytes_max: all / left,
+            });
+            taken += takes;
+            all = all.saturating_sub(takes);
+            auto = auto.saturating_sub(takes);
+            left -= 1;
+        }
+        let taken = usize::try_from(taken).unwrap_or(usize::MAX);
+        let taken = taken.max(self.memory.used_bytes(MemoryPart::Pinned));
+        *taken_before = taken;
+        taken
+    }
+
+    /// Between the steps of a compaction: what it writes for pinned levels is kept in memory beside what is there, and the cache makes room for it.
+    pub(crate) fn watch_pins(&self) {
+        let pinned = self.memory.used_bytes(MemoryPart::Pinned);
+        let grown = |taken: usize| pinned > taken + self.memory.total_bytes() / 64;
+        let due = self
+            .pins_taken
+            .try_lock()
+            .is_some_and(|taken| grown(*taken));
+        if due {
+            self.update_memory();
+        }
+    }
+
+    /// Memory that only snapshots, transactions and iterators keep.
+    fn kept(&self) -> Vec<Arc<dyn Kept>> {
+        let kept = self.kept.lock();
+        kept.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Memory of memtables and resident runs that only snapshots, transactions and iterators keep, in bytes.
+    pub(crate) fn pinned_bytes(&self) -> usize {
+        self.kept().iter().map(|one| one.bytes()).sum()
+    }
+
+    /// Gives up the oldest snapshots while more is pinned than may be.
+    pub(crate) fn enforce_pin_limit(&self) {
+        let kept = self.kept();
+        let given_up = self
+            .pins
+            .give_up_beyond(self.options.snapshot_pin_bytes_max, &kept);
+        self.counters
+            .snapshots_given_up
+            .fetch_add(given_up, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_memtables_do_not_use_is_lent() {
+        let (total, share) = (64 << 20, 16 << 20);
+        let aside = |used| memtables_set_aside(total, share, used);
+        assert_eq!((aside(0), aside(1 << 20)), (total / 16, total / 16));
+        assert_eq!(aside(5 << 20), 10 << 20);
+        // From the seal on, with one being flushed and one being filled, all of it.
+        assert_eq!((aside(8 << 20), aside(40 << 20)), (share, share));
+    }
+}

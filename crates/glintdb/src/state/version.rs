@@ -1,0 +1,233 @@
+//! Versions: immutable pictures of the database. A reader takes one and needs no lock from then on.
+//!
+//! Thread safety: a [`Version`] never changes; the memtables of its active generation grow by inserts of commits that are not visible yet.
+//!
+//! Invariants:
+//! 1. Sealed generations are newest first; every commit lies in exactly one generation, in the resident runs or in the indexes, in commit order: indexes, resident runs, oldest sealed, …, active.
+//! 2. A generation's sequence numbers are contiguous: `[first_seqno, first_seqno of the next)`.
+//! 3. Indexes hold only visible commits.
+
+use crate::options::KeyspaceOptions;
+use crate::space::value_gc::Scattered;
+use crate::state::memory::Kept;
+use crate::state::range_tombstones::RangeSet;
+use crate::state::resident::{Held, Resident};
+use crate::{Error, ErrorKind};
+use glintdb_core::index::{Index, IndexView};
+use glintdb_core::sync::Mutex;
+use glintdb_core::{EntryRef, KeyspaceId, SeqNum};
+use glintdb_log::Lsn;
+use glintdb_memtable::{Arena, Memtable};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The memtable of one keyspace in one generation.
+pub(crate) struct KeyspaceMem {
+    pub(crate) map: Arc<Memtable>,
+    pub(crate) ranges: RangeSet,
+}
+
+/// The memtables of all keyspaces between two seals; flushed together, so that there is one flush point.
+pub(crate) struct Generation {
+    pub(crate) first_seqno: SeqNum,
+    /// Log position of its first commit: replay begins here while it is not flushed.
+    pub(crate) start_lsn: Lsn,
+    arena: Arc<Arena>,
+    keyspaces: Vec<Option<KeyspaceMem>>,
+    /// Bytes that indexes will have to hold for it, told when it is sealed.
+    index_bytes: AtomicU64,
+    /// Bytes of its commits in the log, told when it is sealed.
+    log_bytes: AtomicU64,
+}
+
+impl Generation {
+    /// An empty generation with a memtable for each of `ids`.
+    pub(crate) fn new(
+        first_seqno: SeqNum,
+        start_lsn: Lsn,
+        arena: Arc<Arena>,
+        ids: impl Iterator<Item = KeyspaceId>,
+    ) -> Self {
+        let mut keyspaces = Vec::new();
+        for id in ids {
+            let slot = id.0 as usize;
+            if keyspaces.len() <= slot {
+                keyspaces.resize_with(slot + 1, || None);
+            }
+            keyspaces[slot] = Some(KeyspaceMem {
+                map: Arc::new(Memtable::new(Arc::clone(&arena))),
+                ranges: RangeSet::new(),
+            });
+        }
+        Generation {
+            first_seqno,
+            start_lsn,
+            arena,
+            keyspaces,
+            index_bytes: AtomicU64::new(0),
+            log_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// The memtable of a keyspace; `None` where the keyspace is younger than the generation.
+    pub(crate) fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceMem> {
+        self.keyspaces.get(id.0 as usize)?.as_ref()
+    }
+
+    /// The memory that its memtables and their cursors share.
+    pub(crate) fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Memory it takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.arena.allocated_bytes()
+    }
+
+    /// What its records take of that: a generation is full by these, so that the last piece of memory it takes is used too.
+    pub(crate) fn filled_bytes(&self) -> usize {
+        self.arena.filled_bytes()
+    }
+
+    /// Keys in its memtables.
+    pub(crate) fn entries(&self) -> usize {
+        let memtables = self.keyspaces.iter().flatten();
+        memtables.map(|mem| mem.map.len()).sum()
+    }
+
+    /// Bytes that indexes will have to hold for it; only once it is sealed.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.index_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of its commits in the log; only once it is sealed.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.log_bytes.load(Ordering::Relaxed)
+    }
+
+    /// It is sealed: what indexes will have to hold for it, and what it takes of the log.
+    pub(crate) fn set_bytes(&self, index_bytes: u64, log_bytes: u64) {
+        self.index_bytes.store(index_bytes, Ordering::Relaxed);
+        self.log_bytes.store(log_bytes, Ordering::Relaxed);
+    }
+}
+
+impl KeyspaceMem {
+    /// Whether nothing was written.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.map.is_empty() && self.ranges.is_empty()
+    }
+
+    /// The newest thing it knows about `key` at or below `at`: what was written, or a tombstone where a range tombstone hides that.
+    pub(crate) fn get(&self, key: &[u8], at: SeqNum) -> Option<(SeqNum, EntryRef<'_>)> {
+        let found = self.map.get(key, at);
+        let blind =
+            glintdb_core::seeded::bug("glintdb: a range deletion hides nothing in its memtable");
+        if self.ranges.is_empty() || blind {
+            return found;
+        }
+        match (found, self.ranges.newest_covering(key, at)) {
+            (Some((seqno, _)), Some(hidden_at)) if seqno < hidden_at => {
+                Some((hidden_at, EntryRef::Tombstone))
+            }
+            (None, Some(hidden_at)) => Some((hidden_at, EntryRef::Tombstone)),
+            (found, _) => found,
+        }
+    }
+}
+
+/// A keyspace, as long as it lives.
+#[repr(align(128))]
+pub(crate) struct KeyspaceState {
+    pub(crate) id: KeyspaceId,
+    pub(crate) name: String,
+    /// Changed under the manifest's lock.
+    pub(crate) options: Mutex<KeyspaceOptions>,
+    /// The database's, beside what a put needs.
+    pub(crate) separate_min_bytes: usize,
+    pub(crate) index: Arc<dyn Index>,
+    pub(crate) dropped: glintdb_core::sync::atomic::AtomicBool,
+    pub(crate) counters: KeyspaceCounters,
+    pub(crate) scattered: Scattered,
+}
+
+impl KeyspaceState {
+    /// That it was dropped.
+    pub(crate) fn gone(&self) -> Error {
+        Error::new(
+            ErrorKind::NotFound,
+            format!("keyspace {:?} was dropped", self.name),
+        )
+    }
+}
+
+/// Counters of a keyspace since open.
+#[derive(Default)]
+pub(crate) struct KeyspaceCounters {
+    pub(crate) flushes: AtomicU64,
+    pub(crate) flushed_entries: AtomicU64,
+}
+
+/// A keyspace within a version.
+#[derive(Clone)]
+pub(crate) struct KeyspaceVersion {
+    pub(crate) state: Arc<KeyspaceState>,
+    pub(crate) view: Arc<dyn IndexView>,
+    /// What is above it: older than every generation, and not in the index yet.
+    pub(crate) resident: Option<Resident>,
+}
+
+/// An immutable picture of the database.
+#[derive(Clone)]
+#[repr(align(128))]
+pub(crate) struct Version {
+    /// Versions that were replaced before this one.
+    pub(crate) number: u64,
+    pub(crate) active: Arc<Generation>,
+    /// Newest first.
+    pub(crate) sealed: Vec<Arc<Generation>>,
+    /// By id.
+    pub(crate) keyspaces: Vec<Option<KeyspaceVersion>>,
+    /// What the resident runs stand for.
+    pub(crate) held: Held,
+}
+
+impl Version {
+    pub(crate) fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceVersion> {
+        self.keyspaces.get(id.0 as usize)?.as_ref()
+    }
+
+    /// What is beneath the memtables of a keyspace, newest first.
+    pub(crate) fn views(&self, id: KeyspaceId) -> impl Iterator<Item = &Arc<dyn IndexView>> {
+        self.keyspace(id).into_iter().flat_map(|keyspace| {
+            let resident = keyspace.resident.as_ref().map(|resident| &resident.view);
+            resident.into_iter().chain([&keyspace.view])
+        })
+    }
+
+    /// Generations, newest first.
+    pub(crate) fn generations(&self) -> impl Iterator<Item = &Arc<Generation>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+
+    pub(crate) fn live_keyspaces(&self) -> impl Iterator<Item = &KeyspaceVersion> {
+        self.keyspaces.iter().flatten()
+    }
+
+    /// The memory of its memtables and resident runs.
+    pub(crate) fn memory(&self) -> impl Iterator<Item = Arc<dyn Kept>> {
+        let arenas = self
+            .generations()
+            .map(|generation| Arc::clone(generation.arena()) as _);
+        arenas.chain(self.images().map(|image| Arc::clone(image) as _))
+    }
+
+    pub(crate) fn with_keyspace(mut self, keyspace: KeyspaceVersion) -> Self {
+        let slot = keyspace.state.id.0 as usize;
+        if self.keyspaces.len() <= slot {
+            self.keyspaces.resize_with(slot + 1, || None);
+        }
+        self.keyspaces[slot] = Some(keyspace);
+        self
+    }
+}

@@ -1,0 +1,77 @@
+//! Manifest items as lines of a dump.
+
+use super::Line;
+use crate::durable::manifest::Item;
+use crate::options::KeyspaceOptions;
+use glintdb_core::KeyspaceId;
+use glintdb_log::Lsn;
+use glintdb_lsm::{Lsm, TableChange};
+
+const DEPTH: usize = 2;
+
+/// The lines that show an item: one, or one for each table that an index edit adds or removes.
+pub(crate) fn item_lines(item: &Item) -> Vec<Line> {
+    let line = |what| Line::new(DEPTH, what);
+    let of = |keyspace: &KeyspaceId, what| line(what).number("keyspace", keyspace.0);
+    vec![match item {
+        Item::Snapshot { db } => line("snapshot").text("database", db),
+        Item::NumbersReserved(below) => line("file_numbers_reserved").number("below", *below),
+        Item::KeyspaceCreated { id, name, options } => {
+            let line = of(id, "keyspace_created").text("name", name);
+            with_options(line, options)
+        }
+        Item::KeyspaceDropped { id, seqno } => of(id, "keyspace_dropped").number("seqno", seqno.0),
+        Item::KeyspaceNext(next) => of(next, "next_keyspace"),
+        Item::KeyspaceOptions { id, options } => with_options(of(id, "keyspace_options"), options),
+        Item::IndexEdit { keyspace, edit } => match Lsm::table_changes(edit) {
+            Ok(changes) => {
+                let change = |change: &TableChange| table_change(*keyspace, change);
+                return changes.iter().map(change).collect();
+            }
+            Err(error) => of(keyspace, "damaged_index_edit")
+                .number("bytes", edit.len() as u64)
+                .text("reason", error),
+        },
+        Item::Liveness {
+            keyspace,
+            segment,
+            bytes,
+        } => of(keyspace, "live_bytes_changed")
+            .text("file", segment.file())
+            .number("by", *bytes),
+        Item::FlushPoint(point) => {
+            place(line("flush_point"), point.lsn).number("seqno", point.seqno.0)
+        }
+        Item::LogDurable(lsn) => place(line("log_durable"), *lsn),
+        Item::Ring(bytes) => line("ring_may_hold_commits").number("ring_bytes", *bytes),
+        Item::SegmentRetired(segment) => line("segment_retired").text("file", segment.file()),
+    }]
+}
+
+fn place(line: Line, lsn: Lsn) -> Line {
+    let line = line.text("file", lsn.segment.file());
+    line.number("offset", lsn.offset)
+}
+
+fn with_options(line: Line, options: &KeyspaceOptions) -> Line {
+    let options = options.entries().into_iter();
+    options.fold(line, |line, (name, value)| line.text(name, value))
+}
+
+fn table_change(keyspace: KeyspaceId, change: &TableChange) -> Line {
+    let what = match change.added {
+        Some(_) => "table_added",
+        None => "table_removed",
+    };
+    let mut line = Line::new(DEPTH, what)
+        .number("keyspace", keyspace.0)
+        .text("file", change.id)
+        .number("level", change.level);
+    if let Some(run) = change.run {
+        line = line.number("run", run);
+    }
+    match &change.added {
+        Some(meta) => super::table_fields(line, meta),
+        None => line,
+    }
+}

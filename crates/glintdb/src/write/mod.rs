@@ -1,0 +1,6 @@
+//! The way of a commit: admission, its number and place in the log, memtables, visibility.
+
+pub(crate) mod admission;
+pub(crate) mod backpressure;
+pub(crate) mod commit;
+pub(crate) mod pipeline;

@@ -3,6 +3,7 @@
 
 mod layers;
 mod links;
+mod map;
 mod prose;
 mod source;
 
@@ -21,7 +22,7 @@ pub(crate) struct Text {
 
 type Lint = fn(&[Text]) -> Vec<String>;
 
-const LINTS: [(&str, Lint); 13] = [
+const LINTS: [(&str, Lint); 14] = [
     ("no file over 1,000 lines", source::lengths),
     ("every Rust file opens with //!", source::heads),
     (
@@ -40,6 +41,7 @@ const LINTS: [(&str, Lint); 13] = [
     ),
     ("dependencies point down only", layers::downwards),
     ("links between pages resolve", links::resolve),
+    ("the code map names every module", map::complete),
     ("lines of pages fit 120 columns", prose::page_lines),
     (
         "no more comment lines over 100 columns than before",

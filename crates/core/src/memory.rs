@@ -25,13 +25,11 @@ pub enum MemoryPart {
     Pinned,
     /// Input of compactions read ahead.
     Prefetch,
-    /// Runs that are only in memory: the log holds what is in them.
-    Resident,
 }
 
 impl MemoryPart {
     /// Every part, in the order of reports.
-    pub const ALL: [MemoryPart; 10] = [
+    pub const ALL: [MemoryPart; 9] = [
         MemoryPart::Memtables,
         MemoryPart::Fences,
         MemoryPart::Filters,
@@ -41,7 +39,6 @@ impl MemoryPart {
         MemoryPart::LogRing,
         MemoryPart::Pinned,
         MemoryPart::Prefetch,
-        MemoryPart::Resident,
     ];
 
     /// Name in reports.
@@ -57,7 +54,6 @@ impl MemoryPart {
             MemoryPart::LogRing => "log_ring",
             MemoryPart::Pinned => "pinned",
             MemoryPart::Prefetch => "prefetch",
-            MemoryPart::Resident => "resident",
         }
     }
 }

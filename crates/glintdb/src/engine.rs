@@ -18,7 +18,6 @@ use crate::read::values::value_runs::RangeCache;
 use crate::snapshot::Pins;
 use crate::space::reserve::Reserve;
 use crate::space::value_gc::Gc;
-use crate::state::memory::Kept;
 use crate::state::version::{Generation, KeyspaceState, Version};
 use crate::state::versions::Versions;
 use crate::transaction::Transactions;
@@ -93,8 +92,8 @@ pub(crate) struct Engine {
     pub(crate) sequencer: Padded<Mutex<Sequencer>>,
     pub(crate) pipeline: Pipeline,
     pub(crate) version: Versions<Version>,
-    /// Memory of memtables that were flushed and of resident runs that were persisted: an iterator may hold it without its version.
-    pub(crate) kept: Mutex<Vec<Weak<dyn Kept>>>,
+    /// Memory of memtables that were flushed: an iterator may hold it without its version.
+    pub(crate) flushed_arenas: Mutex<Vec<Weak<Arena>>>,
     pub(crate) default_keyspace: Arc<KeyspaceState>,
     pub(crate) jobs: JobQueue,
     pub(crate) flush_lock: Mutex<()>,
@@ -201,10 +200,11 @@ impl Engine {
         self.version.install(|old| {
             let mut new = change(old);
             new.number = old.number + 1;
-            let mut kept = self.kept.lock();
-            kept.retain(|one| one.strong_count() > 0);
-            let gone = old.memory().filter(|one| !one.is_in(&new));
-            kept.extend(gone.map(|one| Arc::downgrade(&one)));
+            let mut flushed = self.flushed_arenas.lock();
+            flushed.retain(|arena| arena.strong_count() > 0);
+            let arenas = old.generations().map(|generation| generation.arena());
+            let gone = arenas.filter(|arena| !new.has_arena(arena));
+            flushed.extend(gone.map(Arc::downgrade));
             new
         })
     }
@@ -230,9 +230,6 @@ impl Engine {
             return;
         }
         self.schedule_flush();
-        if self.wants_persist() {
-            self.queue_flush();
-        }
         let limit = self.options.background_threads.max(1) + self.helping.more_jobs();
         if self.background_error.lock().is_some() {
             return;
@@ -526,7 +523,7 @@ impl Engine {
             ))),
             pipeline: Pipeline::new(parts.newest, Arc::clone(&waits)),
             version: Versions::new(parts.version),
-            kept: Mutex::default(),
+            flushed_arenas: Mutex::default(),
             default_keyspace: parts.default_keyspace,
             jobs: JobQueue::new(parts.job_order),
             flush_lock: Mutex::new(()),

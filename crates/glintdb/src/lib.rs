@@ -235,9 +235,8 @@ pub use iter::{Iter, Keys};
 pub use keyspace::{KEYSPACE_NAME_BYTES_MAX, Keyspace};
 pub use options::{
     DirectIo, Durability, GcReads, IndexKind, Isolation, KeyspaceOptions, LOG_RING_BYTES,
-    LOG_SEGMENT_BYTES, MEMORY_BUDGET_BYTES_MIN, OpenProgress, Options, PinMode, ProgressFn,
-    READ_DEPTH_MAX, REPLAY_BYTES_MAX, ReadEngine, SEPARATE_MIN_BYTES, TransactionOptions,
-    parse_bytes,
+    LOG_SEGMENT_BYTES, MEMORY_BUDGET_BYTES_MIN, OpenProgress, Options, ProgressFn, READ_DEPTH_MAX,
+    REPLAY_BYTES_MAX, ReadEngine, SEPARATE_MIN_BYTES, TransactionOptions, parse_bytes,
 };
 pub use read::count::KeyCount;
 pub use snapshot::Snapshot;

@@ -66,19 +66,6 @@ pub enum Isolation {
     Serializable,
 }
 
-/// How flushes reach the disk. For experiments: leave it at its default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PinMode {
-    /// Each flush writes a run to the disk. The run also stays in memory if level 0 is pinned. The
-    /// default.
-    #[default]
-    WrittenThrough,
-    /// A flush keeps a run in memory. Several runs are written together as one. Until then the log
-    /// holds their commits, and opening replays them.
-    LogBacked,
-}
-
 /// How value GC finds the live values of the segments that it empties. For experiments: leave it at
 /// its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -235,9 +222,6 @@ pub struct Options {
     /// Bytes of garbage that are always allowed, however little data is live; at most a quarter of
     /// the space that is free or holds garbage. 0, the default, selects four log segments.
     pub garbage_bytes_min: u64,
-    /// For experiments: whether flushes are written at once or held in memory for a while. Default:
-    /// [`PinMode::WrittenThrough`].
-    pub pin_mode: PinMode,
     /// For experiments: whether writers are slowed in steps of a few milliseconds during a flush,
     /// rather than stopped at its end. Default: true.
     pub pace_writers: bool,
@@ -299,7 +283,6 @@ impl Default for Options {
             value_gc_reads: GcReads::Auto,
             space_amp_max: SPACE_AMP_MAX,
             garbage_bytes_min: 0,
-            pin_mode: PinMode::WrittenThrough,
             pace_writers: true,
             recycle_files: true,
             progress: None,
@@ -325,7 +308,7 @@ impl Options {
     glintdb_core::setters! {
         create_if_missing: bool, error_if_exists: bool, accept_missing_ring: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
         log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
-        read_batch_max: usize, help: bool, hot_keys: bool, cache_written_min_bytes: usize, range_cache: bool, coalesce_reads: bool, scan_read_ahead: bool, compact_for_scans: bool, order_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pin_mode: PinMode, pace_writers: bool, recycle_files: bool, progress: Option<ProgressFn>,
+        read_batch_max: usize, help: bool, hot_keys: bool, cache_written_min_bytes: usize, range_cache: bool, coalesce_reads: bool, scan_read_ahead: bool, compact_for_scans: bool, order_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pace_writers: bool, recycle_files: bool, progress: Option<ProgressFn>,
     }
 
     /// Opens the database in the directory `path`, or creates it there.
@@ -431,6 +414,12 @@ impl Options {
     /// generation fills while another is flushed.
     pub(crate) fn memtable_seal_bytes(&self) -> usize {
         self.memtable_share_bytes() / 2
+    }
+
+    /// Log at which the active memtables are sealed. With another generation sealed,
+    /// `replay_bytes_max` holds.
+    pub(crate) fn log_seal_bytes(&self) -> u64 {
+        self.replay_bytes_max / 2
     }
 
     /// Memory in bytes for compaction input that is read ahead.

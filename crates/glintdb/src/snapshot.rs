@@ -12,13 +12,13 @@ use crate::engine::Engine;
 use crate::iter::Iter;
 use crate::keyspace::Keyspace;
 use crate::read::point::ReadPoint;
-use crate::state::memory::Kept;
 use crate::state::version::{KeyspaceState, Version};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::sync::{ArcSwapOption, Mutex};
 use glintdb_core::{Direction, Padded, SeqNum};
 use glintdb_flash::{STRIPES, stripe_of_thread};
+use glintdb_memtable::Arena;
 use slab::Slab;
 use std::collections::BTreeSet;
 use std::ops::{Bound, RangeBounds};
@@ -147,10 +147,12 @@ impl Pins {
             .collect()
     }
 
-    /// Gives up the oldest pins until those that are left hold no more than `bytes_max` of what is `kept`; tells how many. What holds none of them is left alone, and what a
-    /// reader still uses of one that was given up counts as freed: it goes with that read.
-    pub(crate) fn give_up_beyond(&self, bytes_max: usize, kept: &[Arc<dyn Kept>]) -> u64 {
-        if kept.iter().map(|one| one.bytes()).sum::<usize>() <= bytes_max {
+    /// Gives up the oldest pins until the rest keeps at most `bytes_max` of the arenas `kept`;
+    /// returns how many. Pins that keep none of them stay. An arena that a reader still uses counts
+    /// as freed: it goes with that read.
+    pub(crate) fn give_up_beyond(&self, bytes_max: usize, kept: &[Arc<Arena>]) -> u64 {
+        let bytes = |arena: &Arena| arena.allocated_bytes();
+        if kept.iter().map(|arena| bytes(arena)).sum::<usize>() <= bytes_max {
             return 0;
         }
         // Given up outside the lock: a version's drop may remove files.
@@ -163,10 +165,10 @@ impl Pins {
             let Some(version) = pin.version.get() else {
                 continue;
             };
-            holds[number] = kept.iter().any(|one| one.is_in(&version));
-            rest.retain(|one| {
-                let here = one.is_in(&version);
-                goes[number] += if here { one.bytes() } else { 0 };
+            holds[number] = kept.iter().any(|arena| version.has_arena(arena));
+            rest.retain(|arena| {
+                let here = version.has_arena(arena);
+                goes[number] += if here { bytes(arena) } else { 0 };
                 !here
             });
         }
@@ -474,10 +476,7 @@ pub(crate) fn merge_of(
             ));
         }
     }
-    if let Some(resident) = version.resident(keyspace.id) {
-        hiding.extend_from_slice(&resident.ranges);
-    }
-    for view in version.views(keyspace.id) {
+    if let Some(view) = version.view(keyspace.id) {
         sources.push(Source::Index(view.cursor(lower, upper, direction)?));
     }
     Ok(Merge::new(sources, hiding, direction))

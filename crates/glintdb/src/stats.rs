@@ -1,7 +1,6 @@
 //! Figures of an open database, collected when [`Db::stats`](crate::Db::stats) is called.
 
 use crate::engine::Engine;
-use crate::state::resident::Resident;
 use crate::write::backpressure::waits::WaitStats;
 use glintdb_core::SegmentId;
 use glintdb_core::index::IndexStats;
@@ -82,11 +81,6 @@ pub struct Stats {
     /// Whether the disk is so full that the reserve is in use. Puts fail with `NoSpace` until there
     /// is space again.
     pub reserve_lent: bool,
-    /// Number of flushes that are held in memory (`PinMode::LogBacked`).
-    pub resident_runs: u64,
-    /// Bytes of log that flushes held in memory keep. The next open would replay them, in addition
-    /// to those of memtables.
-    pub resident_log_bytes: u64,
     /// Bytes of log that opening replayed.
     pub replayed_bytes: u64,
     /// The error that keeps background jobs from continuing, if there is one.
@@ -189,11 +183,6 @@ pub struct KeyspaceStats {
     /// several memtables and levels, so entries do not add up to keys:
     /// [`Keyspace::count`](crate::Keyspace::count) counts keys.
     pub memtable_keys: u64,
-    /// Memory of flushes held in memory (`PinMode::LogBacked`). A lookup visits them without a
-    /// device read.
-    pub resident_bytes: u64,
-    /// Number of entries in flushes held in memory (`PinMode::LogBacked`).
-    pub resident_entries: u64,
     /// Number of flushes since the database was opened.
     pub flushes: u64,
     /// Number of entries that flushes wrote since the database was opened.
@@ -366,14 +355,11 @@ impl Engine {
             .live_keyspaces()
             .map(|keyspace| {
                 let state = &keyspace.state;
-                let resident = keyspace.resident.as_ref();
                 let in_memory = version
                     .generations()
                     .filter_map(|generation| generation.keyspace(state.id));
                 KeyspaceStats {
                     memtable_keys: in_memory.map(|mem| mem.map.len() as u64).sum(),
-                    resident_bytes: resident.map_or(0, |held| held.image.bytes() as u64),
-                    resident_entries: resident.map_or(0, Resident::entries),
                     flushes: state.counters.flushes.load(Ordering::Relaxed),
                     flushed_entries: state.counters.flushed_entries.load(Ordering::Relaxed),
                     ..KeyspaceStats::new(&state.name, &keyspace.view.stats())
@@ -486,8 +472,6 @@ impl Engine {
             memtable_rate_max: self.drain.rate(),
             flush_bytes_per_s: self.drain.flushed_rate(),
             writes_stopped: self.throttle.stopped(),
-            resident_runs: version.held.runs.into(),
-            resident_log_bytes: version.held.log_bytes,
             replayed_bytes: self.replayed_bytes,
             background_error: self
                 .background_error

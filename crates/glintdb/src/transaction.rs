@@ -473,7 +473,7 @@ impl Checks {
         for (keyspace, lower, upper) in &self.ranges {
             let (lower, upper) = crate::snapshot::bound_slices(lower, upper);
             let mut tombstone = None;
-            for view in version.views(keyspace.id) {
+            if let Some(view) = version.view(keyspace.id) {
                 tombstone = tombstone.max(view.range_tombstone_seqno(lower, upper)?);
             }
             if let Some(seqno) = tombstone.filter(|seqno| *seqno > self.since) {

@@ -49,7 +49,6 @@ const WIDE: &[&str] = &[
     "docs/decisions/019-hot-writes.md",
     "docs/decisions/020-values-in-key-order.md",
     "docs/decisions/021-tails.md",
-    "docs/decisions/022-log-backed.md",
     "docs/decisions/023-hot-keys.md",
     "docs/decisions/024-range-cache.md",
     "docs/decisions/025-recycled-files.md",

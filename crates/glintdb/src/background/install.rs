@@ -23,9 +23,9 @@ pub(crate) struct Pending {
     pub(crate) change: IndexChange,
 }
 
-/// What a flush takes away from memory when its change is durable, the resident runs beside it.
+/// What a flush takes away from memory when its change is durable.
 pub(crate) struct Flushed<'a> {
-    pub(crate) generation: Option<&'a Arc<Generation>>,
+    pub(crate) generation: &'a Arc<Generation>,
     pub(crate) point: FlushPoint,
 }
 
@@ -169,9 +169,8 @@ impl Engine {
             keyspace.index.apply(change)?;
         }
         if let Some(flushed) = &flushed {
-            let held = self.version.load().held.index_bytes;
-            let generation = flushed.generation.map_or(0, |one| one.index_bytes());
-            self.sequencer.lock().flushed(held + generation);
+            let bytes = flushed.generation.index_bytes();
+            self.sequencer.lock().flushed(bytes);
             self.gc.flushed();
         } else if !moved {
             let state = manifest.state();
@@ -184,23 +183,14 @@ impl Engine {
         let replaced = self.install(|version| {
             let mut next = version.clone();
             for Pending { keyspace, .. } in &pending {
-                let resident = next.resident(keyspace.id).cloned();
                 next = next.with_keyspace(KeyspaceVersion {
                     state: Arc::clone(keyspace),
                     view: keyspace.index.view(),
-                    resident,
                 });
             }
             if let Some(flushed) = &flushed {
-                next.sealed.retain(|sealed| {
-                    !flushed
-                        .generation
-                        .is_some_and(|one| Arc::ptr_eq(sealed, one))
-                });
-                next.held = Default::default();
-                for keyspace in next.keyspaces.iter_mut().flatten() {
-                    keyspace.resident = None;
-                }
+                next.sealed
+                    .retain(|sealed| !Arc::ptr_eq(sealed, flushed.generation));
             }
             next
         });

@@ -444,15 +444,10 @@ impl Opening {
             active: Arc::new(replayed.generation),
             sealed: Vec::new(),
             keyspaces: Vec::new(),
-            held: Default::default(),
         };
         for state in keyspaces.into_values() {
             let view = state.index.view();
-            version = version.with_keyspace(KeyspaceVersion {
-                state,
-                view,
-                resident: None,
-            });
+            version = version.with_keyspace(KeyspaceVersion { state, view });
         }
         log.set_data_bytes(data_bytes(&manifest, &version));
         Ok(Engine::assemble(Parts {
@@ -567,17 +562,9 @@ impl Replay<'_> {
                 .generation(self.newest.next(), next, self.keyspaces.keys().copied());
         let full = std::mem::replace(&mut self.generation, empty);
         let reserve = &self.opening.reserve;
-        let none = BTreeMap::new();
-        let pending = reserve
-            .lending(|| {
-                write_generation(
-                    Some(&full),
-                    &none,
-                    self.keyspaces.values().cloned(),
-                    &mut |_| {},
-                )
-            })?
-            .0;
+        let keyspaces = || self.keyspaces.values().cloned();
+        let written = reserve.lending(|| write_generation(&full, keyspaces(), &mut |_| {}));
+        let (pending, _) = written?;
         self.written.push((pending, self.newest, next));
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Options by name, as in `docs/options.md`, for command lines, configuration files and other
 //! languages.
 
-use super::{GcReads, KeyspaceOptions, Options, PinMode};
+use super::{GcReads, KeyspaceOptions, Options};
 use crate::{Error, Result};
 use glintdb_flash::{DirectIo, ReadEngine};
 use glintdb_lsm::{Compression, LsmOptions};
@@ -16,7 +16,7 @@ const SWITCH: [(&str, bool); 4] = [
 
 impl Options {
     /// Every name that [`set`](Self::set) accepts.
-    pub const NAMES: [&'static str; 30] = [
+    pub const NAMES: [&'static str; 29] = [
         "create_if_missing",
         "error_if_exists",
         "accept_missing_ring",
@@ -44,7 +44,6 @@ impl Options {
         "value_gc_reads",
         "space_amp_max",
         "garbage_bytes_min",
-        "pin_mode",
         "pace_writers",
         "recycle_files",
     ];
@@ -118,13 +117,6 @@ impl Options {
             }
             "space_amp_max" => put(&mut self.space_amp_max, parsed(value)),
             "garbage_bytes_min" => put(&mut self.garbage_bytes_min, size(value)),
-            "pin_mode" => {
-                let words = [
-                    ("written_through", PinMode::WrittenThrough),
-                    ("log_backed", PinMode::LogBacked),
-                ];
-                put(&mut self.pin_mode, word(value, &words))
-            }
             "pace_writers" => put(&mut self.pace_writers, word(value, &SWITCH)),
             "recycle_files" => put(&mut self.recycle_files, word(value, &SWITCH)),
             _ => Err(unknown(&Self::NAMES)),
@@ -330,7 +322,6 @@ mod tests {
             value_gc_reads,
             space_amp_max,
             garbage_bytes_min,
-            pin_mode,
             pace_writers,
             recycle_files
         ]
@@ -360,7 +351,6 @@ mod tests {
                 "durability" | "read_engine" => "sync",
                 "direct_io" => "off",
                 "value_gc_reads" => "index",
-                "pin_mode" => "log_backed",
                 _ => "63",
             };
             let mut options = Options::default();

@@ -173,8 +173,8 @@ impl Counted<'_> {
     /// Entries of all sources, merged or not.
     fn entries(&self) -> u64 {
         let in_memtables: u64 = self.memtables().map(|map| map.len() as u64).sum();
-        let views = self.version.views(self.keyspace.id);
-        let in_tables: u64 = views.map(|view| view.stats().entries).sum();
+        let view = self.version.view(self.keyspace.id);
+        let in_tables = view.map_or(0, |view| view.stats().entries);
         in_memtables + in_tables
     }
 
@@ -218,7 +218,7 @@ impl Counted<'_> {
 
     fn starts(&self, every: u64) -> Result<Vec<Bytes>> {
         let mut starts = Vec::new();
-        for view in self.version.views(self.keyspace.id) {
+        if let Some(view) = self.version.view(self.keyspace.id) {
             starts.extend(view.sample_keys(every)?);
         }
         // Counts on from memtable to memtable, as they can be small.
@@ -239,7 +239,7 @@ impl Counted<'_> {
     /// The end of the window that begins at `start`: the nearest that a source gives.
     fn end(&self, start: &[u8]) -> Result<Option<Bytes>> {
         let mut ends = Vec::new();
-        for view in self.version.views(self.keyspace.id) {
+        if let Some(view) = self.version.view(self.keyspace.id) {
             ends.extend(view.sample_end(start)?);
         }
         for map in self.memtables() {
@@ -257,7 +257,7 @@ impl Counted<'_> {
 
     fn entries_within(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
         let mut entries = 0;
-        for view in self.version.views(self.keyspace.id) {
+        if let Some(view) = self.version.view(self.keyspace.id) {
             entries += view.count_entries(lower, upper)?;
         }
         for map in self.memtables() {

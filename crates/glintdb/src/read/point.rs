@@ -1,4 +1,4 @@
-//! Point reads: memtables newest first, then resident runs, then the index, then, for a separated value, the cache or the log. Where a key is known to be read often, the cache alone.
+//! Point reads: memtables newest first, then the index, then, for a separated value, the cache or the log. Where a key is known to be read often, the cache alone.
 //!
 //! Thread safety: reads take no lock and write no shared counter but the caches' own, and what they find into the table of hot keys.
 
@@ -65,12 +65,11 @@ impl Engine {
                 return Ok(Some((seqno, value.to_owned())));
             }
         }
-        for view in version.views(keyspace.id) {
-            if let Some(entry) = view.get(key)? {
-                return Ok(Some((entry.seqno, entry.value)));
-            }
-        }
-        Ok(None)
+        let Some(view) = version.view(keyspace.id) else {
+            return Ok(None);
+        };
+        let entry = view.get(key)?;
+        Ok(entry.map(|entry| (entry.seqno, entry.value)))
     }
 
     /// The newest visible value of `key`.
@@ -405,12 +404,9 @@ impl Engine {
                 *found = in_memory.map(|(_, value)| Ok(Some(value.to_owned())));
             }
         }
-        for view in version.views(keyspace.id) {
-            let mut asked: Vec<usize> = (0..found.len()).collect();
-            asked.retain(|&index| found[index].is_none());
-            if asked.is_empty() {
-                break;
-            }
+        let mut asked: Vec<usize> = (0..found.len()).collect();
+        asked.retain(|&index| found[index].is_none());
+        if let Some(view) = version.view(keyspace.id).filter(|_| !asked.is_empty()) {
             let mut wanted: Vec<&[u8]> = asked.iter().map(|&index| keys[index].as_ref()).collect();
             if glintdb_core::seeded::bug("glintdb: multi_get mixes up its answers") {
                 wanted.sort_unstable();

@@ -65,13 +65,6 @@ impl Engine {
         if covered || self.refill_reserve(index_bytes)? {
             return Ok(());
         }
-        // Written into the space that is kept for them, runs that are only in memory want none.
-        if self.version.load().held.runs > 0 {
-            self.flush_all()?;
-            if self.refill_reserve(index_bytes)? {
-                return Ok(());
-            }
-        }
         Err(crate::space::reserve::refused())
     }
 

@@ -103,7 +103,7 @@ impl Engine {
             _replaced = self.rotate_locked(&mut sequencer, start, Version::clone);
         }
         let version = self.version.load_full();
-        if version.has_sealed() || version.held.runs > 0 {
+        if version.has_sealed() {
             return Ok(());
         }
         let point = FlushPoint {

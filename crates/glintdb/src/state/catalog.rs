@@ -74,7 +74,6 @@ impl Engine {
             version.with_keyspace(KeyspaceVersion {
                 state: Arc::clone(&state),
                 view,
-                resident: None,
             })
         });
         drop(manifest);

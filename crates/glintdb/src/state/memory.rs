@@ -3,8 +3,6 @@
 //! Thread safety: everything from any thread; no lock is held but for a look.
 
 use crate::engine::Engine;
-use crate::state::resident::Image;
-use crate::state::version::Version;
 use glintdb_core::index::PinShare;
 use glintdb_core::memory::MemoryPart;
 use glintdb_core::sync::atomic::Ordering;
@@ -24,48 +22,6 @@ fn memtables_set_aside(total: usize, share: usize, used: usize) -> usize {
     (used * 2).clamp(total / 16, share)
 }
 
-/// Memory that went out of the current version while somebody reads an older one.
-pub(crate) trait Kept: Send + Sync {
-    /// What it is used for.
-    fn part(&self) -> MemoryPart;
-
-    /// How much it is.
-    fn bytes(&self) -> usize;
-
-    /// Whether `version` keeps it.
-    fn is_in(&self, version: &Version) -> bool;
-}
-
-impl Kept for Arena {
-    fn part(&self) -> MemoryPart {
-        MemoryPart::Memtables
-    }
-
-    fn bytes(&self) -> usize {
-        self.allocated_bytes()
-    }
-
-    fn is_in(&self, version: &Version) -> bool {
-        let mut arenas = version.generations().map(|generation| generation.arena());
-        arenas.any(|arena| std::ptr::eq(&raw const **arena, self))
-    }
-}
-
-impl Kept for Image {
-    fn part(&self) -> MemoryPart {
-        MemoryPart::Resident
-    }
-
-    fn bytes(&self) -> usize {
-        self.bytes()
-    }
-
-    fn is_in(&self, version: &Version) -> bool {
-        let resident = version.resident(self.keyspace());
-        resident.is_some_and(|resident| std::ptr::eq(&raw const *resident.image, self))
-    }
-}
-
 impl Engine {
     /// Takes note of what memory is used for, and gives the cache what is left.
     pub(crate) fn update_memory(&self) {
@@ -74,16 +30,8 @@ impl Engine {
             .generations()
             .map(|generation| generation.bytes())
             .sum();
-        let held = version.resident_bytes();
         drop(version);
-        let (mut memtables, mut resident) = (in_version + self.chunks.pooled_bytes(), held);
-        for kept in self.kept() {
-            match kept.part() {
-                MemoryPart::Resident => resident += kept.bytes(),
-                _ => memtables += kept.bytes(),
-            }
-        }
-        self.memory.set(MemoryPart::Resident, resident);
+        let memtables = in_version + self.chunks.pooled_bytes() + self.pinned_bytes();
         self.memory.set(MemoryPart::Memtables, memtables);
         let tables = self.hot.bytes() + self.ranges.bytes();
         let volume = self.volume.stats();
@@ -99,7 +47,6 @@ impl Engine {
             MemoryPart::Filters,
             MemoryPart::LogRing,
             MemoryPart::Prefetch,
-            MemoryPart::Resident,
         ]
         .map(|part| self.memory.used_bytes(part));
         // Not what is idle now: buffers that are in use come back, and the cache would shrink and grow with every round of value GC. What is in use was idle before, or will be.
@@ -158,20 +105,21 @@ impl Engine {
         }
     }
 
-    /// Memory that only snapshots, transactions and iterators keep.
-    fn kept(&self) -> Vec<Arc<dyn Kept>> {
-        let kept = self.kept.lock();
-        kept.iter().filter_map(Weak::upgrade).collect()
+    /// Arenas of memtables that only snapshots, transactions and iterators keep.
+    fn pinned_arenas(&self) -> Vec<Arc<Arena>> {
+        let flushed = self.flushed_arenas.lock();
+        flushed.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Memory of memtables and resident runs that only snapshots, transactions and iterators keep, in bytes.
+    /// Memory of memtables that only snapshots, transactions and iterators keep, in bytes.
     pub(crate) fn pinned_bytes(&self) -> usize {
-        self.kept().iter().map(|one| one.bytes()).sum()
+        let arenas = self.pinned_arenas();
+        arenas.iter().map(|arena| arena.allocated_bytes()).sum()
     }
 
     /// Gives up the oldest snapshots while more is pinned than may be.
     pub(crate) fn enforce_pin_limit(&self) {
-        let kept = self.kept();
+        let kept = self.pinned_arenas();
         let given_up = self
             .pins
             .give_up_beyond(self.options.snapshot_pin_bytes_max, &kept);

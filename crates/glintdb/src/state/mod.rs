@@ -4,6 +4,5 @@
 pub(crate) mod catalog;
 pub(crate) mod memory;
 pub(crate) mod range_tombstones;
-pub(crate) mod resident;
 pub(crate) mod version;
 pub(crate) mod versions;

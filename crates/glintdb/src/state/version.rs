@@ -3,15 +3,14 @@
 //! Thread safety: a [`Version`] never changes; the memtables of its active generation grow by inserts of commits that are not visible yet.
 //!
 //! Invariants:
-//! 1. Sealed generations are newest first; every commit lies in exactly one generation, in the resident runs or in the indexes, in commit order: indexes, resident runs, oldest sealed, …, active.
+//! 1. Sealed generations are newest first; every commit is in exactly one generation or in the
+//!    indexes, in commit order: indexes, oldest sealed, …, active.
 //! 2. A generation's sequence numbers are contiguous: `[first_seqno, first_seqno of the next)`.
 //! 3. Indexes hold only visible commits.
 
 use crate::options::KeyspaceOptions;
 use crate::space::value_gc::Scattered;
-use crate::state::memory::Kept;
 use crate::state::range_tombstones::RangeSet;
-use crate::state::resident::{Held, Resident};
 use crate::{Error, ErrorKind};
 use glintdb_core::index::{Index, IndexView};
 use glintdb_core::sync::Mutex;
@@ -34,10 +33,8 @@ pub(crate) struct Generation {
     pub(crate) start_lsn: Lsn,
     arena: Arc<Arena>,
     keyspaces: Vec<Option<KeyspaceMem>>,
-    /// Bytes that indexes will have to hold for it, told when it is sealed.
+    /// Bytes that indexes will have to hold for it, noted when it is sealed.
     index_bytes: AtomicU64,
-    /// Bytes of its commits in the log, told when it is sealed.
-    log_bytes: AtomicU64,
 }
 
 impl Generation {
@@ -65,7 +62,6 @@ impl Generation {
             arena,
             keyspaces,
             index_bytes: AtomicU64::new(0),
-            log_bytes: AtomicU64::new(0),
         }
     }
 
@@ -100,15 +96,9 @@ impl Generation {
         self.index_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of its commits in the log; only once it is sealed.
-    pub(crate) fn log_bytes(&self) -> u64 {
-        self.log_bytes.load(Ordering::Relaxed)
-    }
-
-    /// It is sealed: what indexes will have to hold for it, and what it takes of the log.
-    pub(crate) fn set_bytes(&self, index_bytes: u64, log_bytes: u64) {
+    /// Notes, when it is sealed, the bytes that indexes will have to hold for it.
+    pub(crate) fn set_index_bytes(&self, index_bytes: u64) {
         self.index_bytes.store(index_bytes, Ordering::Relaxed);
-        self.log_bytes.store(log_bytes, Ordering::Relaxed);
     }
 }
 
@@ -173,8 +163,6 @@ pub(crate) struct KeyspaceCounters {
 pub(crate) struct KeyspaceVersion {
     pub(crate) state: Arc<KeyspaceState>,
     pub(crate) view: Arc<dyn IndexView>,
-    /// What is above it: older than every generation, and not in the index yet.
-    pub(crate) resident: Option<Resident>,
 }
 
 /// An immutable picture of the database.
@@ -188,8 +176,6 @@ pub(crate) struct Version {
     pub(crate) sealed: Vec<Arc<Generation>>,
     /// By id.
     pub(crate) keyspaces: Vec<Option<KeyspaceVersion>>,
-    /// What the resident runs stand for.
-    pub(crate) held: Held,
 }
 
 impl Version {
@@ -197,12 +183,9 @@ impl Version {
         self.keyspaces.get(id.0 as usize)?.as_ref()
     }
 
-    /// What is beneath the memtables of a keyspace, newest first.
-    pub(crate) fn views(&self, id: KeyspaceId) -> impl Iterator<Item = &Arc<dyn IndexView>> {
-        self.keyspace(id).into_iter().flat_map(|keyspace| {
-            let resident = keyspace.resident.as_ref().map(|resident| &resident.view);
-            resident.into_iter().chain([&keyspace.view])
-        })
+    /// The view of a keyspace's index, beneath its memtables; `None` if it was dropped.
+    pub(crate) fn view(&self, id: KeyspaceId) -> Option<&Arc<dyn IndexView>> {
+        self.keyspace(id).map(|keyspace| &keyspace.view)
     }
 
     /// Generations, newest first.
@@ -210,16 +193,14 @@ impl Version {
         std::iter::once(&self.active).chain(&self.sealed)
     }
 
-    pub(crate) fn live_keyspaces(&self) -> impl Iterator<Item = &KeyspaceVersion> {
-        self.keyspaces.iter().flatten()
+    /// Whether the memtables of one of its generations are in `arena`.
+    pub(crate) fn has_arena(&self, arena: &Arc<Arena>) -> bool {
+        self.generations()
+            .any(|generation| Arc::ptr_eq(generation.arena(), arena))
     }
 
-    /// The memory of its memtables and resident runs.
-    pub(crate) fn memory(&self) -> impl Iterator<Item = Arc<dyn Kept>> {
-        let arenas = self
-            .generations()
-            .map(|generation| Arc::clone(generation.arena()) as _);
-        arenas.chain(self.images().map(|image| Arc::clone(image) as _))
+    pub(crate) fn live_keyspaces(&self) -> impl Iterator<Item = &KeyspaceVersion> {
+        self.keyspaces.iter().flatten()
     }
 
     pub(crate) fn with_keyspace(mut self, keyspace: KeyspaceVersion) -> Self {

@@ -238,12 +238,6 @@ fn count_unflushed(
             }
         }
     }
-    if let Some(resident) = &keyspace.resident {
-        let mut cursor = resident.view.cursor(lower, upper, Direction::Forward)?;
-        while cursor.advance()? {
-            count(cursor.value());
-        }
-    }
     Ok(())
 }
 

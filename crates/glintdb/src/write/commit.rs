@@ -381,7 +381,7 @@ impl Engine {
                 || (sequencer.log_bytes + frame_bytes > self.options.log_seal_bytes()
                     && sequencer.log_bytes > 0)
                 // Nobody waits for this one: it is to show what of the log is garbage.
-                || (sequencer.log_bytes > self.gc_seal_bytes() && self.may_seal());
+                || (sequencer.log_bytes > self.gc.seal_bytes() && self.may_seal());
             if seal && !self.may_seal() {
                 drop(sequencer);
                 drop(large.take());
@@ -492,7 +492,7 @@ impl Engine {
                 .collect::<Vec<_>>();
             let active = self.new_generation(sequencer.next, start, ids.into_iter());
             let old = std::mem::replace(&mut next.active, Arc::clone(&active));
-            old.set_bytes(sequencer.index_bytes, sequencer.log_bytes);
+            old.set_index_bytes(sequencer.index_bytes);
             if old.first_seqno != sequencer.next {
                 next.sealed.insert(0, old);
             }
@@ -531,7 +531,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes all memtables and resident runs to their indexes.
+    /// Writes all memtables to their indexes.
     pub(crate) fn flush(&self) -> Result<()> {
         self.flush_all()?;
         self.background_recovered();
@@ -550,7 +550,7 @@ impl Engine {
                 _replaced = self.rotate_locked(&mut sequencer, start, Version::clone);
             }
         }
-        while self.flush_oldest(true)? {
+        while self.flush_oldest()? {
             self.check_open()?;
         }
         Ok(())

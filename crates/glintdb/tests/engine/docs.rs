@@ -4,8 +4,8 @@
 use glintdb::{
     BATCH_BYTES_MAX, Compression, DirectIo, Durability, ErrorKind, GcReads, IndexKind, Isolation,
     KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, KeyspaceOptions, LOG_RING_BYTES, LOG_SEGMENT_BYTES,
-    LsmOptions, MEMORY_BUDGET_BYTES_MIN, Options, PinMode, REPLAY_BYTES_MAX, ReadEngine,
-    SEPARATE_MIN_BYTES, TransactionOptions, VALUE_BYTES_MAX,
+    LsmOptions, MEMORY_BUDGET_BYTES_MIN, Options, REPLAY_BYTES_MAX, ReadEngine, SEPARATE_MIN_BYTES,
+    TransactionOptions, VALUE_BYTES_MAX,
 };
 use std::collections::BTreeMap;
 
@@ -96,14 +96,12 @@ fn options_page_lists_every_database_option() {
         value_gc_reads,
         space_amp_max,
         garbage_bytes_min,
-        pin_mode,
         pace_writers,
         recycle_files,
         progress,
         ..
     } = Options::default();
     assert!(progress.is_none());
-    assert_eq!(pin_mode, PinMode::WrittenThrough);
     assert_eq!(value_gc_reads, GcReads::Auto);
     assert_eq!(
         (log_ring_bytes, snapshot_pin_bytes_max, garbage_bytes_min),
@@ -173,7 +171,6 @@ fn options_page_lists_every_database_option() {
             row("value_gc_reads", "auto", "auto, segments, index"),
             row("space_amp_max", &space_amp_max.to_string(), "1.1 to 100"),
             row("garbage_bytes_min", "0: four log segments", ""),
-            row("pin_mode", "written_through", "written_through, log_backed"),
             row("pace_writers", &word(pace_writers), "true, false"),
             row("recycle_files", &word(recycle_files), "true, false"),
             row("progress", "none", ""),

@@ -20,7 +20,6 @@ mod fork;
 mod full_disk;
 mod gate;
 mod keyspace_options;
-mod log_backed;
 mod missing_files;
 mod openings;
 mod order;

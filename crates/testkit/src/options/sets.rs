@@ -3,8 +3,7 @@
 
 use super::{Lane, OptionSet, stop};
 use glintdb::{
-    Compression, DirectIo, Durability, GcReads, KeyspaceOptions, Options, PinMode, PinnedLevels,
-    ReadEngine,
+    Compression, DirectIo, Durability, GcReads, KeyspaceOptions, Options, PinnedLevels, ReadEngine,
 };
 
 /// One set: what it changes in the base of each lane that takes it.
@@ -253,24 +252,6 @@ pub(super) const SETS: &[Line] = &[
             set.keyspace.lsm.pinned_levels = PinnedLevels::Levels(0);
             set.options.read_batch_max = 2;
             stop(set, 3, 4);
-        },
-    ),
-    line(
-        "log-backed",
-        &[
-            Lane::Model,
-            Lane::Sim,
-            Lane::Histories,
-            Lane::Kill,
-            Lane::Schedules,
-        ],
-        |set| {
-            set.options.pin_mode = PinMode::LogBacked;
-            separated(set, 64);
-            // A flush every 16 KiB of log: two are held, and the third persists them.
-            set.options.log_segment_bytes = 64 << 10;
-            set.options.log_ring_bytes = 64 << 10;
-            set.options.replay_bytes_max = 64 << 10;
         },
     ),
     line(

@@ -10,9 +10,10 @@ use std::process::Command;
 use std::time::Instant;
 
 /// Packages, the tests of each (a target of cargo's), and a filter for their names.
-const TESTS: [(&str, &[&str], &str); 6] = [
+const TESTS: [(&str, &[&str], &str); 7] = [
     ("glintdb-memtable", &["--lib", "--tests"], ""),
     ("glintdb-flash", &["--lib"], ""),
+    ("glintdb-cache", &["--lib"], ""),
     ("glintdb-log", &["--tests"], "append"),
     ("glintdb", &["--lib"], "pipeline"),
     ("glintdb", &["--test", "engine"], "threads"),

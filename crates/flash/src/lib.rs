@@ -1,4 +1,4 @@
-//! The flash layer: [`Volume`] and what implements it, the cache of what was read, and the clocks.
+//! The flash layer: [`Volume`] and what implements it, and the clocks.
 //!
 //! - [`DirVolume`]: a directory; direct I/O, many reads in flight (io_uring, libaio, threads), the log's ring as a mapped file.
 //! - [`MemVolume`]: memory that behaves as badly as `docs/format/media.md` allows; for tests.
@@ -14,8 +14,6 @@
 )]
 
 mod buffer;
-mod cache;
-mod claims;
 mod clock;
 mod closable;
 mod dir;
@@ -23,12 +21,10 @@ mod mem;
 mod process;
 mod reads;
 mod ring;
-mod slabs;
 mod system;
 pub mod volume;
 
 pub use buffer::{AlignedBuffer, BufferPool, DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
-pub use cache::{Cache, CacheKey, CacheStats, KeyHash, STRIPES, ValuePlace, stripe_of_thread};
 pub use clock::{ManualClock, SystemClock};
 pub use closable::ClosableVolume;
 pub use dir::{DirContents, DirOptions, DirVolume, DirectIo, READ_DEPTH_MAX, ReadEngine};
@@ -38,9 +34,7 @@ pub use mem::{
 };
 pub use process::{ProcessToken, in_forked_child};
 pub use reads::ahead::{Piece, ReadQueue, ReadQueueStats, Reader};
-pub use system::{
-    give_back_freed_memory, physical_memory_bytes, prefetch_line, random_bytes, trim_freed_memory,
-};
+pub use system::{give_back_freed_memory, physical_memory_bytes, random_bytes, trim_freed_memory};
 pub use volume::{
     BegunBatch, CreateOptions, ReadRequest, Ring, Stream, Volume, VolumeFile, VolumeStats,
 };

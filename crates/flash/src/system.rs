@@ -71,31 +71,6 @@ pub fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     Ok(out)
 }
 
-/// Has the processor fetch the cache line of the byte `at` behind the beginning of `memory`, and goes on; it may lie behind the end.
-///
-/// ```
-/// let entries = [0_u8; 4096];
-/// // … one entry is looked at; meanwhile comes the next but one:
-/// glintdb_flash::prefetch_line(&entries, 200);
-/// ```
-#[inline(always)]
-pub fn prefetch_line(memory: &[u8], at: usize) {
-    prefetch(memory.as_ptr().addr().wrapping_add(at));
-}
-
-/// Has the processor fetch the cache line at `address`, whatever is there, and goes on.
-#[inline(always)]
-pub(crate) fn prefetch(address: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch of any address, mapped or not, does nothing but fill the processor's caches, and is part of every x86-64.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = address;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,10 +10,11 @@
     reason = "a measuring program prints and stops at errors"
 )]
 
+use glintdb_cache::Cache;
 use glintdb_core::index::{Index, JobStep, SortedRun};
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{DbId, EntryRef, FileNumbers, RangeTombstone, Result, SeqNum};
-use glintdb_flash::{Cache, DirOptions, DirVolume, Volume};
+use glintdb_flash::{DirOptions, DirVolume, Volume};
 use glintdb_lsm::{Lsm, LsmEnv, LsmOptions};
 use std::path::PathBuf;
 use std::sync::Arc;

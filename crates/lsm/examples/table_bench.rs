@@ -12,12 +12,13 @@
     reason = "a program that prints figures"
 )]
 
+use glintdb_cache::Cache;
 use glintdb_core::clock::Clock;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::{
     DbId, Direction, EntryRef, FileId, FileKind, Result, SegmentId, SeqNum, ValuePointer,
 };
-use glintdb_flash::{Cache, DirOptions, DirVolume, Stream, SystemClock};
+use glintdb_flash::{DirOptions, DirVolume, Stream, SystemClock};
 use glintdb_lsm::table::{
     Block, Compression, Purpose, Table, TableConfig, TableEnv, TableMeta, TableWriter, key_hash,
 };

@@ -6,11 +6,12 @@ use crate::compaction::shape::Shape;
 use crate::options::LsmOptions;
 use crate::pinning::Pins;
 use crate::table::TableEnv;
+use glintdb_cache::{Cache, STRIPES, stripe_of_thread};
 use glintdb_core::index::LOOKUP_READS_PLACES;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::Mutex;
 use glintdb_core::{DbId, ErrorKind, FileId, FileNumbers, Padded, SeqNum};
-use glintdb_flash::{Cache, ReadQueue, STRIPES, Volume, stripe_of_thread};
+use glintdb_flash::{ReadQueue, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -3,9 +3,10 @@
 use super::Text;
 
 /// Crates from the bottom up; a crate may depend only on those of a lower layer.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["glintdb-core", "glintdb-faultdisk"],
     &["glintdb-flash"],
+    &["glintdb-cache"],
     &[
         "glintdb-log",
         "glintdb-lsm",

@@ -87,9 +87,14 @@ pub(super) fn machine_paths(texts: &[Text]) -> Vec<String> {
 /// The flash layer and the memtable; the bindings later.
 pub(super) fn unsafe_places(texts: &[Text]) -> Vec<String> {
     let allowed = |path: &str| {
-        ["crates/flash/", "crates/bench-peers/", "bindings/"]
-            .iter()
-            .any(|place| path.starts_with(place))
+        [
+            "crates/flash/",
+            "crates/cache/",
+            "crates/bench-peers/",
+            "bindings/",
+        ]
+        .iter()
+        .any(|place| path.starts_with(place))
             || path.contains("memtable")
     };
     find(

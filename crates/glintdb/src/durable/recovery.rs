@@ -23,12 +23,13 @@ use crate::state::version::{
     Generation, KeyspaceCounters, KeyspaceState, KeyspaceVersion, Version,
 };
 use crate::{Error, ErrorKind, Result};
+use glintdb_cache::Cache;
 use glintdb_core::index::Index;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64};
 use glintdb_core::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SeqNum};
-use glintdb_flash::{Cache, ReadQueue, Volume};
+use glintdb_flash::{ReadQueue, Volume};
 use glintdb_log::{FrameView, Log, LogOp, LogOptions, LogSetup, Lsn};
 use glintdb_lsm::LsmEnv;
 use glintdb_memtable::{Arena, ChunkPool};

@@ -11,8 +11,8 @@ use crate::read::values::value_runs::Values;
 use crate::space::value_gc::Misses;
 use crate::state::version::{KeyspaceState, Version};
 use bytes::Bytes;
+use glintdb_cache::{CacheKey, KeyHash, ValuePlace};
 use glintdb_core::{Direction, EntryValue, KeyspaceId, SeqNum, ValuePointer};
-use glintdb_flash::{CacheKey, KeyHash, ValuePlace};
 use glintdb_log::{BegunValues, LogOp, LogValue, Reservation};
 use std::sync::Arc;
 

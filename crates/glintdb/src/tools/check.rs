@@ -10,10 +10,11 @@ use crate::durable::manifest::{Loaded, RecordReader, check_database, read_newest
 use crate::engine::IndexFactory;
 use crate::tools::verify::{VALUES_BATCH, VerifyReport, compare_liveness, live_in_retired};
 use crate::{Error, ErrorKind, Result};
+use glintdb_cache::Cache;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::atomic::AtomicU64;
 use glintdb_core::{FileId, FileKind, FileNumbers, SeqNum, ValuePointer};
-use glintdb_flash::{Cache, DirOptions, Volume};
+use glintdb_flash::{DirOptions, Volume};
 use glintdb_log::{FrameView, LogOp};
 use glintdb_lsm::LsmEnv;
 use std::cell::RefCell;

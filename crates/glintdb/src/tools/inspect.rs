@@ -10,10 +10,11 @@ pub(crate) use manifest::item_lines;
 
 use crate::durable::manifest::{Item, RecordReader, read_whole};
 use crate::{Error, ErrorKind, Result};
+use glintdb_cache::Cache;
 use glintdb_core::codec::Reader;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{DbId, EntryRef, FileId, FileKind, SegmentId, SeqNum};
-use glintdb_flash::{Cache, DirOptions, DirVolume, DirectIo, ReadEngine, Volume};
+use glintdb_flash::{DirOptions, DirVolume, DirectIo, ReadEngine, Volume};
 use glintdb_log::{DumpFrame, DumpItem, LogEntry, LogOp, LogValue};
 use glintdb_lsm::table::{Table, TableEnv, TableMeta, salvage};
 use std::ops::ControlFlow;

@@ -18,12 +18,13 @@
 
 mod merge;
 
+use glintdb_cache::Cache;
 use glintdb_core::index::{Index, IndexJob, JobStep, SortedRun};
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{
     DbId, Direction, EntryRef, FileNumbers, RangeTombstone, Result, SegmentId, SeqNum, ValuePointer,
 };
-use glintdb_flash::{Cache, DirOptions, DirVolume, ReadEngine, ReadQueue, SystemClock, Volume};
+use glintdb_flash::{DirOptions, DirVolume, ReadEngine, ReadQueue, SystemClock, Volume};
 use glintdb_lsm::{Lsm, LsmEnv, LsmOptions};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};

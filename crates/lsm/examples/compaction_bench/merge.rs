@@ -1,10 +1,11 @@
 //! The merge against a plain one: a binary heap of keys over the same cursors, into the same table writer.
 
 use super::{Timer, Values, compact, create_on, flush_run, keys};
+use glintdb_cache::Cache;
 use glintdb_core::index::Index;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{DbId, Direction, FileId, FileKind};
-use glintdb_flash::{Cache, DirOptions, DirVolume, Stream, Volume};
+use glintdb_flash::{DirOptions, DirVolume, Stream, Volume};
 use glintdb_lsm::LsmOptions;
 use glintdb_lsm::table::{Purpose, Table, TableConfig, TableCursor, TableEnv, TableWriter};
 use std::cmp::Reverse;

@@ -47,7 +47,7 @@ impl Block {
     #[inline]
     pub(super) fn prefetch(&self) {
         for line in 0..BEGINNING_LINES {
-            glintdb_flash::prefetch_line(&self.image, line * LINE_BYTES);
+            glintdb_cache::prefetch_line(&self.image, line * LINE_BYTES);
         }
     }
 }

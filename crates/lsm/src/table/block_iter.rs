@@ -141,7 +141,7 @@ impl BlockIter {
         let view = View::of(&self.block.image, self.layout)?;
         let entry = view.entry(self.next_at)?;
         // Entries are about as long as their neighbours: this is the next but one.
-        glintdb_flash::prefetch_line(view.image, 2 * entry.end - entry.at);
+        glintdb_cache::prefetch_line(view.image, 2 * entry.end - entry.at);
         let suffix = view.bytes(entry.suffix_at, entry.value_at)?;
         // A restart point shares with the block's first key, and so at least as much with the key before it. Keys must ascend: what compactions write next
         // depends on it.

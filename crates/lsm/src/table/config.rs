@@ -1,9 +1,10 @@
 //! How tables are written, and what all tables of an index share.
 
 use bytes::Bytes;
+use glintdb_cache::{Cache, CacheKey};
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{DbId, FileId};
-use glintdb_flash::{Cache, CacheKey, ReadQueue, Volume};
+use glintdb_flash::{ReadQueue, Volume};
 use std::sync::Arc;
 
 /// Compression of key blocks. The discriminants are the codec byte of the format.

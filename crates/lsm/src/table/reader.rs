@@ -16,6 +16,7 @@ use super::source::Purpose;
 use super::tombstones;
 use crate::range::Bounds;
 use bytes::Bytes;
+use glintdb_cache::CacheKey;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::codec::Reader;
 use glintdb_core::memory::MemoryPart;
@@ -24,7 +25,7 @@ use glintdb_core::sync::{ArcSwapOption, Mutex};
 use glintdb_core::{
     Direction, Entry, Error, ErrorKind, FileId, RangeTombstone, Result, ValuePointer,
 };
-use glintdb_flash::{CacheKey, ReadRequest, VolumeFile};
+use glintdb_flash::{ReadRequest, VolumeFile};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 

@@ -5,13 +5,14 @@ use crate::edit::Edit;
 use crate::table::Purpose;
 use crate::{Lsm, LsmEnv, LsmOptions};
 use bytes::Bytes;
+use glintdb_cache::Cache;
 use glintdb_core::index::{Index, IndexChange, IndexJob, IndexView, JobStep, SortedRun};
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{
     DbId, Direction, EntryRef, EntryValue, FileId, FileNumbers, RangeTombstone, Result, SegmentId,
     SeqNum, ValuePointer,
 };
-use glintdb_flash::{Cache, ManualClock, MemVolume, ReadQueue, Volume};
+use glintdb_flash::{ManualClock, MemVolume, ReadQueue, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;

@@ -3,9 +3,10 @@
 use super::harness::{Harness, Random, VecRun, small_options};
 use crate::{Lsm, LsmOptions};
 use bytes::Bytes;
+use glintdb_cache::Cache;
 use glintdb_core::index::{Index, JobStep};
 use glintdb_core::{Direction, EntryValue, ErrorKind, RangeTombstone, SeqNum};
-use glintdb_flash::{Cache, Volume};
+use glintdb_flash::Volume;
 use std::ops::Bound;
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 use super::harness::{Harness, Random, small_options};
 use crate::LsmOptions;
 use bytes::Bytes;
+use glintdb_cache::Cache;
 use glintdb_core::index::{Index, IndexView, PinShare, PinnedLevels};
-use glintdb_flash::Cache;
 use std::sync::Arc;
 
 const ROOM: PinShare = PinShare {

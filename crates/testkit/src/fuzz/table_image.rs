@@ -3,12 +3,13 @@
 //! Thread safety: none is needed.
 
 use super::input::{Input, Output};
+use glintdb_cache::Cache;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{
     DbId, EntryRef, FileId, FileKind, RangeTombstone, SegmentId, SeqNum, ValuePointer,
 };
-use glintdb_flash::{Cache, Contents, MemOptions, MemVolume, Stream};
+use glintdb_flash::{Contents, MemOptions, MemVolume, Stream};
 use glintdb_lsm::table::{Compression, Table, TableConfig, TableEnv, TableWriter};
 use std::collections::BTreeMap;
 use std::sync::Arc;

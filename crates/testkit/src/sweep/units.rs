@@ -3,9 +3,10 @@
 
 use super::mutation::Target;
 use super::subjects::Subject;
+use glintdb_cache::Cache;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{Direction, FileId, FileKind, SegmentId};
-use glintdb_flash::{Cache, MemOptions, MemVolume, Volume};
+use glintdb_flash::{MemOptions, MemVolume, Volume};
 use glintdb_log::{DumpItem, LogOp, LogValue};
 use glintdb_lsm::table::{Purpose, Table, TableEnv};
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,9 +8,9 @@ use crate::batch::Batch;
 use crate::engine::Engine;
 use crate::read::values::key_hash::{Wanted, key_hash};
 use bytes::Bytes;
+use glintdb_cache::{CacheKey, KeyHash, ValuePlace};
 use glintdb_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use glintdb_core::{KeyspaceId, ValuePointer};
-use glintdb_flash::{CacheKey, KeyHash, ValuePlace};
 use glintdb_log::{Log, LogOp, LogValue, Reservation};
 
 /// See the module's page.

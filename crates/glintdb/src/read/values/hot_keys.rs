@@ -20,10 +20,10 @@
 
 use crate::read::values::key_hash::first_hash;
 use crate::read::values::packed_place::{self, SEGMENT_BITS, TAG_SHIFT, place, tag, word};
+use glintdb_cache::ValuePlace;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use glintdb_core::sync::{Mutex, hint, thread};
 use glintdb_core::{KeyspaceId, Padded, SegmentId, SeqNum, ValuePointer};
-use glintdb_flash::ValuePlace;
 
 /// Keys of a bucket: with its number a cache line of them; few in models.
 const KEYS: usize = if cfg!(loom) { 1 } else { 7 };

@@ -4,8 +4,8 @@
 //! by their hashes alone, is given what was cached for a key with the same 128 bits of them, of which half have a seed of this process.
 
 use foldhash::{fast, quality};
+use glintdb_cache::{CacheKey, KeyHash, ValuePlace};
 use glintdb_core::{KeyspaceId, ValuePointer};
-use glintdb_flash::{CacheKey, KeyHash, ValuePlace};
 use std::hash::BuildHasher;
 use std::sync::LazyLock;
 

@@ -2,8 +2,8 @@
 //!
 //! What lacks of the segment's number the table knows otherwise, or guesses: a place may be another one, and whoever looks there must be able to tell.
 
+use glintdb_cache::ValuePlace;
 use glintdb_core::{SegmentId, ValuePointer};
-use glintdb_flash::ValuePlace;
 
 /// Bits of the tag's place.
 pub(crate) const TAG_SHIFT: u32 = 53;

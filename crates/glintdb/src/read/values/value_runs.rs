@@ -15,8 +15,8 @@ use crate::Result;
 use crate::read::values::key_hash::Wanted;
 use crate::read::values::packed_place::{TAG_SHIFT, tag};
 use bytes::Bytes;
+use glintdb_cache::{Cache, CacheKey, KeyHash, ValuePlace};
 use glintdb_core::SegmentId;
-use glintdb_flash::{Cache, CacheKey, KeyHash, ValuePlace};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

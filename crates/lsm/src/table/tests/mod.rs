@@ -12,11 +12,12 @@ mod volume;
 
 use super::*;
 use bytes::Bytes;
+use glintdb_cache::Cache;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{
     DbId, EntryRef, EntryValue, FileId, FileKind, RangeTombstone, SegmentId, SeqNum, ValuePointer,
 };
-use glintdb_flash::{Cache, Stream};
+use glintdb_flash::Stream;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use volume::TestVolume;

@@ -1,8 +1,8 @@
 //! Where values lie in memory, so that many are waited for together.
 
 use super::key::{Mixer, Slot};
+use crate::prefetch::prefetch;
 use crate::slabs::{COUNT_BEFORE_BYTES, Held, LINE_BYTES};
-use crate::system::prefetch;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,17 +11,17 @@ const RANGE_LINES: usize = 4;
 
 /// Addresses of values in the cache, by a hash of what they are cached for, only to have them fetched from memory ahead: an address may be that of another value, or of one that
 /// left long ago, and is never looked at.
-pub(super) struct Whereabouts(Box<[AtomicUsize]>);
+pub(super) struct PrefetchHints(Box<[AtomicUsize]>);
 
-impl Whereabouts {
+impl PrefetchHints {
     /// A place for so many bytes of capacity.
     const BYTES_A_PLACE: usize = 1024;
     const PLACES_MAX: usize = 1 << 20;
 
-    pub(super) fn new(capacity_bytes: usize) -> Whereabouts {
+    pub(super) fn new(capacity_bytes: usize) -> PrefetchHints {
         let places = (capacity_bytes / Self::BYTES_A_PLACE).min(Self::PLACES_MAX);
         let places = places.next_power_of_two();
-        Whereabouts((0..places).map(|_| AtomicUsize::new(0)).collect())
+        PrefetchHints((0..places).map(|_| AtomicUsize::new(0)).collect())
     }
 
     /// What is left for entries of a capacity.

@@ -19,8 +19,8 @@ mod sizes;
 mod tests;
 
 use crate::cache::Slot;
-use crate::process::ProcessToken;
 use chunks::Chunks;
+use glintdb_flash::ProcessToken;
 use parking_lot::Mutex;
 use sizes::{CLASSES, HEADER_BYTES};
 pub(crate) use sizes::{LINE_BYTES, SLAB_BYTES};

@@ -119,7 +119,7 @@ fn what_moves_stays_in_a_full_cache() {
 
 #[test]
 fn what_is_kept_does_not_hold_the_buffer_it_came_from() {
-    let pool = crate::BufferPool::new(0);
+    let pool = glintdb_flash::BufferPool::new(0);
     let read = pool.take(4096).unwrap().into_bytes();
     let cache = Cache::new(1 << 20);
     let kept = cache.insert(block(1, 0), &[&read.slice(100..200)]);

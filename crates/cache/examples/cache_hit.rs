@@ -5,9 +5,10 @@
 //! ```
 #![allow(clippy::print_stdout, reason = "a program that prints a table")]
 
+use glintdb_cache::{Cache, CacheKey, KeyHash, ValuePlace};
 use glintdb_core::clock::Clock;
 use glintdb_core::{FileId, FileKind, SegmentId};
-use glintdb_flash::{Cache, CacheKey, KeyHash, SystemClock, ValuePlace};
+use glintdb_flash::SystemClock;
 use std::hint::black_box;
 
 const LOOKUPS: u64 = 4_000_000;

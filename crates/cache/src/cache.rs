@@ -6,9 +6,9 @@
 //! each: what is free in slabs is no entry's, so entries weigh less than the capacity by that much. What callers hold of entries that left counts against up to half of it.
 
 mod key;
+mod prefetch_hints;
 #[cfg(test)]
 mod tests;
-mod whereabouts;
 
 pub use key::{CacheKey, KeyHash, ValuePlace};
 pub(crate) use key::{Mixer, Slot};
@@ -18,10 +18,10 @@ use crate::slabs::{Held, SLAB_BYTES, Slabs};
 use bytes::Bytes;
 use glintdb_core::Result;
 use parking_lot::Mutex;
+use prefetch_hints::PrefetchHints;
 use quick_cache::{OptionsBuilder, Weighter, sync};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use whereabouts::Whereabouts;
 
 /// What an entry costs beside the memory that its bytes and their key lie in: slot and share of the hash table, which doubles (`examples/cache_hit.rs`).
 const ENTRY_OVERHEAD_BYTES: usize = 64;
@@ -73,7 +73,7 @@ pub struct Cache {
     weighing: Mutex<()>,
     counters: [Stripe; STRIPES],
     claims: Claims,
-    whereabouts: Whereabouts,
+    prefetch_hints: PrefetchHints,
 }
 
 /// Counters since the cache was made.
@@ -107,10 +107,10 @@ impl Cache {
     /// A cache of at most `capacity_bytes` (entries' overhead included). 0: nothing is kept.
     #[must_use]
     pub fn new(capacity_bytes: usize) -> Self {
-        let whereabouts = Whereabouts::new(capacity_bytes);
+        let prefetch_hints = PrefetchHints::new(capacity_bytes);
         let options = OptionsBuilder::new()
             .estimated_items_capacity((capacity_bytes / ENTRY_BYTES_TYPICAL).max(16))
-            .weight_capacity(whereabouts.rest_of(capacity_bytes))
+            .weight_capacity(prefetch_hints.rest_of(capacity_bytes))
             .build()
             .expect("both capacities are set");
         Cache {
@@ -126,7 +126,7 @@ impl Cache {
             weighing: Mutex::new(()),
             counters: Default::default(),
             claims: Claims::default(),
-            whereabouts,
+            prefetch_hints,
         }
     }
 
@@ -151,7 +151,7 @@ impl Cache {
     #[inline]
     #[must_use]
     pub fn get_there(&self, key: &CacheKey) -> Option<Bytes> {
-        self.whereabouts.fetch_entry(&key.slot());
+        self.prefetch_hints.fetch_entry(&key.slot());
         let found = self.look_up_of(key);
         self.count(u64::from(found.is_some()), 0);
         found
@@ -225,10 +225,10 @@ impl Cache {
         loop {
             let together = keys.clone().take(FETCHED_TOGETHER);
             for key in together.clone() {
-                self.whereabouts.fetch_place(&key.slot());
+                self.prefetch_hints.fetch_place(&key.slot());
             }
             for key in together.clone() {
-                self.whereabouts.fetch_entry(&key.slot());
+                self.prefetch_hints.fetch_entry(&key.slot());
             }
             together.for_each(&mut with);
             if keys.nth(FETCHED_TOGETHER - 1).is_none() {
@@ -380,7 +380,7 @@ impl Cache {
 
     fn keep(&self, key: CacheKey, held: Held) {
         let (slot, place) = (key.slot(), key.place());
-        self.whereabouts.note(&slot, &held);
+        self.prefetch_hints.note(&slot, &held);
         self.entries.insert(slot, Entry { held, place });
     }
 
@@ -442,7 +442,7 @@ impl Cache {
                     let entry = self.entries.peek(&slot);
                     // Else something else is there by now, or nothing.
                     if let Some(entry) = entry.filter(|entry| entry.held.is(&held)) {
-                        self.whereabouts.note(&slot, &moved);
+                        self.prefetch_hints.note(&slot, &moved);
                         let moved = Entry {
                             held: moved,
                             ..entry
@@ -505,7 +505,7 @@ impl Cache {
     #[must_use]
     pub fn capacity_bytes(&self) -> usize {
         let capacity_bytes = self.capacity_bytes.load(Ordering::Relaxed);
-        usize::try_from(self.whereabouts.rest_of(capacity_bytes)).unwrap_or(usize::MAX)
+        usize::try_from(self.prefetch_hints.rest_of(capacity_bytes)).unwrap_or(usize::MAX)
     }
 
     /// Changes the capacity; when it shrinks, entries go now, and so does memory that they leave, but for what more than 4 MiB of slabs hold: that goes with entries that come.

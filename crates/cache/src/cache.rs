@@ -13,10 +13,8 @@ mod tests;
 pub use key::{CacheKey, KeyHash, ValuePlace};
 pub(crate) use key::{Mixer, Slot};
 
-use crate::claims::Claims;
 use crate::slabs::{Held, SLAB_BYTES, Slabs};
 use bytes::Bytes;
-use glintdb_core::Result;
 use parking_lot::Mutex;
 use prefetch_hints::PrefetchHints;
 use quick_cache::{OptionsBuilder, Weighter, sync};
@@ -72,7 +70,6 @@ pub struct Cache {
     above: AtomicBool,
     weighing: Mutex<()>,
     counters: [Stripe; STRIPES],
-    claims: Claims,
     prefetch_hints: PrefetchHints,
 }
 
@@ -83,10 +80,6 @@ pub struct CacheStats {
     pub hits: u64,
     /// Lookups that did not.
     pub misses: u64,
-    /// Reads spared because another thread was reading the same.
-    pub coalesced: u64,
-    /// Threads that wait for another's read now.
-    pub waiting: u64,
     /// Entries now.
     pub entries: u64,
     /// Bytes now, overhead included.
@@ -125,17 +118,7 @@ impl Cache {
             above: AtomicBool::new(false),
             weighing: Mutex::new(()),
             counters: Default::default(),
-            claims: Claims::default(),
             prefetch_hints,
-        }
-    }
-
-    /// Whether threads that want the same thing at the same time read it once. Said before anything is read; as it is made, they do.
-    #[must_use]
-    pub fn coalescing(self, wanted: bool) -> Self {
-        Cache {
-            claims: Claims::new(wanted),
-            ..self
         }
     }
 
@@ -246,25 +229,6 @@ impl Cache {
         if misses > 0 {
             stripe.misses.fetch_add(misses, Ordering::Relaxed);
         }
-    }
-
-    /// What `read` finds for `key`, which was not cached: read by this thread, or by another one that is reading it now. `read` keeps what it finds, where that is to be
-    /// kept, and gives it.
-    ///
-    /// # Errors
-    /// Those of `read`.
-    pub fn read_once(&self, key: CacheKey, read: impl FnOnce() -> Result<Bytes>) -> Result<Bytes> {
-        self.claims.read(key, |key| self.peek(key), read)
-    }
-
-    /// [`read_once`](Self::read_once) of many together: `read` gets the indices of those that this thread is to read, and gives as many answers. It may be called a second
-    /// time, for what another thread could not read.
-    pub fn read_each_once(
-        &self,
-        keys: &[CacheKey],
-        read: impl FnMut(&[usize]) -> Vec<Result<Bytes>>,
-    ) -> Vec<Result<Bytes>> {
-        self.claims.read_each(keys, |key| self.peek(key), read)
     }
 
     /// What is cached for `key`; counts nothing and makes nothing more recent.
@@ -527,8 +491,6 @@ impl Cache {
         CacheStats {
             hits: sum(|stripe| &stripe.hits),
             misses: sum(|stripe| &stripe.misses),
-            coalesced: self.claims.saved(),
-            waiting: self.claims.waiting(),
             entries: self.entries.len() as u64,
             used_bytes: self.used_bytes() as u64,
             capacity_bytes: self.capacity_bytes() as u64,

@@ -15,7 +15,6 @@
 )]
 
 mod cache;
-mod claims;
 mod prefetch;
 mod slabs;
 

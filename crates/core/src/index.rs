@@ -86,15 +86,12 @@ pub trait IndexJob: Send {
     fn step(&mut self) -> Result<JobStep> {
         self.step_within(STEP_BUDGET)
     }
-    /// A [`step`](Self::step) of about so many entries, where the job [is divisible](Self::is_divisible); 256 bytes of value count as another one.
+    /// Does a [`step`](Self::step) of about `budget` entries, where 256 bytes of value count as one
+    /// more entry. A job that cannot be cut there does a whole step. Tests choose the budget.
     ///
     /// # Errors
     /// As [`step`](Self::step).
     fn step_within(&mut self, budget: u32) -> Result<JobStep>;
-    /// Whether steps are as short as they are asked to be: then threads that wait for something else may take some.
-    fn is_divisible(&self) -> bool {
-        false
-    }
     /// Name in statistics, e.g. `"compaction L0->L4"`.
     fn name(&self) -> String;
     /// Space that its new files may take before its inputs go, about; several jobs of one compaction tell it once.

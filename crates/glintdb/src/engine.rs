@@ -7,7 +7,6 @@
 
 use crate::background::compaction::CompactionJob;
 use crate::background::flush::FlushJob;
-use crate::background::help::Helping;
 use crate::background::log_jobs::{LogSyncJob, SpillJob};
 use crate::background::queue::{Host, JobQueue};
 use crate::durable::manifest::{Item, Manifest};
@@ -108,13 +107,12 @@ pub(crate) struct Engine {
     pub(crate) flush_starves: AtomicBool,
     pub(crate) throttle: Throttle,
     pub(crate) drain: Drain,
-    pub(crate) helping: Helping,
+    /// Whether threads that wait begin reads of compactions.
+    pub(crate) helps: bool,
     pub(crate) gc: Gc,
     pub(crate) hot: HotKeys,
     pub(crate) written: WrittenValues,
     pub(crate) pins: Pins,
-    /// Scans that have a batch read ahead.
-    pub(crate) scans_ahead: std::sync::atomic::AtomicUsize,
     /// Memory that pinned levels take, as it was last divided.
     pub(crate) pins_taken: Mutex<usize>,
     pub(crate) transactions: Transactions,
@@ -231,7 +229,7 @@ impl Engine {
             return;
         }
         self.schedule_flush();
-        let limit = self.options.background_threads.max(1) + self.helping.more_jobs();
+        let limit = self.options.background_threads.max(1);
         if self.background_error.lock().is_some() {
             return;
         }
@@ -429,7 +427,6 @@ impl Engine {
     pub(crate) fn begin_close(&self) {
         self.closing.store(true, Ordering::SeqCst);
         self.jobs.stop(self);
-        self.gc.forget_ahead();
         self.throttle.wake();
     }
 
@@ -539,7 +536,7 @@ impl Engine {
                 Arc::clone(&parts.clock),
                 parts.options.memtable_seal_bytes(),
             ),
-            helping: Helping::new(parts.options.help, parts.options.background_threads),
+            helps: parts.options.help && parts.options.background_threads > 0,
             gc: Gc::default(),
             written: WrittenValues::new(parts.options.cache_written_min_bytes),
             hot: HotKeys::new(parts.options.hot_keys, parts.options.memory_budget_bytes),
@@ -549,7 +546,6 @@ impl Engine {
             transactions: Transactions::new(Arc::clone(&parts.tombstone_floor)),
             tombstone_floor: parts.tombstone_floor,
             waits,
-            scans_ahead: Default::default(),
             counters: Counters::default(),
             background_error: Mutex::new(None),
             replayed_bytes: parts.replayed_bytes,

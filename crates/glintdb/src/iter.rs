@@ -10,7 +10,6 @@ mod batch;
 
 use self::batch::{Batch, Gathering};
 use crate::keyspace::Keyspace;
-use crate::read::point::BegunFetch;
 use crate::read::values::key_hash::Wanted;
 use crate::snapshot::{Kind, Pin, PinnedMerge, bound_slices, merge_of};
 use crate::space::value_gc::Misses;
@@ -21,14 +20,11 @@ use bytes::Bytes;
 use glintdb_core::Direction;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Entries fetched at first, and at most, in one go. Doubling in between: a scan fetches less than twice what it yields, and a long one keeps many reads in flight. From 8,
 /// a scan of 50 fetches 8 + 16 + 32 = 56 values.
 const BATCH_FIRST: usize = 8;
 const BATCH_MAX: usize = 256;
-/// Scans of a database that may have a batch read ahead: half of what a volume lets go on by itself, for compactions read ahead too.
-const SCANS_AHEAD_MAX: usize = 4;
 
 /// An iterator over keys and values in key order: `Iterator<Item = Result<(Bytes, Bytes)>>`. It can
 /// be taken from both ends.
@@ -68,10 +64,6 @@ struct End {
     merge: Option<Arc<PinnedMerge>>,
     /// Fetched; yielded in part.
     ready: Batch,
-    /// What comes behind it, read meanwhile.
-    ahead: Option<Result<Ahead>>,
-    /// Of how many yielded records of `ready` on `ahead` is to be begun.
-    begin_at: Option<usize>,
     /// Records of the next batch.
     batch: usize,
     /// Records of all batches.
@@ -81,32 +73,6 @@ struct End {
     /// The key yielded last before `ready`, if there was one.
     last_key: Vec<u8>,
     has_yielded: bool,
-}
-
-/// A batch whose separated values are being read.
-struct Ahead {
-    batch: Batch,
-    begun: BegunFetch,
-    _permit: Permit,
-}
-
-/// Leave to have a batch read ahead: few have it at a time, for a batch that nobody comes for keeps a queue of reads.
-struct Permit(Arc<Pin>);
-
-impl Permit {
-    fn take(pin: &Arc<Pin>) -> Option<Permit> {
-        let ahead = &pin.engine().scans_ahead;
-        let permit = Permit(Arc::clone(pin));
-        // Too many: the drop takes it back.
-        (ahead.fetch_add(1, Ordering::Relaxed) < SCANS_AHEAD_MAX).then_some(permit)
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let ahead = &self.0.engine().scans_ahead;
-        ahead.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl End {
@@ -260,8 +226,6 @@ impl Scan {
         let end = self.end(direction);
         if end.ready.is_over() {
             self.fill(direction)?;
-        } else if end.begin_at == Some(end.ready.yielded) {
-            self.begin(direction);
         }
         let (end, other) = match direction {
             Direction::Forward => (&mut self.front, &self.back),
@@ -295,32 +259,10 @@ impl Scan {
     fn fill(&mut self, direction: Direction) -> Result<()> {
         // Held until the values are fetched: segments go when no version names them.
         let version = self.version()?;
-        let (batch, misses) = match self.end(direction).ahead.take() {
-            Some(ahead) => {
-                let mut ahead = ahead?;
-                let (fetched, misses) = self.pin.engine().end_fetch(ahead.begun);
-                ahead.batch.fetched = fetched;
-                (ahead.batch, misses)
-            }
-            None => {
-                let (mut batch, wanted) = self.gather(&version, direction)?;
-                let engine = self.pin.engine();
-                let (fetched, misses) = engine.fetch_in_order(wanted, direction);
-                batch.fetched = fetched;
-                (batch, misses)
-            }
-        };
-        let limit = self.limit;
-        let wanted = self.pin.engine().options.scan_read_ahead;
-        let end = self.end(direction);
-        // Only where values come from the medium there is something to win. A scan that has not said how long it is shows it by going on.
-        end.begin_at = match batch.records.len() {
-            _ if misses.count == 0 || end.exhausted || !wanted => None,
-            _ if end.records < limit => Some(1),
-            records if end.records > limit && end.batch == BATCH_MAX => Some(records / 2),
-            _ => None,
-        };
-        end.take_batch(batch);
+        let (mut batch, wanted) = self.gather(&version, direction)?;
+        let (fetched, misses) = self.pin.engine().fetch_in_order(wanted, direction);
+        batch.fetched = fetched;
+        self.end(direction).take_batch(batch);
         self.note_misses(direction, misses);
         Ok(())
     }
@@ -339,29 +281,12 @@ impl Scan {
         }
     }
 
-    /// Begins to read the batch behind the one that is being yielded.
-    fn begin(&mut self, direction: Direction) {
-        self.end(direction).begin_at = None;
-        let Some(permit) = Permit::take(&self.pin) else {
-            return;
-        };
-        // Held until the files are.
-        let Ok(version) = self.version() else { return };
-        let gathered = self.gather(&version, direction);
-        self.end(direction).ahead = Some(gathered.map(|(batch, wanted)| Ahead {
-            batch,
-            begun: self.pin.engine().begin_fetch(&wanted),
-            _permit: permit,
-        }));
-    }
-
     /// The pin's version. Where it was given up meanwhile, the memory of the merges is freed.
     fn version(&mut self) -> Result<Arc<Version>> {
         let version = self.pin.version();
         if version.is_err() {
             for end in [&mut self.front, &mut self.back] {
                 end.merge = None;
-                end.ahead = None;
             }
         }
         version
@@ -432,7 +357,7 @@ impl Drop for Scan {
         self.pin.unshare(Kind::Iterator);
         let engine = self.pin.engine();
         if engine.is_forked() {
-            // Cursors and reads in flight belong to the parent.
+            // Cursors belong to the parent.
             std::mem::forget(std::mem::take(&mut self.front));
             std::mem::forget(std::mem::take(&mut self.back));
             std::mem::forget(Arc::clone(&self.keyspace));

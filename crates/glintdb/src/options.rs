@@ -186,8 +186,8 @@ pub struct Options {
     /// For experiments: number of 256 KiB pieces of compaction input that are read together, ahead
     /// of the merge. 0 to 256. With 0, each input reads its next MiB for itself. Default: 4.
     pub read_batch_max: usize,
-    /// For experiments: whether threads that wait for something else do compaction work meanwhile.
-    /// Default: true.
+    /// For experiments: whether threads that wait for something else begin reads of compactions
+    /// meanwhile. Default: true.
     pub help: bool,
     /// For experiments: whether the engine remembers where the newest values of recently read keys
     /// are, so that a get that hits the cache needs no index lookup. Takes 1/64 to 1/32 of the
@@ -199,12 +199,6 @@ pub struct Options {
     /// For experiments: whether separated values that scans read together are cached as one entry.
     /// Its hints take 1/64 to 1/32 of the memory budget, at most 32 MiB. Default: true.
     pub range_cache: bool,
-    /// For experiments: whether threads that miss the same block or value at once share one read.
-    /// Default: true.
-    pub coalesce_reads: bool,
-    /// For experiments: whether a long scan reads its next uncached values while the caller takes
-    /// the current ones. Default: true.
-    pub scan_read_ahead: bool,
     /// For experiments: whether level 0 is compacted once scans have spent as much on merging its
     /// runs as a compaction costs. Default: true.
     pub compact_for_scans: bool,
@@ -275,8 +269,6 @@ impl Default for Options {
             help: true,
             hot_keys: true,
             range_cache: true,
-            coalesce_reads: true,
-            scan_read_ahead: true,
             compact_for_scans: true,
             order_for_scans: true,
             value_gc: true,
@@ -308,7 +300,7 @@ impl Options {
     glintdb_core::setters! {
         create_if_missing: bool, error_if_exists: bool, accept_missing_ring: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
         log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
-        read_batch_max: usize, help: bool, hot_keys: bool, cache_written_min_bytes: usize, range_cache: bool, coalesce_reads: bool, scan_read_ahead: bool, compact_for_scans: bool, order_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pace_writers: bool, recycle_files: bool, progress: Option<ProgressFn>,
+        read_batch_max: usize, help: bool, hot_keys: bool, cache_written_min_bytes: usize, range_cache: bool, compact_for_scans: bool, order_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pace_writers: bool, recycle_files: bool, progress: Option<ProgressFn>,
     }
 
     /// Opens the database in the directory `path`, or creates it there.

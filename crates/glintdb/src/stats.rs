@@ -36,17 +36,10 @@ pub struct Stats {
     pub volume: VolumeFigures,
     /// How compactions got their input.
     pub compaction_reads: ReadAheadFigures,
-    /// Compaction work that threads did while they waited for something else.
-    pub help: HelpFigures,
     /// Lookups of key blocks and values that the cache answered.
     pub cache_hits: u64,
     /// Lookups of key blocks and values that the cache could not answer.
     pub cache_misses: u64,
-    /// Reads of key blocks and values that a thread did not do itself, because another thread was
-    /// reading the same one (`Options::coalesce_reads`).
-    pub coalesced_reads: u64,
-    /// Threads that wait now for a key block or value that another thread is reading.
-    pub coalesced_waiting: u64,
     /// Waits of threads by cause.
     pub waits: Vec<WaitStats>,
     /// Names of the background jobs that wait to run.
@@ -259,18 +252,6 @@ pub struct ReadAheadFigures {
     pub saved_us: u64,
 }
 
-/// Compaction work that threads did while they waited for something else (`Options::help`).
-/// [`ReadAheadFigures::helper_bytes`] counts what such threads read.
-#[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct HelpFigures {
-    /// Number of merge steps.
-    pub steps: u64,
-    /// Time spent in merge steps, in microseconds. An estimate of the waiting time saved.
-    pub time_us: u64,
-}
-
 /// Figures of file operations since the database was opened.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -453,14 +434,8 @@ impl Engine {
             compaction_reads: self.reads.as_ref().map_or_else(Default::default, |reads| {
                 ReadAheadFigures::new(&reads.stats())
             }),
-            help: HelpFigures {
-                steps: self.helping.steps.load(Ordering::Relaxed),
-                time_us: self.helping.time_us.load(Ordering::Relaxed),
-            },
             cache_hits: cache.hits,
             cache_misses: cache.misses,
-            coalesced_reads: cache.coalesced,
-            coalesced_waiting: cache.waiting,
             waits: self.waits.stats(),
             jobs_waiting: self.jobs.names(),
             jobs_running: self.jobs.counts().1 as u64,

@@ -104,10 +104,6 @@ impl Job for CompactionJob {
         self.step_within(engine, STEP_BUDGET)
     }
 
-    fn is_divisible(&self, _budget: u32) -> bool {
-        self.job.is_divisible()
-    }
-
     fn step_within(&mut self, engine: &Engine, budget: u32) -> Result<Progress> {
         if self.keyspace.dropped.load(Ordering::Acquire) {
             return Ok(Progress::Done);

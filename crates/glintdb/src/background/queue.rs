@@ -39,13 +39,9 @@ pub(crate) trait Host {
 pub(crate) trait Job<H: Host = Engine>: Send {
     /// Does a bounded piece of work.
     fn step(&mut self, engine: &H) -> Result<Progress>;
-    /// A step of about `budget` entries, where the job is divisible.
+    /// Does a step of about `budget` entries, if the job can be cut anywhere. Only a seed asks for it.
     fn step_within(&mut self, engine: &H, _budget: u32) -> Result<Progress> {
         self.step(engine)
-    }
-    /// Whether its steps are as short as `budget` asks them to be: threads that wait for something else may take them.
-    fn is_divisible(&self, _budget: u32) -> bool {
-        false
     }
     fn name(&self) -> String;
     fn priority(&self) -> JobPriority;
@@ -155,28 +151,6 @@ impl<H: Host> JobQueue<H> {
         state.running += 1;
         drop(state);
         self.run(engine, job, budget);
-        true
-    }
-
-    /// Takes a short step of the most urgent job that is divisible, on a thread that waits for something else; `false`: there is none, or `threads` work already.
-    pub(crate) fn help_briefly(&self, engine: &H, budget: u32, threads: usize) -> bool {
-        let mut state = self.state.lock();
-        if state.running >= threads {
-            return false;
-        }
-        let divisible = state
-            .waiting
-            .iter()
-            .find(|(_, job)| job.is_divisible(budget));
-        let Some(key) = divisible.map(|(key, _)| *key) else {
-            return false;
-        };
-        let Some(job) = state.waiting.remove(&key) else {
-            return false;
-        };
-        state.running += 1;
-        drop(state);
-        self.run(engine, job, Some(budget));
         true
     }
 

@@ -127,7 +127,7 @@ impl Opening {
             volume,
             env,
             memory,
-            cache: Arc::new(Cache::new(cache_bytes).coalescing(options.coalesce_reads)),
+            cache: Arc::new(Cache::new(cache_bytes)),
             // As many idle chunks as one generation has: the next one takes the memory of the one just flushed.
             chunks: ChunkPool::new(options.memtable_seal_bytes()),
             tombstone_floor: Arc::new(AtomicU64::new(0)),

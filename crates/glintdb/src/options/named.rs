@@ -16,7 +16,7 @@ const SWITCH: [(&str, bool); 4] = [
 
 impl Options {
     /// Every name that [`set`](Self::set) accepts.
-    pub const NAMES: [&'static str; 29] = [
+    pub const NAMES: [&'static str; 27] = [
         "create_if_missing",
         "error_if_exists",
         "accept_missing_ring",
@@ -36,8 +36,6 @@ impl Options {
         "hot_keys",
         "cache_written_min_bytes",
         "range_cache",
-        "coalesce_reads",
-        "scan_read_ahead",
         "compact_for_scans",
         "order_for_scans",
         "value_gc",
@@ -102,8 +100,6 @@ impl Options {
             "hot_keys" => put(&mut self.hot_keys, word(value, &SWITCH)),
             "cache_written_min_bytes" => put(&mut self.cache_written_min_bytes, size(value)),
             "range_cache" => put(&mut self.range_cache, word(value, &SWITCH)),
-            "coalesce_reads" => put(&mut self.coalesce_reads, word(value, &SWITCH)),
-            "scan_read_ahead" => put(&mut self.scan_read_ahead, word(value, &SWITCH)),
             "compact_for_scans" => put(&mut self.compact_for_scans, word(value, &SWITCH)),
             "order_for_scans" => put(&mut self.order_for_scans, word(value, &SWITCH)),
             "value_gc" => put(&mut self.value_gc, word(value, &SWITCH)),
@@ -314,8 +310,6 @@ mod tests {
             hot_keys,
             cache_written_min_bytes,
             range_cache,
-            coalesce_reads,
-            scan_read_ahead,
             compact_for_scans,
             order_for_scans,
             value_gc,
@@ -345,8 +339,7 @@ mod tests {
             let value = match name {
                 "create_if_missing" => "false",
                 "compact_for_scans" | "value_gc" | "help" | "hot_keys" | "range_cache"
-                | "coalesce_reads" | "scan_read_ahead" | "pace_writers" | "recycle_files"
-                | "order_for_scans" => "off",
+                | "pace_writers" | "recycle_files" | "order_for_scans" => "off",
                 "error_if_exists" | "accept_missing_ring" => "true",
                 "durability" | "read_engine" => "sync",
                 "direct_io" => "off",

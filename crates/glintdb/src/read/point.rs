@@ -13,7 +13,7 @@ use crate::state::version::{KeyspaceState, Version};
 use bytes::Bytes;
 use glintdb_cache::{CacheKey, KeyHash, ValuePlace};
 use glintdb_core::{Direction, EntryValue, KeyspaceId, SeqNum, ValuePointer};
-use glintdb_log::{BegunValues, LogOp, LogValue, Reservation};
+use glintdb_log::{LogOp, LogValue, Reservation};
 use std::sync::Arc;
 
 /// What is read: a version, and the newest commit that may be seen in it.
@@ -25,15 +25,6 @@ pub(crate) struct ReadPoint {
 
 /// The newest thing known of a key.
 pub(crate) type Found = Option<(SeqNum, EntryValue)>;
-
-/// Values that are being read; see [`Engine::begin_fetch`]. Dropped, it waits for what is under way.
-pub(crate) struct BegunFetch {
-    values: Vec<Result<Bytes>>,
-    /// Places of what is read.
-    missing: Vec<usize>,
-    wanted: Vec<Wanted>,
-    begun: Option<BegunValues>,
-}
 
 /// A value that was being read, and is hidden by a commit.
 pub(crate) struct Hidden<'a> {
@@ -161,10 +152,7 @@ impl Engine {
         }
         match self.in_range(wanted) {
             Some(value) => Ok(value),
-            None => self.cache.read_once(key, || {
-                let value = self.log.read(&wanted.pointer)?;
-                Ok(self.keep(wanted, value))
-            }),
+            None => Ok(self.keep(wanted, self.log.read(&wanted.pointer)?)),
         }
     }
 
@@ -284,54 +272,22 @@ impl Engine {
         (values, misses)
     }
 
-    /// Many separated values, and the places of those that were not cached: they are read from the log in one batch. `together`: those are cached in ranges where
-    /// ranges take them, and may be parts of one piece of memory.
+    /// Returns many separated values, and the indexes of those that were not cached: these are read
+    /// from the log in one batch. With `together`, values that are all read may be cached as one
+    /// range, and may then share one piece of memory.
     fn fetch_each(&self, wanted: &[Wanted], together: bool) -> (Vec<Result<Bytes>>, Vec<usize>) {
         let (mut values, missing) = self.cached(wanted);
         if missing.is_empty() {
             return (values, missing);
         }
-        let keys: Vec<CacheKey> = (missing.iter()).map(|&at| wanted[at].cache_key()).collect();
-        let read = self.cache.read_each_once(&keys, |mine| {
-            let mine: Vec<_> = mine.iter().map(|&at| wanted[missing[at]]).collect();
-            let together = together && mine.len() == wanted.len();
-            let read = self.log.read_batch(&pointers_of(&mine));
-            self.keep_each(&mine, read, together)
-        });
+        let lacking: Vec<Wanted> = missing.iter().map(|&at| wanted[at]).collect();
+        let together = together && lacking.len() == wanted.len();
+        let read = self.log.read_batch(&pointers_of(&lacking));
+        let read = self.keep_each(&lacking, read, together);
         for (&at, value) in missing.iter().zip(read) {
             values[at] = value;
         }
         (values, missing)
-    }
-
-    /// Begins to fetch values, of which many are not cached, one by one: those are read while the caller does something else. Claims nothing, for nobody knows when it is waited for: other
-    /// threads that want the same read it themselves.
-    pub(crate) fn begin_fetch(&self, wanted: &[Wanted]) -> BegunFetch {
-        let (values, missing) = self.cached(wanted);
-        let wanted: Vec<Wanted> = missing.iter().map(|&at| wanted[at]).collect();
-        BegunFetch {
-            begun: (!wanted.is_empty()).then(|| self.log.begin_read_batch(pointers_of(&wanted))),
-            wanted,
-            values,
-            missing,
-        }
-    }
-
-    /// What [`begin_fetch`](Self::begin_fetch) has begun, and what of it was not cached.
-    pub(crate) fn end_fetch(&self, begun: BegunFetch) -> (Values, Misses) {
-        let pointers = begun.wanted.iter().map(|one| &one.pointer);
-        let misses = Misses::of(begun.missing.iter().copied().zip(pointers));
-        let read = begun.begun.map_or_else(Vec::new, BegunValues::wait);
-        let together = misses.count == begun.values.len() && self.ranges.take_read(&begun.wanted);
-        let read = self.keep_each(&begun.wanted, read, together);
-        let mut values: Values = begun.values.into_iter().collect();
-        for (at, value) in begun.missing.into_iter().zip(read) {
-            match together {
-                true => values.set_shared(at, value),
-                false => values.set(at, value),
-            }
-        }
-        (values, misses)
     }
 
     /// Puts what was read into the cache, `together` in ranges where ranges take it.

@@ -13,7 +13,6 @@ mod account;
 mod brake;
 mod hidden;
 mod ordering;
-mod pieces;
 mod records;
 mod round;
 mod scattered;
@@ -24,9 +23,10 @@ mod units;
 pub(crate) use account::Account;
 use brake::Brake;
 use hidden::Hidden;
-pub(crate) use round::{Outcome, Place, Round, Scans};
+#[cfg(test)]
+pub(crate) use round::Place;
+pub(crate) use round::{Outcome, Round, Scans};
 pub(crate) use scattered::{Misses, Scattered};
-use units::Ahead;
 
 use crate::background::install::{Pending, Relocated};
 use crate::background::queue::{Job, Progress};
@@ -40,7 +40,6 @@ use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use glintdb_core::{KeyspaceId, SegmentId, ValuePointer};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A round takes at most this part of the budget for keys and values: the cache is without it from then on, and what a greater round spares is little.
@@ -67,8 +66,6 @@ pub(crate) struct Gc {
     seal_bytes: AtomicU64,
     /// What the round that runs has written.
     writing: AtomicU64,
-    /// What is read for the round after it.
-    ahead: Mutex<Option<Ahead>>,
     pub(crate) brake: Brake,
     pub(crate) counters: Counters,
 }
@@ -136,7 +133,6 @@ impl Default for Gc {
             fruitless: AtomicU64::new(0),
             seal_bytes: AtomicU64::new(u64::MAX),
             writing: AtomicU64::new(0),
-            ahead: Mutex::default(),
             brake: Brake::default(),
             counters: Counters::default(),
         }
@@ -162,12 +158,6 @@ impl Gc {
         let done = work();
         self.held_off.fetch_sub(1, Ordering::AcqRel);
         done
-    }
-
-    /// Nobody will want what is read ahead.
-    pub(crate) fn forget_ahead(&self) {
-        let ahead = self.ahead.lock().take();
-        drop(ahead);
     }
 
     /// See the field.
@@ -304,9 +294,6 @@ impl Engine {
             account.wants_round_at(fill) && (account.is_urgent_at(fill) || !held_off)
         };
         let wanted = self.options.value_gc && self.gc.may_begin() && !self.closing() && wanted();
-        if !wanted && !self.gc.is_queued() {
-            self.gc.forget_ahead();
-        }
         // Under a flush none can begin; when it has ended this is asked again.
         let wanted = wanted && self.flush_lock.try_lock().is_some();
         if wanted && !self.gc.queued.swap(true, Ordering::SeqCst) {
@@ -360,15 +347,7 @@ impl Engine {
 
     /// A round over the victims that the account names.
     fn begin_round(&self) -> Result<Begun> {
-        let mut ahead = self.gc.ahead.lock().take();
-        let (mut victims, mut walks) = match &ahead {
-            Some(ahead) => self.choose_victims(|id| ahead.ids.contains(&id))?,
-            None => (Vec::new(), false),
-        };
-        if victims.is_empty() {
-            ahead = None;
-            (victims, walks) = self.choose_victims(|_| true)?;
-        }
+        let (victims, walks) = self.choose_victims()?;
         if victims.is_empty() {
             return Ok(Begun::Nothing);
         }
@@ -391,43 +370,20 @@ impl Engine {
                     .filter(|id| state.is_live(*id))
                     .collect()
             },
-            match ahead.as_ref().and_then(|ahead| ahead.scans.as_ref()) {
-                Some(scans) => Scans::Begun(Arc::clone(scans)),
-                None if walks => Scans::None,
-                None => Scans::New {
+            match walks {
+                true => Scans::None,
+                false => Scans::New {
                     keeps_values: bytes <= self.gc_memory_bytes(),
                 },
             },
         )?;
         Ok(match begun {
             Some(round) if round.victims().len() > 0 => {
-                // They are the round's now.
-                ahead.into_iter().for_each(|mut ahead| ahead.scans = None);
                 Begun::Round(Box::new(round), running, bytes)
             }
             Some(_) => Begun::Nothing,
-            None => {
-                *self.gc.ahead.lock() = ahead;
-                Begun::Flushing
-            }
+            None => Begun::Flushing,
         })
-    }
-
-    /// While a round has read and goes on, others read for the next one, if that is due at once, and both fit into the memory of two, or what one may have at the utmost.
-    fn scan_ahead(&self, round: &Round, bytes: u64) -> Result<()> {
-        let nobody_comes = self.options.background_threads < 2 || self.helping.guests() == 0;
-        if nobody_comes || self.closing() || !self.is_gc_urgent() {
-            return Ok(());
-        }
-        let current: Vec<SegmentId> = round.victims().collect();
-        let (next, walks) = self.choose_victims(|id| !current.contains(&id))?;
-        let more: u64 = next.iter().map(|victim| victim.bytes).sum();
-        let most = (2 * self.gc_memory_bytes()).min(self.gc_memory_bytes_max());
-        if !next.is_empty() && !walks && bytes + more <= most {
-            let ids = next.iter().map(|victim| victim.id).collect();
-            *self.gc.ahead.lock() = Some(round::scan_ahead(self, ids));
-        }
-        Ok(())
     }
 }
 
@@ -458,7 +414,6 @@ impl GcJob {
         self.round = None;
         engine.gc.writing.store(0, Ordering::Relaxed);
         if !fruitful {
-            engine.gc.forget_ahead();
             engine.remove_doomed();
             engine.gc.fruitless.store(self.occasions, Ordering::Release);
         }
@@ -486,12 +441,7 @@ impl Job for GcJob {
             (self.round, self.bytes) = (Some((round, running)), bytes);
             return Ok(Progress::More);
         };
-        let reading = round.place() == Place::Scan;
         let stepped = round.step(engine)?;
-        if reading && round.place() == Place::Verify {
-            // What is wrong there the next round meets.
-            let _ahead = engine.scan_ahead(round, self.bytes);
-        }
         engine
             .gc
             .writing

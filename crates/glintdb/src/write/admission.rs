@@ -50,7 +50,7 @@ impl Engine {
         self.schedule();
         // Nothing to run here: background threads do it, or another caller.
         if !self.run_inline() {
-            while !self.may_seal() && self.help_reading() {}
+            self.help_while(|| self.may_seal());
             self.jobs.wait_finished(Duration::from_millis(2));
         }
         // What else stands still, a compaction for which there is no space, is not this writer's matter.
@@ -126,7 +126,6 @@ impl Engine {
         }
         let until = self.clock.monotonic() + time;
         let left = || until.saturating_sub(self.clock.monotonic());
-        // Merges would keep the flush, for which this one waits, from the processor and the medium.
         if wait != Wait::MemtableDebt {
             self.help_while(|| left().is_zero());
         }

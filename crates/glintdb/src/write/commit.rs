@@ -292,8 +292,7 @@ impl Engine {
                 .and_then(|()| self.log.write_out(&place)),
             Durability::Sync => self.pipeline.wait_completed(seqno).and_then(|()| {
                 let _timed = self.waits.start(Wait::LogSync);
-                self.log
-                    .sync_while(place.end(), || self.help_while_synced())
+                self.log.sync_while(place.end(), || self.help_reading())
             }),
         };
         if let Err(error) = written {

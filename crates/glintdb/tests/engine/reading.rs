@@ -1,9 +1,9 @@
-//! What reads cost the medium: threads that want the same thing read it once.
+//! What reads cost: which lookups and reads of the medium gets and scans do.
 
 use crate::gate::Gate;
 use crate::support::{env, open, options};
 use bytes::Bytes;
-use glintdb::{Db, Durability, KeyspaceOptions, Options};
+use glintdb::Durability;
 use glintdb_flash::{HookedVolume, MemVolume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,64 +14,6 @@ fn key(n: u32) -> [u8; 4] {
 
 fn value(n: u32, length: usize) -> Bytes {
     Bytes::from(vec![n.to_le_bytes()[0]; length])
-}
-
-/// 100 values of `length` bytes, flushed at once, in a database that was opened again with `options`: none of them is in memory, and neither are key blocks.
-fn reopened(length: usize, options: Options) -> (Db, Arc<Gate>) {
-    let volume = MemVolume::new();
-    let db = open(&volume).unwrap();
-    let unpinned = KeyspaceOptions::default().pinned_levels(glintdb::PinnedLevels::Levels(0));
-    let keyspace = db.keyspace_or_create("unpinned", unpinned).unwrap();
-    for n in 0..100 {
-        let value = value(n, length);
-        keyspace.put_with(key(n), value, Durability::Os).unwrap();
-    }
-    db.flush().unwrap();
-    db.close().unwrap();
-    let gate = Arc::new(Gate::default());
-    let gated = HookedVolume::new(volume, gate.clone());
-    (options.open_volume(gated, env()).unwrap(), gate)
-}
-
-#[test]
-fn two_readers_of_a_block_read_it_once() {
-    // In the key block itself, and apart from it.
-    for (length, wanted) in [(300, 90), (900, 51)] {
-        for (batch, once) in [(false, true), (true, true), (false, false), (true, false)] {
-            let (db, gate) = reopened(length, options().coalesce_reads(once));
-            let keyspace = db.keyspace("unpinned").unwrap();
-            // Opens the table; where values stand apart, this has the block of both keys read.
-            assert_eq!(keyspace.get(key(50)).unwrap(), Some(value(50, length)));
-            // Figures first: they open segments.
-            let (spared, before) = (db.stats().coalesced_reads, gate.reads());
-            gate.close_to_reads();
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    let read = keyspace.get(key(wanted)).unwrap();
-                    assert_eq!(read, Some(value(wanted, length)));
-                });
-                gate.wait_for_one();
-                scope.spawn(|| {
-                    let read = match batch {
-                        false => keyspace.get(key(wanted)).unwrap(),
-                        true => keyspace.multi_get(&[key(wanted)]).remove(0).unwrap(),
-                    };
-                    assert_eq!(read, Some(value(wanted, length)));
-                });
-                while db.stats().coalesced_waiting == 0 && gate.reads() == before + 1 {
-                    std::thread::yield_now();
-                }
-                gate.open();
-            });
-            let spared = db.stats().coalesced_reads - spared;
-            let expected = if once { (1, 1) } else { (2, 0) };
-            assert_eq!(
-                (gate.reads() - before, spared),
-                expected,
-                "{length} {batch}"
-            );
-        }
-    }
 }
 
 /// The tables that flushes and compactions write are read by them: where their blocks are pinned, who looks for a key reads nothing. A get waited for each new table's filter and fences, while others wrote.
@@ -96,7 +38,7 @@ fn tables_that_are_new_are_known_to_readers() {
     }
 }
 
-/// Records in all sizes of batches, owned and borrowed, from both ends, with batches read ahead: each comes once, in order.
+/// Records in batches of all sizes, owned and borrowed, from both ends: each comes once, in order.
 #[test]
 fn scans_yield_every_record_once_however_they_are_taken() {
     for length in [10, 900] {
@@ -142,60 +84,8 @@ fn scans_yield_every_record_once_however_they_are_taken() {
                 assert_eq!(first, behind, "{length} {limit} {back} {borrowed}");
             }
         }
-        // One that nobody goes on with is given up with what it reads ahead.
-        let mut left = all.iter().limit_hint(1000);
-        assert!(left.by_ref().take(10).all(|record| record.is_ok()));
-        drop(left);
         db.close().unwrap();
     }
-}
-
-/// While one batch is taken the next one is read, up to what was said will be taken; who has said nothing shows by going on that it is a long scan.
-#[test]
-fn scans_read_ahead_what_is_to_come_and_no_more() {
-    let ahead = [(1, 256), (2, 512), (257, 512), (258, 600), (600, 600)];
-    let not = [(1, 256), (256, 256), (257, 512), (512, 512), (513, 600)];
-    let long = [(761, 1016), (888, 1016), (889, 1272)];
-    fetched_by_scans(true, &ahead, &long);
-    fetched_by_scans(false, &not, &[(761, 1016), (1016, 1016), (1017, 1272)]);
-}
-
-/// What scans of 1,500 values have fetched when they have taken so many: one that has said that it takes 600, and one that has said nothing, once it is long.
-fn fetched_by_scans(ahead: bool, said: &[(usize, u64)], long: &[(usize, u64)]) {
-    let large = options().memory_budget_bytes(64 << 20);
-    // Ranges take one lookup for many values.
-    let large = large.replay_bytes_max(64 << 20).range_cache(false);
-    let large = large.scan_read_ahead(ahead);
-    let db = large.open_volume(MemVolume::new(), env()).unwrap();
-    let all = db.default_keyspace();
-    for n in 0..1500 {
-        all.put_with(key(n), value(n, 600), Durability::Os).unwrap();
-    }
-    let looked_up = || {
-        let stats = db.stats();
-        stats.cache_hits + stats.cache_misses
-    };
-    // Taken, and fetched by then.
-    let fetched = |limit: usize, steps: &[(usize, u64)]| {
-        let before = looked_up();
-        let mut records = match limit {
-            0 => all.iter(),
-            limit => all.iter().limit_hint(limit),
-        };
-        let mut taken = 0;
-        for &(take, fetched) in steps {
-            while taken < take {
-                records.next_ref().unwrap().unwrap();
-                taken += 1;
-            }
-            assert_eq!(looked_up() - before, fetched, "{limit} {take}");
-        }
-    };
-    fetched(600, said);
-    fetched(600, &[(601, 856)]);
-    // These are cached then: nothing to win by reading them ahead. From there on, at half of a batch.
-    fetched(0, &[(1, 8), (9, 24), (505, 760), (700, 760)]);
-    fetched(0, long);
 }
 
 /// What is written for a key that is being read is still in memory when the ring has handed it to the log's file.

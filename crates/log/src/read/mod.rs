@@ -68,24 +68,11 @@ impl Log {
         )
     }
 
-    /// Begins [`read_batch`](Self::read_batch): values are read while the caller does something else.
-    #[must_use]
-    pub fn begin_read_batch(&self, pointers: Vec<ValuePointer>) -> BegunValues {
-        self.begin_read_batch_from(&[&self.table.load()], pointers)
-    }
-
-    /// [`begin_read_batch`](Self::begin_read_batch) of values that may lie in segments deleted since `view` was taken.
+    /// Begins [`read_batch`](Self::read_batch) of values in segments that `view` has, or that were made
+    /// since: they are read while the caller does something else.
     #[must_use]
     pub fn begin_read_batch_in(&self, view: &LogView, pointers: Vec<ValuePointer>) -> BegunValues {
-        self.begin_read_batch_from(&[&view.0, &self.table.load()], pointers)
-    }
-
-    fn begin_read_batch_from(
-        &self,
-        tables: &[&SegmentTable],
-        pointers: Vec<ValuePointer>,
-    ) -> BegunValues {
-        let (results, requests) = self.plan_batch(tables, &pointers);
+        let (results, requests) = self.plan_batch(&[&view.0, &self.table.load()], &pointers);
         BegunValues {
             pointers,
             results,
@@ -176,7 +163,8 @@ impl Log {
     }
 }
 
-/// Values that are being read; see [`Log::begin_read_batch`]. Dropped, it waits for what is under way.
+/// Values that are being read. A drop waits for the reads under way.
+/// [`Log::begin_read_batch_in`] returns it.
 pub struct BegunValues {
     pointers: Vec<ValuePointer>,
     results: Vec<Option<Result<Bytes>>>,

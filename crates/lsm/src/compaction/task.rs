@@ -261,10 +261,6 @@ impl IndexJob for CompactionJob {
         step
     }
 
-    fn is_divisible(&self) -> bool {
-        true
-    }
-
     fn name(&self) -> String {
         self.task.plan.name()
     }

@@ -16,7 +16,6 @@ use super::source::Purpose;
 use super::tombstones;
 use crate::range::Bounds;
 use bytes::Bytes;
-use glintdb_cache::CacheKey;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::codec::Reader;
 use glintdb_core::memory::MemoryPart;
@@ -363,46 +362,30 @@ impl Table {
     #[cold]
     fn read_block(&self, handle: BlockHandle) -> Result<Block> {
         let file = &self.opened()?.file;
-        let key = CacheKey::Block(self.meta.id, handle.offset);
-        let image = self.env.cache.read_once(key, || {
-            let stored = file.read_at(handle.offset, handle.length as usize)?;
-            Ok(self.accept_block(handle, stored)?.image)
-        })?;
-        Ok(Block { image, handle })
+        let stored = file.read_at(handle.offset, handle.length as usize)?;
+        self.accept_block(handle, stored)
     }
 
-    /// Blocks of tables that share `env`, none of which is in memory: read in one batch, but for those that another thread is reading now.
+    /// Reads blocks of tables that share `env` in one batch. None of the blocks is in memory.
     #[must_use]
     pub fn read_blocks(env: &TableEnv, wanted: &[(&Table, BlockHandle)]) -> Vec<Result<Block>> {
-        let key = |&(table, handle): &(&Table, BlockHandle)| {
-            CacheKey::Block(table.meta.id, handle.offset)
+        let mut requests = Vec::with_capacity(wanted.len());
+        let mut asked: Vec<Result<()>> = Vec::with_capacity(wanted.len());
+        for &(table, handle) in wanted {
+            let request = table.read_request(handle);
+            asked.push(request.map(|request| requests.push(request)));
+        }
+        env.volume.read_batch(&mut requests);
+        let mut answers = requests.into_iter().map(|request| request.result);
+        let read = |(asked, &(table, handle)): (Result<()>, &(&Table, BlockHandle))| {
+            asked?;
+            let stored = answers.next().flatten().unwrap_or_else(|| {
+                let what = "a batch of reads came back without an answer";
+                Err(Error::new(ErrorKind::Io, what))
+            })?;
+            table.accept_block(handle, stored)
         };
-        let keys: Vec<CacheKey> = wanted.iter().map(key).collect();
-        let images = env.cache.read_each_once(&keys, |mine| {
-            let mut requests = Vec::with_capacity(mine.len());
-            let mut asked: Vec<Result<()>> = Vec::with_capacity(mine.len());
-            for &at in mine {
-                let (table, handle) = wanted[at];
-                let request = table.read_request(handle);
-                asked.push(request.map(|request| requests.push(request)));
-            }
-            env.volume.read_batch(&mut requests);
-            let mut answers = requests.into_iter().map(|request| request.result);
-            let read = |(asked, &at): (Result<()>, &usize)| {
-                asked?;
-                let stored = answers.next().flatten().unwrap_or_else(|| {
-                    let what = "a batch of reads came back without an answer";
-                    Err(Error::new(ErrorKind::Io, what))
-                })?;
-                let (table, handle) = wanted[at];
-                Ok(table.accept_block(handle, stored)?.image)
-            };
-            asked.into_iter().zip(mine).map(read).collect()
-        });
-        let block = |(image, &(_, handle)): (Result<Bytes>, &(&Table, BlockHandle))| {
-            image.map(|image| Block { image, handle })
-        };
-        images.into_iter().zip(wanted).map(block).collect()
+        asked.into_iter().zip(wanted).map(read).collect()
     }
 
     /// The entry of `key` in a block of this table.

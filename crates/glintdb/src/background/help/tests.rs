@@ -1,12 +1,12 @@
-//! Threads that wait, with the only background thread held up: whatever gets done, they do.
+//! Threads that wait, while the only background thread is held up: they do what is done.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use crate::background::queue::{Job, Progress};
 use crate::engine::Engine;
 use crate::{Db, Env, KeyspaceOptions, Options, Result};
-use glintdb_core::DbId;
 use glintdb_core::index::JobPriority;
-use glintdb_flash::{MemVolume, SystemClock};
+use glintdb_core::{DbId, FileKind};
+use glintdb_flash::{MemVolume, Piece, SystemClock};
 use glintdb_lsm::PinnedLevels;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use std::time::Duration;
 const RUNS_STOP: u32 = 4;
 const KEYS: u64 = 20_000;
 
-/// A database whose background thread does nothing until the sender goes, and whose writers are stopped as soon as it has `RUNS_STOP` runs.
+/// A database whose background thread does nothing until the sender is dropped, and whose writers
+/// are stopped as soon as level 0 has `RUNS_STOP` runs.
 fn held_up(options: Options) -> (Db, crate::Keyspace, Sender<()>) {
     let env = Env::new(Arc::new(SystemClock::new()), DbId([9; 16]));
     let options = options
@@ -38,7 +39,7 @@ fn held_up(options: Options) -> (Db, crate::Keyspace, Sender<()>) {
     (db, keyspace, hold)
 }
 
-/// Keeps the thread that takes it.
+/// A job that keeps the thread that takes it.
 struct Held {
     tell: Sender<()>,
     held: Receiver<()>,
@@ -63,7 +64,7 @@ fn key(n: u64) -> [u8; 8] {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
 
-/// A run in level 0 for each round.
+/// Makes `RUNS_STOP` runs in level 0.
 fn fill(db: &Db, keyspace: &crate::Keyspace) {
     for round in 0..RUNS_STOP {
         let mut batch = crate::Batch::new();
@@ -76,9 +77,10 @@ fn fill(db: &Db, keyspace: &crate::Keyspace) {
     assert!(db.stats().writes_stopped);
 }
 
-/// A flush is one long step. The log's ring filled up beside it where the other threads were in long steps too, and writers stood for 30 ms.
+/// A flush is one long step. Writers waited 30 ms for room in the log's ring when every background
+/// thread was in a long step.
 #[test]
-fn a_flush_lets_the_log_go_first_where_writers_will_wait_for_it() {
+fn a_flush_spills_the_log_before_writers_must_wait_for_it() {
     let (db, keyspace, _hold) = held_up(Options::default());
     let engine = &db.handle.engine;
     for n in 0..KEYS {
@@ -93,70 +95,83 @@ fn a_flush_lets_the_log_go_first_where_writers_will_wait_for_it() {
     assert!(!engine.log.spill_urgent());
 }
 
-/// Without help it would wait until the background thread is let go, which is after the test.
-#[test]
-fn a_stopped_writer_helps_and_returns_when_its_wait_is_over() {
-    let (db, keyspace, hold) = held_up(Options::default());
+/// Offers the first 8 KiB of a table, in pieces of 1 KiB, as a compaction does.
+fn offer(db: &Db) -> Vec<Piece> {
+    let engine = &db.handle.engine;
+    let files = engine.volume.list().unwrap();
+    let table = files.into_iter().find(|file| file.kind == FileKind::Table);
+    let table = engine.volume.open(table.unwrap()).unwrap();
+    let reads = engine.reads.as_ref().unwrap();
+    (0..8)
+        .map(|n| reads.offer(&table, n << 10, 1 << 10))
+        .collect()
+}
+
+/// Runs a put of a stopped writer beside `check`, and then lets the background thread go.
+fn beside_a_stopped_writer(options: Options, check: impl FnOnce(&Db)) {
+    let (db, keyspace, hold) = held_up(options);
     fill(&db, &keyspace);
-    keyspace.put(key(1), "after").unwrap();
-    let stats = db.stats();
-    assert!(!stats.writes_stopped && stats.help.steps > 0, "{stats:?}");
-    assert!(
-        stats
-            .waits
-            .iter()
-            .any(|wait| wait.name == "level0_stop" && wait.count == 1)
-    );
-    drop(hold);
+    let pieces = offer(&db);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| keyspace.put(key(1), "after").unwrap());
+        check(&db);
+        assert!(!writer.is_finished());
+        assert!(db.stats().writes_stopped);
+        drop(hold);
+    });
+    drop(pieces);
+    let waits = db.stats().waits;
+    let stop = waits.iter().find(|wait| wait.name == "level0_stop");
+    assert_eq!(stop.unwrap().count, 1);
     assert!(db.verify().unwrap().is_clean());
-    assert_eq!(
-        keyspace.get(key(1)).unwrap().as_deref(),
-        Some(&b"after"[..])
-    );
-    assert_eq!(
-        keyspace.get(key(2)).unwrap().as_deref(),
-        Some(&[3; 100][..])
-    );
+    let value = keyspace.get(key(1)).unwrap();
+    assert_eq!(value.as_deref(), Some(&b"after"[..]));
 }
 
 #[test]
-fn a_wait_that_is_over_ends_the_help_after_the_step_it_is_in() {
-    let (db, keyspace, hold) = held_up(Options::default());
+fn a_stopped_writer_begins_all_reads_that_were_offered() {
+    beside_a_stopped_writer(Options::default(), |db| {
+        let all = |db: &Db| db.stats().compaction_reads.helper_bytes == 8 << 10;
+        for _ in 0..20_000 {
+            if all(db) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("not after 20 seconds: {:?}", db.stats());
+    });
+}
+
+#[test]
+fn no_thread_helps_without_the_option() {
+    beside_a_stopped_writer(Options::default().help(false), |db| {
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(db.stats().compaction_reads.helper_bytes, 0);
+    });
+}
+
+#[test]
+fn help_ends_when_the_wait_is_over() {
+    let (db, keyspace, hold) = held_up(Options::default().read_batch_max(1));
     fill(&db, &keyspace);
-    let engine = &db.handle.engine;
+    let pieces = offer(&db);
     let looks = Cell::new(0);
-    engine.help_while(|| {
+    db.handle.engine.help_while(|| {
         looks.set(looks.get() + 1);
         looks.get() > 5
     });
-    let stats = db.stats();
-    assert!((1..=5).contains(&stats.help.steps), "{stats:?}");
-    assert!(stats.writes_stopped, "there was more to do: {stats:?}");
-    drop(hold);
+    assert_eq!(db.stats().compaction_reads.helper_bytes, 5 << 10);
+    drop((pieces, hold));
 }
 
-/// Where there is nothing to do a helper sleeps; it does not look again and again.
 #[test]
-fn a_helper_that_finds_nothing_looks_once_or_twice() {
+fn help_ends_when_no_reads_are_left_to_begin() {
     let (db, _keyspace, hold) = held_up(Options::default());
     let looks = Cell::new(0);
     db.handle.engine.help_while(|| {
         looks.set(looks.get() + 1);
         false
     });
-    assert!(looks.get() <= 3, "{}", looks.get());
+    assert_eq!(looks.get(), 1);
     drop(hold);
-}
-
-#[test]
-fn nobody_helps_where_it_is_switched_off() {
-    let (db, keyspace, hold) = held_up(Options::default().help(false));
-    fill(&db, &keyspace);
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(|| keyspace.put(key(1), "after").unwrap());
-        std::thread::sleep(Duration::from_millis(50));
-        assert!(!writer.is_finished());
-        assert_eq!(db.stats().help.steps, 0);
-        drop(hold);
-    });
 }

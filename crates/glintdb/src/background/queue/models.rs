@@ -44,10 +44,6 @@ impl Job<Ends> for Steps {
         Ok(Progress::Done)
     }
 
-    fn is_divisible(&self, _budget: u32) -> bool {
-        true
-    }
-
     fn name(&self) -> String {
         "steps".to_owned()
     }
@@ -74,21 +70,6 @@ fn what_a_helper_puts_back_is_finished_by_a_background_thread() {
         let background = worker(&queue, &ends);
         queue.push(&ends, Box::new(Steps(2)));
         queue.help(&ends, JobPriority::Background);
-        ends.wait_for(1);
-        queue.stop(&ends);
-        background.join().unwrap();
-        assert_eq!(*ends.state.lock(), (1, 0));
-    });
-}
-
-/// As above, with a short step of a thread that waits for something else.
-#[test]
-fn what_a_short_step_leaves_is_finished_by_a_background_thread() {
-    explore("jobs: a short step", Some(3), || {
-        let (queue, ends) = (Arc::new(JobQueue::default()), Arc::new(Ends::default()));
-        let background = worker(&queue, &ends);
-        queue.push(&ends, Box::new(Steps(3)));
-        queue.help_briefly(&ends, 1, 2);
         ends.wait_for(1);
         queue.stop(&ends);
         background.join().unwrap();

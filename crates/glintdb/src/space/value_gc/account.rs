@@ -362,13 +362,10 @@ impl Engine {
         }
     }
 
-    /// The victims of the next round: those with the most garbage, among those that may be; and whether it is to walk the indexes.
-    pub(super) fn choose_victims(
-        &self,
-        among: impl Fn(SegmentId) -> bool,
-    ) -> Result<(Vec<Candidate>, bool)> {
+    /// Chooses the victims of the next round: the segments with the most garbage. Also returns whether
+    /// the round should walk the indexes.
+    pub(super) fn choose_victims(&self) -> Result<(Vec<Candidate>, bool)> {
         let (mut candidates, account) = self.survey()?;
-        candidates.retain(|candidate| among(candidate.id));
         if !account.wants_round() {
             return Ok((Vec::new(), false));
         }

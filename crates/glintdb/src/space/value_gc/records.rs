@@ -1,6 +1,7 @@
-//! What a round has found in its victims: keys in one piece of memory, and values as long as they are needed; in the order of keyspace and key where it is asked for.
+//! The records that a round found in its victims: keys in one piece of memory, and values as long
+//! as they are needed.
 //!
-//! Thread safety: changed by the thread that has them; once they are shared, only whether a record is live is, by whoever verifies it. What takes the work back makes that seen (the lock of its list).
+//! Thread safety: not thread-safe; they belong to their round.
 
 use bytes::Bytes;
 use glintdb_core::index::SortedRun;
@@ -9,25 +10,24 @@ use glintdb_core::{EntryRef, KeyspaceId, RangeTombstone, SeqNum, ValuePointer};
 use glintdb_log::VALUES_RECORD_BYTES;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A record of a victim.
+/// A record in a victim.
 pub(super) struct Record {
     pub(super) keyspace: KeyspaceId,
-    /// In [`Records::keys`].
+    /// Place of the key in [`Records::keys`].
     pub(super) key: Range<usize>,
     pub(super) pointer: ValuePointer,
-    /// Of the view's entry, if that is this one: told by whoever has verified it.
-    seqno: AtomicU64,
-    /// Not yet verified. `None`: it is read when it is needed.
+    /// Sequence number of the view's entry, if that is this record. Else `SeqNum::MAX`.
+    seqno: SeqNum,
+    /// The value, whose checksum has not been verified. `None` if it is read when it is written.
     pub(super) value: Option<Bytes>,
 }
 
-/// Records with their keys, accounted for.
+/// Records with their keys. The memory budget is charged for them.
 pub(super) struct Records {
     pub(super) all: Vec<Record>,
     keys: Vec<u8>,
-    /// Bytes that all keys have in common at their beginning.
+    /// Length of the prefix that all keys share.
     shared: usize,
     memory: Arc<MemoryBudget>,
     charged: usize,
@@ -68,12 +68,12 @@ impl Records {
             keyspace: record.keyspace,
             key,
             pointer: record.pointer,
-            seqno: AtomicU64::new(SeqNum::MAX.0),
+            seqno: SeqNum::MAX,
             value,
         });
     }
 
-    /// An entry of an index, whose value is read when it is needed. To be added in key order.
+    /// Adds an entry of an index, whose value is read when it is written. Entries come in key order.
     pub(super) fn add_live(
         &mut self,
         keyspace: KeyspaceId,
@@ -87,12 +87,12 @@ impl Records {
             keyspace,
             key: start..self.keys.len(),
             pointer,
-            seqno: AtomicU64::new(seqno.0),
+            seqno,
             value: None,
         });
     }
 
-    /// Takes what another scan has found, behind its own.
+    /// Adds the records of another scan at the end.
     pub(super) fn append(&mut self, mut other: Records) {
         let base = self.keys.len();
         self.keys.extend_from_slice(&other.keys);
@@ -114,23 +114,17 @@ impl Records {
         }));
     }
 
-    /// The record's entry in the view is this one, with that number.
-    pub(super) fn set_live(&self, index: u32, seqno: SeqNum) {
-        let record = self.all.get(index as usize);
-        record
-            .into_iter()
-            .for_each(|record| record.seqno.store(seqno.0, Ordering::Relaxed));
+    /// Notes that the view's entry of the key is this record, with the sequence number `seqno`.
+    pub(super) fn set_live(&mut self, index: u32, seqno: SeqNum) {
+        self.all[index as usize].seqno = seqno;
     }
 
-    /// [`SeqNum::MAX`]: it is not live, as far as is known.
+    /// Sequence number of the record; [`SeqNum::MAX`] if it is not known to be live.
     pub(super) fn seqno(&self, index: u32) -> SeqNum {
-        let record = self.all.get(index as usize);
-        record.map_or(SeqNum::MAX, |record| {
-            SeqNum(record.seqno.load(Ordering::Relaxed))
-        })
+        self.all[index as usize].seqno
     }
 
-    /// They are written.
+    /// Frees the values: all are written.
     pub(super) fn forget_values(&mut self) {
         self.all.iter_mut().for_each(|record| record.value = None);
         self.value_bytes = 0;
@@ -141,12 +135,12 @@ impl Records {
         &self.all[index as usize].pointer
     }
 
-    /// Bytes of key and value.
+    /// Bytes of the record's key and value.
     pub(super) fn bytes(&self, index: u32) -> u64 {
         self.key(index).len() as u64 + u64::from(self.pointer(index).length)
     }
 
-    /// What it takes in a segment of values, about.
+    /// Bytes that the record takes in a segment of values, about.
     pub(super) fn stored_bytes(&self, index: u32) -> u64 {
         self.bytes(index) + VALUES_RECORD_BYTES
     }
@@ -159,7 +153,7 @@ impl Records {
         self.keys.get(key).unwrap_or_default()
     }
 
-    /// Their indexes in the order of keyspace and key.
+    /// Indexes of the records in the order of keyspace and key.
     pub(super) fn in_order(&self) -> Vec<u32> {
         let mut order: Vec<(KeyspaceId, u64, u32)> = (0u32..)
             .zip(&self.all)
@@ -180,7 +174,7 @@ impl Records {
         order.into_iter().map(|(_, _, index)| index).collect()
     }
 
-    /// Accounts for what they take.
+    /// Charges the memory budget with what the records take.
     pub(super) fn charge(&mut self) {
         let bytes =
             self.keys.capacity() + self.all.capacity() * size_of::<Record>() + self.value_bytes;
@@ -196,7 +190,7 @@ impl Drop for Records {
     }
 }
 
-/// Records that were moved, as a run: their keys and sequence numbers with the new pointers.
+/// Moved records as a sorted run: their keys and sequence numbers with the new pointers.
 pub(super) struct MovedRun<'a> {
     pub(super) records: &'a Records,
     pub(super) moved: &'a [u32],

@@ -1,20 +1,30 @@
-//! One round of value GC: the live records of a few segments of the log get other places, and the segments are retired.
+//! One round of value GC: it writes the live records of a few log segments, the *victims*, to new
+//! segments and retires the victims.
 //!
-//! In steps of a millisecond or two: *scan* the victims; *verify* each record, in key order, against the view of the index; write the *values* that are live into segments of
-//! their own, in that order; write a *run* of level 0 for each keyspace; *install* everything by one record of the manifest (`docs/decisions/010-relocation.md`). Where values are large, so that the index
-//! is small beside them, it is *walked* instead of scanning and verifying: it names what is live, and nothing else of the victims is read.
+//! A round works in steps of a millisecond or two:
+//! 1. *Scan* the victims.
+//! 2. *Verify* each record, in key order, against the view of the index.
+//! 3. Write the live *values* into new segments, in key order.
+//! 4. Write a *run* of level 0 for each keyspace.
+//! 5. *Install* everything by one record of the manifest.
 //!
-//! Thread safety: a round belongs to the job that runs it; between steps it holds no lock. Scanning, verifying and walking are divided ([`super::pieces`]): others may be in them.
+//! If values are large, the index is small beside them. Then the round *walks* the index instead of
+//! steps 1 and 2, and reads only the live values of the victims
+//! (`docs/decisions/010-relocation.md`).
+//!
+//! Thread safety: a round belongs to the job that runs it. Between steps it holds no lock.
 //!
 //! Invariants:
-//! 1. A record is live if, and only if, the view's entry of its key has its pointer. Memtables are not asked: what an unsynced commit has overwritten is the newest again after a power cut.
-//! 2. Places in the indexes, view of the log and choice of the victims belong together: they are taken while no flush is under way.
-//! 3. A victim is retired only if everything was found in it that indexes point to (which is so by itself where they are walked), and every live value of it was read, or found in the cache, and verified.
-//! 4. Given up at any place, a round leaves nothing but what it has learnt.
+//! 1. A record is live if and only if the view's entry of its key has its pointer. Memtables do not
+//!    count: after a power cut, a record that an unsynced commit replaced is the newest one again.
+//! 2. The places in the indexes, the view of the log and the choice of victims are taken together,
+//!    while no flush runs.
+//! 3. A victim is retired only if the round found in it all values that indexes point to, and read
+//!    and verified each live one (or found it in the cache). A walk finds all of them by itself.
+//! 4. A round that is given up leaves nothing but what value GC learnt from it.
 
-use super::pieces::{Invitation, Pieces, Unit};
 use super::records::{MovedRun, Records};
-use super::units::{Ahead, Scan, Scanned, Verify, Walk};
+use super::units::{Scan, Scanned, Walk, verify};
 use crate::background::install::{Pending, Relocated, abandon};
 use crate::engine::Engine;
 use crate::state::version::KeyspaceState;
@@ -23,31 +33,33 @@ use bytes::Bytes;
 use glintdb_core::index::{IndexView, Relocation};
 use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer};
 use glintdb_log::{BegunValues, Log, LogView, NewValues, Space, ValuesWriter};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Keys looked up together, and stretches of them that a round has where they are enough for it.
-const VERIFY_KEYS: std::ops::RangeInclusive<usize> = 32..=512;
-const VERIFY_STRETCHES: usize = 8;
-/// Values read and written in a step, in records and in bytes.
+/// Keys that are looked up together.
+const VERIFY_KEYS: usize = 512;
+/// Values read and written in a step: number and bytes.
 const WRITE_RECORDS: usize = 512;
 const WRITE_BYTES: usize = 1 << 20;
 
-/// A keyspace's part in the round.
+/// The part of one keyspace in the round.
 struct Part {
     state: Arc<KeyspaceState>,
     view: Arc<dyn IndexView>,
-    /// The place for its run, until that is written.
+    /// The place of its run in the index, until the run is written.
     relocation: Option<Box<dyn Relocation>>,
 }
 
 enum State {
-    Scan(Arc<Pieces<Scan>>),
-    Verify(Arc<Pieces<Verify>>),
-    Walk(Arc<Pieces<Walk>>),
+    /// The scan at the front of the queue is under way.
+    Scan(VecDeque<Scan>, Vec<Scan>),
+    /// The records before this place in the order are verified.
+    Verify(usize),
+    /// The walk at the front of the queue is under way.
+    Walk(VecDeque<Walk>, Vec<Walk>),
     Values {
-        /// What comes next, being read.
+        /// The values that are written next; their reads have begun.
         chunk: Chunk,
         writer: Box<ValuesWriter>,
     },
@@ -61,16 +73,19 @@ enum State {
     Over,
 }
 
-/// Records whose values are written in a step: where they stand in the order, which of them are cached, and the reads of those that are not at hand.
+/// Records whose values are written in one step.
+///
+/// `range` is their place in the order. `reads` has the values that are neither cached nor kept
+/// since the scan.
 struct Chunk {
     range: Range<usize>,
-    /// Of their values.
+    /// Bytes of their values.
     bytes: usize,
     cached: Vec<Option<Bytes>>,
     reads: Option<BegunValues>,
 }
 
-/// What comes next in a round.
+/// The next step of a round.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Place {
     Scan,
@@ -82,87 +97,56 @@ pub(crate) enum Place {
     Over,
 }
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Outcome {
-    /// Segments retired.
+    /// Number of retired segments.
     pub(crate) victims: u64,
-    /// Records in the victims, and those that were live.
+    /// Number of records in the victims, and of live ones among them.
     pub(crate) records: u64,
     pub(crate) live_records: u64,
-    /// Bytes of values in the victims that indexes pointed to, and of those that were live.
+    /// Bytes of values in the victims that indexes pointed to.
     pub(crate) held_bytes: u64,
-    /// Of these, bytes that were known to be shadowed or hidden when the round began.
+    /// Bytes of them that were known to be shadowed or hidden when the round began.
     pub(crate) hidden_bytes: f64,
+    /// Bytes of live values.
     pub(crate) live_bytes: u64,
-    /// Of these, values that were cached and taken from there, and their bytes.
+    /// Number and bytes of live values that came from the cache.
     pub(crate) cached_records: u64,
     pub(crate) cached_bytes: u64,
-    /// Bytes of their keys.
+    /// Bytes of the live records' keys.
     pub(crate) live_key_bytes: u64,
-    /// What the live ones take in a segment.
+    /// Bytes that the live records take in a segment.
     pub(crate) live_record_bytes: u64,
 }
 
-/// See the module's page.
+/// A round of value GC under way.
 pub(crate) struct Round {
-    /// Segments that are to be emptied.
+    /// Segments that the round empties.
     victims: Vec<SegmentId>,
-    /// Bytes of values in them that indexes' files point to.
+    /// Bytes of values in the victims that files of indexes point to.
     held: BTreeMap<SegmentId, BTreeMap<KeyspaceId, u64>>,
-    /// Victims that are not to be retired: what was found wrong with them has been told.
+    /// Victims that turned out to be damaged. They are reported and stay.
     left_alone: BTreeSet<SegmentId>,
     parts: BTreeMap<KeyspaceId, Part>,
-    /// Until the values are read.
+    /// View of the log, until the values are read.
     log: Option<LogView>,
-    records: Arc<Records>,
-    /// Records to be looked at, in the order of keyspace and key; then those that are live.
-    order: Arc<Vec<u32>>,
+    records: Records,
+    /// Records in the order of keyspace and key; once they are verified, the live ones.
+    order: Vec<u32>,
     written: Vec<u32>,
-    /// Records of victims that are left alone, which are not written.
+    /// Number of records in damaged victims, which are not written.
     passed_over: usize,
     state: State,
     outcome: Outcome,
 }
 
-/// Work that others are invited to, to all but so many units of it.
-fn divided<U: Unit + 'static>(
-    engine: &Engine,
-    units: impl Iterator<Item = U>,
-    but: usize,
-) -> Arc<Pieces<U>> {
-    let pieces = Pieces::new(units);
-    for _ in 0..(engine.helping.guests()).min(pieces.waiting().saturating_sub(but)) {
-        engine
-            .jobs
-            .push(engine, Box::new(Invitation(Arc::clone(&pieces))));
-    }
-    pieces
-}
-
-/// A step of what is left to be taken; all units, where nothing is.
-fn step<U: Unit>(pieces: &Pieces<U>, engine: &Engine) -> Option<Vec<U>> {
-    match pieces.take(engine) {
-        true => None,
-        false => pieces.end(),
-    }
-}
-
-/// Where a round's scans come from.
+/// How a round finds the live records.
 pub(crate) enum Scans {
-    /// Everything is read by the round, and values are kept or read again.
+    /// It scans the victims, and keeps the values it finds or reads the live ones again.
     New { keeps_values: bool },
-    /// Others have begun.
-    Begun(Arc<Pieces<Scan>>),
-    /// There are none: the indexes are walked.
+    /// It walks the indexes.
     None,
-}
-
-/// Begins to scan what the next round will want, while nobody reads for this one.
-pub(super) fn scan_ahead(engine: &Engine, ids: Vec<SegmentId>) -> Ahead {
-    let scan = |id: &SegmentId| Scan::new(engine, *id, true);
-    let scans = Some(divided(engine, ids.iter().map(scan), 0));
-    Ahead { ids, scans }
 }
 
 impl Round {
@@ -209,10 +193,9 @@ impl Round {
         };
         let ids: Vec<SegmentId> = victims.iter().map(|(id, _)| *id).collect();
         let state = match scans {
-            Scans::Begun(scans) => State::Scan(scans),
             Scans::New { keeps_values } => {
                 let scan = |id: &SegmentId| Scan::new(engine, *id, keeps_values);
-                State::Scan(divided(engine, ids.iter().map(scan), 1))
+                State::Scan(ids.iter().map(scan).collect(), Vec::new())
             }
             Scans::None => {
                 let mut victims: BTreeSet<SegmentId> = ids.iter().copied().collect();
@@ -227,7 +210,7 @@ impl Round {
                 let walk = |(id, part): (&KeyspaceId, &Part)| {
                     Walk::new(engine, *id, Arc::clone(&part.view), Arc::clone(&victims))
                 };
-                State::Walk(divided(engine, parts.iter().map(walk), 1))
+                State::Walk(parts.iter().map(walk).collect(), Vec::new())
             }
         };
         Ok(Some(Round {
@@ -236,8 +219,8 @@ impl Round {
             left_alone: BTreeSet::new(),
             parts,
             log,
-            records: Arc::new(Records::new(&engine.memory)),
-            order: Arc::default(),
+            records: Records::new(&engine.memory),
+            order: Vec::new(),
             written: Vec::new(),
             passed_over: 0,
             state,
@@ -248,9 +231,9 @@ impl Round {
     /// What comes next.
     pub(crate) fn place(&self) -> Place {
         match &self.state {
-            State::Scan(_) => Place::Scan,
+            State::Scan(..) => Place::Scan,
             State::Verify(_) => Place::Verify,
-            State::Walk(_) => Place::Walk,
+            State::Walk(..) => Place::Walk,
             State::Values { .. } => Place::Values,
             State::Runs { .. } => Place::Runs,
             State::Install { .. } => Place::Install,
@@ -263,7 +246,7 @@ impl Round {
         match &self.state {
             State::Values { writer, .. } => writer.file_bytes(),
             State::Runs { values } | State::Install { values, .. } => values.file_bytes(),
-            State::Scan(_) | State::Verify(_) | State::Walk(_) | State::Over => 0,
+            State::Scan(..) | State::Verify(_) | State::Walk(..) | State::Over => 0,
         }
     }
 
@@ -275,17 +258,24 @@ impl Round {
     /// A bounded piece of work. `Some`: the round is over. After an error nothing but [`give_up`](Self::give_up) is left.
     pub(crate) fn step(&mut self, engine: &Engine) -> Result<Option<Outcome>> {
         self.state = match std::mem::replace(&mut self.state, State::Over) {
-            State::Scan(scans) => match step(&*scans, engine) {
-                Some(scans) => self.scanned(engine, scans)?,
-                None => State::Scan(scans),
+            State::Scan(mut waiting, mut over) => match waiting.front_mut() {
+                Some(scan) => {
+                    if scan.step(engine) {
+                        over.extend(waiting.pop_front());
+                    }
+                    State::Scan(waiting, over)
+                }
+                None => self.scanned(engine, over)?,
             },
-            State::Verify(chunks) => match step(&*chunks, engine) {
-                Some(chunks) => self.verified(engine, chunks)?,
-                None => State::Verify(chunks),
-            },
-            State::Walk(walks) => match step(&*walks, engine) {
-                Some(walks) => self.walked(engine, walks)?,
-                None => State::Walk(walks),
+            State::Verify(at) => self.verify(engine, at)?,
+            State::Walk(mut waiting, mut over) => match waiting.front_mut() {
+                Some(walk) => {
+                    if walk.step(engine) {
+                        over.extend(waiting.pop_front());
+                    }
+                    State::Walk(waiting, over)
+                }
+                None => self.walked(engine, over)?,
             },
             State::Values { chunk, writer } => self.values(engine, chunk, writer)?,
             State::Runs { values } => self.runs(values)?,
@@ -300,12 +290,8 @@ impl Round {
 
     /// Takes back what is not in the manifest.
     pub(crate) fn give_up(self) {
-        match self.state {
-            State::Scan(scans) => scans.give_up(),
-            State::Verify(chunks) => chunks.give_up(),
-            State::Walk(walks) => walks.give_up(),
-            State::Install { pending, .. } => abandon(pending),
-            State::Values { .. } | State::Runs { .. } | State::Over => {}
+        if let State::Install { pending, .. } = self.state {
+            abandon(pending);
         }
     }
 
@@ -361,41 +347,29 @@ impl Round {
             return Ok(State::Over);
         }
         self.outcome.records = records.all.len() as u64;
-        let order = Arc::new(records.in_order());
-        let records = Arc::new(records);
-        let keys = (order.len() / VERIFY_STRETCHES).clamp(*VERIFY_KEYS.start(), *VERIFY_KEYS.end());
-        let mut chunks = Vec::new();
-        let mut at = 0;
-        while let Some(&first) = order.get(at) {
-            let keyspace = records.all[first as usize].keyspace;
-            let of_keyspace = |index: &&u32| records.all[**index as usize].keyspace == keyspace;
-            let rest = order.get(at..).unwrap_or_default().iter();
-            let range = at..at + rest.take(keys).take_while(of_keyspace).count();
-            at = range.end;
-            if let Some(part) = self.parts.get(&keyspace) {
-                chunks.push(Verify {
-                    records: Arc::clone(&records),
-                    order: Arc::clone(&order),
-                    range,
-                    keyspace,
-                    view: Arc::clone(&part.view),
-                    result: Ok(()),
-                });
-            }
-        }
-        (self.records, self.order) = (records, order);
-        Ok(State::Verify(divided(engine, chunks.into_iter(), 1)))
+        (self.order, self.records) = (records.in_order(), records);
+        Ok(State::Verify(0))
     }
 
-    /// All of them are verified: what is live stays in `order`.
-    fn verified(&mut self, engine: &Engine, chunks: Vec<Verify>) -> Result<State> {
-        for chunk in chunks {
-            chunk.result?;
+    /// Verifies some more records, of one keyspace. After the last ones, those that are live stay in
+    /// `order`.
+    fn verify(&mut self, engine: &Engine, at: usize) -> Result<State> {
+        let rest = self.order.get(at..).unwrap_or_default();
+        let Some(&first) = rest.first() else {
+            let live = |index: &u32| self.records.seqno(*index) != SeqNum::MAX;
+            self.order = self.order.iter().copied().filter(live).collect();
+            return self.found_live(engine);
+        };
+        let keyspace = self.records.all[first as usize].keyspace;
+        let of_keyspace = |index: &&u32| self.records.all[**index as usize].keyspace == keyspace;
+        let count = (rest.iter().take(VERIFY_KEYS))
+            .take_while(of_keyspace)
+            .count();
+        if let Some(part) = self.parts.get(&keyspace) {
+            let of_part = (keyspace, &*part.view);
+            verify(engine, &mut self.records, &rest[..count], of_part)?;
         }
-        let records = &*self.records;
-        let live = |index: &u32| records.seqno(*index) != SeqNum::MAX;
-        self.order = Arc::new(self.order.iter().copied().filter(live).collect());
-        self.found_live(engine)
+        Ok(State::Verify(at + count))
     }
 
     /// The indexes are walked: everything that they have of the victims is live.
@@ -407,15 +381,15 @@ impl Round {
         }
         records.charge();
         self.outcome.records = records.all.len() as u64;
-        self.order = Arc::new((0u32..).take(records.all.len()).collect());
-        self.records = Arc::new(records);
+        self.order = (0u32..).take(records.all.len()).collect();
+        self.records = records;
         self.found_live(engine)
     }
 
     /// What is live stands in `order`, and is to be written anew.
     fn found_live(&mut self, engine: &Engine) -> Result<State> {
-        let records = &*self.records;
-        for &index in &*self.order {
+        let records = &self.records;
+        for &index in &self.order {
             let value = u64::from(records.pointer(index).length);
             let key = records.key(index).len() as u64;
             self.outcome.live_bytes += value;
@@ -477,9 +451,7 @@ impl Round {
                 return Err(Error::invalid("a round has lost a value"));
             }
             self.log = None;
-            if let Some(records) = Arc::get_mut(&mut self.records) {
-                records.forget_values();
-            }
+            self.records.forget_values();
             return Ok(State::Runs {
                 values: writer.finish(&engine.log)?,
             });
@@ -488,12 +460,10 @@ impl Round {
         // While this one is written, unless it is one large value: two of those would be a lot of memory.
         let end = chunk.range.end;
         let ahead = (chunk.bytes <= 2 * WRITE_BYTES).then(|| self.begin_chunk(engine, end));
-        let records = Arc::clone(&self.records);
-        let order = Arc::clone(&self.order);
         engine.update_room_if_asked();
-        let chunk_order = order.get(chunk.range).unwrap_or_default();
-        for (&index, cached) in chunk_order.iter().zip(chunk.cached) {
-            let record = &records.all[index as usize];
+        for (at, cached) in chunk.range.zip(chunk.cached) {
+            let index = self.order[at];
+            let record = &self.records.all[index as usize];
             let was_cached = cached.is_some();
             let value = match (cached, &record.value) {
                 (Some(value), _) => Ok(value),
@@ -516,7 +486,7 @@ impl Round {
                 }
                 Err(error) => return Err(error),
             };
-            let (keyspace, key) = (record.keyspace, records.key(index));
+            let (keyspace, key) = (record.keyspace, self.records.key(index));
             writer.put(&engine.log, keyspace, key, &value, record.pointer.checksum)?;
             if !was_cached {
                 engine.offer_moving((keyspace, key), &record.pointer, &value);

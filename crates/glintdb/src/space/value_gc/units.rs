@@ -1,8 +1,8 @@
-//! The divisible work of a round: a victim is scanned, a stretch of keys is verified, or an index walked.
+//! The reading of a round of value GC, in steps: a victim is scanned, a stretch of keys is looked
+//! up, or an index is walked.
 //!
-//! Thread safety: a unit belongs to whoever is in it ([`super::pieces`]); what it reads of others is immutable, but for the sequence numbers of its own records.
+//! Thread safety: each belongs to its round.
 
-use super::pieces::{Pieces, Unit};
 use super::records::Records;
 use crate::engine::Engine;
 use crate::{Error, ErrorKind, Result};
@@ -10,22 +10,22 @@ use glintdb_core::index::{Cursor, IndexView, STEP_BUDGET};
 use glintdb_core::{Direction, EntryRef, EntryValue, KeyspaceId, SegmentId, SeqNum};
 use glintdb_log::LiveScan;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, Range};
+use std::ops::Bound;
 use std::sync::Arc;
 
-/// What a victim has come to.
+/// The result of a scan.
 pub(super) enum Scanned {
-    /// To its end.
+    /// The victim was read to its end.
     Whole,
-    /// Dead by now, or its end is still in the ring: not this time.
+    /// The victim is retired, or its end is still in the ring: this round leaves it.
     NotNow,
     Failed(Error),
 }
 
-/// A victim that is read from end to end. It does not change any more, so that may be done before there is a round for it.
-pub(crate) struct Scan {
+/// A victim that is read from its begin to its end.
+pub(super) struct Scan {
     pub(super) id: SegmentId,
-    /// Bytes of values that were found.
+    /// Bytes of values found, by keyspace.
     pub(super) seen: BTreeMap<KeyspaceId, u64>,
     keeps_values: bool,
     scan: Option<LiveScan>,
@@ -45,7 +45,7 @@ impl Scan {
         }
     }
 
-    /// Some records more; `true`: that was the end.
+    /// Reads some more records. Returns whether that was the end.
     fn read(&mut self, engine: &Engine) -> Result<bool> {
         let scan = match &mut self.scan {
             Some(scan) => scan,
@@ -63,8 +63,9 @@ impl Scan {
     }
 }
 
-impl Unit for Scan {
-    fn step(&mut self, engine: &Engine) -> bool {
+impl Scan {
+    /// Does a bounded piece of work. Returns whether the scan is over.
+    pub(super) fn step(&mut self, engine: &Engine) -> bool {
         let begun = self.scan.is_some();
         let scanned = match self.read(engine) {
             Ok(false) => return false,
@@ -80,80 +81,58 @@ impl Unit for Scan {
     }
 }
 
-/// Scans for the round after this one, begun while nobody reads for this one.
-pub(super) struct Ahead {
-    pub(super) ids: Vec<SegmentId>,
-    /// Until a round takes them over.
-    pub(super) scans: Option<Arc<Pieces<Scan>>>,
-}
-
-impl Drop for Ahead {
-    fn drop(&mut self) {
-        self.scans.iter().for_each(|scans| scans.discard());
-    }
-}
-
-/// Records of one keyspace, beside one another in key order, that are looked up in the view.
-pub(super) struct Verify {
-    pub(super) records: Arc<Records>,
-    pub(super) order: Arc<Vec<u32>>,
-    pub(super) range: Range<usize>,
-    pub(super) keyspace: KeyspaceId,
-    pub(super) view: Arc<dyn IndexView>,
-    pub(super) result: Result<()>,
-}
-
-impl Verify {
-    fn verify(&self, engine: &Engine) -> Result<()> {
-        let chunk = self.order.get(self.range.clone()).unwrap_or_default();
-        let key = |index: &u32| self.records.key(*index);
-        // A key that was written again and again is looked up once.
-        let mut keys: Vec<&[u8]> = Vec::with_capacity(chunk.len());
-        for index in chunk {
-            if keys.last() != Some(&key(index)) {
-                keys.push(key(index));
-            }
+/// Looks up `chunk`, records of one keyspace in key order, in the keyspace's view, and marks those
+/// that are live.
+pub(super) fn verify(
+    engine: &Engine,
+    records: &mut Records,
+    chunk: &[u32],
+    (keyspace, view): (KeyspaceId, &dyn IndexView),
+) -> Result<()> {
+    // A key that was written several times is looked up once.
+    let mut keys: Vec<&[u8]> = Vec::with_capacity(chunk.len());
+    for &index in chunk {
+        let key = records.key(index);
+        if keys.last() != Some(&key) {
+            keys.push(key);
         }
-        let entries = self.view.get_batch(&keys);
-        let overwritten = |key: &[u8]| {
-            // Where somebody believes commits that are not durable yet.
-            glintdb_core::seeded::bug("glintdb: value GC believes commits that are not durable")
-                && (engine.version.load_full().generations()).any(|one| {
-                    one.keyspace(self.keyspace)
-                        .is_some_and(|mem| mem.get(key, SeqNum::MAX).is_some())
-                })
-        };
-        let mut chunk = chunk.iter().peekable();
-        for (entry, its_key) in entries.into_iter().zip(keys) {
-            let found = entry?;
-            while let Some(&index) = chunk.next_if(|index| key(index) == its_key) {
-                let Some(found) = &found else { continue };
-                let live = match &found.value {
-                    EntryValue::Pointer(pointer) => {
-                        *pointer == *self.records.pointer(index) && !overwritten(its_key)
-                    }
-                    EntryValue::Tombstone => {
-                        glintdb_core::seeded::bug("glintdb: value GC brings back what was deleted")
-                    }
-                    EntryValue::Inline(_) => false,
-                };
-                if live {
-                    self.records.set_live(index, found.seqno);
+    }
+    let entries = view.get_batch(&keys);
+    let overwritten = |key: &[u8]| {
+        glintdb_core::seeded::bug("glintdb: value GC believes commits that are not durable")
+            && (engine.version.load_full().generations()).any(|one| {
+                one.keyspace(keyspace)
+                    .is_some_and(|mem| mem.get(key, SeqNum::MAX).is_some())
+            })
+    };
+    let mut live = Vec::new();
+    let mut chunk = chunk.iter().copied().peekable();
+    for (entry, its_key) in entries.into_iter().zip(keys) {
+        let found = entry?;
+        while let Some(index) = chunk.next_if(|index| records.key(*index) == its_key) {
+            let Some(found) = &found else { continue };
+            let is_live = match &found.value {
+                EntryValue::Pointer(pointer) => {
+                    pointer == records.pointer(index) && !overwritten(its_key)
                 }
+                EntryValue::Tombstone => {
+                    glintdb_core::seeded::bug("glintdb: value GC brings back what was deleted")
+                }
+                EntryValue::Inline(_) => false,
+            };
+            if is_live {
+                live.push((index, found.seqno));
             }
         }
-        Ok(())
     }
+    for (index, seqno) in live {
+        records.set_live(index, seqno);
+    }
+    Ok(())
 }
 
-impl Unit for Verify {
-    fn step(&mut self, engine: &Engine) -> bool {
-        self.result = self.verify(engine);
-        true
-    }
-}
-
-/// The index of a keyspace, which is walked for the entries whose values lie in victims: what is live, in key order.
+/// A walk over the index of a keyspace for the entries whose values are in victims: the live
+/// records, in key order.
 pub(super) struct Walk {
     pub(super) keyspace: KeyspaceId,
     pub(super) view: Arc<dyn IndexView>,
@@ -180,7 +159,7 @@ impl Walk {
         }
     }
 
-    /// Some entries more; `true`: that was the end.
+    /// Visits some more entries. Returns whether that was the end.
     fn walk(&mut self) -> Result<bool> {
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
@@ -205,8 +184,9 @@ impl Walk {
     }
 }
 
-impl Unit for Walk {
-    fn step(&mut self, _: &Engine) -> bool {
+impl Walk {
+    /// Does a bounded piece of work. Returns whether the walk is over.
+    pub(super) fn step(&mut self, _: &Engine) -> bool {
         let walked = self.walk();
         if let Ok(false) = walked {
             return false;

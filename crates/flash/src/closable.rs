@@ -259,6 +259,3 @@ impl Ring for Closable<dyn Ring> {
         self.inner.sync()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -114,16 +114,22 @@ impl Words {
     }
 }
 
-/// Checks the arguments of [`Ring::write_to`] and of ring sizes.
-pub(crate) fn assert_aligned(what: &str, value: usize) {
+/// Checks an argument of [`Ring::write_to`].
+///
+/// # Panics
+/// If `value` is not a multiple of 4 KiB.
+pub fn assert_aligned(what: &str, value: usize) {
     assert!(
         value.is_multiple_of(DIRECT_ALIGNMENT),
         "{what} {value} is not a multiple of {DIRECT_ALIGNMENT}"
     );
 }
 
-/// Refuses a ring size that is not a positive multiple of 4 KiB.
-pub(crate) fn check_ring_bytes(bytes: usize) -> Result<()> {
+/// Checks the size of a ring.
+///
+/// # Errors
+/// `InvalidArgument` if `bytes` is not a positive multiple of 4 KiB.
+pub fn check_ring_bytes(bytes: usize) -> Result<()> {
     if bytes == 0 || !bytes.is_multiple_of(DIRECT_ALIGNMENT) {
         return Err(Error::invalid(format!(
             "ring of {bytes} bytes: must be a positive multiple of {DIRECT_ALIGNMENT}"

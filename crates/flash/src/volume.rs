@@ -147,8 +147,9 @@ pub trait Volume: Send + Sync {
     /// they are read at once.
     ///
     /// ```
-    /// # use glintdb_flash::{CreateOptions, MemVolume, ReadRequest, Stream, Volume};
     /// # use glintdb_core::{FileId, FileKind};
+    /// # use glintdb_flash::{CreateOptions, ReadRequest, Stream, Volume};
+    /// # use glintdb_simdisk::MemVolume;
     /// # let volume = MemVolume::new();
     /// # let options = CreateOptions { stream: Stream::Log, reserve_bytes: 0, direct: false };
     /// # let file = volume.create(FileId::new(FileKind::Log, 1), options)?;

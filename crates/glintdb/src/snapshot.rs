@@ -487,7 +487,8 @@ mod tests {
     use super::*;
     use crate::{Durability, Env, Options};
     use glintdb_core::DbId;
-    use glintdb_flash::{ManualClock, MemVolume};
+    use glintdb_flash::ManualClock;
+    use glintdb_simdisk::MemVolume;
     use std::time::Duration;
 
     /// Places are taken again by whoever comes next, so they say nothing of age; nor does the commit, where nothing was written in between.

@@ -3,7 +3,8 @@
 use crate::{FrameBuilder, Log, LogOptions, LogSetup, Lsn, Space};
 use glintdb_core::sync::{explore, thread};
 use glintdb_core::{DbId, ErrorKind, FileNumbers, KeyspaceId, Result, SeqNum};
-use glintdb_flash::{CrashMode, Fault, FaultKind, MemVolume, Volume};
+use glintdb_flash::Volume;
+use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemVolume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

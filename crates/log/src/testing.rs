@@ -3,7 +3,7 @@
 use crate::{Log, LogOptions, LogSetup};
 use glintdb_core::clock::Clock;
 use glintdb_core::{DbId, FileNumbers, Result};
-use glintdb_flash::MemVolume;
+use glintdb_simdisk::MemVolume;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -3,7 +3,8 @@
 use glintdb::{Db, Env, Error, Options, Result};
 use glintdb_core::clock::Clock;
 use glintdb_core::{DbId, FileId, FileKind};
-use glintdb_flash::{CrashMode, Fault, FaultKind, MemVolume, Observer, Volume};
+use glintdb_flash::Volume;
+use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemVolume, Observer};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,7 +6,7 @@ use super::Text;
 const LAYERS: [&[&str]; 9] = [
     &["glintdb-core", "glintdb-faultdisk"],
     &["glintdb-flash"],
-    &["glintdb-cache"],
+    &["glintdb-cache", "glintdb-simdisk"],
     &[
         "glintdb-log",
         "glintdb-lsm",

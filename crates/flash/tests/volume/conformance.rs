@@ -2,9 +2,10 @@
 
 use glintdb_core::{ErrorKind, FileId, FileKind};
 use glintdb_flash::{
-    ClosableVolume, CreateOptions, DirOptions, DirVolume, DirectIo, MemVolume, ReadEngine,
-    ReadRequest, Ring, Stream, Volume, VolumeFile,
+    ClosableVolume, CreateOptions, DirOptions, DirVolume, DirectIo, ReadEngine, ReadRequest, Ring,
+    Stream, Volume, VolumeFile,
 };
+use glintdb_simdisk::MemVolume;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

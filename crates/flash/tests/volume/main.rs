@@ -5,6 +5,7 @@
     reason = "a test that cannot go on fails; its numbers are small"
 )]
 
+mod closable;
 mod conformance;
 mod directory;
 mod fork;

@@ -2,10 +2,8 @@
 
 use crate::conformance::{id, options, pattern};
 use glintdb_core::ErrorKind;
-use glintdb_flash::{
-    CrashMode, CreateOptions, Fault, FaultKind, MemOptions, MemVolume, OperationKind, Ring, Volume,
-    VolumeFile,
-};
+use glintdb_flash::{CreateOptions, Ring, Volume, VolumeFile};
+use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemOptions, MemVolume, OperationKind};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -2,7 +2,8 @@
 
 use glintdb::advise::{Workload, predict};
 use glintdb::{Db, KeyspaceOptions, Options, PinnedLevels};
-use glintdb_flash::{MemVolume, Volume};
+use glintdb_flash::Volume;
+use glintdb_simdisk::MemVolume;
 use std::sync::Arc;
 
 const RECORDS: u64 = 120_000;

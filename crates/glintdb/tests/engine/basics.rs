@@ -3,7 +3,7 @@
 use glintdb::{
     Batch, Db, Durability, ErrorKind, Isolation, KeyspaceOptions, Options, TransactionOptions,
 };
-use glintdb_flash::MemVolume;
+use glintdb_simdisk::MemVolume;
 use tempfile::TempDir;
 
 fn small() -> Options {

@@ -2,7 +2,8 @@
 
 use crate::support::*;
 use glintdb::{VerifyReport, check_volume};
-use glintdb_flash::{MemVolume, Volume};
+use glintdb_flash::Volume;
+use glintdb_simdisk::MemVolume;
 use std::sync::Arc;
 
 /// Entries and values in tables, then in the log.

@@ -4,7 +4,8 @@
 use crate::support::*;
 use glintdb::{Durability, Env, Error, ErrorKind};
 use glintdb_core::{DbId, FileId, FileKind};
-use glintdb_flash::{Contents, FaultKind, ManualClock, MemOptions, MemVolume, Volume};
+use glintdb_flash::{ManualClock, Volume};
+use glintdb_simdisk::{Contents, FaultKind, MemOptions, MemVolume};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,7 +3,8 @@
 use crate::support::*;
 use glintdb::{Durability, ErrorKind, KeyspaceOptions};
 use glintdb_core::FileKind;
-use glintdb_flash::{CrashMode, FaultKind, MemVolume, Volume};
+use glintdb_flash::Volume;
+use glintdb_simdisk::{CrashMode, FaultKind, MemVolume};
 use std::sync::Arc;
 
 #[test]

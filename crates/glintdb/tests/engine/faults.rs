@@ -3,7 +3,7 @@
 use crate::support::*;
 use glintdb::{Durability, ErrorKind};
 use glintdb_core::FileKind;
-use glintdb_flash::{CrashMode, FaultKind, MemOptions, MemVolume, OperationKind};
+use glintdb_simdisk::{CrashMode, FaultKind, MemOptions, MemVolume, OperationKind};
 
 #[test]
 fn a_failed_sync_fails_its_commit_and_poisons_all_later_ones() {

@@ -2,7 +2,7 @@
 
 use crate::support::{open_with, pattern, volume_of};
 use glintdb::{Batch, Db, ErrorKind, Options};
-use glintdb_flash::MemVolume;
+use glintdb_simdisk::MemVolume;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;

@@ -3,7 +3,8 @@
 use crate::support::*;
 use glintdb::{Db, ErrorKind};
 use glintdb_core::{FileId, FileKind};
-use glintdb_flash::{CreateOptions, FaultKind, MemVolume, Stream, Volume};
+use glintdb_flash::{CreateOptions, Stream, Volume};
+use glintdb_simdisk::{FaultKind, MemVolume};
 use std::sync::Arc;
 
 const CAPACITY_BYTES: u64 = 3 << 20;

@@ -1,6 +1,6 @@
 //! A gate that holds up the syncs or the reads of a volume, so that a test can look at the engine while one is under way.
 
-use glintdb_flash::Hooks;
+use glintdb_simdisk::Hooks;
 use parking_lot::{Condvar, Mutex};
 
 #[derive(Default)]

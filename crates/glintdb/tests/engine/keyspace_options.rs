@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use glintdb::{Compression, ErrorKind, KeyspaceOptions, PinnedLevels};
-use glintdb_flash::{CrashMode, FaultKind, MemVolume};
+use glintdb_simdisk::{CrashMode, FaultKind, MemVolume};
 
 fn changed(options: KeyspaceOptions) -> KeyspaceOptions {
     let mut options = options

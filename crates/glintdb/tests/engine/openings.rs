@@ -3,7 +3,8 @@
 use crate::support::*;
 use glintdb::{Durability, ErrorKind, Options};
 use glintdb_core::FileKind;
-use glintdb_flash::{FaultKind, MemOptions, MemVolume, Operation, OperationKind, Volume};
+use glintdb_flash::Volume;
+use glintdb_simdisk::{FaultKind, MemOptions, MemVolume, Operation, OperationKind};
 use std::sync::Arc;
 
 /// Memtables so small that the replay writes tables.

@@ -3,7 +3,8 @@
 use crate::support::*;
 use glintdb::{Durability, ErrorKind};
 use glintdb_core::{FileId, FileKind};
-use glintdb_flash::{CrashMode, FaultKind, MemVolume, Volume};
+use glintdb_flash::Volume;
+use glintdb_simdisk::{CrashMode, FaultKind, MemVolume};
 use std::sync::Arc;
 
 /// Commits `1..=n`, none synced but the last, all in the ring or the first segments.

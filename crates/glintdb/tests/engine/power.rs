@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use glintdb::{Batch, Durability};
-use glintdb_flash::{CrashMode, FaultKind, MemVolume};
+use glintdb_simdisk::{CrashMode, FaultKind, MemVolume};
 use std::sync::Arc;
 
 const COMMITS: u64 = 48;
@@ -118,7 +118,7 @@ fn a_crash_at_every_operation_of_recovery_loses_nothing() {
 
 #[test]
 fn a_kill_of_a_database_without_a_lasting_ring_keeps_os_commits() {
-    let volume = MemVolume::with_options(glintdb_flash::MemOptions {
+    let volume = MemVolume::with_options(glintdb_simdisk::MemOptions {
         ring_survives_kill: false,
         ..Default::default()
     });

@@ -4,7 +4,7 @@ use crate::gate::Gate;
 use crate::support::{env, open, options};
 use bytes::Bytes;
 use glintdb::Durability;
-use glintdb_flash::{HookedVolume, MemVolume};
+use glintdb_simdisk::{HookedVolume, MemVolume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -368,8 +368,9 @@ fn tables_and_segments_that_are_gone_are_named() {
 #[test]
 fn relocated_values_that_nothing_names_and_that_have_no_header_are_no_damage() {
     use glintdb_core::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SegmentId};
-    use glintdb_flash::{MemVolume, Volume};
+    use glintdb_flash::Volume;
     use glintdb_log::{Log, LogOptions, LogSetup, Space};
+    use glintdb_simdisk::MemVolume;
     use std::sync::Arc;
 
     struct From(std::sync::atomic::AtomicU64);

@@ -3,7 +3,8 @@
 use crate::support::*;
 use glintdb::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions};
 use glintdb_core::{FileId, FileKind};
-use glintdb_flash::{MemVolume, Volume};
+use glintdb_flash::Volume;
+use glintdb_simdisk::MemVolume;
 use std::sync::Arc;
 
 fn log_files(volume: &Arc<MemVolume>) -> Vec<FileId> {

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use glintdb::{Batch, Db, Durability, Env, Keyspace, KeyspaceOptions, Options, Result};
 use glintdb_core::{DbId, FileKind};
-use glintdb_flash::{Fault, FaultKind, ManualClock, MemOptions, MemVolume, Volume};
+use glintdb_flash::{ManualClock, Volume};
+use glintdb_simdisk::{Fault, FaultKind, MemOptions, MemVolume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,7 +6,7 @@
 
 use crate::support::*;
 use glintdb::{Batch, Db, Durability, ErrorKind, Result};
-use glintdb_flash::{FaultKind, HookedVolume, Hooks, MemVolume};
+use glintdb_simdisk::{FaultKind, HookedVolume, Hooks, MemVolume};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

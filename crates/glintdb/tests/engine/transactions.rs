@@ -3,7 +3,7 @@
 use crate::support::*;
 use glintdb::{Db, ErrorKind, Isolation, Keyspace, TransactionOptions};
 use glintdb_core::FileKind;
-use glintdb_flash::{FaultKind, MemOptions, MemVolume, Operation, OperationKind};
+use glintdb_simdisk::{FaultKind, MemOptions, MemVolume, Operation, OperationKind};
 
 fn serializable() -> TransactionOptions {
     TransactionOptions::default().isolation(Isolation::Serializable)

@@ -7,7 +7,7 @@
 use crate::gate::Gate;
 use crate::support::*;
 use glintdb::{Db, Durability, ErrorKind};
-use glintdb_flash::{FaultKind, HookedVolume, MemVolume};
+use glintdb_simdisk::{FaultKind, HookedVolume, MemVolume};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;

@@ -26,7 +26,7 @@ const BATCH_BYTES: usize = WINDOW_BYTES;
 ///
 /// ```
 /// # use glintdb_core::{DbId, FileNumbers, KeyspaceId, Result, checksum::crc32c};
-/// # use glintdb_flash::MemVolume;
+/// # use glintdb_simdisk::MemVolume;
 /// # use glintdb_log::{Log, LogOptions, LogSetup, Space};
 /// # use std::sync::Arc;
 /// # use std::sync::atomic::{AtomicU64, Ordering};

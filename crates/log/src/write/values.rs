@@ -41,7 +41,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// ```
 /// # use glintdb_core::checksum::crc32c;
 /// # use glintdb_core::{DbId, FileNumbers, KeyspaceId, Result};
-/// # use glintdb_flash::MemVolume;
+/// # use glintdb_simdisk::MemVolume;
 /// # use glintdb_log::{Log, LogOptions, LogSetup, Space};
 /// # use std::sync::Arc;
 /// # use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,8 +2,9 @@
 
 use crate::support::*;
 use glintdb_core::{ErrorKind, FileId, FileKind, Result};
-use glintdb_flash::{CrashMode, Fault, FaultKind, MemOptions, MemVolume, Volume};
+use glintdb_flash::Volume;
 use glintdb_log::{Log, LogOptions, Lsn, Space};
+use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemOptions, MemVolume};
 use std::cell::Cell;
 use std::sync::Arc;
 

@@ -2,8 +2,9 @@
 
 use crate::support::*;
 use glintdb_core::ErrorKind;
-use glintdb_flash::{CrashMode, MemOptions, MemVolume, Volume};
+use glintdb_flash::Volume;
 use glintdb_log::{Log, LogOptions, Space};
+use glintdb_simdisk::{CrashMode, MemOptions, MemVolume};
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;

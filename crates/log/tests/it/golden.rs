@@ -4,9 +4,10 @@
 
 use crate::support::*;
 use glintdb_core::{FileId, FileKind, SeqNum};
-use glintdb_flash::{CreateOptions, MemVolume, Stream, Volume};
+use glintdb_flash::{CreateOptions, Stream, Volume};
 use glintdb_log::format::frame::FrameKind;
 use glintdb_log::{DumpItem, FrameBuilder, Log, LogOp, LogValue, Space, dump};
+use glintdb_simdisk::MemVolume;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Something is done in the middle of a read of the ring: what another thread might do at that very moment.
 
 use crate::support::*;
-use glintdb_flash::{HookedVolume, Hooks, MemVolume};
 use glintdb_log::{Log, LogSetup};
+use glintdb_simdisk::{HookedVolume, Hooks, MemVolume};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,8 +4,9 @@
 
 use crate::support::*;
 use glintdb_core::{FileId, FileKind, FileNumbers, SeqNum};
-use glintdb_flash::{DirOptions, DirVolume, MemVolume, Volume};
+use glintdb_flash::{DirOptions, DirVolume, Volume};
 use glintdb_log::{FrameBuilder, Log, LogOptions, LogSetup, Lsn, Space};
+use glintdb_simdisk::MemVolume;
 use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -3,9 +3,10 @@
 use crate::support::*;
 use crate::values::{Moved, records, write};
 use glintdb_core::{ErrorKind, SegmentId, ValuePointer};
-use glintdb_flash::{MemVolume, Volume};
+use glintdb_flash::Volume;
 use glintdb_log::format::segment::SegmentKind;
 use glintdb_log::{LiveScan, Log, LogOptions, Space};
+use glintdb_simdisk::MemVolume;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;

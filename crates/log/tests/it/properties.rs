@@ -3,10 +3,11 @@
 use crate::support::*;
 use glintdb_core::checksum::{FileSeed, crc32c};
 use glintdb_core::{FileId, FileKind, SegmentId, SeqNum};
-use glintdb_flash::{CreateOptions, MemVolume, Stream, Volume};
+use glintdb_flash::{CreateOptions, Stream, Volume};
 use glintdb_log::format::frame::{FrameHeader, FrameKind};
 use glintdb_log::format::segment::{SegmentHeader, SegmentKind};
 use glintdb_log::{DumpItem, Log, LogOptions, Lsn, Space, dump};
+use glintdb_simdisk::MemVolume;
 use proptest::prelude::*;
 use std::sync::Arc;
 

@@ -2,8 +2,9 @@
 
 use crate::support::*;
 use glintdb_core::{ErrorKind, FileId, FileKind, SegmentId, SeqNum};
-use glintdb_flash::{CrashMode, CreateOptions, Fault, FaultKind, MemVolume, Stream, Volume};
+use glintdb_flash::{CreateOptions, Stream, Volume};
 use glintdb_log::{FrameBuilder, Log, LogOptions, Lsn, Space};
+use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemVolume};
 use std::sync::Arc;
 
 fn log_file(id: SegmentId) -> FileId {

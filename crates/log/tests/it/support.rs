@@ -3,10 +3,11 @@
 use glintdb_core::{
     DbId, ErrorKind, FileNumbers, KeyspaceId, Result, SegmentId, SeqNum, ValuePointer,
 };
-use glintdb_flash::{MemVolume, Volume};
+use glintdb_flash::Volume;
 use glintdb_log::{
     FrameBuilder, Log, LogOp, LogOptions, LogSetup, LogValue, Lsn, Recovered, Space, WaitReason,
 };
+use glintdb_simdisk::MemVolume;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -3,9 +3,10 @@
 use crate::support::*;
 use glintdb_core::checksum::crc32c;
 use glintdb_core::{ErrorKind, FileId, FileKind, FileNumbers, KeyspaceId, SegmentId, ValuePointer};
-use glintdb_flash::{CrashMode, MemVolume, Volume};
+use glintdb_flash::Volume;
 use glintdb_log::format::segment::{SegmentHeader, SegmentKind};
 use glintdb_log::{Log, LogOptions, LogSetup, NewValues, Space, VALUES_RECORD_BYTES};
+use glintdb_simdisk::{CrashMode, MemVolume};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -354,7 +355,7 @@ fn replay_never_enters_a_segment_of_values() {
 
 #[test]
 fn values_take_the_reserve_of_a_full_disk_only_where_they_may() {
-    use glintdb_flash::MemOptions;
+    use glintdb_simdisk::MemOptions;
     let volume = MemVolume::with_options(MemOptions {
         capacity_bytes: Some(400 << 10),
         ..MemOptions::default()
@@ -395,7 +396,7 @@ fn values_take_the_reserve_of_a_full_disk_only_where_they_may() {
 
 #[test]
 fn a_write_or_sync_that_fails_gives_up_the_values_and_nothing_else() {
-    use glintdb_flash::{Fault, FaultKind};
+    use glintdb_simdisk::{Fault, FaultKind};
     let lives = |fault: Option<(u64, FaultKind)>| {
         let (volume, numbers) = (MemVolume::new(), numbers());
         let log = Log::create(setup(&volume, &numbers, small())).unwrap();
@@ -649,7 +650,7 @@ fn a_frame_of_relocated_values_in_the_stream_is_corruption() {
 /// A power cut at every operation of a life with values in it. What was published, in the place of a manifest, is there; what was not is gone.
 #[test]
 fn a_power_cut_at_any_operation_keeps_published_values_and_leaves_no_others() {
-    use glintdb_flash::{Fault, FaultKind};
+    use glintdb_simdisk::{Fault, FaultKind};
     let life = |volume: &Arc<MemVolume>, numbers: &Arc<Numbers>| {
         let mut published = Vec::new();
         let mut inner = || -> glintdb_core::Result<()> {

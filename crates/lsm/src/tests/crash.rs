@@ -5,7 +5,8 @@ use super::harness::{Harness, Random, env, small_options};
 use crate::Lsm;
 use glintdb_core::index::{Index, JobStep};
 use glintdb_core::{FileId, Result};
-use glintdb_flash::{CrashMode, Fault, FaultKind, Volume};
+use glintdb_flash::Volume;
+use glintdb_simdisk::{CrashMode, Fault, FaultKind};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -12,7 +12,8 @@ use glintdb_core::{
     DbId, Direction, EntryRef, EntryValue, FileId, FileNumbers, RangeTombstone, Result, SegmentId,
     SeqNum, ValuePointer,
 };
-use glintdb_flash::{ManualClock, MemVolume, ReadQueue, Volume};
+use glintdb_flash::{ManualClock, ReadQueue, Volume};
+use glintdb_simdisk::MemVolume;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -285,7 +286,7 @@ impl Harness {
 
     /// A change's files must survive a power cut that loses everything not synced.
     fn volume_has(&self, change: &IndexChange) -> bool {
-        let after = self.volume.crash(glintdb_flash::CrashMode::LoseUnsynced);
+        let after = self.volume.crash(glintdb_simdisk::CrashMode::LoseUnsynced);
         let there: BTreeSet<FileId> = after.list().unwrap().into_iter().collect();
         let edit = Edit::decode(&change.edit).unwrap();
         edit.new_files().all(|file| there.contains(&file))

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use glintdb::{Db, Durability, Env, Options};
 use glintdb_core::DbId;
-use glintdb_flash::{Fault, FaultKind, ManualClock, MemOptions, MemVolume, Volume};
+use glintdb_flash::{ManualClock, Volume};
+use glintdb_simdisk::{Fault, FaultKind, MemOptions, MemVolume};
 
 use crate::support::{Client, TestServer, encode, show};
 

@@ -9,8 +9,8 @@ use super::input::{Input, Output};
 use glintdb::{Db, Error, ErrorKind};
 use glintdb_core::checksum::{FileSeed, crc32c, crc32c_append};
 use glintdb_core::{FileId, FileKind, SeqNum};
-use glintdb_flash::Contents;
 use glintdb_log::format::frame::{FrameHeader, FrameKind};
+use glintdb_simdisk::Contents;
 use std::collections::BTreeMap;
 
 struct Damage {

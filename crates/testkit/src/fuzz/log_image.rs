@@ -7,11 +7,12 @@
 use super::input::{Input, Output};
 use glintdb_core::checksum::{FileSeed, crc32c};
 use glintdb_core::{DbId, KeyspaceId, SegmentId, SeqNum};
-use glintdb_flash::{CreateOptions, MemVolume, Stream, Volume};
+use glintdb_flash::{CreateOptions, Stream, Volume};
 use glintdb_log::FrameBuilder;
 use glintdb_log::format::frame::{FrameHeader, FrameKind};
 use glintdb_log::format::pad8;
 use glintdb_log::format::segment::{SegmentHeader, SegmentKind};
+use glintdb_simdisk::MemVolume;
 use std::sync::Arc;
 
 pub(crate) const DB: DbId = DbId(*b"a fuzzer's own.\0");

@@ -9,8 +9,9 @@ use super::log_image::{CAPACITY, DB, LogImage, RING_BYTES};
 use super::{log_frame, log_model};
 use glintdb_core::checksum::crc32c;
 use glintdb_core::{ErrorKind, FileNumbers, KeyspaceId, Result, SegmentId, SeqNum, ValuePointer};
-use glintdb_flash::{CrashMode, MemVolume, Volume};
+use glintdb_flash::Volume;
 use glintdb_log::{FrameBuilder, Log, LogOp, LogOptions, LogSetup, LogValue, Lsn, Space};
+use glintdb_simdisk::{CrashMode, MemVolume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

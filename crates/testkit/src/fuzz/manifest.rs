@@ -7,7 +7,8 @@ use super::input::{Input, Output};
 use glintdb::{Error, ErrorKind};
 use glintdb_core::checksum::{FileSeed, crc32c, crc32c_append};
 use glintdb_core::{DbId, FileId, FileKind};
-use glintdb_flash::{Contents, MemOptions, MemVolume, Volume};
+use glintdb_flash::Volume;
+use glintdb_simdisk::{Contents, MemOptions, MemVolume};
 use std::sync::Arc;
 
 const DB: DbId = DbId(*b"0123456789abcdef");

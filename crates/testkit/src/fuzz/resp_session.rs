@@ -7,9 +7,10 @@
 use super::golden;
 use super::input::Input;
 use super::resp_request::encode;
-use glintdb_flash::{ManualClock, MemVolume};
+use glintdb_flash::ManualClock;
 use glintdb_server::ServerConfig;
 use glintdb_server::fuzzing::{Commands, Conversation, commands};
+use glintdb_simdisk::MemVolume;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -9,8 +9,9 @@ use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{
     DbId, EntryRef, FileId, FileKind, RangeTombstone, SegmentId, SeqNum, ValuePointer,
 };
-use glintdb_flash::{Contents, MemOptions, MemVolume, Stream};
+use glintdb_flash::Stream;
 use glintdb_lsm::table::{Compression, Table, TableConfig, TableEnv, TableWriter};
+use glintdb_simdisk::{Contents, MemOptions, MemVolume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use glintdb::{
     Compression, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, LsmOptions, Options,
     PinnedLevels, Result,
 };
-use glintdb_flash::MemOptions;
+use glintdb_simdisk::MemOptions;
 
 /// Options for a database, for the keyspaces that are created in it, and for the volume in memory below it, where there is one.
 #[derive(Clone)]

@@ -17,7 +17,7 @@ use crate::operation::{Operation, SNAPSHOTS, Space};
 use crate::options::OptionSet;
 use crate::place::Place;
 use glintdb::{Db, Error, ErrorKind, Keyspace, KeyspaceOptions, Snapshot};
-use glintdb_flash::Observer;
+use glintdb_simdisk::Observer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use crate::place::TestClock;
 use crate::rng::Rng;
 use glintdb::{Batch, Db, Durability, Env, ErrorKind};
 use glintdb_core::{DbId, FileId, FileKind};
-use glintdb_flash::{Contents, MemOptions, MemVolume};
+use glintdb_simdisk::{Contents, MemOptions, MemVolume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use crate::options::{self, OptionSet};
 use crate::place::Place;
 use crate::runner::{Stop, read_all};
 use glintdb::{Batch, Db, Durability, Error, ErrorKind};
-use glintdb_flash::{CrashMode, Fault, FaultKind, MemVolume};
+use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemVolume};
 use std::sync::Arc;
 
 const SEQUENCES: u64 = 3;

@@ -9,7 +9,7 @@ use crate::place::Place;
 use crate::runner::Runner;
 use glintdb::{Batch, Durability, ErrorKind};
 use glintdb_core::FileKind;
-use glintdb_flash::{CrashMode, MemOptions, MemVolume, Moment, Observer, OperationKind};
+use glintdb_simdisk::{CrashMode, MemOptions, MemVolume, Moment, Observer, OperationKind};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;

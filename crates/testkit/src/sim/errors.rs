@@ -13,7 +13,7 @@ use crate::place::Place;
 use crate::rng::Rng;
 use crate::runner::{Faulty, Runner};
 use glintdb::{Db, ErrorKind};
-use glintdb_flash::{CrashMode, Fault, FaultKind, MemVolume};
+use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemVolume};
 use std::sync::Arc;
 
 /// What is injected, and whether it stays.
@@ -103,7 +103,7 @@ fn with_fault(
     Injected { fault, seed }: Injected,
     counts: &mut Counts,
 ) -> Result<(), String> {
-    let options = glintdb_flash::MemOptions {
+    let options = glintdb_simdisk::MemOptions {
         seed,
         ..plan.set.volume
     };

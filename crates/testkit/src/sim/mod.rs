@@ -30,7 +30,7 @@ pub use shrink::shrink;
 use crate::model::History;
 use crate::place::Place;
 use crate::runner::Runner;
-use glintdb_flash::{MemVolume, Observer};
+use glintdb_simdisk::{MemVolume, Observer};
 use oracle::{Cut, Oracle};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -18,7 +18,8 @@ use crate::place::Place;
 use crate::rng::Rng;
 use crate::runner::read::read_all;
 use glintdb::{Db, Durability};
-use glintdb_flash::{CrashMode, MemVolume, Volume};
+use glintdb_flash::Volume;
+use glintdb_simdisk::{CrashMode, MemVolume};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -199,7 +200,7 @@ impl Oracle {
             ..cut
         };
         let watcher = Arc::new(Watcher::new(Arc::clone(self), cut));
-        let observer: Arc<dyn glintdb_flash::Observer> = Arc::clone(&watcher) as _;
+        let observer: Arc<dyn glintdb_simdisk::Observer> = Arc::clone(&watcher) as _;
         image.observe(Some(observer));
         Some(watcher)
     }

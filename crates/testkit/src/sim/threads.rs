@@ -12,7 +12,7 @@ use crate::options::OptionSet;
 use crate::place::Place;
 use crate::rng::Rng;
 use crate::runner::Runner;
-use glintdb_flash::{CrashMode, MemVolume, Moment, Observer};
+use glintdb_simdisk::{CrashMode, MemVolume, Moment, Observer};
 use std::sync::{Arc, Mutex};
 
 /// One operation of the volume in so many is looked at.

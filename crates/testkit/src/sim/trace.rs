@@ -3,7 +3,7 @@
 //! Thread-safe (one mutex).
 
 use super::watcher::Watcher;
-use glintdb_flash::{Moment, Observer};
+use glintdb_simdisk::{Moment, Observer};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use xxhash_rust::xxh3::Xxh3Default;

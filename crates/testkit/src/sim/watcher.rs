@@ -4,7 +4,7 @@
 
 use super::oracle::{Cut, Oracle};
 use crate::rng::Rng;
-use glintdb_flash::{CrashMode, MemVolume, Moment, Observer, OperationKind};
+use glintdb_simdisk::{CrashMode, MemVolume, Moment, Observer, OperationKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 

@@ -5,7 +5,7 @@
 use super::subjects::Subject;
 use bytes::Bytes;
 use glintdb_core::FileId;
-use glintdb_flash::{Contents, SECTOR_BYTES};
+use glintdb_simdisk::{Contents, SECTOR_BYTES};
 use std::fmt;
 use std::ops::Range;
 

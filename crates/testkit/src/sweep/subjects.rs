@@ -6,7 +6,8 @@ use crate::options::{self, Lane, OptionSet};
 use crate::place::TestClock;
 use glintdb::{Batch, Compression, Db, Durability, Env, Keyspace, Options};
 use glintdb_core::DbId;
-use glintdb_flash::{Contents, CrashMode, MemVolume, Volume};
+use glintdb_flash::Volume;
+use glintdb_simdisk::{Contents, CrashMode, MemVolume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Every kind of error, reached the way a user would reach it.
 
 use glintdb::{Db, ErrorKind, KeyspaceOptions, Options, Result};
-use glintdb_flash::{Fault, FaultKind, MemVolume};
+use glintdb_simdisk::{Fault, FaultKind, MemVolume};
 use glintdb_testkit::place::Place;
 use std::path::Path;
 use std::sync::Arc;

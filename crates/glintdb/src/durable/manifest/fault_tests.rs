@@ -3,7 +3,8 @@
 use super::tests::{live, new_manifest};
 use super::*;
 use glintdb_core::{FileId, FileKind};
-use glintdb_flash::{CrashMode, CreateOptions, Fault, FaultKind, MemVolume, Stream};
+use glintdb_flash::{CreateOptions, Stream};
+use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemVolume};
 
 fn pair() -> (Arc<MemVolume>, Manifest) {
     let volume = MemVolume::new();

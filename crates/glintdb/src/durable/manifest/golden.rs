@@ -6,9 +6,10 @@
 use super::*;
 use bytes::Bytes;
 use glintdb_core::{FileId, FileKind};
-use glintdb_flash::{CreateOptions, MemVolume, Stream};
+use glintdb_flash::{CreateOptions, Stream};
 use glintdb_lsm::table::TableMeta;
 use glintdb_lsm::{Compression, Lsm, PinnedLevels};
+use glintdb_simdisk::MemVolume;
 use std::path::Path;
 
 const DB: DbId = DbId(*b"0123456789abcdef");

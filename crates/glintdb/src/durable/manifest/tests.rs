@@ -5,7 +5,8 @@ use super::*;
 use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::{FileId, FileKind};
-use glintdb_flash::{CreateOptions, MemVolume, Stream};
+use glintdb_flash::{CreateOptions, Stream};
+use glintdb_simdisk::MemVolume;
 
 fn volume() -> Arc<dyn Volume> {
     MemVolume::new()

@@ -3,7 +3,8 @@
 use super::*;
 use crate::{Db, Env, KeyspaceOptions, Options};
 use glintdb_core::DbId;
-use glintdb_flash::{ManualClock, MemVolume};
+use glintdb_flash::ManualClock;
+use glintdb_simdisk::MemVolume;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

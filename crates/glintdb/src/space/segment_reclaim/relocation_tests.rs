@@ -6,7 +6,8 @@ use super::tests::{
 use crate::space::value_gc::{Place, Scans};
 use crate::{Db, Env, Keyspace, Options, SalvageOptions, check, salvage};
 use glintdb_core::DbId;
-use glintdb_flash::{CrashMode, ManualClock, MemVolume, Volume};
+use glintdb_flash::{ManualClock, Volume};
+use glintdb_simdisk::{CrashMode, MemVolume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

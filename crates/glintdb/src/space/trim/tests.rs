@@ -2,7 +2,8 @@
 
 use crate::{Db, Env, Options};
 use glintdb_core::DbId;
-use glintdb_flash::{CrashMode, MemOptions, MemVolume, Volume};
+use glintdb_flash::Volume;
+use glintdb_simdisk::{CrashMode, MemOptions, MemVolume};
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;

@@ -9,10 +9,11 @@ use crate::write::backpressure::waits::Waits;
 use crate::write::pipeline::{Pipeline, Reached};
 use glintdb_core::sync::{Mutex, explore, thread};
 use glintdb_core::{DbId, FileNumbers, KeyspaceId, Result, SeqNum, ValuePointer};
-use glintdb_flash::{CrashMode, MemVolume, Volume};
+use glintdb_flash::Volume;
 use glintdb_log::{
     FrameBuilder, Log, LogOp, LogOptions, LogSetup, LogValue, Lsn, Space, WaitReason,
 };
+use glintdb_simdisk::{CrashMode, MemVolume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

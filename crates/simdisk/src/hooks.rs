@@ -2,9 +2,9 @@
 //!
 //! Thread-safe.
 
-use crate::{CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats};
 use bytes::Bytes;
 use glintdb_core::{FileId, Result};
+use glintdb_flash::{CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats};
 use std::path::Path;
 use std::sync::Arc;
 

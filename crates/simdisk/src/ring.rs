@@ -4,9 +4,9 @@
 
 use super::Shared;
 use super::fault::{FaultKind, OperationKind, io_error, power_is_off};
-use crate::ring::{assert_aligned, check_ring_bytes};
-use crate::volume::{Ring, VolumeFile};
 use glintdb_core::Result;
+use glintdb_flash::{Ring, VolumeFile};
+use glintdb_flash::{assert_aligned, check_ring_bytes};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -2,9 +2,9 @@
 
 use super::Shared;
 use super::fault::{FaultKind, OperationKind, io_error, no_space, power_is_off};
-use crate::volume::VolumeFile;
 use bytes::Bytes;
 use glintdb_core::{Error, FileId, Result};
+use glintdb_flash::VolumeFile;
 use std::sync::Arc;
 
 pub(super) struct MemFile {

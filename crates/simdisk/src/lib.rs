@@ -1,10 +1,19 @@
-//! A volume in memory that models the media assumptions (`docs/format/media.md`) and can be told to fail.
+//! A simulated medium for tests: a volume in memory that behaves as badly as the media assumptions
+//! (`docs/format/media.md`) allow, and fails on request.
 //!
-//! [`MemVolume::crash`] gives the volume that a *power cut* would leave now, [`MemVolume::kill`] the one that `kill -9` would; both leave this one as it is, so that
-//! one run can be cut in many ways at the same place. [`MemVolume::fail`] plans errors by the number of the operation. The same seed and the same operations give the same
-//! survivors: nothing here depends on time, addresses or hash order.
+//! [`MemVolume::crash`] returns the volume that a *power cut* would leave now, [`MemVolume::kill`] the
+//! one that `kill -9` would leave. Both leave the original as it is, so that a test can cut one run in
+//! many ways at the same place. [`MemVolume::fail`] plans errors by the number of the operation.
+//! [`HookedVolume`] calls a test back before some operations of another volume.
 //!
-//! Thread-safe (one mutex: it is for tests, and gives the operations of concurrent threads a total order).
+//! The same seed and the same operations give the same survivors: nothing depends on time, addresses
+//! or hash order.
+//!
+//! Thread-safe. One mutex gives the operations of concurrent threads a total order.
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, reason = "a test that cannot go on fails")
+)]
 
 mod blocks;
 mod contents;
@@ -19,12 +28,12 @@ mod random;
 mod ring;
 mod state;
 
-use crate::volume::{CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats};
 pub use contents::Contents;
 pub use fault::{CrashMode, Fault, FaultKind, Operation, OperationKind};
 use file::MemFile;
 use glintdb_core::sync::Mutex;
 use glintdb_core::{FileId, Result};
+use glintdb_flash::{CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats};
 pub use hooks::{HookedVolume, Hooks};
 pub use moment::{Moment, Observer};
 use state::State;

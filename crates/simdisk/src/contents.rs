@@ -5,9 +5,9 @@
 use super::fault::no_space;
 use super::image::Image;
 use super::{MemOptions, MemVolume, Shared};
-use crate::volume::{CreateOptions, Stream, Volume};
 use bytes::Bytes;
 use glintdb_core::{FileId, FileKind, Result};
+use glintdb_flash::{CreateOptions, Stream, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ impl Shared {
     /// Counters, and the log of operations, begin anew.
     fn forget_operations(&self) {
         let mut state = self.state.lock();
-        state.stats = crate::volume::VolumeStats::default();
+        state.stats = glintdb_flash::VolumeStats::default();
         state.faults.count = 0;
         if let Some(log) = &mut state.faults.log {
             log.clear();

@@ -9,8 +9,8 @@ use super::image::Image;
 use super::moment::{Moment, Observer};
 use super::random::Random;
 use super::{CrashMode, MemOptions};
-use crate::volume::{CreateOptions, VolumeStats};
 use glintdb_core::{Error, ErrorKind, FileId, Result};
+use glintdb_flash::{CreateOptions, VolumeStats};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -472,8 +472,8 @@ impl Inode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume::Stream;
     use glintdb_core::FileKind;
+    use glintdb_flash::Stream;
 
     #[test]
     fn an_inode_goes_with_the_last_of_its_names_and_handles() {

@@ -1,10 +1,12 @@
 //! What a volume does before, while and after it is closed.
 
-use super::*;
-use crate::{DirOptions, DirVolume, HookedVolume, Hooks, MemVolume, Stream};
-use glintdb_core::FileKind;
+use glintdb_core::{ErrorKind, FileId, FileKind, Result};
+use glintdb_flash::{
+    ClosableVolume, CreateOptions, DirOptions, DirVolume, ReadRequest, Stream, Volume, VolumeFile,
+};
+use glintdb_simdisk::{HookedVolume, Hooks, MemVolume};
 use parking_lot::Mutex;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 fn id(number: u64) -> FileId {

@@ -20,8 +20,7 @@ use crate::space::value_gc::Gc;
 use crate::state::version::{Generation, KeyspaceState, Version};
 use crate::state::versions::Versions;
 use crate::transaction::Transactions;
-use crate::write::backpressure::compaction_debt::Throttle;
-use crate::write::backpressure::flush_debt::Drain;
+use crate::write::backpressure::Backpressure;
 use crate::write::backpressure::waits::{Wait, Waits};
 use crate::write::commit::Sequencer;
 use crate::write::pipeline::Pipeline;
@@ -105,8 +104,7 @@ pub(crate) struct Engine {
     pub(crate) compactions_called: Arc<AtomicUsize>,
     /// A flush waits for the space that compactions have.
     pub(crate) flush_starves: AtomicBool,
-    pub(crate) throttle: Throttle,
-    pub(crate) drain: Drain,
+    pub(crate) backpressure: Backpressure,
     /// Whether threads that wait begin reads of compactions.
     pub(crate) helps: bool,
     pub(crate) gc: Gc,
@@ -158,12 +156,12 @@ impl Host for Engine {
     fn after_job(&self) {
         self.update_memory();
         self.schedule();
-        self.throttle.wake();
+        self.backpressure.compaction.wake();
     }
 
     fn after_failed_job(&self) {
         self.update_memory();
-        self.throttle.wake();
+        self.backpressure.compaction.wake();
     }
 
     fn after_panic(&self, what: &str) {
@@ -173,7 +171,7 @@ impl Host for Engine {
         *self.background_error.lock() = Some(error.clone());
         self.pipeline.fail(&error);
         self.manifest.lock().fail(&error);
-        self.throttle.wake();
+        self.backpressure.compaction.wake();
     }
 }
 
@@ -316,7 +314,7 @@ impl Engine {
             self.log
                 .spill_step()
                 .inspect_err(|error| self.pipeline.fail(error))?;
-            self.update_brake();
+            self.update_space_debt();
             self.update_room_if_asked();
         }
         if self.log.sync_full_due() && !self.log_sync_queued.swap(true, Ordering::SeqCst) {
@@ -367,16 +365,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Recomputes what writers are told of the indexes' debt.
-    pub(crate) fn update_throttle(&self) {
-        self.throttle.update(|| {
-            let version = self.version.load();
-            (version.live_keyspaces())
-                .map(|keyspace| keyspace.state.index.debt())
-                .collect()
-        });
-    }
-
     /// Every index's whole state, for a new manifest.
     pub(crate) fn index_snapshots(&self) -> Vec<(KeyspaceId, Vec<u8>)> {
         let version = self.version.load();
@@ -391,7 +379,7 @@ impl Engine {
         self.background_error
             .lock()
             .get_or_insert_with(|| error.clone());
-        self.throttle.wake();
+        self.backpressure.compaction.wake();
     }
 
     /// A job of a kind that had failed went through.
@@ -427,7 +415,7 @@ impl Engine {
     pub(crate) fn begin_close(&self) {
         self.closing.store(true, Ordering::SeqCst);
         self.jobs.stop(self);
-        self.throttle.wake();
+        self.backpressure.compaction.wake();
     }
 
     /// Records in the manifest that the log was closed: how far it is durable, so that finding less
@@ -531,8 +519,7 @@ impl Engine {
             compactions_running: Arc::default(),
             compactions_called: Arc::default(),
             flush_starves: AtomicBool::new(false),
-            throttle: Throttle::new(Arc::clone(&parts.clock)),
-            drain: Drain::new(
+            backpressure: Backpressure::new(
                 Arc::clone(&parts.clock),
                 parts.options.memtable_seal_bytes(),
             ),
@@ -566,7 +553,7 @@ impl Engine {
             chunks: parts.chunks,
         };
         engine.update_memory();
-        engine.update_throttle();
+        engine.update_compaction_debt();
         engine.limit_first_memtable();
         engine
     }

@@ -10,7 +10,7 @@ use crate::background::queue::{Job, Progress};
 use crate::durable::manifest::FlushPoint;
 use crate::engine::Engine;
 use crate::state::version::{Generation, KeyspaceMem, KeyspaceState, Version};
-use crate::write::backpressure::flush_debt::LOOK_ENTRIES;
+use crate::write::backpressure::flush_debt::PROGRESS_ENTRIES;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{JobPriority, SortedRun};
 use glintdb_core::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ pub(crate) struct MemtableRun<'a> {
     sample: Sample,
     /// Entries until the next one that is part of the sample.
     until_sample: usize,
-    /// Told of every [`LOOK_ENTRIES`] entries that were taken.
+    /// Told of every [`PROGRESS_ENTRIES`] entries that were taken.
     progress: &'a mut dyn FnMut(usize),
     taken: usize,
 }
@@ -92,7 +92,7 @@ impl SortedRun for MemtableRun<'_> {
         }
         self.until_sample -= 1;
         self.taken += 1;
-        if self.taken == LOOK_ENTRIES {
+        if self.taken == PROGRESS_ENTRIES {
             (self.progress)(self.taken);
             self.taken = 0;
         }
@@ -116,7 +116,7 @@ impl SortedRun for MemtableRun<'_> {
 }
 
 /// Writes the memtables of a generation to the indexes; no reader sees them yet. Returns a sample of
-/// the keys, too. `progress` is told of every [`LOOK_ENTRIES`] entries.
+/// the keys, too. `progress` is told of every [`PROGRESS_ENTRIES`] entries.
 pub(crate) fn write_generation(
     generation: &Generation,
     keyspaces: impl Iterator<Item = Arc<KeyspaceState>>,
@@ -202,10 +202,10 @@ impl Engine {
         // The version would keep segments that die meanwhile.
         drop(version);
         self.collect_garbage_if_waiting();
-        let pace = self.begin_drain(oldest.entries(), oldest.index_bytes());
+        let progress = self.flush_progress(oldest.entries(), oldest.index_bytes());
         let (pending, samples) =
             write_generation(&oldest, keyspaces.into_iter(), &mut |entries| {
-                pace.progress(entries);
+                progress.add(entries);
             })?;
         self.sample_overwritten(&samples);
         let mut point = point;
@@ -217,7 +217,7 @@ impl Engine {
             point,
         };
         self.commit_changes(pending, Some(flushed), None)?;
-        pace.through();
+        progress.through();
         Ok(true)
     }
 

@@ -204,7 +204,7 @@ impl Engine {
             }
         }
         drop(manifest);
-        self.update_throttle();
+        self.update_compaction_debt();
         // The tables that were merged go with it, unless somebody still reads: not under a lock that writers and flushes wait for, and before segments are looked at that nobody reads any more.
         drop(replaced);
         self.collect_garbage();

@@ -10,7 +10,6 @@
 //! 2. A round that came to nothing is not followed by another before something has changed.
 
 mod account;
-mod brake;
 mod hidden;
 mod ordering;
 mod records;
@@ -21,7 +20,6 @@ mod tests;
 mod units;
 
 pub(crate) use account::Account;
-use brake::Brake;
 use hidden::Hidden;
 #[cfg(test)]
 pub(crate) use round::Place;
@@ -66,7 +64,6 @@ pub(crate) struct Gc {
     seal_bytes: AtomicU64,
     /// What the round that runs has written.
     writing: AtomicU64,
-    pub(crate) brake: Brake,
     pub(crate) counters: Counters,
 }
 
@@ -133,18 +130,17 @@ impl Default for Gc {
             fruitless: AtomicU64::new(0),
             seal_bytes: AtomicU64::new(u64::MAX),
             writing: AtomicU64::new(0),
-            brake: Brake::default(),
             counters: Counters::default(),
         }
     }
 }
 
 impl Gc {
-    fn known_account(&self) -> Account {
+    pub(crate) fn known_account(&self) -> Account {
         self.state.lock().account
     }
 
-    fn is_queued(&self) -> bool {
+    pub(crate) fn is_queued(&self) -> bool {
         self.queued.load(Ordering::SeqCst)
     }
 
@@ -179,7 +175,7 @@ impl Gc {
         self.occasions.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn may_begin(&self) -> bool {
+    pub(crate) fn may_begin(&self) -> bool {
         self.occasions.load(Ordering::Acquire) != self.fruitless.load(Ordering::Acquire)
     }
 
@@ -281,7 +277,7 @@ impl Engine {
 
     fn look_at_space(&self) {
         self.take_account();
-        self.update_brake();
+        self.update_space_debt();
     }
 
     /// Queues value GC if there is reason for a round.
@@ -302,7 +298,7 @@ impl Engine {
     }
 
     /// The account's fill with what the log, and the round that runs, have written since.
-    fn fill_now(&self, account: &Account) -> f64 {
+    pub(crate) fn fill_now(&self, account: &Account) -> f64 {
         account.fill_with(account.grown(&self.log) + self.gc.writing())
     }
 
@@ -452,7 +448,7 @@ impl Job for GcJob {
         engine.gc.learn(&outcome);
         let time = engine.clock.monotonic().saturating_sub(self.begun);
         let given_back = self.bytes.saturating_sub(outcome.live_record_bytes);
-        engine.gc.brake.learn(given_back, time);
+        engine.backpressure.space.learn(given_back, time);
         let fruitful = outcome.victims > 0;
         let progress = self.ended(engine, fruitful);
         engine.collect_garbage_if_waiting();

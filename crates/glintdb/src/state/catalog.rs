@@ -104,7 +104,7 @@ impl Engine {
         *keyspace.options.lock() = options;
         drop(manifest);
         self.update_memory();
-        self.update_throttle();
+        self.update_compaction_debt();
         self.schedule();
         self.run_inline();
         Ok(())
@@ -148,7 +148,7 @@ impl Engine {
         });
         drop(manifest);
         state.index.discard();
-        self.update_throttle();
+        self.update_compaction_debt();
         drop(replaced);
         self.collect_garbage();
         Ok(())

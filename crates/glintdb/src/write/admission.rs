@@ -2,11 +2,7 @@
 //!
 //! Thread safety: any thread that holds no lock. Invariant: whoever waits here has settled what it has numbered (`commit`, invariant 3).
 
-use crate::batch::Batch;
 use crate::engine::Engine;
-use crate::options::Durability;
-use crate::write::backpressure::waits::Wait;
-use crate::write::commit::Outstanding;
 use crate::{ErrorKind, Result};
 use glintdb_log::{Space, WaitReason};
 use std::sync::atomic::Ordering;
@@ -15,7 +11,7 @@ use std::time::Duration;
 impl Engine {
     /// Waits until the log can take a frame that it refused for `reason`.
     pub(crate) fn wait_for_log(&self, reason: WaitReason, space: Space) -> Result<()> {
-        self.update_brake();
+        self.update_space_debt();
         let wait = || {
             self.log.wait(reason, space).inspect_err(|error| {
                 if error.kind() != ErrorKind::NoSpace {
@@ -62,7 +58,7 @@ impl Engine {
     }
 
     /// The error that keeps jobs from going on, for writers that would wait for them in vain.
-    fn check_background(&self) -> Result<()> {
+    pub(super) fn check_background(&self) -> Result<()> {
         self.check_open()?;
         let error = self.background_error.lock().clone();
         match error {
@@ -73,65 +69,5 @@ impl Engine {
             }
             None => Ok(()),
         }
-    }
-
-    /// Pays for the indexes' debt before a commit.
-    #[cold]
-    pub(crate) fn slow_down(
-        &self,
-        batch: &Batch,
-        durability: Durability,
-        outstanding: &mut Option<Outstanding>,
-    ) -> Result<()> {
-        if self.throttle.stopped() {
-            self.settle(outstanding, durability)?;
-            let _timed = self.waits.start(Wait::Level0Stop);
-            while self.throttle.stopped() {
-                // Whoever kept level 0 from being compacted may have given up, and told nobody.
-                self.schedule();
-                match self.check_background() {
-                    // Nobody will compact before there is more space: to wait for it would refuse deletions, the way to it, and puts that there is space for.
-                    Err(error) if error.kind() == ErrorKind::NoSpace => break,
-                    checked => checked?,
-                }
-                if self.run_inline() {
-                    self.update_throttle();
-                } else {
-                    self.help_while(|| !self.throttle.stopped());
-                    self.throttle.wait_while_stopped(Duration::from_millis(5));
-                }
-            }
-        }
-        let owed = self.throttle.admit(batch.index_bytes());
-        self.pay(owed, Wait::CompactionDebt, durability, outstanding)?;
-        Ok(())
-    }
-
-    /// A writer that is slowed pays for what it wrote, if it owes anything: by time, or by work where nobody else does any. Whether it did.
-    pub(crate) fn pay(
-        &self,
-        owed: Option<Duration>,
-        wait: Wait,
-        durability: Durability,
-        outstanding: &mut Option<Outstanding>,
-    ) -> Result<bool> {
-        let Some(time) = owed else {
-            return Ok(false);
-        };
-        self.settle(outstanding, durability)?;
-        let _timed = self.waits.start(wait);
-        if self.options.background_threads == 0 {
-            self.run_inline();
-            return Ok(true);
-        }
-        let until = self.clock.monotonic() + time;
-        let left = || until.saturating_sub(self.clock.monotonic());
-        if wait != Wait::MemtableDebt {
-            self.help_while(|| left().is_zero());
-        }
-        if !left().is_zero() {
-            self.clock.sleep(left());
-        }
-        Ok(true)
     }
 }

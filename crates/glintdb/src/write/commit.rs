@@ -220,14 +220,8 @@ impl Engine {
         }
         self.pipeline.check()?;
         self.check_keyspaces(batch)?;
-        if self.throttle.engaged() {
-            self.slow_down(batch, durability, outstanding)?;
-        }
-        if self.drain.engaged() {
-            self.keep_to_drain(batch, durability, outstanding)?;
-        }
-        if self.gc.brake.engaged() {
-            self.brake(batch, durability, outstanding)?;
+        if self.backpressure.engaged() {
+            self.pay_debts(batch, durability, outstanding)?;
         }
         batch.frame.finish();
         let Numbered {

@@ -91,8 +91,8 @@ fn a_flush_spills_the_log_before_writers_must_wait_for_it() {
         keyspace.put(key(n), [7; 100]).unwrap();
     }
     assert!(engine.log.spill_urgent());
-    let flush = engine.begin_drain(engine.version.load_full().active.entries(), 0);
-    flush.progress(1);
+    let flush = engine.flush_progress(engine.version.load_full().active.entries(), 0);
+    flush.add(1);
     assert!(!engine.log.spill_urgent());
 }
 

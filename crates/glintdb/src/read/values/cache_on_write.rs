@@ -59,7 +59,7 @@ impl Engine {
 
     /// Whether value GC has something to do, or soon will, or the device is behind with what it will do that with.
     fn is_worth_caching(&self) -> bool {
-        self.options.value_gc && (self.gc.brake.is_near() || self.log.spill_urgent())
+        self.options.value_gc && (self.backpressure.space.is_near() || self.log.spill_urgent())
     }
 
     /// Caches large values of a commit at `place`, and forgets what it deletes: nobody else would come by that.

@@ -1,32 +1,33 @@
-//! Writers are slowed down by what the indexes owe: smoothly, in proportion to the debt, and stopped only at its end.
+//! Back-pressure by what the indexes owe: writers slow down smoothly in proportion to the debt, and
+//! stop only at its end.
+//!
+//! The rate falls from [`RATE_MAX`] at the beginning of the debt to [`RATE_MIN`] at its end. It counts
+//! the bytes that indexes will have to take in, so separated values are free.
 //!
 //! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
-//!
-//! The allowed rate falls from [`RATE_MAX`] at the beginning of the debt to [`RATE_MIN`] at its end, in bytes of what the indexes will have to take in (separated
-//! values are not among them). Rates are shared by all writers.
 
-use crate::write::backpressure::rate_limiter::Pace;
-use glintdb_core::clock::Clock;
+use super::rate_limiter::RateLimiter;
 use glintdb_core::index::Debt;
-use glintdb_core::sync::atomic::{AtomicBool, Ordering};
 use glintdb_core::sync::{Condvar, Mutex};
-use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes a second at which writers go when the debt begins to count: about what one thread compacts.
+/// Bytes a second when the debt begins to count: about what one thread compacts.
 const RATE_MAX: f64 = 160e6;
 /// Bytes a second just before writers are stopped.
 const RATE_MIN: f64 = 4e6;
-pub(crate) struct Throttle {
-    clock: Arc<dyn Clock>,
-    engaged: AtomicBool,
-    stopped: AtomicBool,
-    pace: Pace,
-    bed: Mutex<()>,
-    moved: Condvar,
+/// Times the debt at which slowing begins, from where on writers go at [`RATE_MIN`].
+const DEBT_FACTOR: f64 = 4.0;
+
+/// The debt of the indexes.
+#[derive(Default)]
+pub(crate) struct CompactionDebt {
+    pub(super) limiter: RateLimiter,
+    /// Held while the debt is looked at; stopped writers sleep on it.
+    lock: Mutex<()>,
+    changed: Condvar,
 }
 
-/// How far `value` is from `from` to `to`, 0 to 1.
+/// Where `value` is between `from` (0) and `to` (1).
 fn part(value: f64, from: f64, to: f64) -> f64 {
     if to <= from {
         0.0
@@ -35,22 +36,12 @@ fn part(value: f64, from: f64, to: f64) -> f64 {
     }
 }
 
-impl Throttle {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Throttle {
-            clock,
-            engaged: AtomicBool::new(false),
-            stopped: AtomicBool::new(false),
-            pace: Pace::default(),
-            bed: Mutex::new(()),
-            moved: Condvar::new(),
-        }
-    }
-
-    /// Takes over the indexes' debts: the worst one counts. They are asked for under a lock: of two threads that do this at once, the one that asked later has the last word,
-    /// or writers would stay stopped by a debt that is paid.
+impl CompactionDebt {
+    /// Looks at the debts of all indexes; the worst one counts. The lock is held meanwhile: of two
+    /// threads that look at once, the one that looked later has the last word, or writers would stay
+    /// stopped by a debt that is paid.
     pub(crate) fn update(&self, debts: impl FnOnce() -> Vec<Debt>) {
-        let bed = self.bed.lock();
+        let lock = self.lock.lock();
         let (mut worst, mut slowed, mut stopped) = (0.0f64, false, false);
         for debt in debts() {
             stopped |= debt.level0_runs_stop > 0 && debt.level0_runs >= debt.level0_runs_stop;
@@ -65,58 +56,51 @@ impl Throttle {
             if debt.compaction_bytes_slow > 0 && debt.compaction_bytes >= debt.compaction_bytes_slow
             {
                 slowed = true;
-                // At four times the debt where slowing begins, writers go at the lowest rate.
                 let (bytes, from) = (
                     debt.compaction_bytes as f64,
                     debt.compaction_bytes_slow as f64,
                 );
-                worst = worst.max(part(bytes, from, 4.0 * from));
+                worst = worst.max(part(bytes, from, DEBT_FACTOR * from));
             }
         }
-        let rate = if slowed {
-            RATE_MAX * (RATE_MIN / RATE_MAX).powf(worst)
-        } else {
-            0.0
+        let rate = match slowed {
+            true => RATE_MAX * (RATE_MIN / RATE_MAX).powf(worst),
+            false => 0.0,
         };
-        self.pace.set_rate(rate);
-        self.stopped.store(stopped, Ordering::Relaxed);
-        self.engaged.store(slowed || stopped, Ordering::Relaxed);
-        drop(bed);
+        self.limiter.set(rate, stopped);
+        drop(lock);
         if !stopped {
-            self.moved.notify_all();
+            self.changed.notify_all();
         }
     }
 
-    /// Whether writers are slowed or stopped at all.
+    /// Whether writers are slowed or stopped.
     pub(crate) fn engaged(&self) -> bool {
-        self.engaged.load(Ordering::Relaxed)
+        self.limiter.engaged()
     }
 
+    /// Whether writers wait until compactions have caught up.
     pub(crate) fn stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
+        self.limiter.stopped()
     }
 
-    /// Bytes a second that writers may go; 0: as fast as they can.
+    /// Bytes a second that writers may go; 0 if there is no limit.
     pub(crate) fn rate(&self) -> u64 {
-        self.pace.rate()
+        self.limiter.rate()
     }
 
-    /// Admits `bytes`, and tells how long their writer must sleep for them.
-    pub(crate) fn admit(&self, bytes: u64) -> Option<Duration> {
-        self.pace.admit(bytes, &*self.clock)
-    }
-
+    /// Wakes stopped writers, so that they look again.
     pub(crate) fn wake(&self) {
-        drop(self.bed.lock());
-        self.moved.notify_all();
+        drop(self.lock.lock());
+        self.changed.notify_all();
     }
 
-    /// Sleeps until something changes, or `time` is over; not at all where writers are no longer stopped.
+    /// Sleeps until something changes or `time` is over, if writers are stopped.
     pub(crate) fn wait_while_stopped(&self, time: Duration) {
-        let mut bed = self.bed.lock();
-        // Under the lock under which the flag changes: a wake-up is not missed.
+        let mut lock = self.lock.lock();
+        // The flag changes under the lock, so no wake-up is missed.
         if self.stopped() {
-            self.moved.wait_for(&mut bed, time);
+            self.changed.wait_for(&mut lock, time);
         }
     }
 }
@@ -124,8 +108,9 @@ impl Throttle {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
-    use glintdb_core::sync::atomic::AtomicU32;
+    use glintdb_core::sync::atomic::{AtomicU32, Ordering};
     use glintdb_core::sync::{explore, thread};
+    use std::sync::Arc;
 
     fn debt(level0_runs: u32) -> Debt {
         Debt {
@@ -137,40 +122,40 @@ mod models {
         }
     }
 
-    /// loom's waits have no limit, so a wake-up that is missed is a deadlock.
+    /// Waits of loom have no limit, so a missed wake-up is a deadlock.
     #[test]
     fn a_stopped_writer_is_woken() {
-        explore("throttle: a stop ends", None, || {
-            let throttle = Arc::new(Throttle::new(crate::test_clock()));
-            throttle.update(|| vec![debt(20)]);
+        explore("compaction debt: a stop ends", None, || {
+            let debts = Arc::new(CompactionDebt::default());
+            debts.update(|| vec![debt(20)]);
             let compaction = {
-                let throttle = Arc::clone(&throttle);
-                thread::spawn(move || throttle.update(|| vec![debt(0)]))
+                let debts = Arc::clone(&debts);
+                thread::spawn(move || debts.update(|| vec![debt(0)]))
             };
-            while throttle.stopped() {
-                throttle.wait_while_stopped(Duration::from_millis(5));
+            while debts.stopped() {
+                debts.wait_while_stopped(Duration::from_millis(5));
             }
             compaction.join().unwrap();
-            assert!(!throttle.stopped());
+            assert!(!debts.stopped());
         });
     }
 
-    /// Two looks at once, one of them from before the debt was paid: the later one has the last word.
+    /// Of two looks at once, one from before the debt was paid, the later one has the last word.
     #[test]
     fn writers_are_not_stopped_by_a_debt_that_is_paid() {
-        explore("throttle: a debt is paid under another look", None, || {
-            let throttle = Arc::new(Throttle::new(crate::test_clock()));
+        explore("compaction debt: paid under another look", None, || {
+            let debts = Arc::new(CompactionDebt::default());
             let runs = Arc::new(AtomicU32::new(20));
             let compaction = {
-                let (throttle, runs) = (Arc::clone(&throttle), Arc::clone(&runs));
+                let (debts, runs) = (Arc::clone(&debts), Arc::clone(&runs));
                 thread::spawn(move || {
                     runs.store(0, Ordering::SeqCst);
-                    throttle.update(|| vec![debt(runs.load(Ordering::SeqCst))]);
+                    debts.update(|| vec![debt(runs.load(Ordering::SeqCst))]);
                 })
             };
-            throttle.update(|| vec![debt(runs.load(Ordering::SeqCst))]);
+            debts.update(|| vec![debt(runs.load(Ordering::SeqCst))]);
             compaction.join().unwrap();
-            assert!(!throttle.stopped());
+            assert!(!debts.stopped());
         });
     }
 }
@@ -191,23 +176,23 @@ mod tests {
 
     #[test]
     fn the_rate_falls_smoothly_with_the_debt_and_ends_in_a_stop() {
-        let throttle = Throttle::new(crate::test_clock());
-        throttle.update(|| vec![debt(7, 999)]);
-        assert!(!throttle.engaged() && throttle.admit(1 << 20).is_none());
+        let debts = CompactionDebt::default();
+        debts.update(|| vec![debt(7, 999)]);
+        assert!(!debts.engaged() && debts.rate() == 0);
         let mut last = u64::MAX;
         for runs in 8..20 {
-            throttle.update(|| vec![debt(0, 0), debt(runs, 0)]);
-            assert!(throttle.engaged() && !throttle.stopped());
+            debts.update(|| vec![debt(0, 0), debt(runs, 0)]);
+            assert!(debts.engaged() && !debts.stopped());
             assert!(
-                throttle.rate() < last && throttle.rate() as f64 >= RATE_MIN * 0.99,
+                debts.rate() < last && debts.rate() as f64 >= RATE_MIN * 0.99,
                 "{runs}: {}",
-                throttle.rate()
+                debts.rate()
             );
-            last = throttle.rate();
+            last = debts.rate();
         }
-        throttle.update(|| vec![debt(20, 0)]);
-        assert!(throttle.stopped());
-        throttle.update(|| vec![debt(0, 1500)]);
-        assert!(throttle.engaged() && !throttle.stopped());
+        debts.update(|| vec![debt(20, 0)]);
+        assert!(debts.stopped());
+        debts.update(|| vec![debt(0, 1500)]);
+        assert!(debts.engaged() && !debts.stopped());
     }
 }

@@ -1,65 +1,63 @@
-//! Writers fill the active memtables no faster than those that are sealed are flushed: instead of one stop of half a second at the end, many sleeps of milliseconds.
+//! Back-pressure by the flush under way: writers fill the active memtables no faster than the sealed
+//! ones are flushed. Many sleeps of milliseconds take the place of one stop of half a second.
 //!
-//! While a generation is flushed, the share of it that is written, and the time that took, tell how long the rest will take. A writer that would have filled the active generation before that is slowed to the
-//! rate at which it fills just then; one that would not is let go. Looked at as the flush goes on, and by each writer that has slept. Only where background threads flush: else writers do it themselves.
+//! The part of a flush that is written, and the time this took, tell how long the rest will take. A
+//! writer that would fill the active generation before then is slowed to the rate at which it fills
+//! just then. Others are not slowed. The rate is set as the flush goes on, and by each writer that has
+//! slept. Without background threads writers flush themselves, and are not slowed here.
 //!
-//! A flush is one long step; where it looks, it also lets the log go first, if writers will wait for that soon.
+//! A flush is one long step. When it reports progress, it also lets the log spill if writers will wait
+//! for that soon.
 //!
 //! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
 
-use crate::Result;
-use crate::batch::Batch;
+use super::rate_limiter::RateLimiter;
 use crate::engine::Engine;
-use crate::options::Durability;
-use crate::write::backpressure::rate_limiter::Pace;
-use crate::write::backpressure::waits::Wait;
-use crate::write::commit::Outstanding;
 use glintdb_core::clock::Clock;
 use glintdb_core::sync::Mutex;
-use glintdb_core::sync::atomic::{AtomicBool, Ordering};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Entries between two looks at how far a flush is: about a millisecond.
-pub(crate) const LOOK_ENTRIES: usize = 2048;
+/// Entries between two progress reports of a flush: about a millisecond.
+pub(crate) const PROGRESS_ENTRIES: usize = 2048;
 
-/// How full the active generation is to be when the flush ends: what is above is left for flushes that take longer than it looked.
+/// How full the active generation should be when the flush ends. The rest is for flushes that take
+/// longer than expected.
 const FULL: f64 = 15.0 / 16.0;
 /// Writers may be ahead of the flush by this part of a generation.
 const AHEAD: f64 = 1.0 / 16.0;
-/// Part of a flush that is behind the last entry: syncs, the manifest.
+/// Part of a flush that comes after its last entry: syncs and the manifest.
 const LAST: f64 = 1.0 / 16.0;
-/// Bytes a second that a flush is thought to write before one has shown it.
-const DRAIN_FIRST: f64 = 150e6;
-/// What a flush shows counts this much against what was known.
+/// Bytes a second that a flush is expected to write before one has shown it.
+const FLUSH_RATE_FIRST: f64 = 150e6;
+/// Weight of the latest flush in the expected rate.
 const LEARNT: f64 = 0.5;
-/// A flush of less says nothing about those that writers wait for.
+/// A smaller flush says nothing about those that writers wait for.
 const TELLING_BYTES: u64 = 1 << 20;
-/// Bytes a second at which even the slowest writers go: they wait only where there is no room at all.
+/// Bytes a second at which even the slowest writers go: they wait only if there is no room at all.
 const RATE_MIN: f64 = 4e6;
 
 /// How full the active generation is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fill {
-    /// Of what it may hold: 1 where it would be sealed.
+    /// Part of what it may hold: at 1 it is sealed.
     pub(crate) part: f64,
-    /// What indexes will have to hold for it.
+    /// Bytes that indexes will have to hold for it.
     pub(crate) bytes: u64,
 }
 
-/// See the module's page.
-pub(crate) struct Drain {
+/// The debt of the flush under way.
+pub(crate) struct FlushDebt {
     clock: Arc<dyn Clock>,
-    engaged: AtomicBool,
-    pace: Pace,
+    pub(super) limiter: RateLimiter,
     state: Mutex<State>,
 }
 
 struct State {
     /// Bytes a second of the last flushes.
     rate: f64,
-    /// Bytes of a generation that is full.
+    /// Bytes of a full generation.
     full_bytes: f64,
     flush: Option<Flush>,
 }
@@ -68,16 +66,16 @@ struct State {
 struct Flush {
     began: Duration,
     bytes: u64,
-    /// Part of it that is done.
+    /// Part of the flush that is done.
     done: f64,
 }
 
 impl Flush {
-    /// Seconds it has taken and will take, at `now`.
+    /// Returns the seconds that the flush has taken at `now`, and those that it will take yet.
     fn seconds(&self, now: Duration, rate: f64) -> (f64, f64) {
         let elapsed = now.saturating_sub(self.began).as_secs_f64();
         let expected = self.bytes as f64 / rate;
-        // The further it is, the more it tells of itself.
+        // The flush's own rate counts by its progress; early on, that of earlier flushes counts more.
         let whole = match self.done > 0.0 {
             true => expected + (elapsed / self.done - expected) * self.done,
             false => expected,
@@ -86,29 +84,23 @@ impl Flush {
     }
 }
 
-impl Drain {
-    /// `full_bytes`: of a full generation, about.
+impl FlushDebt {
+    /// `full_bytes`: expected bytes of a full generation.
     pub(crate) fn new(clock: Arc<dyn Clock>, full_bytes: usize) -> Self {
-        Drain {
+        FlushDebt {
             clock,
-            engaged: AtomicBool::new(false),
-            pace: Pace::default(),
+            limiter: RateLimiter::default(),
             state: Mutex::new(State {
-                rate: DRAIN_FIRST,
+                rate: FLUSH_RATE_FIRST,
                 full_bytes: full_bytes as f64,
                 flush: None,
             }),
         }
     }
 
-    /// Whether writers are slowed.
-    pub(crate) fn engaged(&self) -> bool {
-        self.engaged.load(Ordering::Relaxed)
-    }
-
-    /// Bytes a second that writers may go; 0: as fast as they can.
+    /// Bytes a second that writers may go; 0 if there is no limit.
     pub(crate) fn rate(&self) -> u64 {
-        self.pace.rate()
+        self.limiter.rate()
     }
 
     /// Bytes a second of the last flushes.
@@ -121,12 +113,7 @@ impl Drain {
         rate
     }
 
-    /// Admits `bytes`, and tells how long their writer must sleep for them.
-    pub(crate) fn admit(&self, bytes: u64) -> Option<Duration> {
-        self.pace.admit(bytes, &*self.clock)
-    }
-
-    /// A flush of so many bytes begins.
+    /// Notes that a flush of `bytes` begins.
     pub(crate) fn begin(&self, bytes: u64) {
         self.state.lock().flush = Some(Flush {
             began: self.clock.monotonic(),
@@ -135,14 +122,14 @@ impl Drain {
         });
     }
 
-    /// So many of the flush's entries are written.
+    /// Notes that `entries` of the flush's entries are written.
     pub(crate) fn progress(&self, entries: usize, of: usize) {
         if let Some(flush) = &mut self.state.lock().flush {
             flush.done = entries as f64 / of.max(1) as f64 * (1.0 - LAST);
         }
     }
 
-    /// The flush is through, or was given up.
+    /// Notes that the flush ended. It has taken effect if `through`, else it was given up.
     pub(crate) fn end(&self, through: bool) {
         let mut state = self.state.lock();
         if let Some(flush) = state.flush.take()
@@ -156,7 +143,7 @@ impl Drain {
         self.slow_to(0.0);
     }
 
-    /// Looks what writers may do.
+    /// Sets the rate of writers by how full the active generation is.
     pub(crate) fn update(&self, fill: Fill) {
         let mut state = self.state.lock();
         if fill.part > AHEAD {
@@ -164,7 +151,7 @@ impl Drain {
         }
         let Some(flush) = &state.flush else { return };
         let (elapsed, left) = flush.seconds(self.clock.monotonic(), state.rate);
-        // A writer that keeps to it fills the generation as the flush ends.
+        // A writer at this rate fills the generation when the flush ends.
         let due = FULL * elapsed / (elapsed + left);
         let rate = match fill.part > due + AHEAD {
             true => (FULL - fill.part).max(0.0) / left * state.full_bytes,
@@ -173,55 +160,57 @@ impl Drain {
         self.slow_to(rate.max(RATE_MIN));
     }
 
-    /// Under the lock, so that a flush that has ended slows nobody.
+    /// Called under the lock, so that a flush that has ended slows no writer.
     fn slow_to(&self, rate: f64) {
-        self.pace.set_rate(rate);
-        self.engaged.store(rate > 0.0, Ordering::Relaxed);
+        self.limiter.set(rate, false);
     }
 }
 
-/// The flush that writers keep to; given up where it is dropped.
-pub(crate) struct Draining<'a> {
+/// Reports the progress of a flush to [`FlushDebt`]. A drop without
+/// [`through`](Self::through) gives the flush up.
+pub(crate) struct FlushProgress<'a> {
     engine: &'a Engine,
     entries: Cell<usize>,
+    /// Entries of the flush; 0 if no writer is slowed for it.
     of: usize,
     through: Cell<bool>,
 }
 
-impl Draining<'_> {
-    /// So many more entries are written.
-    pub(crate) fn progress(&self, entries: usize) {
+impl FlushProgress<'_> {
+    /// Reports that `entries` more entries are written.
+    pub(crate) fn add(&self, entries: usize) {
         if self.of > 0 {
             self.entries.set(self.entries.get() + entries);
-            self.engine.drain.progress(self.entries.get(), self.of);
-            self.engine.update_drain();
+            let debt = &self.engine.backpressure.flush;
+            debt.progress(self.entries.get(), self.of);
+            self.engine.update_flush_debt();
             self.engine.spill_if_urgent();
         }
     }
 
-    /// What was flushed is visible.
+    /// Reports that the flush has taken effect.
     pub(crate) fn through(&self) {
         self.through.set(true);
     }
 }
 
-impl Drop for Draining<'_> {
+impl Drop for FlushProgress<'_> {
     fn drop(&mut self) {
-        self.engine.drain.end(self.through.get());
+        self.engine.backpressure.flush.end(self.through.get());
     }
 }
 
 impl Engine {
-    /// A flush of so many entries and bytes begins. Without background threads nobody keeps to it: writers flush.
-    pub(crate) fn begin_drain(&self, entries: usize, bytes: u64) -> Draining<'_> {
+    /// Begins to report the progress of a flush of `entries` and `bytes`.
+    pub(crate) fn flush_progress(&self, entries: usize, bytes: u64) -> FlushProgress<'_> {
         let mut of = 0;
         if self.options.background_threads > 0 {
             of = entries;
             if self.options.pace_writers {
-                self.drain.begin(bytes);
+                self.backpressure.flush.begin(bytes);
             }
         }
-        Draining {
+        FlushProgress {
             engine: self,
             entries: Cell::new(0),
             of,
@@ -229,24 +218,10 @@ impl Engine {
         }
     }
 
-    fn update_drain(&self) {
+    /// Sets the rate of writers by how full the active generation is now.
+    pub(crate) fn update_flush_debt(&self) {
         let fill = self.sequencer.lock().fill(&self.options);
-        self.drain.update(fill);
-    }
-
-    /// Before a commit while the active memtables fill faster than the sealed ones are flushed.
-    #[cold]
-    pub(crate) fn keep_to_drain(
-        &self,
-        batch: &Batch,
-        durability: Durability,
-        outstanding: &mut Option<Outstanding>,
-    ) -> Result<()> {
-        let owed = self.drain.admit(batch.index_bytes());
-        if self.pay(owed, Wait::MemtableDebt, durability, outstanding)? {
-            self.update_drain();
-        }
-        Ok(())
+        self.backpressure.flush.update(fill);
     }
 }
 
@@ -265,16 +240,17 @@ mod tests {
         }
     }
 
-    fn drain() -> (Drain, Arc<ManualClock>) {
+    fn debt() -> (FlushDebt, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::new(Duration::ZERO));
-        let drain = Drain::new(Arc::clone(&clock) as Arc<dyn Clock>, 64 << 20);
-        (drain, clock)
+        let debt = FlushDebt::new(Arc::clone(&clock) as Arc<dyn Clock>, 64 << 20);
+        (debt, clock)
     }
 
-    /// Writes as fast as is allowed, and no faster than `natural` bytes in 100 µs, while a flush of 64 MB takes so many of these; answers how full the active generation was at its end, and how
-    /// many of them passed at most without a write.
+    /// Writes as fast as is allowed, but at most `natural` bytes in each turn of 100 µs, while a flush
+    /// of 64 MB takes `turns`. Returns how full the active generation was at the end, and the longest
+    /// row of turns without a write.
     fn beside_a_flush(
-        drain: &Drain,
+        debt: &FlushDebt,
         clock: &ManualClock,
         turns: usize,
         natural: u64,
@@ -282,10 +258,10 @@ mod tests {
         const TURN: Duration = Duration::from_micros(100);
         let (mut part, mut owed) = (0.0, Duration::ZERO);
         let (mut still, mut longest) = (0, 0);
-        drain.begin(64 * MB);
+        debt.begin(64 * MB);
         for turn in 0..turns {
-            drain.progress(turn, turns);
-            drain.update(fill(part));
+            debt.progress(turn, turns);
+            debt.update(fill(part));
             if owed > Duration::ZERO || part >= 1.0 {
                 owed = owed.saturating_sub(TURN);
                 still += 1;
@@ -293,53 +269,53 @@ mod tests {
             } else {
                 still = 0;
                 part += natural as f64 / (64 * MB) as f64;
-                owed = drain.admit(natural).unwrap_or_default();
+                owed = debt.limiter.admit(natural, clock).unwrap_or_default();
             }
             clock.advance(TURN);
         }
-        drain.end(true);
+        debt.end(true);
         (part, longest)
     }
 
     #[test]
     fn a_writer_fills_the_memtables_as_the_flush_ends() {
-        let (drain, clock) = drain();
-        // What is known of flushes is wrong at first, and wrong again when they take twice as long.
+        let (debt, clock) = debt();
+        // The expected rate is wrong at first, and wrong again when flushes take twice as long.
         for ms in [300, 300, 600, 600, 200, 1500, 300] {
-            let (part, longest) = beside_a_flush(&drain, &clock, ms * 10, 40_000);
+            let (part, longest) = beside_a_flush(&debt, &clock, ms * 10, 40_000);
             assert!((0.7..1.0).contains(&part), "{ms} ms: {part}");
             assert!(longest < 200, "{ms} ms: {longest} times 100 µs");
-            assert!(!drain.engaged() && drain.admit(1 << 30).is_none());
+            assert!(!debt.limiter.engaged() && debt.limiter.admit(1 << 30, &*clock).is_none());
         }
     }
 
     #[test]
     fn a_writer_slower_than_flushes_is_left_alone() {
-        let (drain, clock) = drain();
-        beside_a_flush(&drain, &clock, 5000, 1000);
-        drain.begin(64 * MB);
+        let (debt, clock) = debt();
+        beside_a_flush(&debt, &clock, 5000, 1000);
+        debt.begin(64 * MB);
         for part in 1..=10u32 {
             clock.advance(Duration::from_millis(50));
-            drain.progress(part as usize, 10);
-            drain.update(fill(f64::from(part) * 0.05));
-            assert!(!drain.engaged(), "{part}");
+            debt.progress(part as usize, 10);
+            debt.update(fill(f64::from(part) * 0.05));
+            assert!(!debt.limiter.engaged(), "{part}");
         }
     }
 
     #[test]
     fn a_flush_that_stands_still_makes_writers_slower_and_slower() {
-        let (drain, clock) = drain();
-        drain.begin(64 * MB);
+        let (debt, clock) = debt();
+        debt.begin(64 * MB);
         clock.advance(Duration::from_millis(200));
-        drain.progress(1, 2);
+        debt.progress(1, 2);
         let mut last = u64::MAX;
         for _ in 0..5 {
-            drain.update(fill(0.7));
-            assert!(drain.engaged() && drain.rate() < last);
-            last = drain.rate();
+            debt.update(fill(0.7));
+            assert!(debt.limiter.engaged() && debt.rate() < last);
+            last = debt.rate();
             clock.advance(Duration::from_millis(300));
         }
-        drain.end(false);
-        assert!(!drain.engaged());
+        debt.end(false);
+        assert!(!debt.limiter.engaged());
     }
 }

@@ -1,37 +1,40 @@
-//! A rate that writers keep together: what they owe for their bytes is slept off, in few sleeps.
+//! A rate limit that all writers share. A writer sleeps off what it owes for its bytes, in few sleeps.
 //!
-//! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
+//! Thread safety: any thread. A writer that is not limited pays one relaxed load.
 
 use glintdb_core::clock::Clock;
 use glintdb_core::sync::Mutex;
-use glintdb_core::sync::atomic::{AtomicU64, Ordering};
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A delay is slept when this much of it has gathered. A sleep delays the commit that takes it, so few long ones spare more commits than many short ones: with this, fewer than one commit in a thousand
-/// of a writer that is let do 200,000 and more a second.
+/// A writer sleeps when it owes this much. A sleep delays one commit, so a few long sleeps delay fewer
+/// commits than many short ones: at 200,000 commits a second fewer than one in a thousand sleeps.
 const SLEEP_MIN: Duration = Duration::from_millis(4);
-/// Longest single sleep; what is owed beyond it is slept by the next commits.
+/// Longest single sleep. Later commits sleep off the rest.
 const SLEEP_MAX: Duration = Duration::from_millis(8);
-/// What was slept too long is not owed again, up to this.
+/// Time that a writer slept too long is credited, up to this.
 const CREDIT_MAX: Duration = Duration::from_millis(20);
 
-/// See the module's page.
+/// A rate limit for writers, which can also stop them.
 #[derive(Default)]
-pub(crate) struct Pace {
-    /// Bytes a second; 0: as fast as they can.
+pub(super) struct RateLimiter {
+    /// Whether writers have to ask: they are limited or stopped, or may soon be.
+    engaged: AtomicBool,
+    stopped: AtomicBool,
+    /// Bytes a second; 0 if there is no limit.
     rate: AtomicU64,
     account: Mutex<Account>,
 }
 
 #[derive(Default)]
 struct Account {
-    /// Time at which everything admitted so far has been paid for, at `rate`.
+    /// Time at which all bytes admitted so far are paid for, at `rate`.
     paid_until: Duration,
     rate: u64,
 }
 
 impl Account {
-    /// What is owed at `now` is bytes: at another rate it takes another time.
+    /// Changes the rate. The bytes owed at `now` stay the same, so they take another time.
     fn take_rate(&mut self, rate: u64, now: Duration) {
         if self.rate != rate {
             let owed = self.paid_until.saturating_sub(now);
@@ -43,23 +46,41 @@ impl Account {
     }
 }
 
-impl Pace {
-    /// Bytes a second that writers may go; 0: as fast as they can.
-    pub(crate) fn rate(&self) -> u64 {
+impl RateLimiter {
+    /// Whether writers have to ask this limit before they commit.
+    #[inline]
+    pub(super) fn engaged(&self) -> bool {
+        self.engaged.load(Ordering::Relaxed)
+    }
+
+    /// Whether writers must wait until the limit changes.
+    pub(super) fn stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// The rate in bytes a second; 0 if there is no limit.
+    pub(super) fn rate(&self) -> u64 {
         self.rate.load(Ordering::Relaxed)
     }
 
-    /// Sets the rate, in bytes a second; 0: as fast as they can.
-    pub(crate) fn set_rate(&self, rate: f64) {
+    /// Sets the rate in bytes a second (0 for no limit), and whether writers are stopped.
+    pub(super) fn set(&self, rate: f64, stopped: bool) {
         #[allow(
             clippy::cast_possible_truncation,
             reason = "bytes a second of a medium"
         )]
         self.rate.store(rate as u64, Ordering::Relaxed);
+        self.stopped.store(stopped, Ordering::Relaxed);
+        self.engage(rate > 0.0 || stopped);
     }
 
-    /// Admits `bytes`, and tells how long their writer must sleep for them.
-    pub(crate) fn admit(&self, bytes: u64, clock: &dyn Clock) -> Option<Duration> {
+    /// Sets whether writers have to ask.
+    pub(super) fn engage(&self, engaged: bool) {
+        self.engaged.store(engaged, Ordering::Relaxed);
+    }
+
+    /// Admits `bytes`. Returns how long their writer must sleep for them.
+    pub(super) fn admit(&self, bytes: u64, clock: &dyn Clock) -> Option<Duration> {
         let rate = self.rate();
         if rate == 0 {
             return None;
@@ -79,22 +100,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_writes_are_not_slept_for_one_by_one_and_a_sleep_is_bounded() {
-        let (pace, clock) = (Pace::default(), crate::test_clock());
-        assert_eq!(pace.admit(1 << 30, &*clock), None);
-        pace.set_rate(100e6);
-        assert_eq!(pace.admit(100, &*clock), None);
-        assert_eq!(pace.admit(1 << 30, &*clock), Some(SLEEP_MAX));
+    fn small_writes_do_not_sleep_each_and_a_sleep_is_bounded() {
+        let (limiter, clock) = (RateLimiter::default(), crate::test_clock());
+        assert_eq!(limiter.admit(1 << 30, &*clock), None);
+        limiter.set(100e6, false);
+        assert_eq!(limiter.admit(100, &*clock), None);
+        assert_eq!(limiter.admit(1 << 30, &*clock), Some(SLEEP_MAX));
     }
 
     #[test]
-    fn what_is_owed_is_bytes_and_takes_less_time_at_a_higher_rate() {
-        let (pace, clock) = (Pace::default(), crate::test_clock());
-        pace.set_rate(1e6);
-        assert_eq!(pace.admit(1_000_000, &*clock), Some(SLEEP_MAX));
-        pace.set_rate(1e9);
-        assert_eq!(pace.admit(1, &*clock), None);
-        pace.set_rate(100e6);
-        assert!(pace.admit(1, &*clock).is_some());
+    fn bytes_that_are_owed_take_less_time_at_a_higher_rate() {
+        let (limiter, clock) = (RateLimiter::default(), crate::test_clock());
+        limiter.set(1e6, false);
+        assert_eq!(limiter.admit(1_000_000, &*clock), Some(SLEEP_MAX));
+        limiter.set(1e9, false);
+        assert_eq!(limiter.admit(1, &*clock), None);
+        limiter.set(100e6, false);
+        assert!(limiter.admit(1, &*clock).is_some());
     }
 }

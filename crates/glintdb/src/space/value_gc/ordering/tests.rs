@@ -186,7 +186,7 @@ fn writers_that_a_place_has_stopped_go_on_when_it_is_given_up() {
     let engine = &db.handle.engine;
     let place = db.default_keyspace().state.index.begin_relocation();
     let mut n = 0;
-    while !engine.throttle.stopped() {
+    while !engine.backpressure.compaction.stopped() {
         db.put(key(n), value(n, 0)).unwrap();
         db.flush().unwrap();
         n += 1;

@@ -1,0 +1,140 @@
+//! Back-pressure by garbage: writers slow down as garbage comes near its bound, and wait where it is
+//! reached.
+//!
+//! Between two accounts of space, garbage grows at most by what the log and the round under way write.
+//! So the *fill*, the part of the allowed garbage that there is, is known at every moment. From
+//! [`SLOW`] on, writers go at the rate at which rounds have given space back, times [`FASTEST`] at
+//! `SLOW` and [`SLOWEST`] at 1; in between they are as fast as rounds, and settle there. They stop at
+//! [`STOP`] only, which values reach that are so large that a commit after a sleep is still too fast,
+//! and only for a round that runs or is due: if nothing can be collected, waiting does not help.
+//! Deletions never wait here.
+//!
+//! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
+
+use super::rate_limiter::RateLimiter;
+use crate::engine::Engine;
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Fill at which writers begin to be slowed.
+const SLOW: f64 = 0.87;
+/// Fill from which on writers look at the fill each time the log has grown by [`LOOK_BYTES`].
+const WATCHED: f64 = 0.5;
+const LOOK_BYTES: u64 = 128 << 10;
+/// Fill at which writers stop.
+const STOP: f64 = 1.2;
+/// Factors of the rate of rounds at a fill of [`SLOW`] and at one of 1.
+const FASTEST: f64 = 3.0;
+const SLOWEST: f64 = 0.03;
+/// Weight of the latest round in the known rate.
+const LEARNT: f64 = 0.3;
+/// Bytes a second that rounds are expected to give back before the first one has ended.
+const RECLAIMED: f64 = 200e6;
+
+/// The debt of value GC.
+#[derive(Default)]
+pub(crate) struct SpaceDebt {
+    /// In bytes of log.
+    pub(super) limiter: RateLimiter,
+    /// Whether the fill is above [`WATCHED`], so that a round is due or will be.
+    near: AtomicBool,
+    /// Position of the log at the last look.
+    looked_at: AtomicU64,
+    /// Bytes a second that rounds give back while they run; 0 if not known yet.
+    reclaimed: AtomicU64,
+}
+
+impl SpaceDebt {
+    /// Whether value GC has work, or soon will.
+    pub(crate) fn is_near(&self) -> bool {
+        self.near.load(Ordering::Relaxed)
+    }
+
+    /// Whether writers wait until a round has given space back.
+    pub(crate) fn stopped(&self) -> bool {
+        self.limiter.stopped()
+    }
+
+    /// Bytes of log a second that writers may go; 0 if there is no limit.
+    pub(crate) fn rate(&self) -> u64 {
+        self.limiter.rate()
+    }
+
+    /// Learns that a round gave back `bytes` in `time`.
+    pub(crate) fn learn(&self, bytes: u64, time: Duration) {
+        if time.is_zero() {
+            return;
+        }
+        let new = bytes as f64 / time.as_secs_f64();
+        let known = self.reclaimed.load(Ordering::Relaxed) as f64;
+        let mixed = if known == 0.0 {
+            new
+        } else {
+            known + (new - known) * LEARNT
+        };
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "bytes a second of a medium"
+        )]
+        self.reclaimed
+            .store((mixed as u64).max(1), Ordering::Relaxed);
+    }
+
+    /// Sets the rate by the fill, with what the round under way has written and without it.
+    /// `collecting` is whether a round runs or is due.
+    fn update(&self, fill: f64, without_round: f64, collecting: bool) {
+        if glintdb_core::seeded::bug("glintdb: writers are not slowed for space") {
+            return;
+        }
+        // What a round writes slows writers but never stops them, because it goes when the round ends.
+        let stopped = collecting && without_round >= STOP;
+        let slow = ((fill - SLOW) / (1.0 - SLOW)).clamp(0.0, 1.0);
+        let reclaimed = match self.reclaimed.load(Ordering::Relaxed) {
+            0 => RECLAIMED,
+            known => known as f64,
+        };
+        let slowed = collecting && slow > 0.0;
+        let rate = if slowed {
+            reclaimed * (FASTEST * (1.0 - slow) + SLOWEST)
+        } else {
+            0.0
+        };
+        self.limiter.set(rate, stopped);
+        let near = fill >= WATCHED;
+        self.near.store(near, Ordering::Relaxed);
+        // Writers that are not slowed yet look at the fill too: no other thread may get to it.
+        self.limiter.engage(collecting && near);
+    }
+}
+
+impl Engine {
+    /// Looks how full it is now, and sets the rate of writers.
+    pub(crate) fn update_space_debt(&self) {
+        if !self.options.value_gc {
+            return;
+        }
+        let debt = &self.backpressure.space;
+        let account = self.gc.known_account();
+        let position = self.log.completed_position();
+        debt.looked_at.store(position, Ordering::Relaxed);
+        let due = || account.some_victim && self.gc.may_begin();
+        // A flush shows more garbage, which can be collected then.
+        let flushing = || self.flush_queued.load(Ordering::SeqCst);
+        let collecting = (self.gc.is_queued() || due() || flushing())
+            && !self.closing()
+            && self.background_error.lock().is_none();
+        let without_round = account.fill_with(account.grown(&self.log));
+        let fill = self.fill_now(&account);
+        debt.update(fill, without_round, collecting);
+    }
+
+    /// Looks how full it is if the log has grown since the last look, or writers are stopped.
+    pub(super) fn update_space_debt_if_stale(&self) {
+        let debt = &self.backpressure.space;
+        let looked_at = debt.looked_at.load(Ordering::Relaxed);
+        let grown = self.log.completed_position().saturating_sub(looked_at);
+        if debt.limiter.engaged() && (grown >= LOOK_BYTES || debt.stopped()) {
+            self.update_space_debt();
+        }
+    }
+}

@@ -1,5 +1,7 @@
-//! The lanes of the reliability campaign that are programs of `crates/testkit`: `cargo xtask NAME` starts `glint-NAME` with what it is told, `cargo xtask test` starts it for a short
-//! time. A new one is a line of [`LANES`]; `models`, `miri`, `fuzz` and `sanitize`, which are builds of their own, have a file each.
+//! The lanes of the reliability campaign that are programs of `crates/testkit`: `cargo xtask NAME`
+//! starts `glint-NAME` with its arguments, and `cargo xtask test` starts it for a short time. A new lane
+//! is a line of [`LANES`]. `models`, `miri`, `fuzz` and `sanitize` are builds of their own and have a
+//! file each.
 
 use crate::run::{self, Build, Scratch};
 use crate::summary::Counts;
@@ -9,16 +11,20 @@ use std::process::Command;
 /// A program, and how its step in `xtask test` calls it.
 pub(crate) struct Lane {
     pub(crate) name: &'static str,
-    /// A program of another package that it expects beside itself.
+    /// A program of another package that it needs.
     beside: Option<(&'static str, &'static str)>,
-    /// How it is built for `cargo xtask NAME`, and for the step: there one optimised build does for all, in which mistakes could be switched on.
+    /// How it is built for `cargo xtask NAME`, and for the step. The step uses one optimised build for
+    /// all lanes, in which planted mistakes can be switched on.
     build: Build,
     build_step: Build,
-    /// What the step tells it,
+    /// Arguments of the step.
     arguments: &'static [&'static str],
-    /// and whether it tells it a directory for databases.
+    /// Whether the step gives it a directory for databases.
     dir: bool,
 }
+
+/// An argument that stands for the number of the commit.
+const COMMIT: &str = "COMMIT";
 
 const LANE: Lane = Lane {
     name: "",
@@ -34,11 +40,11 @@ const LANES: [Lane; 7] = [
     Lane { name: "kill", arguments: &["--cycles", "500"], dir: true, ..LANE },
     Lane { name: "attack", arguments: &["--seconds", "25", "--peers", "2000"], dir: true, beside: Some(("glintdb-cli", "glintdb")), ..LANE },
     Lane { name: "kernel", arguments: &["--seconds", "40"], beside: Some(("glintdb-faultdisk", "glint-disk")), ..LANE },
-    // Two threads try more than a million crash points on a machine that has nothing else to do; the same seed every time, so that what failed here fails again.
-    Lane { name: "sim", arguments: &["--minutes", "3", "--threads", "2", "--seed", "1"], build_step: Build::Seeded, ..LANE },
-    // Every mutation of what was written of the smallest database, a part of those of the others.
+    // Half of the time the same seed, so that what failed here fails again, and half a seed that follows from the commit.
+    Lane { name: "sim", arguments: &["--minutes", "3", "--threads", "2", "--seed", "1", "--seed", COMMIT], build_step: Build::Seeded, ..LANE },
+    // All mutations of the files of the smallest database, a part of those of the others.
     Lane { name: "sweep", build_step: Build::Seeded, ..LANE },
-    Lane { name: "seeded", arguments: &["--threads", "2"], dir: true, build: Build::Seeded, build_step: Build::Seeded, ..LANE },
+    Lane { name: "seeded", arguments: &["--threads", "2", "--part", COMMIT], dir: true, build: Build::Seeded, build_step: Build::Seeded, ..LANE },
     Lane { name: "histories", arguments: &["--operations", "1000000"], dir: true, ..LANE },
 ];
 
@@ -61,10 +67,15 @@ impl Lane {
         run::lines(self.program(self.build)?.args(arguments), |_| ())
     }
 
-    /// The step of `xtask test`. What cannot be run here is told with its reason.
+    /// The step of `xtask test`. The outcome names what cannot run here, with the reason.
     pub(crate) fn step(&self, scratch: &Scratch) -> Result<Outcome, String> {
         let mut command = self.program(self.build_step)?;
-        command.args(self.arguments);
+        let commit = run::commit_number().to_string();
+        let arguments = (self.arguments.iter()).map(|&argument| match argument {
+            COMMIT => &*commit,
+            argument => argument,
+        });
+        command.args(arguments);
         if self.dir {
             command.arg("--dir").arg(scratch.path().join(self.name));
         }

@@ -2,11 +2,11 @@
 
 use crate::child::{Stream, attend};
 use crate::hang;
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::time::Duration;
 
 /// In a run of `cargo xtask test`, no program of a step takes so long, also where the machine is busy;
@@ -16,38 +16,40 @@ const CARGO_MAX: Duration = Duration::from_secs(25 * 60);
 /// a helper of a step: `pip` is the slowest.
 const HELPER_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// Where goes what is said, by programs on both streams and by [`say`]; `None`: straight on.
-static LOG: Mutex<Option<File>> = Mutex::new(None);
+thread_local! {
+    /// The file for what this thread says and for the output of programs that it runs. `None`: it goes
+    /// to the terminal.
+    static LOG: RefCell<Option<File>> = const { RefCell::new(None) };
+}
 
-/// From now on, what is said goes into a file.
+/// From now on, what this thread says goes into a file.
 pub(crate) fn log_to(path: &Path) -> Result<(), String> {
     let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
     let file = made.and_then(|()| File::create(path));
-    *log() = Some(file.map_err(|error| format!("{}: {error}", path.display()))?);
+    let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
+    LOG.set(Some(file));
     Ok(())
 }
 
-/// What is said goes straight on again.
-pub(crate) fn log_no_more() {
-    *log() = None;
-}
-
-fn log() -> std::sync::MutexGuard<'static, Option<File>> {
-    LOG.lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// Says a line, where it belongs.
+/// Says a line: in this thread's log, else in the terminal.
 pub(crate) fn say(line: &str) {
     write(format!("{line}\n").as_bytes(), &mut std::io::stdout());
 }
 
-/// Nobody may be reading; who says it goes on all the same.
+/// Writes to the log, else to `to`. A failure is ignored: the reader may have gone.
 fn write(bytes: &[u8], to: &mut impl Write) {
-    match &mut *log() {
+    LOG.with_borrow_mut(|log| match log {
         Some(file) => file.write_all(bytes).ok(),
         None => to.write_all(bytes).and_then(|()| to.flush()).ok(),
-    };
+    });
+}
+
+/// A number that follows from the commit that is checked out; 0 without Git.
+pub(crate) fn commit_number() -> u32 {
+    let mut command = Command::new("git");
+    let id = output(command.current_dir(root()).args(["rev-parse", "HEAD"]));
+    let digits = id.ok().and_then(|id| id.get(..8).map(str::to_owned));
+    digits.map_or(0, |digits| u32::from_str_radix(&digits, 16).unwrap_or(0))
 }
 
 /// Root of the repository.
@@ -79,7 +81,7 @@ pub(crate) fn lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result
     if !command.get_envs().any(|(name, _)| name == REPORTS) {
         command.env(REPORTS, crate::reliability::reports_dir());
     }
-    let stderr = if log().is_some() {
+    let stderr = if LOG.with_borrow(Option::is_some) {
         Stdio::piped()
     } else {
         Stdio::inherit()

@@ -1,15 +1,19 @@
-//! `cargo xtask test`: every step in turn, all of them even when one fails, a line each; then what tells why steps failed, and one line with the sums. All that a step says is
-//! in `target/test-logs`, or in the terminal where it is asked for by itself.
+//! `cargo xtask test`: all steps in turn, also if one fails. It prints a line for each, then excerpts
+//! that tell why steps failed, and one line with the sums. The output of each step is in
+//! `target/test-logs`, or in the terminal with `--only`.
 //!
-//! One profile and one target directory for everything: the binaries that the Python tests, the kill test and the demonstration drive are the ones that
-//! `cargo test --workspace` has built.
+//! The step [`BESIDE`] begins earlier than its turn and runs beside others that leave a core idle.
+//!
+//! All steps share one profile and one target directory: the Python tests, the kill test and the
+//! demonstration drive the binaries that `cargo test --workspace` has built.
 
 use crate::run::{self, Scratch};
 use crate::summary::Counts;
 use crate::{demo_debian, fuzz, hang, lane, models, python, reliability, tidy};
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
 
 /// Seconds of each fuzz target in `xtask test`.
@@ -19,7 +23,12 @@ const SHUTTLE_SECONDS: &str = "20";
 /// Records of the Debian index in `xtask test`; the demonstration by itself takes all of them.
 const DEMO_RECORDS: &str = "8000";
 
-/// Of a line that tells why a step failed.
+/// The step that runs beside others, and the step with which it begins. Loom uses one thread, on a
+/// build of its own.
+const BESIDE: &str = "models";
+const BESIDE_FROM: &str = "python";
+
+/// Longest line of an excerpt.
 const LINE_CHARS_MAX: usize = 400;
 
 const STEPS: [&str; 15] = [
@@ -84,31 +93,33 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
     let mut total = Counts::default();
     let mut failures = Vec::new();
     let mut ended = Vec::new();
+    let mut beside = None;
     for step in STEPS {
         if only.is_some_and(|only| only != step) {
             continue;
         }
-        let log = run::target_dir()
-            .join("test-logs")
-            .join(format!("{step}.log"));
         // A step by itself says all in the terminal.
+        let begin = |step| Running::begin(step, &scratch, only.is_none());
         if only.is_none() {
             print!("{step:9} ");
             std::io::stdout().flush().ok();
-            run::log_to(&log)?;
+            if step == BESIDE_FROM {
+                beside = Some(begin(BESIDE));
+            }
         }
-        let start = Instant::now();
-        let outcome = watched(step, &scratch).unwrap_or_else(|message| {
+        let began_earlier = beside.take_if(|running| running.step == step);
+        let running = began_earlier.unwrap_or_else(|| begin(step));
+        let log = running.log.clone();
+        let (outcome, seconds) = running.end();
+        let outcome = outcome.unwrap_or_else(|message| {
             run::say(&format!("{step}: {message}"));
             Outcome::of(Counts::one(false))
         });
-        run::log_no_more();
         let Counts {
             passed,
             failed,
             skipped,
         } = outcome.counts;
-        let seconds = start.elapsed().as_secs_f64();
         run::say(&format!(
             "{passed:5} passed {failed:4} failed {skipped:4} skipped {seconds:7.1} s"
         ));
@@ -149,7 +160,8 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
     Ok(total.failed == 0 && total.passed > 0)
 }
 
-/// What tells why a step failed: what the test runner says of failures, or lines that speak of one and the last lines.
+/// The lines that tell why a step failed: the test runner's list of failures; else lines with words
+/// of failure, and the last lines.
 fn excerpt<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     const LINES_MAX: usize = 40;
     const LAST: usize = 15;
@@ -190,23 +202,49 @@ fn excerpt<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     found
 }
 
-/// A step in a thread of its own: where it is not through when the run's time is over it is given up, with all that it has started.
-fn watched(step: &'static str, scratch: &Arc<Scratch>) -> Result<Outcome, String> {
-    if hang::over() {
-        return Err("not begun, for the run's time is over".into());
-    }
-    let (answer, answered) = channel();
-    let scratch = Arc::clone(scratch);
-    std::thread::spawn(move || answer.send(step_outcome(step, &scratch)).ok());
-    let outcome = answered.recv_timeout(hang::step_limit());
-    outcome.unwrap_or_else(|error| {
-        if error == RecvTimeoutError::Disconnected {
-            return Err("panicked".into());
+/// A step under way, in a thread of its own.
+struct Running {
+    step: &'static str,
+    log: PathBuf,
+    answered: Receiver<(Result<Outcome, String>, f64)>,
+}
+
+impl Running {
+    /// Begins a step. With `logged`, its output goes to a file in `target/test-logs`.
+    fn begin(step: &'static str, scratch: &Arc<Scratch>, logged: bool) -> Running {
+        let logs = run::target_dir().join("test-logs");
+        let log = logs.join(format!("{step}.log"));
+        let (answer, answered) = channel();
+        let (scratch, file) = (Arc::clone(scratch), log.clone());
+        std::thread::spawn(move || {
+            let start = Instant::now();
+            let outcome = match hang::over() {
+                true => Err("not begun, for the run's time is over".into()),
+                false => (if logged { run::log_to(&file) } else { Ok(()) })
+                    .and_then(|()| step_outcome(step, &scratch)),
+            };
+            answer.send((outcome, start.elapsed().as_secs_f64())).ok()
+        });
+        Running {
+            step,
+            log,
+            answered,
         }
-        hang::note("given up, for the run's time is over".into());
-        hang::end_all();
-        Err("it hangs".into())
-    })
+    }
+
+    /// Waits for the step, and returns its outcome and the seconds that it took. When the run's time is
+    /// over, the step and all programs that it has started are ended.
+    fn end(self) -> (Result<Outcome, String>, f64) {
+        let outcome = self.answered.recv_timeout(hang::step_limit());
+        outcome.unwrap_or_else(|error| {
+            if error == RecvTimeoutError::Disconnected {
+                return (Err("panicked".into()), 0.0);
+            }
+            hang::note("given up, for the run's time is over".into());
+            hang::end_all();
+            (Err("it hangs".into()), 0.0)
+        })
+    }
 }
 
 fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {

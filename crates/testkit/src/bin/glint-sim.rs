@@ -18,16 +18,16 @@ use std::time::{Duration, Instant};
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask sim")]
 struct Arguments {
-    /// What everything follows from (1; of a campaign the first one, from the clock).
+    /// The seed (default: 1, and of a campaign one from the clock); a campaign takes several, and divides its time
     #[arg(long, value_name = "S")]
-    seed: Option<u64>,
+    seed: Vec<u64>,
     /// Operations of a history.
     #[arg(long = "ops", value_name = "N", default_value_t = 40)]
     length: usize,
     /// The option set, instead of one that the seed chooses.
     #[arg(long = "options", value_name = "NAME", value_parser = options_named)]
     set: Option<OptionSet>,
-    /// A campaign: seeds S, S+1 … for so long; fractions are taken.
+    /// Run a campaign of M minutes (fractions too) with the seeds S, S+1 …
     #[arg(long, value_name = "M")]
     minutes: Option<f64>,
     /// Of a campaign.
@@ -65,7 +65,7 @@ fn print(counts: &Counts, seconds: f64, threads: u64) {
 
 /// One seed. Where it fails, the history is made as short as it can be in a minute.
 fn one(arguments: &Arguments) -> Result<(), String> {
-    let seed = arguments.seed.unwrap_or(1);
+    let seed = arguments.seed.first().copied().unwrap_or(1);
     let (plan, budget) = sim::planned(seed, arguments.length, arguments.set.as_ref());
     println!(
         "sim: seed {}, {} operations, options {}",
@@ -101,17 +101,20 @@ fn one(arguments: &Arguments) -> Result<(), String> {
 
 fn campaign(arguments: &Arguments, minutes: f64) -> Result<(), String> {
     let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
-    let seed = arguments.seed.unwrap_or_else(program::seed);
+    let mut seeds = arguments.seed.clone();
+    if seeds.is_empty() {
+        seeds.push(program::seed());
+    }
     let threads = arguments.threads.max(1);
-    println!("sim: campaign from seed {seed}");
+    let time = Duration::from_secs_f64(minutes * 60.0 / seeds.len() as f64);
     let start = Instant::now();
-    let outcome = sim::campaign(
-        seed,
-        arguments.length,
-        threads,
-        arguments.set.as_ref(),
-        start + Duration::from_secs_f64(minutes * 60.0),
-    );
+    let mut outcome = sim::Outcome::default();
+    for seed in seeds {
+        println!("sim: campaign from seed {seed}");
+        let until = Instant::now() + time;
+        let set = arguments.set.as_ref();
+        outcome.add(sim::campaign(seed, arguments.length, threads, set, until));
+    }
     let seconds = start.elapsed().as_secs_f64();
     let mut report = Report::new("sim", format!("cargo xtask sim {command}"));
     report.seconds = seconds;

@@ -1,4 +1,4 @@
-//! Many seeds, on several threads, each run by itself.
+//! A campaign: many seeds on several threads, each a run by itself.
 
 use super::plan::Plan;
 use super::{Budget, Counts};
@@ -7,19 +7,27 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// What a campaign came to.
+/// The result of a campaign.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What was tried.
+    /// Counts of what was tried.
     pub counts: Counts,
-    /// What went wrong: the first few, each with the command that repeats it.
+    /// The first failures, each with the command that repeats it.
     pub failures: Vec<String>,
+}
+
+impl Outcome {
+    /// Adds the outcome of another campaign.
+    pub fn add(&mut self, other: Outcome) {
+        self.counts.add(&other.counts);
+        self.failures.extend(other.failures);
+    }
 }
 
 /// Failures after which a campaign ends.
 const FAILURES_MAX: usize = 5;
 
-/// What a campaign does with a seed.
+/// Returns the plan and the budget of a seed in a campaign.
 #[must_use]
 pub fn planned(seed: u64, length: usize, set: Option<&OptionSet>) -> (Plan, Budget) {
     let budget = Budget::of_campaign(seed);
@@ -31,10 +39,11 @@ pub fn planned(seed: u64, length: usize, set: Option<&OptionSet>) -> (Plan, Budg
     (Plan::of(seed, length, set), budget)
 }
 
-/// Runs the seeds from `first` on until then, or until too much went wrong. Histories that are under way then are run to their ends without crashes.
+/// Runs the seeds from `first` on until `until`, or until there are five failures. Histories under way
+/// at that time run to their ends without crashes.
 ///
 /// # Panics
-/// Where a run does.
+/// If a run does.
 #[must_use]
 pub fn campaign(
     first: u64,

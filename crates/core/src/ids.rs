@@ -91,6 +91,12 @@ impl FileKind {
         FileKind::Reserve,
     ];
 
+    /// Whether files of this kind belong to an index of a keyspace.
+    #[must_use]
+    pub fn is_index(self) -> bool {
+        matches!(self, FileKind::Table)
+    }
+
     /// First part of the file's name.
     #[must_use]
     pub fn prefix(self) -> &'static str {

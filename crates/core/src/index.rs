@@ -58,7 +58,7 @@ pub enum JobPriority {
     /// Memtable to index: writers wait for it next.
     Flush,
     /// What slows writers down soonest.
-    Level0,
+    Runs,
     /// Values that move, so that segments of the log get free.
     Gc,
     /// Everything else.
@@ -119,11 +119,11 @@ pub trait Relocation: Send {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Debt {
     /// Sorted runs that a lookup must visit one by one at the top of the index.
-    pub level0_runs: u32,
-    /// `level0_runs` at which writers begin to be slowed, and at which they must wait.
-    pub level0_runs_slow: u32,
-    /// See `level0_runs_slow`.
-    pub level0_runs_stop: u32,
+    pub runs: u32,
+    /// `runs` at which writers begin to be slowed, and at which they must wait.
+    pub runs_slow: u32,
+    /// See `runs_slow`.
+    pub runs_stop: u32,
     /// Bytes that compactions must still move before every level is within its target.
     pub compaction_bytes: u64,
     /// Bytes of `compaction_bytes` at which writers begin to be slowed.
@@ -163,13 +163,13 @@ impl std::str::FromStr for PinnedLevels {
     }
 }
 
-/// Memory in which an index may pin levels, in bytes.
+/// An index's share of the memory budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PinShare {
-    /// What [`PinnedLevels::Auto`] fills.
-    pub auto_bytes: u64,
-    /// What is never exceeded, whatever is asked for.
-    pub bytes_max: u64,
+pub struct MemoryShare {
+    /// Bytes that [`PinnedLevels::Auto`] fills with pinned levels.
+    pub pins_auto_bytes: u64,
+    /// Bytes that pinned levels never exceed, whatever the options ask for.
+    pub pins_max_bytes: u64,
 }
 
 /// Places of [`IndexStats::lookups_by_reads`].
@@ -266,8 +266,8 @@ pub trait Index: Send + Sync {
     /// Files that the current state names.
     fn files(&self) -> Vec<FileId>;
 
-    /// Changes the memory in which levels may be pinned. Answers how much of it is taken, or will be.
-    fn set_pin_share(&self, _share: PinShare) -> u64 {
+    /// Changes the memory that the index may take. Returns how many bytes of it are or will be taken.
+    fn set_memory_share(&self, _share: MemoryShare) -> u64 {
         0
     }
 

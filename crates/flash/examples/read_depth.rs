@@ -11,8 +11,8 @@
 use glintdb_core::clock::Clock;
 use glintdb_core::{Error, FileId, FileKind, Result};
 use glintdb_flash::{
-    AlignedBuffer, CreateOptions, DirOptions, DirVolume, DirectIo, READ_DEPTH_MAX, ReadEngine,
-    ReadRequest, Stream, SystemClock, Volume, VolumeFile,
+    AlignedBuffer, CreateOptions, DataClass, DirOptions, DirVolume, DirectIo, READ_DEPTH_MAX,
+    ReadEngine, ReadRequest, SystemClock, Volume, VolumeFile,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +88,7 @@ fn write(volume: &dyn Volume, id: FileId, file_bytes: u64) -> Result<()> {
     let file = volume.create(
         id,
         CreateOptions {
-            stream: Stream::DeepIndex,
+            class: DataClass::Flush,
             reserve_bytes: file_bytes,
             direct: true,
         },

@@ -10,7 +10,7 @@
 use glintdb_core::clock::Clock;
 use glintdb_core::{Error, FileId, FileKind, Result};
 use glintdb_flash::{
-    AlignedBuffer, CreateOptions, DirOptions, DirVolume, Ring, Stream, SystemClock, Volume,
+    AlignedBuffer, CreateOptions, DataClass, DirOptions, DirVolume, Ring, SystemClock, Volume,
 };
 
 const PIECE_BYTES: usize = 1 << 20;
@@ -87,7 +87,7 @@ fn measure(path: &std::path::Path, bytes: usize) -> Result<()> {
         clock.monotonic().as_secs_f64() * 1e6 / 500.0
     );
     let segment = CreateOptions {
-        stream: Stream::Log,
+        class: DataClass::Log,
         reserve_bytes: bytes as u64,
         direct: true,
     };

@@ -36,5 +36,5 @@ pub use reads::ahead::{Piece, ReadQueue, ReadQueueStats, Reader};
 pub use ring::{assert_aligned, check_ring_bytes};
 pub use system::{give_back_freed_memory, physical_memory_bytes, random_bytes, trim_freed_memory};
 pub use volume::{
-    BegunBatch, CreateOptions, ReadRequest, Ring, Stream, Volume, VolumeFile, VolumeStats,
+    BegunBatch, CreateOptions, DataClass, ReadRequest, Ring, Volume, VolumeFile, VolumeStats,
 };

@@ -1,4 +1,4 @@
-//! The medium as the engine sees it: files that are created on a stream, appended to, synced, read (one by one or in a batch), deleted (or written again under another name) and listed.
+//! The medium as the engine sees it: files that are created for a class of data, appended to, synced, read (one by one or in a batch), deleted (or written again under another name) and listed.
 //!
 //! What a volume promises (`docs/format/media.md`): a write is durable after [`VolumeFile::sync`] of its file; a file's *name* (created or deleted) after
 //! [`Volume::sync_directory`]; before that, writes may be lost, torn at 512 bytes or reordered. Thread-safe: writes to one file are the caller's to order,
@@ -10,26 +10,34 @@ use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a file is for; the placement policy of a volume may give each stream its own parallel units.
+/// What a file holds. A volume with parallel units may place each class on units of its own, because
+/// files of one class live about equally long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Stream {
-    /// Log segments, written once, read at recovery and for values.
+pub enum DataClass {
+    /// Log segments: written once, read by recovery and for values.
     Log,
-    /// Flushes and level 0: short-lived.
-    FreshIndex,
-    /// Deeper levels: long-lived.
-    DeepIndex,
-    /// Values moved by value GC: longest-lived.
+    /// Tables of flushes: short-lived.
+    Flush,
+    /// Tables of compactions. Deeper levels live longer.
+    Level {
+        /// Place of the level among those that hold data below the newest runs, from 1.
+        rank: u8,
+        /// Number of such levels.
+        of: u8,
+    },
+    /// Values that value GC moved, and the tables that point to them: longest-lived.
     Relocated,
     /// Manifests.
     Manifest,
+    /// Files without data that keep space for a full disk.
+    Reserve,
 }
 
 /// How a file will be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CreateOptions {
-    /// Placement.
-    pub stream: Stream,
+    /// What the file holds.
+    pub class: DataClass,
     /// Space to reserve now, so that `NoSpace` comes here and not later; the file's length stays what is written. 0: none.
     pub reserve_bytes: u64,
     /// Write with direct I/O where the volume does that: offsets, lengths and memory of writes are then best 4 KiB-aligned (others go through the page cache, correctly).
@@ -148,10 +156,10 @@ pub trait Volume: Send + Sync {
     ///
     /// ```
     /// # use glintdb_core::{FileId, FileKind};
-    /// # use glintdb_flash::{CreateOptions, ReadRequest, Stream, Volume};
+    /// # use glintdb_flash::{CreateOptions, ReadRequest, DataClass, Volume};
     /// # use glintdb_simdisk::MemVolume;
     /// # let volume = MemVolume::new();
-    /// # let options = CreateOptions { stream: Stream::Log, reserve_bytes: 0, direct: false };
+    /// # let options = CreateOptions { class: DataClass::Log, reserve_bytes: 0, direct: false };
     /// # let file = volume.create(FileId::new(FileKind::Log, 1), options)?;
     /// # file.write_at(0, b"0123456789")?;
     /// let begun = volume.begin_batch(vec![ReadRequest::new(file, 2, 3)]);

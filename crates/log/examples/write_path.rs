@@ -17,7 +17,7 @@
 use glintdb_core::checksum::crc32c;
 use glintdb_core::{FileId, FileKind};
 use glintdb_flash::{
-    AlignedBuffer, CreateOptions, DirOptions, DirVolume, Ring, Stream, Volume, VolumeFile,
+    AlignedBuffer, CreateOptions, DataClass, DirOptions, DirVolume, Ring, Volume, VolumeFile,
 };
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -140,7 +140,7 @@ fn main() {
     let volume = DirVolume::open(dir, DirOptions::default()).unwrap();
     let direct = method == "direct";
     let options = CreateOptions {
-        stream: Stream::Log,
+        class: DataClass::Log,
         reserve_bytes: if method == "pwrite" { 0 } else { SEGMENT_BYTES },
         direct,
     };

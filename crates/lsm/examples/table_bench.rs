@@ -18,7 +18,7 @@ use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::{
     DbId, Direction, EntryRef, FileId, FileKind, Result, SegmentId, SeqNum, ValuePointer,
 };
-use glintdb_flash::{DirOptions, DirVolume, Stream, SystemClock};
+use glintdb_flash::{DataClass, DirOptions, DirVolume, SystemClock};
 use glintdb_lsm::table::{
     Block, Compression, Purpose, Table, TableConfig, TableEnv, TableMeta, TableWriter, key_hash,
 };
@@ -88,7 +88,7 @@ fn build(
     value: &[u8],
 ) -> Result<TableMeta> {
     let id = FileId::new(FileKind::Table, number);
-    let mut writer = TableWriter::create(env, id, Stream::FreshIndex, config, keys.len())?;
+    let mut writer = TableWriter::create(env, id, DataClass::Flush, config, keys.len())?;
     for (n, key) in (0u32..).zip(keys) {
         let seqno = SeqNum(u64::from(n) * 7919 % 1_000_000);
         let pointer = ValuePointer {

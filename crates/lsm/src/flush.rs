@@ -10,18 +10,20 @@ use crate::tombstones::TombstoneSet;
 use bytes::Bytes;
 use glintdb_core::index::{IndexChange, SortedRun};
 use glintdb_core::{EntryRef, Result, SeqNum};
-use glintdb_flash::Stream;
+use glintdb_flash::DataClass;
 use std::sync::Arc;
 
-/// Writes `run` as run `id` of level 0; synced when it returns, directory included.
+/// Writes `run` as run `id` of level 0, in tables of this class. The tables and their directory are
+/// synced when it returns.
 pub(crate) fn write_run(
     common: &Arc<Common>,
     run: &mut dyn SortedRun,
     id: u64,
+    class: DataClass,
 ) -> Result<IndexChange> {
     let carry = TombstoneSet::new(run.range_tombstones().iter().cloned());
     let config = OutputConfig {
-        stream: Stream::FreshIndex,
+        class,
         table_bytes: common.options().table_bytes_target,
         grandparents: Vec::new(),
         overlap_bytes_max: u64::MAX,

@@ -15,9 +15,10 @@ use crate::view::View;
 use crate::{flush, pinning};
 use glintdb_core::codec::Reader;
 use glintdb_core::index::{
-    Debt, Index, IndexChange, IndexJob, IndexView, PinShare, Relocation, SortedRun,
+    Debt, Index, IndexChange, IndexJob, IndexView, MemoryShare, Relocation, SortedRun,
 };
 use glintdb_core::{Error, FileId, FileKind, Result};
+use glintdb_flash::DataClass;
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -153,7 +154,12 @@ impl Index for Lsm {
     }
 
     fn write_run(&self, run: &mut dyn SortedRun) -> Result<IndexChange> {
-        flush::write_run(&self.shared.common, run, self.shared.next_run())
+        flush::write_run(
+            &self.shared.common,
+            run,
+            self.shared.next_run(),
+            DataClass::Flush,
+        )
     }
 
     fn begin_relocation(&self) -> Box<dyn Relocation> {
@@ -234,7 +240,7 @@ impl Index for Lsm {
         self.shared.view().files()
     }
 
-    fn set_pin_share(&self, share: PinShare) -> u64 {
+    fn set_memory_share(&self, share: MemoryShare) -> u64 {
         let view = self.shared.view();
         let common = &self.shared.common;
         common

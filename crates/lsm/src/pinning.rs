@@ -15,7 +15,7 @@ use crate::shared::Shared;
 use crate::table::{
     PINNED_BLOCK_OVERHEAD_BYTES, PinMemory, PinnedBlocks, Purpose, Table, TableCursor, TableMeta,
 };
-use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep, PinShare, PinnedLevels};
+use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep, MemoryShare, PinnedLevels};
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::Mutex;
 use glintdb_core::{Direction, Result};
@@ -73,12 +73,14 @@ fn pin_bytes(meta: &TableMeta, block_bytes: u32) -> u64 {
 }
 
 /// How many levels from the top are pinned, where `now` are.
-fn plan(needs: &Needs, wanted: PinnedLevels, share: PinShare, now: usize) -> usize {
+fn plan(needs: &Needs, wanted: PinnedLevels, share: MemoryShare, now: usize) -> usize {
     match wanted {
-        PinnedLevels::Levels(levels) => needs.fitting(share.bytes_max).min(usize::from(levels)),
+        PinnedLevels::Levels(levels) => {
+            needs.fitting(share.pins_max_bytes).min(usize::from(levels))
+        }
         PinnedLevels::Auto => {
-            let auto = share.auto_bytes.min(share.bytes_max);
-            let keep = (auto / 4 * KEEP_QUARTERS).min(share.bytes_max);
+            let auto = share.pins_auto_bytes.min(share.pins_max_bytes);
+            let keep = (auto / 4 * KEEP_QUARTERS).min(share.pins_max_bytes);
             needs.fitting(auto).max(needs.fitting(keep).min(now))
         }
     }
@@ -96,7 +98,7 @@ pub(crate) struct Pins {
 
 struct State {
     wanted: PinnedLevels,
-    share: PinShare,
+    share: MemoryShare,
     /// Levels pinned, from the top.
     levels: usize,
     /// Bytes of the plan.
@@ -117,7 +119,7 @@ impl Pins {
             missing: AtomicBool::new(false),
             state: Mutex::new(State {
                 wanted,
-                share: PinShare::default(),
+                share: MemoryShare::default(),
                 levels: 0,
                 bytes: 0,
                 fresh: HashMap::new(),
@@ -195,16 +197,16 @@ impl Pins {
     }
 
     /// Changes what may be pinned. Answers what the plan takes, or what is there if that is more.
-    pub(crate) fn set_share(&self, share: PinShare, levels: &Levels, block_bytes: u32) -> u64 {
+    pub(crate) fn set_share(&self, share: MemoryShare, levels: &Levels, block_bytes: u32) -> u64 {
         let mut state = self.state.lock();
         let old = state.share;
         state.share = share;
         self.memory
-            .set_limit_bytes(usize::try_from(share.bytes_max).unwrap_or(usize::MAX));
+            .set_limit_bytes(usize::try_from(share.pins_max_bytes).unwrap_or(usize::MAX));
         // The tables are walked only for a change that can matter.
-        if is_near(old.auto_bytes, share.auto_bytes)
-            && is_near(old.bytes_max, share.bytes_max)
-            && state.bytes <= share.bytes_max
+        if is_near(old.pins_auto_bytes, share.pins_auto_bytes)
+            && is_near(old.pins_max_bytes, share.pins_max_bytes)
+            && state.bytes <= share.pins_max_bytes
         {
             return state.bytes.max(self.memory.used_bytes() as u64);
         }
@@ -424,10 +426,10 @@ mod tests {
             .prop_map(|bytes| Needs((0u8..).zip(bytes).collect()))
     }
 
-    fn share(auto_bytes: u64, bytes_max: u64) -> PinShare {
-        PinShare {
-            auto_bytes,
-            bytes_max,
+    fn share(pins_auto_bytes: u64, pins_max_bytes: u64) -> MemoryShare {
+        MemoryShare {
+            pins_auto_bytes,
+            pins_max_bytes,
         }
     }
 

@@ -12,6 +12,7 @@ use crate::shared::Shared;
 use crate::view::View;
 use glintdb_core::Result;
 use glintdb_core::index::{IndexChange, IndexView, Relocation, SortedRun};
+use glintdb_flash::DataClass;
 use std::sync::Arc;
 
 /// See the module's page.
@@ -42,7 +43,7 @@ impl Relocation for LsmRelocation {
     }
 
     fn write(mut self: Box<Self>, run: &mut dyn SortedRun) -> Result<IndexChange> {
-        let change = flush::write_run(&self.shared.common, run, self.run)?;
+        let change = flush::write_run(&self.shared.common, run, self.run, DataClass::Relocated)?;
         // Without entries there is no change that anybody would apply.
         self.written = !change.edit.is_empty();
         Ok(change)

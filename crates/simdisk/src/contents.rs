@@ -7,7 +7,7 @@ use super::image::Image;
 use super::{MemOptions, MemVolume, Shared};
 use bytes::Bytes;
 use glintdb_core::{FileId, FileKind, Result};
-use glintdb_flash::{CreateOptions, Stream, Volume};
+use glintdb_flash::{CreateOptions, DataClass, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -54,7 +54,8 @@ impl MemVolume {
     ///
     /// ```
     /// use glintdb_core::{FileId, FileKind};
-    /// use glintdb_flash::{Contents, MemOptions, MemVolume, Volume};
+    /// use glintdb_flash::Volume;
+    /// use glintdb_simdisk::{Contents, MemOptions, MemVolume};
     /// let id = FileId::new(FileKind::Log, 1);
     /// let mut contents = Contents::default();
     /// contents.files.insert(id, b"rotten".as_slice().into());
@@ -70,7 +71,7 @@ impl MemVolume {
         let volume = MemVolume::with_options(options);
         for (id, bytes) in &contents.files {
             let options = CreateOptions {
-                stream: stream_of(id.kind),
+                class: class_of(id.kind),
                 reserve_bytes: 0,
                 direct: false,
             };
@@ -108,10 +109,10 @@ impl Shared {
     }
 }
 
-fn stream_of(kind: FileKind) -> Stream {
+fn class_of(kind: FileKind) -> DataClass {
     match kind {
-        FileKind::Log | FileKind::Reserve => Stream::Log,
-        FileKind::Table => Stream::FreshIndex,
-        FileKind::Manifest => Stream::Manifest,
+        FileKind::Log | FileKind::Reserve => DataClass::Log,
+        FileKind::Table => DataClass::Flush,
+        FileKind::Manifest => DataClass::Manifest,
     }
 }

@@ -151,10 +151,11 @@ impl MemVolume {
     ///
     /// ```
     /// use glintdb_core::{FileId, FileKind};
-    /// use glintdb_flash::{CrashMode, CreateOptions, MemVolume, Stream, Volume};
+    /// use glintdb_flash::{CreateOptions, DataClass, Volume};
+    /// use glintdb_simdisk::{CrashMode, MemVolume};
     /// let volume = MemVolume::new();
     /// let id = FileId::new(FileKind::Log, 1);
-    /// let file = volume.create(id, CreateOptions { stream: Stream::Log, reserve_bytes: 0, direct: false })?;
+    /// let file = volume.create(id, CreateOptions { class: DataClass::Log, reserve_bytes: 0, direct: false })?;
     /// volume.sync_directory()?;
     /// file.write_at(0, b"synced")?;
     /// file.sync()?;

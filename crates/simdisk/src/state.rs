@@ -473,13 +473,13 @@ impl Inode {
 mod tests {
     use super::*;
     use glintdb_core::FileKind;
-    use glintdb_flash::Stream;
+    use glintdb_flash::DataClass;
 
     #[test]
     fn an_inode_goes_with_the_last_of_its_names_and_handles() {
         let mut state = State::new(MemOptions::default());
         let options = CreateOptions {
-            stream: Stream::Log,
+            class: DataClass::Log,
             reserve_bytes: 0,
             direct: false,
         };

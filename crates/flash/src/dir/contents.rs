@@ -78,7 +78,7 @@ fn is_of_volume(name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::dir::DirOptions;
-    use crate::volume::{CreateOptions, Stream, Volume};
+    use crate::volume::{CreateOptions, DataClass, Volume};
     use glintdb_core::{ErrorKind, FileKind};
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
         let _ring = volume.ring(64 << 10).unwrap();
         let id = FileId::new(FileKind::Log, 1);
         let options = CreateOptions {
-            stream: Stream::Log,
+            class: DataClass::Log,
             reserve_bytes: 4096,
             direct: true,
         };

@@ -235,10 +235,10 @@ impl DirVolume {
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
     /// use glintdb_core::{FileId, FileKind};
-    /// use glintdb_flash::{CreateOptions, DirOptions, DirVolume, Stream, Volume};
+    /// use glintdb_flash::{CreateOptions, DirOptions, DirVolume, DataClass, Volume};
     /// let volume = DirVolume::open(dir.path(), DirOptions::default())?;
     /// let id = FileId::new(FileKind::Table, 1);
-    /// let file = volume.create(id, CreateOptions { stream: Stream::FreshIndex, reserve_bytes: 0, direct: true })?;
+    /// let file = volume.create(id, CreateOptions { class: DataClass::Flush, reserve_bytes: 0, direct: true })?;
     /// file.write_at(0, b"hello")?;
     /// file.sync()?;
     /// volume.sync_directory()?;
@@ -592,12 +592,12 @@ fn free_bytes(directory: &fs::File) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume::Stream;
+    use crate::volume::DataClass;
     use glintdb_core::FileKind;
 
     fn create(volume: &DirVolume, number: u64) -> Arc<dyn VolumeFile> {
         let options = CreateOptions {
-            stream: Stream::FreshIndex,
+            class: DataClass::Flush,
             reserve_bytes: 0,
             direct: false,
         };

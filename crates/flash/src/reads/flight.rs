@@ -401,7 +401,7 @@ impl Drop for Flight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume::{CreateOptions, Stream, Volume};
+    use crate::volume::{CreateOptions, DataClass, Volume};
     use crate::{DirOptions, DirVolume};
     use glintdb_core::{ErrorKind, FileId, FileKind};
 
@@ -416,7 +416,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
         let options = CreateOptions {
-            stream: Stream::Log,
+            class: DataClass::Log,
             reserve_bytes: 0,
             direct: true,
         };

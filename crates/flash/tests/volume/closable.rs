@@ -2,7 +2,8 @@
 
 use glintdb_core::{ErrorKind, FileId, FileKind, Result};
 use glintdb_flash::{
-    ClosableVolume, CreateOptions, DirOptions, DirVolume, ReadRequest, Stream, Volume, VolumeFile,
+    ClosableVolume, CreateOptions, DataClass, DirOptions, DirVolume, ReadRequest, Volume,
+    VolumeFile,
 };
 use glintdb_simdisk::{HookedVolume, Hooks, MemVolume};
 use parking_lot::Mutex;
@@ -15,7 +16,7 @@ fn id(number: u64) -> FileId {
 
 fn options() -> CreateOptions {
     CreateOptions {
-        stream: Stream::Log,
+        class: DataClass::Log,
         reserve_bytes: 0,
         direct: false,
     }

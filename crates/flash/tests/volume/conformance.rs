@@ -2,8 +2,8 @@
 
 use glintdb_core::{ErrorKind, FileId, FileKind};
 use glintdb_flash::{
-    ClosableVolume, CreateOptions, DirOptions, DirVolume, DirectIo, ReadEngine, ReadRequest, Ring,
-    Stream, Volume, VolumeFile,
+    ClosableVolume, CreateOptions, DataClass, DirOptions, DirVolume, DirectIo, ReadEngine,
+    ReadRequest, Ring, Volume, VolumeFile,
 };
 use glintdb_simdisk::MemVolume;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) fn id(number: u64) -> FileId {
 
 pub(crate) fn options(direct: bool) -> CreateOptions {
     CreateOptions {
-        stream: Stream::FreshIndex,
+        class: DataClass::Flush,
         reserve_bytes: 0,
         direct,
     }

@@ -3,7 +3,7 @@
 
 use glintdb_core::{Error, ErrorKind, FileId, FileKind};
 use glintdb_flash::{
-    CreateOptions, DirOptions, DirVolume, ProcessToken, ReadRequest, Stream, Volume,
+    CreateOptions, DataClass, DirOptions, DirVolume, ProcessToken, ReadRequest, Volume,
     in_forked_child,
 };
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn closed<T>(result: Result<T, Error>) {
 }
 
 const OPTIONS: CreateOptions = CreateOptions {
-    stream: Stream::Log,
+    class: DataClass::Log,
     reserve_bytes: 0,
     direct: true,
 };

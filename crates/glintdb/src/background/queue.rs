@@ -288,7 +288,7 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use JobPriority::{Background, Flush, Gc, Level0, Spill};
+    use JobPriority::{Background, Flush, Gc, Runs, Spill};
 
     /// The steps that were taken.
     #[derive(Default)]
@@ -326,7 +326,7 @@ mod tests {
         let jobs = [
             (Background, 'a'),
             (Gc, 'b'),
-            (Level0, 'c'),
+            (Runs, 'c'),
             (Background, 'd'),
             (Flush, 'e'),
             (Spill, 'f'),
@@ -362,7 +362,7 @@ mod tests {
                 .all(|(priority, _)| *priority <= Flush)
         );
         assert_eq!(queue.names(), ["c", "b", "a", "d"]);
-        assert_eq!(queue.give_up_below(&steps, Level0), 3);
+        assert_eq!(queue.give_up_below(&steps, Runs), 3);
         assert_eq!(queue.names(), ["c"]);
     }
 }

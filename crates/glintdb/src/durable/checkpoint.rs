@@ -7,7 +7,7 @@ use crate::durable::manifest::Manifest;
 use crate::durable::seal::Sealed;
 use crate::engine::Engine;
 use glintdb_core::{FileId, SegmentId};
-use glintdb_flash::{CreateOptions, Stream, Volume};
+use glintdb_flash::{CreateOptions, DataClass, Volume};
 use glintdb_log::format::FIRST_FRAME_OFFSET;
 use glintdb_log::{Lsn, Space};
 use std::collections::BTreeSet;
@@ -80,7 +80,7 @@ impl Engine {
         let empty = copy.create(
             next.file(),
             CreateOptions {
-                stream: Stream::Log,
+                class: DataClass::Log,
                 reserve_bytes: 0,
                 direct: false,
             },

@@ -676,7 +676,7 @@ fn files_of<'a>(indexes: impl Iterator<Item = &'a Arc<dyn Index>>) -> BTreeSet<F
 fn remove_tables(volume: &dyn Volume, unwanted: impl Fn(FileId) -> bool) -> Result<()> {
     let mut removed = false;
     for id in volume.list()? {
-        if id.kind == FileKind::Table && unwanted(id) {
+        if id.kind.is_index() && unwanted(id) {
             volume.delete(id)?;
             removed = true;
         }

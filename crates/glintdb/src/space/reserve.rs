@@ -14,7 +14,7 @@ use crate::{Error, ErrorKind, Result};
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use glintdb_core::{FileId, FileKind, FileNumbers};
-use glintdb_flash::{CreateOptions, Stream, Volume};
+use glintdb_flash::{CreateOptions, DataClass, Volume};
 use std::sync::Arc;
 
 /// For what deletions write: this part of the tables and of what is in memory ...
@@ -204,7 +204,7 @@ impl Reserve {
             }
             let file = FileId::new(FileKind::Reserve, number);
             let options = CreateOptions {
-                stream: Stream::FreshIndex,
+                class: DataClass::Reserve,
                 reserve_bytes: wanted - held,
                 direct: false,
             };

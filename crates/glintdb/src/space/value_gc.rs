@@ -466,7 +466,7 @@ impl Job for GcJob {
 
     fn priority(&self) -> JobPriority {
         match self.urgent {
-            true => JobPriority::Level0,
+            true => JobPriority::Runs,
             false => JobPriority::Gc,
         }
     }

@@ -3,7 +3,7 @@
 //! Thread safety: everything from any thread; no lock is held but for a look.
 
 use crate::engine::Engine;
-use glintdb_core::index::PinShare;
+use glintdb_core::index::MemoryShare;
 use glintdb_core::memory::MemoryPart;
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_memtable::Arena;
@@ -77,9 +77,9 @@ impl Engine {
         let mut taken = 0;
         let mut left = indexes.len() as u64;
         for (_, index) in indexes {
-            let takes = index.set_pin_share(PinShare {
-                auto_bytes: auto / left,
-                bytes_max: all / left,
+            let takes = index.set_memory_share(MemoryShare {
+                pins_auto_bytes: auto / left,
+                pins_max_bytes: all / left,
             });
             taken += takes;
             all = all.saturating_sub(takes);

@@ -119,7 +119,7 @@ fn bytes_to_read(volume: &dyn Volume, loaded: &Loaded) -> Result<u64> {
     let state = &loaded.state;
     let mut bytes = glintdb_log::check_bytes(volume, state.flush_point.lsn)?;
     for file in volume.list()? {
-        if matches!(file.kind, FileKind::Table | FileKind::Manifest) {
+        if file.kind.is_index() || file.kind == FileKind::Manifest {
             bytes += volume.open(file)?.len()?;
         }
     }

@@ -3,7 +3,7 @@
 use crate::support::*;
 use glintdb::{Db, ErrorKind};
 use glintdb_core::{FileId, FileKind};
-use glintdb_flash::{CreateOptions, Stream, Volume};
+use glintdb_flash::{CreateOptions, DataClass, Volume};
 use glintdb_simdisk::{FaultKind, MemVolume};
 use std::sync::Arc;
 
@@ -136,7 +136,7 @@ const BALLAST: FileId = FileId {
 
 fn take_space(volume: &MemVolume, bytes: u64) {
     let options = CreateOptions {
-        stream: Stream::Log,
+        class: DataClass::Log,
         reserve_bytes: bytes,
         direct: false,
     };

@@ -8,7 +8,7 @@ use crate::log::{Log, LogSetup};
 use crate::segment::Segment;
 use crate::write::append::Space;
 use glintdb_core::{ErrorKind, FileId, Result, SegmentId};
-use glintdb_flash::{CreateOptions, Ring, Stream, VolumeFile};
+use glintdb_flash::{CreateOptions, DataClass, Ring, VolumeFile};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -60,7 +60,7 @@ impl PrepareState {
             base: self.base_next,
             capacity,
         };
-        let options = create_options(Stream::Log, capacity, self.direct);
+        let options = create_options(DataClass::Log, capacity, self.direct);
         let file = setup.volume.create_recycled(header.id.file(), options)?;
         let written = file
             .write_at(0, &header.encode())
@@ -147,7 +147,7 @@ impl PrepareState {
                 base: 0,
                 capacity,
             };
-            let options = create_options(Stream::Relocated, capacity, true);
+            let options = create_options(DataClass::Relocated, capacity, true);
             let file = setup.volume.create_recycled(header.id.file(), options)?;
             Ok((header, file, from_reserve))
         })
@@ -182,7 +182,7 @@ impl PrepareState {
         let wanted = setup.options.reserve_segments as u64 * segment_bytes;
         while self.reserve.iter().map(|(_, bytes)| bytes).sum::<u64>() < wanted {
             let id = SegmentId(setup.numbers.next()?).file();
-            let options = create_options(Stream::Log, segment_bytes, self.direct);
+            let options = create_options(DataClass::Log, segment_bytes, self.direct);
             setup.volume.create(id, options)?;
             self.reserve.push((id, segment_bytes));
         }
@@ -206,9 +206,9 @@ impl PrepareState {
     }
 }
 
-fn create_options(stream: Stream, bytes: u64, direct: bool) -> CreateOptions {
+fn create_options(class: DataClass, bytes: u64, direct: bool) -> CreateOptions {
     CreateOptions {
-        stream,
+        class,
         reserve_bytes: bytes,
         direct,
     }

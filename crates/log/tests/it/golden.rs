@@ -4,7 +4,7 @@
 
 use crate::support::*;
 use glintdb_core::{FileId, FileKind, SeqNum};
-use glintdb_flash::{CreateOptions, Stream, Volume};
+use glintdb_flash::{CreateOptions, DataClass, Volume};
 use glintdb_log::format::frame::FrameKind;
 use glintdb_log::{DumpItem, FrameBuilder, Log, LogOp, LogValue, Space, dump};
 use glintdb_simdisk::MemVolume;
@@ -174,7 +174,7 @@ fn golden_segments_are_read_on_an_empty_volume() {
 fn read_alone(name: &str, number: u64) {
     let volume = MemVolume::new();
     let options = CreateOptions {
-        stream: Stream::Log,
+        class: DataClass::Log,
         reserve_bytes: 0,
         direct: false,
     };

@@ -3,7 +3,7 @@
 use crate::support::*;
 use glintdb_core::checksum::{FileSeed, crc32c};
 use glintdb_core::{FileId, FileKind, SegmentId, SeqNum};
-use glintdb_flash::{CreateOptions, Stream, Volume};
+use glintdb_flash::{CreateOptions, DataClass, Volume};
 use glintdb_log::format::frame::{FrameHeader, FrameKind};
 use glintdb_log::format::segment::{SegmentHeader, SegmentKind};
 use glintdb_log::{DumpItem, Log, LogOptions, Lsn, Space, dump};
@@ -190,7 +190,7 @@ fn numbers_from(first: u64) -> Arc<Numbers> {
 fn hostile(body: &[u8]) -> Arc<MemVolume> {
     let volume = MemVolume::new();
     let options = CreateOptions {
-        stream: Stream::Log,
+        class: DataClass::Log,
         reserve_bytes: 0,
         direct: false,
     };

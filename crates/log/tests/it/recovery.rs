@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use glintdb_core::{ErrorKind, FileId, FileKind, SegmentId, SeqNum};
-use glintdb_flash::{CreateOptions, Stream, Volume};
+use glintdb_flash::{CreateOptions, DataClass, Volume};
 use glintdb_log::{FrameBuilder, Log, LogOptions, Lsn, Space};
 use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemVolume};
 use std::sync::Arc;
@@ -125,7 +125,7 @@ fn a_file_with_an_older_segments_frames_is_none_of_the_stream() {
     let killed = volume.kill();
     let id = SegmentId(numbers.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     let options = CreateOptions {
-        stream: Stream::Log,
+        class: DataClass::Log,
         reserve_bytes: 0,
         direct: false,
     };

@@ -5,7 +5,7 @@ use glintdb_cache::Cache;
 use glintdb_core::index::Index;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{DbId, Direction, FileId, FileKind};
-use glintdb_flash::{DirOptions, DirVolume, Stream, Volume};
+use glintdb_flash::{DataClass, DirOptions, DirVolume, Volume};
 use glintdb_lsm::LsmOptions;
 use glintdb_lsm::table::{Purpose, Table, TableConfig, TableCursor, TableEnv, TableWriter};
 use std::cmp::Reverse;
@@ -92,7 +92,7 @@ fn heap_merge(volume: &Arc<dyn Volume>, runs: u64) -> u64 {
     let hint = 1 << 20;
     let begin = |number| {
         let config = TableConfig::default();
-        TableWriter::create(&env, id(number), Stream::DeepIndex, &config, hint).unwrap()
+        TableWriter::create(&env, id(number), DataClass::Flush, &config, hint).unwrap()
     };
     let mut heap = BinaryHeap::new();
     for (at, source) in sources.iter_mut().enumerate() {

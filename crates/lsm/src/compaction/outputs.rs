@@ -14,7 +14,7 @@ use crate::table::{PinnedBlocks, StoredBlock, TableMeta, TableWriter};
 use crate::tombstones::TombstoneSet;
 use bytes::Bytes;
 use glintdb_core::{EntryRef, ErrorKind, FileId, FileKind, Result, SeqNum};
-use glintdb_flash::Stream;
+use glintdb_flash::DataClass;
 use std::sync::Arc;
 
 /// Entries between two looks at the size of the table being written.
@@ -22,7 +22,7 @@ const SIZE_CHECK_ENTRIES: u32 = 16;
 
 /// Where and how tables are written.
 pub(crate) struct OutputConfig {
-    pub(crate) stream: Stream,
+    pub(crate) class: DataClass,
     /// Size at which a table is cut.
     pub(crate) table_bytes: u64,
     /// Tables of the level below the output's, ascending.
@@ -228,7 +228,7 @@ impl Outputs {
         let mut writer = TableWriter::create(
             &common.table_env,
             id,
-            self.config.stream,
+            self.config.class,
             &common.options().table_config(),
             self.config.entries_hint.min(fits),
         )?;

@@ -133,9 +133,9 @@ pub(crate) fn debt(levels: &Levels, options: &LsmOptions, shape: &Shape) -> Debt
         }
     }
     Debt {
-        level0_runs: runs,
-        level0_runs_slow: options.level0_runs_slow,
-        level0_runs_stop: options.level0_runs_stop,
+        runs,
+        runs_slow: options.level0_runs_slow,
+        runs_stop: options.level0_runs_stop,
         compaction_bytes: bytes,
         compaction_bytes_slow: shape.base_bytes_max.saturating_mul(DEBT_SLOW_BASE_LEVELS),
     }
@@ -185,7 +185,7 @@ impl Picker<'_> {
         let mut level0_waits = false;
         for (_, level) in scored {
             if level == 0 {
-                match self.level0(JobPriority::Level0) {
+                match self.level0(JobPriority::Runs) {
                     Some(plan) => return Some(plan),
                     None => level0_waits = true,
                 }
@@ -316,7 +316,7 @@ impl Picker<'_> {
             }],
             output: targets.base,
             barriers: Vec::new(),
-            priority: JobPriority::Level0,
+            priority: JobPriority::Runs,
             rewrite: false,
         })
     }

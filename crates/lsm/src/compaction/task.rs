@@ -12,6 +12,7 @@ use crate::compaction::merging::{MergeInputs, Merging, carried};
 use crate::compaction::outputs::{OutputConfig, Outputs, Written};
 use crate::compaction::picker::{self, Plan};
 use crate::compaction::pieces::{self, Pieces};
+use crate::compaction::shape::{BOTTOM, targets};
 use crate::edit::{Edit, EditOp, Place};
 use crate::levels::Levels;
 use crate::liveness::Liveness;
@@ -20,7 +21,7 @@ use crate::view::View;
 use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep};
 use glintdb_core::sync::Mutex;
 use glintdb_core::{Result, SeqNum};
-use glintdb_flash::Stream;
+use glintdb_flash::DataClass;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -129,7 +130,7 @@ impl Task {
         };
         let entries: u64 = inputs.slots().map(|slot| slot.meta().entries).sum();
         let config = OutputConfig {
-            stream: Stream::DeepIndex,
+            class: output_class(self.plan.output, targets(self.levels(), &shape).base),
             table_bytes,
             grandparents: grandparents.to_vec(),
             overlap_bytes_max: table_bytes
@@ -214,6 +215,15 @@ impl Drop for Task {
         if !self.progress.get_mut().committed {
             self.shared.release(self.plan.numbers());
         }
+    }
+}
+
+/// The class of tables that go to level `output` of a tree whose levels begin at `base`.
+fn output_class(output: u8, base: u8) -> DataClass {
+    let first = base.min(output);
+    DataClass::Level {
+        rank: output - first + 1,
+        of: BOTTOM - first + 1,
     }
 }
 

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX, successor};
 use glintdb_core::{Direction, EntryRef, Error, FileId, FileKind, RangeTombstone, Result, SeqNum};
-use glintdb_flash::{CreateOptions, Stream};
+use glintdb_flash::{CreateOptions, DataClass};
 use std::sync::Arc;
 
 /// The key blocks written so far, and where the next one goes.
@@ -62,14 +62,14 @@ impl TableWriter {
     pub fn create(
         env: &Arc<TableEnv>,
         id: FileId,
-        stream: Stream,
+        class: DataClass,
         config: &TableConfig,
         entries_hint: usize,
     ) -> Result<TableWriter> {
         assert!(id.kind == FileKind::Table, "{id} is not a table");
         config.check();
         let options = CreateOptions {
-            stream,
+            class,
             reserve_bytes: 0,
             direct: true,
         };

@@ -157,7 +157,7 @@ fn random_load_fills_levels_within_their_targets() {
     assert_eq!(stats.lookup_reads_max as usize, below0 + runs);
     let debt = harness.lsm.debt();
     assert_eq!(debt.compaction_bytes, 0);
-    assert!(debt.level0_runs < harness.options.level0_runs_compact);
+    assert!(debt.runs < harness.options.level0_runs_compact);
     harness.check(&mut random);
 }
 
@@ -167,12 +167,12 @@ fn debt_grows_with_runs_and_is_paid() {
     for n in 0..6 {
         load(&mut harness, 0, 50, 100);
         let debt = harness.lsm.debt();
-        assert_eq!(debt.level0_runs, n + 1);
+        assert_eq!(debt.runs, n + 1);
         assert_eq!(debt.compaction_bytes > 0, n + 1 >= 2);
     }
     harness.settle();
     assert_eq!(harness.lsm.debt().compaction_bytes, 0);
-    assert_eq!(harness.lsm.debt().level0_runs, 0);
+    assert_eq!(harness.lsm.debt().runs, 0);
 }
 
 #[test]
@@ -522,7 +522,7 @@ fn scans_call_for_a_compaction_when_they_have_spent_what_it_costs() {
     for _ in 0..2 {
         load(&mut harness, 0, 3000, 50);
     }
-    let runs = |harness: &Harness| harness.lsm.debt().level0_runs;
+    let runs = |harness: &Harness| harness.lsm.debt().runs;
     assert_eq!(runs(&harness), 3);
     assert!(!scanned(&harness, COSTS - 1));
     assert!(harness.lsm.pick_job().is_none());

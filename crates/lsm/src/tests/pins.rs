@@ -4,16 +4,16 @@ use super::harness::{Harness, Random, small_options};
 use crate::LsmOptions;
 use bytes::Bytes;
 use glintdb_cache::Cache;
-use glintdb_core::index::{Index, IndexView, PinShare, PinnedLevels};
+use glintdb_core::index::{Index, IndexView, MemoryShare, PinnedLevels};
 use std::sync::Arc;
 
-const ROOM: PinShare = PinShare {
-    auto_bytes: 64 << 20,
-    bytes_max: 64 << 20,
+const ROOM: MemoryShare = MemoryShare {
+    pins_auto_bytes: 64 << 20,
+    pins_max_bytes: 64 << 20,
 };
 
 /// An index without a cache, so that every block that is not pinned is read.
-fn harness(pinned_levels: PinnedLevels, share: PinShare) -> Harness {
+fn harness(pinned_levels: PinnedLevels, share: MemoryShare) -> Harness {
     let mut harness = Harness::new(LsmOptions {
         level0_runs_compact: 3,
         base_level_bytes: 32 << 10,
@@ -27,7 +27,7 @@ fn harness(pinned_levels: PinnedLevels, share: PinShare) -> Harness {
     harness.edits = vec![harness.lsm.snapshot_edit()];
     harness.reopen(true);
     harness.keys = 3000;
-    harness.lsm.set_pin_share(share);
+    harness.lsm.set_memory_share(share);
     harness
 }
 
@@ -143,16 +143,16 @@ fn pins_follow_the_share_and_are_read_back_after_opening() {
         0,
         "nothing was given yet"
     );
-    harness.lsm.set_pin_share(ROOM);
+    harness.lsm.set_memory_share(ROOM);
     harness.settle();
     let stats = harness.lsm.view().stats();
     assert_eq!((stats.pinned_bytes, stats.lookup_reads_max), (whole, 0));
     // What is taken away goes at once, from below; what is given comes with the next job.
     let mut before = stats.pinned_levels;
     for bytes in [whole / 2, whole / 8, 0] {
-        harness.lsm.set_pin_share(PinShare {
-            auto_bytes: bytes,
-            bytes_max: bytes,
+        harness.lsm.set_memory_share(MemoryShare {
+            pins_auto_bytes: bytes,
+            pins_max_bytes: bytes,
         });
         let stats = harness.lsm.view().stats();
         assert!(
@@ -162,7 +162,7 @@ fn pins_follow_the_share_and_are_read_back_after_opening() {
         before = stats.pinned_levels;
         harness.check(&mut random);
     }
-    harness.lsm.set_pin_share(ROOM);
+    harness.lsm.set_memory_share(ROOM);
     harness.set_options(&LsmOptions {
         pinned_levels: PinnedLevels::Levels(2),
         ..harness.options.clone()
@@ -183,7 +183,7 @@ fn pins_follow_the_share_and_are_read_back_after_opening() {
 /// A table whose blocks are damaged is not pinned, and nothing else is the worse for it; whoever reads it is told.
 #[test]
 fn damage_is_told_by_reads_and_not_by_pinning() {
-    let mut harness = harness(PinnedLevels::Auto, PinShare::default());
+    let mut harness = harness(PinnedLevels::Auto, MemoryShare::default());
     let mut random = Random(3);
     for _ in 0..12 {
         harness.flush(&mut random, 100, true);
@@ -198,7 +198,7 @@ fn damage_is_told_by_reads_and_not_by_pinning() {
         .collect();
     let bad = slots.iter().find(|meta| meta.entries > 0).unwrap();
     harness.volume.flip_bits(bad.id, 4096 + 99, 1).unwrap();
-    harness.lsm.set_pin_share(ROOM);
+    harness.lsm.set_memory_share(ROOM);
     harness.checks = false;
     harness.settle();
     let view = harness.lsm.view_for_tests();

@@ -4,7 +4,7 @@ use super::harness::{Harness, Random, small_options};
 use super::model::Model;
 use super::relocation::{Moved, Relocating};
 use crate::{Compression, LsmOptions, PinnedLevels};
-use glintdb_core::index::{Index, IndexChange, IndexJob, IndexView, JobStep, PinShare};
+use glintdb_core::index::{Index, IndexChange, IndexJob, IndexView, JobStep, MemoryShare};
 use proptest::prelude::*;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -172,11 +172,11 @@ impl World {
                 views.push((harness.lsm.view(), harness.model.clone(), floor));
             }
             Op::SharePins { auto_kib, more_kib } => {
-                let auto_bytes = u64::from(auto_kib) << 10;
-                let bytes_max = auto_bytes + (u64::from(more_kib) << 10);
-                harness.lsm.set_pin_share(PinShare {
-                    auto_bytes,
-                    bytes_max,
+                let pins_auto_bytes = u64::from(auto_kib) << 10;
+                let pins_max_bytes = pins_auto_bytes + (u64::from(more_kib) << 10);
+                harness.lsm.set_memory_share(MemoryShare {
+                    pins_auto_bytes,
+                    pins_max_bytes,
                 });
             }
             Op::SetOptions { ref options } => harness.set_options(options),

@@ -108,7 +108,7 @@ fn filled() -> Harness {
     let change = harness.lsm.write_run(&mut run).unwrap();
     harness.apply(&change);
     harness.compact(Bound::Unbounded, Bound::Unbounded);
-    assert_eq!(harness.lsm.debt().level0_runs, 0);
+    assert_eq!(harness.lsm.debt().runs, 0);
     harness
 }
 
@@ -130,7 +130,7 @@ fn inline(byte: u8) -> EntryValue {
 }
 
 fn level0_runs(harness: &Harness) -> u32 {
-    harness.lsm.debt().level0_runs
+    harness.lsm.debt().runs
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use super::input::{Input, Output};
 use glintdb_core::checksum::{FileSeed, crc32c};
 use glintdb_core::{DbId, KeyspaceId, SegmentId, SeqNum};
-use glintdb_flash::{CreateOptions, Stream, Volume};
+use glintdb_flash::{CreateOptions, DataClass, Volume};
 use glintdb_log::FrameBuilder;
 use glintdb_log::format::frame::{FrameHeader, FrameKind};
 use glintdb_log::format::pad8;
@@ -291,7 +291,7 @@ impl LogImage {
         let volume = MemVolume::new();
         for segment in &self.segments {
             let options = CreateOptions {
-                stream: Stream::Log,
+                class: DataClass::Log,
                 reserve_bytes: 0,
                 direct: false,
             };

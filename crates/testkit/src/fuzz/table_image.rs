@@ -9,7 +9,7 @@ use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{
     DbId, EntryRef, FileId, FileKind, RangeTombstone, SegmentId, SeqNum, ValuePointer,
 };
-use glintdb_flash::Stream;
+use glintdb_flash::DataClass;
 use glintdb_lsm::table::{Compression, Table, TableConfig, TableEnv, TableWriter};
 use glintdb_simdisk::{Contents, MemOptions, MemVolume};
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ impl TableImage {
         let entries = entries(input);
         let mut tombstones = Vec::new();
         let env = env(db, ID, &[]);
-        let mut writer = TableWriter::create(&env, ID, Stream::FreshIndex, &config, 0)
+        let mut writer = TableWriter::create(&env, ID, DataClass::Flush, &config, 0)
             .expect("a new file on a new volume");
         for (key, (seqno, value)) in &entries {
             let value = match value {

@@ -3,7 +3,7 @@
 //! Thread-safe.
 
 use crate::{
-    BegunBatch, CreateOptions, ReadRequest, Ring, Stream, Volume, VolumeFile, VolumeStats,
+    BegunBatch, CreateOptions, DataClass, ReadRequest, Ring, Volume, VolumeFile, VolumeStats,
 };
 use bytes::Bytes;
 use glintdb_core::sync::{Condvar, Mutex};
@@ -128,7 +128,7 @@ impl Volume for Handle {
         VolumeStats::default()
     }
     fn describe(&self) -> String {
-        format!("{:?}", Stream::DeepIndex)
+        format!("{:?}", DataClass::Log)
     }
 }
 

@@ -122,7 +122,7 @@ fn beside_a_stopped_writer(options: Options, check: impl FnOnce(&Db)) {
     });
     drop(pieces);
     let waits = db.stats().waits;
-    let stop = waits.iter().find(|wait| wait.name == "level0_stop");
+    let stop = waits.iter().find(|wait| wait.name == "runs_stop");
     assert_eq!(stop.unwrap().count, 1);
     assert!(db.verify().unwrap().is_clean());
     let value = keyspace.get(key(1)).unwrap();

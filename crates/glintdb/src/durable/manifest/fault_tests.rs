@@ -3,7 +3,7 @@
 use super::tests::{live, new_manifest};
 use super::*;
 use glintdb_core::{FileId, FileKind};
-use glintdb_flash::{CreateOptions, Stream};
+use glintdb_flash::{CreateOptions, DataClass};
 use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemVolume};
 
 fn pair() -> (Arc<MemVolume>, Manifest) {
@@ -15,7 +15,7 @@ fn pair() -> (Arc<MemVolume>, Manifest) {
 /// What was written of a second manifest.
 fn second(volume: &MemVolume, bytes: &[u8]) {
     let options = CreateOptions {
-        stream: Stream::Manifest,
+        class: DataClass::Manifest,
         reserve_bytes: 0,
         direct: false,
     };

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use glintdb_core::checksum::{FileSeed, RangeChecksums, crc32c, crc32c_append};
 use glintdb_core::codec::Reader;
 use glintdb_core::{DbId, FileId, FileKind, SegmentId};
-use glintdb_flash::{CreateOptions, Stream, Volume, VolumeFile};
+use glintdb_flash::{CreateOptions, DataClass, Volume, VolumeFile};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl ManifestFile {
         let file = volume.create(
             id,
             CreateOptions {
-                stream: Stream::Manifest,
+                class: DataClass::Manifest,
                 reserve_bytes: 0,
                 direct: false,
             },

@@ -6,7 +6,7 @@
 use super::*;
 use bytes::Bytes;
 use glintdb_core::{FileId, FileKind};
-use glintdb_flash::{CreateOptions, Stream};
+use glintdb_flash::{CreateOptions, DataClass};
 use glintdb_lsm::table::TableMeta;
 use glintdb_lsm::{Compression, Lsm, PinnedLevels};
 use glintdb_simdisk::MemVolume;
@@ -211,7 +211,7 @@ fn writing_gives_the_golden_bytes() {
 fn read(bytes: &[u8]) -> Loaded {
     let volume: Arc<dyn Volume> = MemVolume::new();
     let options = CreateOptions {
-        stream: Stream::Manifest,
+        class: DataClass::Manifest,
         reserve_bytes: 0,
         direct: false,
     };
@@ -318,7 +318,7 @@ fn options_with_pinned_levels_are_the_golden_ones() {
     assert!(written == GOLDEN_PINS, "the format changed");
     let volume: Arc<dyn Volume> = MemVolume::new();
     let options = CreateOptions {
-        stream: Stream::Manifest,
+        class: DataClass::Manifest,
         reserve_bytes: 0,
         direct: false,
     };

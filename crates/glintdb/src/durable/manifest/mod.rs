@@ -297,7 +297,7 @@ impl Loaded {
     /// `Corruption` of the manifest, I/O errors.
     pub(crate) fn check_not_begun(&self, volume: &dyn Volume) -> Result<()> {
         let files = volume.list()?;
-        let held = match files.iter().find(|file| file.kind == FileKind::Table) {
+        let held = match files.iter().find(|file| file.kind.is_index()) {
             Some(table) => table.to_string(),
             None => match glintdb_log::first_frame(volume, self.db)? {
                 Some(frame) => format!("a commit at {frame}"),

@@ -5,7 +5,7 @@ use super::*;
 use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::{FileId, FileKind};
-use glintdb_flash::{CreateOptions, Stream};
+use glintdb_flash::{CreateOptions, DataClass};
 use glintdb_simdisk::MemVolume;
 
 fn volume() -> Arc<dyn Volume> {
@@ -204,7 +204,7 @@ fn a_manifest_with_the_greatest_number_is_corruption() {
         drop(new_manifest(&volume));
         let id = FileId::new(FileKind::Manifest, number);
         let options = CreateOptions {
-            stream: Stream::Manifest,
+            class: DataClass::Manifest,
             reserve_bytes: 0,
             direct: false,
         };
@@ -291,7 +291,7 @@ fn read_bytes(bytes: &[u8]) -> Result<Option<Loaded>> {
         .create(
             id,
             glintdb_flash::CreateOptions {
-                stream: glintdb_flash::Stream::Manifest,
+                class: glintdb_flash::DataClass::Manifest,
                 reserve_bytes: 0,
                 direct: false,
             },
@@ -343,7 +343,7 @@ fn a_new_manifest_that_is_not_whole_gives_way_to_the_old_one() {
     let manifest = new_manifest(&volume);
     let id = FileId::new(FileKind::Manifest, 2);
     let options = glintdb_flash::CreateOptions {
-        stream: glintdb_flash::Stream::Manifest,
+        class: glintdb_flash::DataClass::Manifest,
         reserve_bytes: 0,
         direct: false,
     };
@@ -394,7 +394,7 @@ fn the_manifest_of_another_database_or_number_is_refused() {
         .create(
             FileId::new(FileKind::Manifest, 5),
             glintdb_flash::CreateOptions {
-                stream: glintdb_flash::Stream::Manifest,
+                class: glintdb_flash::DataClass::Manifest,
                 reserve_bytes: 0,
                 direct: false,
             },

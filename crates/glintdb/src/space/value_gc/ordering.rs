@@ -98,7 +98,7 @@ impl Engine {
     fn make_way_for_values(&self, keyspace: &KeyspaceState) -> Result<()> {
         loop {
             let debt = keyspace.index.debt();
-            let crowded = debt.level0_runs >= debt.level0_runs_slow;
+            let crowded = debt.runs >= debt.runs_slow;
             let full = self.is_gc_urgent();
             if crowded || full {
                 self.schedule();
@@ -263,8 +263,7 @@ impl Engine {
             self.check_open()?;
             let values = values.wait();
             let debt = keyspace.index.debt();
-            let goes_on =
-                debt.level0_runs < debt.level0_runs_slow && goes_on.is_none_or(|goes_on| goes_on());
+            let goes_on = debt.runs < debt.runs_slow && goes_on.is_none_or(|goes_on| goes_on());
             begun = (batches.next().filter(|_| goes_on)).map(|batch| (batch, read(batch)));
             self.spill_if_urgent();
             for (&index, value) in batch.iter().zip(values) {

@@ -106,7 +106,9 @@ impl Engine {
     }
 
     fn may_go_on_ordering(&self) -> bool {
-        !self.version.load().has_sealed() && !self.backpressure.compaction.engaged() && !self.is_gc_urgent()
+        !self.version.load().has_sealed()
+            && !self.backpressure.compaction.engaged()
+            && !self.is_gc_urgent()
     }
 }
 

@@ -44,13 +44,13 @@ impl CompactionDebt {
         let lock = self.lock.lock();
         let (mut worst, mut slowed, mut stopped) = (0.0f64, false, false);
         for debt in debts() {
-            stopped |= debt.level0_runs_stop > 0 && debt.level0_runs >= debt.level0_runs_stop;
-            if debt.level0_runs_slow > 0 && debt.level0_runs >= debt.level0_runs_slow {
+            stopped |= debt.runs_stop > 0 && debt.runs >= debt.runs_stop;
+            if debt.runs_slow > 0 && debt.runs >= debt.runs_slow {
                 slowed = true;
                 worst = worst.max(part(
-                    f64::from(debt.level0_runs),
-                    f64::from(debt.level0_runs_slow),
-                    f64::from(debt.level0_runs_stop),
+                    f64::from(debt.runs),
+                    f64::from(debt.runs_slow),
+                    f64::from(debt.runs_stop),
                 ));
             }
             if debt.compaction_bytes_slow > 0 && debt.compaction_bytes >= debt.compaction_bytes_slow
@@ -112,11 +112,11 @@ mod models {
     use glintdb_core::sync::{explore, thread};
     use std::sync::Arc;
 
-    fn debt(level0_runs: u32) -> Debt {
+    fn debt(runs: u32) -> Debt {
         Debt {
-            level0_runs,
-            level0_runs_slow: 8,
-            level0_runs_stop: 20,
+            runs,
+            runs_slow: 8,
+            runs_stop: 20,
             compaction_bytes: 0,
             compaction_bytes_slow: 0,
         }
@@ -164,11 +164,11 @@ mod models {
 mod tests {
     use super::*;
 
-    fn debt(level0_runs: u32, compaction_bytes: u64) -> Debt {
+    fn debt(runs: u32, compaction_bytes: u64) -> Debt {
         Debt {
-            level0_runs,
-            level0_runs_slow: 8,
-            level0_runs_stop: 20,
+            runs,
+            runs_slow: 8,
+            runs_stop: 20,
             compaction_bytes,
             compaction_bytes_slow: 1000,
         }

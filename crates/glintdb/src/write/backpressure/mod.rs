@@ -112,7 +112,7 @@ impl Engine {
     /// Waits until compactions have caught up.
     fn wait_for_compactions(&self) -> Result<()> {
         let debt = &self.backpressure.compaction;
-        let _timed = self.waits.start(Wait::Level0Stop);
+        let _timed = self.waits.start(Wait::RunsStop);
         while debt.stopped() {
             // A job that gave up did not queue itself again.
             self.schedule();

@@ -22,8 +22,8 @@ pub(crate) enum Wait {
     MemtableDebt,
     /// A commit is slowed down because the indexes owe compactions.
     CompactionDebt,
-    /// A commit is stopped until a compaction has relieved level 0.
-    Level0Stop,
+    /// A commit is stopped until a compaction has reduced the number of runs.
+    RunsStop,
     /// A commit is slowed down, or waits, until value GC has given space back.
     Space,
     /// `flush`, `compact` or `close` waits for jobs.
@@ -37,7 +37,7 @@ const ALL: [(Wait, &str); 9] = [
     (Wait::MemtableFull, "memtable_full"),
     (Wait::MemtableDebt, "memtable_debt"),
     (Wait::CompactionDebt, "compaction_debt"),
-    (Wait::Level0Stop, "level0_stop"),
+    (Wait::RunsStop, "runs_stop"),
     (Wait::Space, "space"),
     (Wait::Jobs, "jobs"),
 ];

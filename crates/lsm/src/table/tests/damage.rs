@@ -251,7 +251,7 @@ fn survive(env: &Arc<TableEnv>, table: &Arc<Table>, model: &Model) {
         let stored = cursor.take_block();
         let config = TableConfig::default();
         let mut writer =
-            TableWriter::create(env, table_id(99), Stream::DeepIndex, &config, 0).unwrap();
+            TableWriter::create(env, table_id(99), DataClass::Flush, &config, 0).unwrap();
         writer.add_block(&stored).map(drop).ok();
     }
 }

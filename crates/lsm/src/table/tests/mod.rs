@@ -17,7 +17,7 @@ use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{
     DbId, EntryRef, EntryValue, FileId, FileKind, RangeTombstone, SegmentId, SeqNum, ValuePointer,
 };
-use glintdb_flash::Stream;
+use glintdb_flash::DataClass;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use volume::TestVolume;
@@ -76,7 +76,7 @@ pub(crate) fn write(
     tombstones: &[RangeTombstone],
 ) -> TableMeta {
     let id = table_id(number);
-    let mut writer = TableWriter::create(env, id, Stream::FreshIndex, config, model.len()).unwrap();
+    let mut writer = TableWriter::create(env, id, DataClass::Flush, config, model.len()).unwrap();
     for (key, (seqno, value)) in model {
         writer.add(key, *seqno, value.as_ref()).unwrap();
     }

@@ -152,7 +152,7 @@ fn moved_blocks_read_the_same(
 ) {
     for (number, to) in configs().into_iter().enumerate() {
         let id = table_id(100 + number as u64);
-        let mut writer = TableWriter::create(env, id, Stream::DeepIndex, &to, model.len()).unwrap();
+        let mut writer = TableWriter::create(env, id, DataClass::Flush, &to, model.len()).unwrap();
         let mut cursor = from.cursor(Unbounded, Unbounded, Forward, Purpose::Compaction);
         let mut more = cursor.advance().unwrap();
         while more {
@@ -339,7 +339,7 @@ fn unfinished_and_obsolete_files_go() {
     let mut writer = TableWriter::create(
         &env,
         table_id(1),
-        Stream::FreshIndex,
+        DataClass::Flush,
         &TableConfig::default(),
         0,
     )
@@ -360,7 +360,7 @@ fn unfinished_and_obsolete_files_go() {
     let mut writer = TableWriter::create(
         &env,
         table_id(3),
-        Stream::FreshIndex,
+        DataClass::Flush,
         &TableConfig::default(),
         0,
     )
@@ -389,8 +389,7 @@ fn meta_of_the_manifest_is_that_of_the_file() {
 fn keys_out_of_order_are_a_programmers_error() {
     let (_, env) = env();
     let config = TableConfig::default();
-    let mut writer =
-        TableWriter::create(&env, table_id(1), Stream::FreshIndex, &config, 0).unwrap();
+    let mut writer = TableWriter::create(&env, table_id(1), DataClass::Flush, &config, 0).unwrap();
     writer.add(b"b", SeqNum(1), EntryRef::Tombstone).unwrap();
     writer.add(b"b", SeqNum(2), EntryRef::Tombstone).unwrap();
 }

@@ -1,7 +1,7 @@
 //! The lanes of the reliability campaign that are programs of `crates/testkit`: `cargo xtask NAME`
-//! starts `glint-NAME` with its arguments, and `cargo xtask test` starts it for a short time. A new lane
-//! is a line of [`LANES`]. `models`, `miri`, `fuzz` and `sanitize` are builds of their own and have a
-//! file each.
+//! starts `glint-NAME` with its arguments, and `cargo xtask test` starts it for a short time. A new
+//! lane is a line of [`LANES`]. `models`, `miri`, `fuzz` and `sanitize` are builds of their own and
+//! have a file each.
 
 use crate::run::{self, Build, Scratch};
 use crate::summary::Counts;
@@ -13,8 +13,8 @@ pub(crate) struct Lane {
     pub(crate) name: &'static str,
     /// A program of another package that it needs.
     beside: Option<(&'static str, &'static str)>,
-    /// How it is built for `cargo xtask NAME`, and for the step. The step uses one optimised build for
-    /// all lanes, in which planted mistakes can be switched on.
+    /// How it is built for `cargo xtask NAME`, and for the step. The step uses one optimised build
+    /// for all lanes, in which planted mistakes can be switched on.
     build: Build,
     build_step: Build,
     /// Arguments of the step.
@@ -40,7 +40,8 @@ const LANES: [Lane; 7] = [
     Lane { name: "kill", arguments: &["--cycles", "500"], dir: true, ..LANE },
     Lane { name: "attack", arguments: &["--seconds", "25", "--peers", "2000"], dir: true, beside: Some(("glintdb-cli", "glintdb")), ..LANE },
     Lane { name: "kernel", arguments: &["--seconds", "40"], beside: Some(("glintdb-faultdisk", "glint-disk")), ..LANE },
-    // Half of the time the same seed, so that what failed here fails again, and half a seed that follows from the commit.
+    // Half of the time the same seed, so that what failed here fails again, and half a seed that
+    // follows from the commit.
     Lane { name: "sim", arguments: &["--minutes", "3", "--threads", "2", "--seed", "1", "--seed", COMMIT], build_step: Build::Seeded, ..LANE },
     // All mutations of the files of the smallest database, a part of those of the others.
     Lane { name: "sweep", build_step: Build::Seeded, ..LANE },

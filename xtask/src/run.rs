@@ -17,8 +17,8 @@ const CARGO_MAX: Duration = Duration::from_secs(25 * 60);
 const HELPER_MAX: Duration = Duration::from_secs(5 * 60);
 
 thread_local! {
-    /// The file for what this thread says and for the output of programs that it runs. `None`: it goes
-    /// to the terminal.
+    /// The file for what this thread says and for the output of programs that it runs. `None`: it
+    /// goes to the terminal.
     static LOG: RefCell<Option<File>> = const { RefCell::new(None) };
 }
 

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: all steps in turn, also if one fails. It prints a line for each, then excerpts
-//! that tell why steps failed, and one line with the sums. The output of each step is in
+//! `cargo xtask test`: all steps in turn, also if one fails. It prints a line for each, then
+//! excerpts that tell why steps failed, and one line with the sums. The output of each step is in
 //! `target/test-logs`, or in the terminal with `--only`.
 //!
 //! The step [`BESIDE`] begins earlier than its turn and runs beside others that leave a core idle.
@@ -232,8 +232,8 @@ impl Running {
         }
     }
 
-    /// Waits for the step, and returns its outcome and the seconds that it took. When the run's time is
-    /// over, the step and all programs that it has started are ended.
+    /// Waits for the step, and returns its outcome and the seconds that it took. When the run's
+    /// time is over, the step and all programs that it has started are ended.
     fn end(self) -> (Result<Outcome, String>, f64) {
         let outcome = self.answered.recv_timeout(hang::step_limit());
         outcome.unwrap_or_else(|error| {

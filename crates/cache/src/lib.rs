@@ -1,10 +1,11 @@
-//! The cache of a database: key blocks of tables by their place, and values of the log by their keys.
+//! The cache of a database: key blocks of tables by their place, and values of the log by their
+//! keys.
 //!
 //! It has memory of its own, in slabs of cells of equal size, so that what it holds is what the
 //! process has.
 //!
-//! **Architecture invariant:** nothing here reads a file. Callers read what is not cached, verify it,
-//! and put it here.
+//! **Architecture invariant:** nothing here reads a file. Callers read what is not cached, verify
+//! it, and put it here.
 #![cfg_attr(
     test,
     allow(clippy::unwrap_used, reason = "a test that cannot go on fails")

@@ -266,7 +266,8 @@ pub trait Index: Send + Sync {
     /// Files that the current state names.
     fn files(&self) -> Vec<FileId>;
 
-    /// Changes the memory that the index may take. Returns how many bytes of it are or will be taken.
+    /// Changes the memory that the index may take. Returns how many bytes of it are or will be
+    /// taken.
     fn set_memory_share(&self, _share: MemoryShare) -> u64 {
         0
     }

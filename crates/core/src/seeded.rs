@@ -1,17 +1,31 @@
-//! Seeded bugs: mistakes in the engine, behind the feature `seeded-bugs`, that show that the tests would notice them.
+//! Planted mistakes in the engine, behind the feature `seeded-bugs`: they show that the tests would
+//! notice such mistakes.
 //!
-//! A place that could be got wrong asks [`bug`] by name and does the wrong thing where the answer is yes. Without the feature the answer is a constant `false` and the
-//! compiler leaves nothing of it. With the feature, one bug at a time is switched on by [`activate`], for the whole process. Thread-safe.
+//! [`planted!`](crate::planted) has a right and a wrong expression. Without the feature it is the
+//! right one, and the compiler leaves nothing of the other. With the feature, [`activate`] switches
+//! on one mistake at a time, for the whole process. Thread-safe.
 //!
 //! ```
 //! # struct File; impl File { fn sync(&self) -> Result<(), ()> { Ok(()) } }
 //! # fn commit(file: &File) -> Result<(), ()> {
-//! if !glintdb_core::seeded::bug("log: sync is skipped") {
-//!     file.sync()?;
-//! }
+//! glintdb_core::planted!("log: sync is skipped", file.sync()?, ());
 //! # Ok(()) }
 //! # commit(&File).unwrap();
 //! ```
+
+/// An expression with a planted mistake: `planted!("crate: what goes wrong", right, wrong)`.
+///
+/// It is `right`, unless the mistake of this name is switched on: then it is `wrong`.
+#[macro_export]
+macro_rules! planted {
+    ($name:literal, $right:expr, $wrong:expr $(,)?) => {
+        if $crate::seeded::bug($name) {
+            $wrong
+        } else {
+            $right
+        }
+    };
+}
 
 #[cfg(feature = "seeded-bugs")]
 mod switch {

@@ -1,7 +1,7 @@
 //! The flash layer: volumes of files, batched reads, the log's ring, and clocks.
 //!
-//! - [`DirVolume`]: a directory. Direct I/O, many reads in flight (io_uring, libaio, threads), and the
-//!   log's ring as a mapped file.
+//! - [`DirVolume`]: a directory. Direct I/O, many reads in flight (io_uring, libaio, threads), and
+//!   the log's ring as a mapped file.
 //!
 //! `glintdb-simdisk` has a volume in memory for tests, which behaves as badly as
 //! `docs/format/media.md` allows.

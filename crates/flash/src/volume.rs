@@ -1,4 +1,6 @@
-//! The medium as the engine sees it: files that are created for a class of data, appended to, synced, read (one by one or in a batch), deleted (or written again under another name) and listed.
+//! The medium as the engine sees it: files that are created for a class of data, appended to,
+//! synced, read (one by one or in a batch), deleted (or written again under another name) and
+//! listed.
 //!
 //! What a volume promises (`docs/format/media.md`): a write is durable after [`VolumeFile::sync`] of its file; a file's *name* (created or deleted) after
 //! [`Volume::sync_directory`]; before that, writes may be lost, torn at 512 bytes or reordered. Thread-safe: writes to one file are the caller's to order,
@@ -10,8 +12,8 @@ use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a file holds. A volume with parallel units may place each class on units of its own, because
-/// files of one class live about equally long.
+/// What a file holds. A volume with parallel units may place each class on units of its own,
+/// because files of one class live about equally long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum DataClass {
     /// Log segments: written once, read by recovery and for values.

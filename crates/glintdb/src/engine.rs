@@ -11,9 +11,7 @@ use crate::background::log_jobs::{LogSyncJob, SpillJob};
 use crate::background::queue::{Host, JobQueue};
 use crate::durable::manifest::{Item, Manifest};
 use crate::options::{KeyspaceOptions, Options};
-use crate::read::values::cache_on_write::WrittenValues;
-use crate::read::values::hot_keys::HotKeys;
-use crate::read::values::value_runs::RangeCache;
+use crate::read::values::directory::ValueDirectory;
 use crate::snapshot::Pins;
 use crate::space::reserve::Reserve;
 use crate::space::value_gc::Gc;
@@ -22,8 +20,8 @@ use crate::state::versions::Versions;
 use crate::transaction::Transactions;
 use crate::write::backpressure::Backpressure;
 use crate::write::backpressure::waits::{Wait, Waits};
-use crate::write::commit::Sequencer;
 use crate::write::pipeline::Pipeline;
+use crate::write::sequencer::Sequencer;
 use crate::{Error, ErrorKind, Result};
 use glintdb_cache::Cache;
 use glintdb_core::clock::Clock;
@@ -79,8 +77,7 @@ pub(crate) struct Engine {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) cache: Arc<Cache>,
-    /// Values that scans come by together.
-    pub(crate) ranges: RangeCache,
+    pub(crate) values: ValueDirectory,
     /// Input of compactions that is read ahead.
     pub(crate) reads: Option<Arc<ReadQueue>>,
     pub(crate) log: Arc<Log>,
@@ -108,8 +105,6 @@ pub(crate) struct Engine {
     /// Whether threads that wait begin reads of compactions.
     pub(crate) helps: bool,
     pub(crate) gc: Gc,
-    pub(crate) hot: HotKeys,
-    pub(crate) written: WrittenValues,
     pub(crate) pins: Pins,
     /// Memory that pinned levels take, as it was last divided.
     pub(crate) pins_taken: Mutex<usize>,
@@ -315,12 +310,18 @@ impl Engine {
                 .spill_step()
                 .inspect_err(|error| self.pipeline.fail(error))?;
             self.update_space_debt();
-            self.update_room_if_asked();
+            self.values.update_room();
         }
         if self.log.sync_full_due() && !self.log_sync_queued.swap(true, Ordering::SeqCst) {
             self.jobs.push(self, Box::new(LogSyncJob));
         }
         Ok(())
+    }
+
+    /// Whether large values are worth caching when they are written: value GC has work or soon
+    /// will, or the device lags.
+    pub(crate) fn is_worth_caching(&self) -> bool {
+        self.options.value_gc && (self.backpressure.space.is_near() || self.log.spill_urgent())
     }
 
     /// Queues a step of the log if one is due.
@@ -525,9 +526,11 @@ impl Engine {
             ),
             helps: parts.options.help && parts.options.background_threads > 0,
             gc: Gc::default(),
-            written: WrittenValues::new(parts.options.cache_written_min_bytes),
-            hot: HotKeys::new(parts.options.hot_keys, parts.options.memory_budget_bytes),
-            ranges: RangeCache::new(parts.options.range_cache, parts.options.memory_budget_bytes),
+            values: ValueDirectory::new(
+                &parts.options,
+                Arc::clone(&parts.log),
+                Arc::clone(&parts.cache),
+            ),
             pins: Pins::default(),
             pins_taken: Mutex::new(0),
             transactions: Transactions::new(Arc::clone(&parts.tombstone_floor)),

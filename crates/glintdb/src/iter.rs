@@ -260,7 +260,7 @@ impl Scan {
         // Held until the values are fetched: segments go when no version names them.
         let version = self.version()?;
         let (mut batch, wanted) = self.gather(&version, direction)?;
-        let (fetched, misses) = self.pin.engine().fetch_in_order(wanted, direction);
+        let (fetched, misses) = self.pin.engine().values.fetch_in_order(wanted, direction);
         batch.fetched = fetched;
         self.end(direction).take_batch(batch);
         self.note_misses(direction, misses);

@@ -1,13 +1,14 @@
 //! A simulated medium for tests: a volume in memory that behaves as badly as the media assumptions
 //! (`docs/format/media.md`) allow, and fails on request.
 //!
-//! [`MemVolume::crash`] returns the volume that a *power cut* would leave now, [`MemVolume::kill`] the
-//! one that `kill -9` would leave. Both leave the original as it is, so that a test can cut one run in
-//! many ways at the same place. [`MemVolume::fail`] plans errors by the number of the operation.
+//! [`MemVolume::crash`] returns the volume that a *power cut* would leave now, [`MemVolume::kill`]
+//! the one that `kill -9` would leave. Both leave the original as it is, so that a test can cut one
+//! run in many ways at the same place. [`MemVolume::fail`] plans errors by the number of the
+//! operation.
 //! [`HookedVolume`] calls a test back before some operations of another volume.
 //!
-//! The same seed and the same operations give the same survivors: nothing depends on time, addresses
-//! or hash order.
+//! The same seed and the same operations give the same survivors: nothing depends on time,
+//! addresses or hash order.
 //!
 //! Thread-safe. One mutex gives the operations of concurrent threads a total order.
 #![cfg_attr(

@@ -20,8 +20,8 @@ use glintdb_memtable::MemCursor;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What a flush writes of one keyspace, as a sorted run: a memtable without what its range tombstones
-/// hide.
+/// What a flush writes of one keyspace, as a sorted run: a memtable without what its range
+/// tombstones hide.
 pub(crate) struct MemtableRun<'a> {
     cursor: MemCursor,
     ranges: Vec<RangeTombstone>,
@@ -115,8 +115,8 @@ impl SortedRun for MemtableRun<'_> {
     }
 }
 
-/// Writes the memtables of a generation to the indexes; no reader sees them yet. Returns a sample of
-/// the keys, too. `progress` is told of every [`PROGRESS_ENTRIES`] entries.
+/// Writes the memtables of a generation to the indexes; no reader sees them yet. Returns a sample
+/// of the keys, too. `progress` is told of every [`PROGRESS_ENTRIES`] entries.
 pub(crate) fn write_generation(
     generation: &Generation,
     keyspaces: impl Iterator<Item = Arc<KeyspaceState>>,
@@ -156,6 +156,32 @@ pub(crate) fn write_generation(
 }
 
 impl Engine {
+    /// Writes all memtables to the indexes.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.flush_all()?;
+        self.background_recovered();
+        self.schedule();
+        self.run_inline();
+        Ok(())
+    }
+
+    /// [`flush`](Self::flush) that leaves background errors and the job queue alone.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        {
+            // Dropped after the lock.
+            let _replaced;
+            let mut sequencer = self.sequencer.lock();
+            if !sequencer.nothing_is_active() {
+                let start = self.log.next_lsn();
+                _replaced = self.rotate_locked(&mut sequencer, start, Version::clone);
+            }
+        }
+        while self.flush_oldest()? {
+            self.check_open()?;
+        }
+        Ok(())
+    }
+
     /// Writes the oldest sealed generation to the indexes, in the reserve's space if there is no
     /// other. `Ok(false)`: no generation is sealed.
     pub(crate) fn flush_oldest(&self) -> Result<bool> {

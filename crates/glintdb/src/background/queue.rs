@@ -39,7 +39,8 @@ pub(crate) trait Host {
 pub(crate) trait Job<H: Host = Engine>: Send {
     /// Does a bounded piece of work.
     fn step(&mut self, engine: &H) -> Result<Progress>;
-    /// Does a step of about `budget` entries, if the job can be cut anywhere. Only a seed asks for it.
+    /// Does a step of about `budget` entries, if the job can be cut anywhere. Only a seed asks for
+    /// it.
     fn step_within(&mut self, engine: &H, _budget: u32) -> Result<Progress> {
         self.step(engine)
     }

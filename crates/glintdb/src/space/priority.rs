@@ -10,7 +10,7 @@
 use crate::engine::Engine;
 use crate::space::reserve;
 use crate::space::trim::table_bytes;
-use crate::write::commit::Sequencer;
+use crate::write::sequencer::Sequencer;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{IndexJob, JobPriority};
 use glintdb_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -29,10 +29,8 @@ pub(crate) use scattered::{Misses, Scattered};
 use crate::background::install::{Pending, Relocated};
 use crate::background::queue::{Job, Progress};
 use crate::engine::Engine;
-use crate::read::values::key_hash::Wanted;
 use crate::space::priority::Running;
 use crate::{Error, ErrorKind, Result};
-use glintdb_cache::ValuePlace;
 use glintdb_core::index::JobPriority;
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -317,15 +315,7 @@ impl Engine {
         let to = relocated.values.pointers().to_vec();
         self.commit_changes(pending, None, Some(relocated))?;
         for ((keyspace, key, from), to) in from.zip(to) {
-            let wanted = Wanted::scanned(keyspace, key, from);
-            // By itself it can be told that it moves.
-            self.ranges.dissolve(&self.cache, &wanted);
-            let (here, there) = (ValuePlace::of(&from), ValuePlace::of(&to));
-            if self.cache.moved(&wanted.key, here, there)
-                && let Some(look) = self.hot.look(keyspace, key)
-            {
-                look.moved(self.pipeline.visible(), &from, &to);
-            }
+            (self.values).note_moved((keyspace, key), &from, &to, self.pipeline.visible());
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ impl Engine {
         drop(version);
         let memtables = in_version + self.chunks.pooled_bytes() + self.pinned_bytes();
         self.memory.set(MemoryPart::Memtables, memtables);
-        let tables = self.hot.bytes() + self.ranges.bytes();
+        let tables = self.values.table_bytes();
         let volume = self.volume.stats();
         let [idle, idle_most] = [volume.idle_buffer_bytes, volume.idle_buffer_bytes_most]
             .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));

@@ -4,3 +4,4 @@ pub(crate) mod admission;
 pub(crate) mod backpressure;
 pub(crate) mod commit;
 pub(crate) mod pipeline;
+pub(crate) mod sequencer;

@@ -68,8 +68,8 @@ impl Log {
         )
     }
 
-    /// Begins [`read_batch`](Self::read_batch) of values in segments that `view` has, or that were made
-    /// since: they are read while the caller does something else.
+    /// Begins [`read_batch`](Self::read_batch) of values in segments that `view` has, or that were
+    /// made since: they are read while the caller does something else.
     #[must_use]
     pub fn begin_read_batch_in(&self, view: &LogView, pointers: Vec<ValuePointer>) -> BegunValues {
         let (results, requests) = self.plan_batch(&[&view.0, &self.table.load()], &pointers);

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask sim")]
 struct Arguments {
-    /// The seed (default: 1, and of a campaign one from the clock); a campaign takes several, and divides its time
+    /// The seed (default: 1, and of a campaign one from the clock); a campaign takes several, and
+    /// divides its time
     #[arg(long, value_name = "S")]
     seed: Vec<u64>,
     /// Operations of a history.

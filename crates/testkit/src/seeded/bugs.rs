@@ -176,8 +176,10 @@ mod tests {
                 && !path.ends_with("core/src/seeded.rs")
             {
                 let text = std::fs::read_to_string(&path).unwrap();
-                let calls = text.split("seeded::bug(").skip(1);
-                names.extend(calls.map(|call| call.split('"').nth(1).unwrap().to_owned()));
+                for call in ["seeded::bug(", "planted!("] {
+                    let calls = text.split(call).skip(1);
+                    names.extend(calls.map(|call| call.split('"').nth(1).unwrap().to_owned()));
+                }
             }
         }
     }

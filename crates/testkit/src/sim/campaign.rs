@@ -39,8 +39,8 @@ pub fn planned(seed: u64, length: usize, set: Option<&OptionSet>) -> (Plan, Budg
     (Plan::of(seed, length, set), budget)
 }
 
-/// Runs the seeds from `first` on until `until`, or until there are five failures. Histories under way
-/// at that time run to their ends without crashes.
+/// Runs the seeds from `first` on until `until`, or until there are five failures. Histories under
+/// way at that time run to their ends without crashes.
 ///
 /// # Panics
 /// If a run does.

@@ -1,13 +1,15 @@
-//! Tables in memory that find a value without the index, and what is cached as it is written.
+//! Where separated values are: tables that find a value without the index, behind one face.
 //!
+//! - `directory`: the face. All other modules call nothing else.
 //! - `hot_keys`: key to place, of keys that were read or written lately.
-//! - `value_runs`: which values were read together in key order, and are cached together.
-//! - `key_hash`: the hash that all of them share.
+//! - `value_runs`: values that scans read together and the cache holds together.
+//! - `cache_on_write`: which values are cached when they are written.
+//! - `key_hash`: the hash that all of them share; a value that is wanted.
 //! - `packed_place`: a place in one word.
-//! - `cache_on_write`: which written values go to the cache.
 
-pub(crate) mod cache_on_write;
+mod cache_on_write;
+pub(crate) mod directory;
 pub(crate) mod hot_keys;
 pub(crate) mod key_hash;
-pub(crate) mod packed_place;
+mod packed_place;
 pub(crate) mod value_runs;

@@ -118,7 +118,7 @@ impl FromIterator<Result<Bytes>> for Values {
 }
 
 /// See the module's page.
-pub(crate) struct RangeCache {
+pub(crate) struct ValueRuns {
     /// By a key's hash: the first key of its range. Empty: ranges are not wanted.
     hints: Box<[[AtomicU64; WAYS]]>,
     /// There may be some.
@@ -264,15 +264,15 @@ fn break_up(cache: &Cache, range: u64, others: &[Wanted]) -> bool {
     true
 }
 
-impl RangeCache {
+impl ValueRuns {
     /// For a budget of so many bytes; `wanted`: else there are none.
-    pub(crate) fn new(wanted: bool, budget_bytes: usize) -> RangeCache {
+    pub(crate) fn new(wanted: bool, budget_bytes: usize) -> ValueRuns {
         let hints = (budget_bytes / BYTES_A_HINT).min(HINTS_MAX);
         let buckets = match wanted {
             true => (hints / WAYS).next_power_of_two(),
             false => 0,
         };
-        RangeCache {
+        ValueRuns {
             hints: (0..buckets).map(|_| Default::default()).collect(),
             any: AtomicBool::new(false),
             batches: AtomicU64::new(0),

@@ -362,8 +362,8 @@ impl Engine {
         }
     }
 
-    /// Chooses the victims of the next round: the segments with the most garbage. Also returns whether
-    /// the round should walk the indexes.
+    /// Chooses the victims of the next round: the segments with the most garbage. Also returns
+    /// whether the round should walk the indexes.
     pub(super) fn choose_victims(&self) -> Result<(Vec<Candidate>, bool)> {
         let (mut candidates, account) = self.survey()?;
         if !account.wants_round() {

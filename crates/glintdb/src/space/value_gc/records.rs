@@ -73,7 +73,8 @@ impl Records {
         });
     }
 
-    /// Adds an entry of an index, whose value is read when it is written. Entries come in key order.
+    /// Adds an entry of an index, whose value is read when it is written. Entries come in key
+    /// order.
     pub(super) fn add_live(
         &mut self,
         keyspace: KeyspaceId,

@@ -351,8 +351,8 @@ impl Round {
         Ok(State::Verify(0))
     }
 
-    /// Verifies some more records, of one keyspace. After the last ones, those that are live stay in
-    /// `order`.
+    /// Verifies some more records, of one keyspace. After the last ones, those that are live stay
+    /// in `order`.
     fn verify(&mut self, engine: &Engine, at: usize) -> Result<State> {
         let rest = self.order.get(at..).unwrap_or_default();
         let Some(&first) = rest.first() else {
@@ -420,7 +420,9 @@ impl Round {
         for &index in &rest[..length] {
             let record = &self.records.all[index as usize];
             let key = self.records.key(index);
-            let value = engine.cached_written(record.keyspace, key, &record.pointer);
+            let value = engine
+                .values
+                .get_large(record.keyspace, key, &record.pointer);
             if value.is_some() {
                 self.outcome.cached_records += 1;
                 self.outcome.cached_bytes += u64::from(record.pointer.length);
@@ -460,7 +462,7 @@ impl Round {
         // While this one is written, unless it is one large value: two of those would be a lot of memory.
         let end = chunk.range.end;
         let ahead = (chunk.bytes <= 2 * WRITE_BYTES).then(|| self.begin_chunk(engine, end));
-        engine.update_room_if_asked();
+        engine.values.update_room();
         for (at, cached) in chunk.range.zip(chunk.cached) {
             let index = self.order[at];
             let record = &self.records.all[index as usize];
@@ -489,7 +491,9 @@ impl Round {
             let (keyspace, key) = (record.keyspace, self.records.key(index));
             writer.put(&engine.log, keyspace, key, &value, record.pointer.checksum)?;
             if !was_cached {
-                engine.offer_moving((keyspace, key), &record.pointer, &value);
+                engine
+                    .values
+                    .offer_moving((keyspace, key), &record.pointer, &value);
             }
             self.written.push(index);
         }

@@ -238,11 +238,13 @@ fn value_gc_takes_from_the_cache_what_its_place_and_its_checksum_say_alone() {
     let offer = |pointer, value: &[u8]| {
         // The first one asks for room.
         for _ in 0..2 {
-            engine.offer_moving((keyspace, &name), pointer, value);
-            engine.update_room_if_asked();
+            engine
+                .values
+                .offer_moving((keyspace, &name), pointer, value);
+            engine.values.update_room();
         }
     };
-    let cached = |pointer| engine.cached_written(keyspace, &name, pointer);
+    let cached = |pointer| engine.values.get_large(keyspace, &name, pointer);
     assert_eq!(cached(&old), None);
     offer(&old, &value(7, 1));
     assert_eq!(cached(&old).as_deref(), Some(&value(7, 1)[..]));

@@ -1,8 +1,8 @@
 //! Back-pressure by what the indexes owe: writers slow down smoothly in proportion to the debt, and
 //! stop only at its end.
 //!
-//! The rate falls from [`RATE_MAX`] at the beginning of the debt to [`RATE_MIN`] at its end. It counts
-//! the bytes that indexes will have to take in, so separated values are free.
+//! The rate falls from [`RATE_MAX`] at the beginning of the debt to [`RATE_MIN`] at its end. It
+//! counts the bytes that indexes will have to take in, so separated values are free.
 //!
 //! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
 
@@ -38,8 +38,8 @@ fn part(value: f64, from: f64, to: f64) -> f64 {
 
 impl CompactionDebt {
     /// Looks at the debts of all indexes; the worst one counts. The lock is held meanwhile: of two
-    /// threads that look at once, the one that looked later has the last word, or writers would stay
-    /// stopped by a debt that is paid.
+    /// threads that look at once, the one that looked later has the last word, or writers would
+    /// stay stopped by a debt that is paid.
     pub(crate) fn update(&self, debts: impl FnOnce() -> Vec<Debt>) {
         let lock = self.lock.lock();
         let (mut worst, mut slowed, mut stopped) = (0.0f64, false, false);

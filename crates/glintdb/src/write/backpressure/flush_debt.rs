@@ -1,13 +1,14 @@
-//! Back-pressure by the flush under way: writers fill the active memtables no faster than the sealed
-//! ones are flushed. Many sleeps of milliseconds take the place of one stop of half a second.
+//! Back-pressure by the flush under way: writers fill the active memtables no faster than the
+//! sealed ones are flushed. Many sleeps of milliseconds take the place of one stop of half a
+//! second.
 //!
 //! The part of a flush that is written, and the time this took, tell how long the rest will take. A
 //! writer that would fill the active generation before then is slowed to the rate at which it fills
-//! just then. Others are not slowed. The rate is set as the flush goes on, and by each writer that has
-//! slept. Without background threads writers flush themselves, and are not slowed here.
+//! just then. Others are not slowed. The rate is set as the flush goes on, and by each writer that
+//! has slept. Without background threads writers flush themselves, and are not slowed here.
 //!
-//! A flush is one long step. When it reports progress, it also lets the log spill if writers will wait
-//! for that soon.
+//! A flush is one long step. When it reports progress, it also lets the log spill if writers will
+//! wait for that soon.
 //!
 //! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
 
@@ -75,7 +76,8 @@ impl Flush {
     fn seconds(&self, now: Duration, rate: f64) -> (f64, f64) {
         let elapsed = now.saturating_sub(self.began).as_secs_f64();
         let expected = self.bytes as f64 / rate;
-        // The flush's own rate counts by its progress; early on, that of earlier flushes counts more.
+        // The flush's own rate counts by its progress; early on, that of earlier flushes counts
+        // more.
         let whole = match self.done > 0.0 {
             true => expected + (elapsed / self.done - expected) * self.done,
             false => expected,
@@ -246,9 +248,9 @@ mod tests {
         (debt, clock)
     }
 
-    /// Writes as fast as is allowed, but at most `natural` bytes in each turn of 100 µs, while a flush
-    /// of 64 MB takes `turns`. Returns how full the active generation was at the end, and the longest
-    /// row of turns without a write.
+    /// Writes as fast as is allowed, but at most `natural` bytes in each turn of 100 µs, while a
+    /// flush of 64 MB takes `turns`. Returns how full the active generation was at the end, and the
+    /// longest row of turns without a write.
     fn beside_a_flush(
         debt: &FlushDebt,
         clock: &ManualClock,

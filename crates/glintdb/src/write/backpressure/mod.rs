@@ -52,7 +52,8 @@ impl Backpressure {
             || self.space.limiter.engaged()
     }
 
-    /// Admits a commit at the rate of each debt. Returns the longest sleep that one of them asks for.
+    /// Admits a commit at the rate of each debt. Returns the longest sleep that one of them asks
+    /// for.
     fn admit(&self, batch: &Batch, clock: &dyn Clock) -> Option<(Duration, Wait)> {
         let index_bytes = batch.index_bytes();
         let space = match batch.only_deletes() {

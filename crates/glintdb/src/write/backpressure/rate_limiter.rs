@@ -1,4 +1,5 @@
-//! A rate limit that all writers share. A writer sleeps off what it owes for its bytes, in few sleeps.
+//! A rate limit that all writers share. A writer sleeps off what it owes for its bytes, in few
+//! sleeps.
 //!
 //! Thread safety: any thread. A writer that is not limited pays one relaxed load.
 
@@ -7,8 +8,9 @@ use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A writer sleeps when it owes this much. A sleep delays one commit, so a few long sleeps delay fewer
-/// commits than many short ones: at 200,000 commits a second fewer than one in a thousand sleeps.
+/// A writer sleeps when it owes this much. A sleep delays one commit, so a few long sleeps delay
+/// fewer commits than many short ones: at 200,000 commits a second fewer than one in a thousand
+/// sleeps.
 const SLEEP_MIN: Duration = Duration::from_millis(4);
 /// Longest single sleep. Later commits sleep off the rest.
 const SLEEP_MAX: Duration = Duration::from_millis(8);

@@ -1,13 +1,14 @@
-//! Back-pressure by garbage: writers slow down as garbage comes near its bound, and wait where it is
-//! reached.
+//! Back-pressure by garbage: writers slow down as garbage comes near its bound, and wait where it
+//! is reached.
 //!
-//! Between two accounts of space, garbage grows at most by what the log and the round under way write.
-//! So the *fill*, the part of the allowed garbage that there is, is known at every moment. From
+//! Between two accounts of space, garbage grows at most by what the log and the round under way
+//! write. So the *fill*, the part of the allowed garbage that there is, is known at every moment.
+//! From
 //! [`SLOW`] on, writers go at the rate at which rounds have given space back, times [`FASTEST`] at
-//! `SLOW` and [`SLOWEST`] at 1; in between they are as fast as rounds, and settle there. They stop at
-//! [`STOP`] only, which values reach that are so large that a commit after a sleep is still too fast,
-//! and only for a round that runs or is due: if nothing can be collected, waiting does not help.
-//! Deletions never wait here.
+//! `SLOW` and [`SLOWEST`] at 1; in between they are as fast as rounds, and settle there. They stop
+//! at [`STOP`] only, which values reach that are so large that a commit after a sleep is still too
+//! fast, and only for a round that runs or is due: if nothing can be collected, waiting does not
+//! help. Deletions never wait here.
 //!
 //! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
 
@@ -86,7 +87,8 @@ impl SpaceDebt {
         if glintdb_core::seeded::bug("glintdb: writers are not slowed for space") {
             return;
         }
-        // What a round writes slows writers but never stops them, because it goes when the round ends.
+        // What a round writes slows writers but never stops them, because it goes when the round
+        // ends.
         let stopped = collecting && without_round >= STOP;
         let slow = ((fill - SLOW) / (1.0 - SLOW)).clamp(0.0, 1.0);
         let reclaimed = match self.reclaimed.load(Ordering::Relaxed) {

@@ -24,7 +24,7 @@ fn value(wanted: &Wanted) -> Bytes {
 }
 
 /// A scan of values that are all cached; how many were in no range.
-fn scan(ranges: &RangeCache, cache: &Cache, pointers: &[Wanted]) -> usize {
+fn scan(ranges: &ValueRuns, cache: &Cache, pointers: &[Wanted]) -> usize {
     let (mut values, others) = ranges.find(cache, pointers);
     for &other in &others {
         values.set(other, Ok(value(&pointers[other])));
@@ -42,7 +42,7 @@ fn scan(ranges: &RangeCache, cache: &Cache, pointers: &[Wanted]) -> usize {
 
 #[test]
 fn what_was_scanned_once_is_found_together_wherever_a_scan_begins() {
-    let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(8 << 20));
+    let (ranges, cache) = (ValueRuns::new(true, 8 << 20), Cache::new(8 << 20));
     let all: Vec<_> = (0..2000).map(at).collect();
     assert_eq!(scan(&ranges, &cache, &all), all.len());
     // Of what is before the first beginning and behind the last, nobody knows where it ends.
@@ -87,7 +87,7 @@ fn ranges_begin_as_often_whatever_the_keys() {
 /// Every key is overwritten, one in eight of them one with which a range begins: the others stay in it.
 #[test]
 fn a_range_is_found_by_its_first_key_whose_value_is_another_one() {
-    let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(8 << 20));
+    let (ranges, cache) = (ValueRuns::new(true, 8 << 20), Cache::new(8 << 20));
     let all: Vec<_> = (0..1000).map(at).collect();
     scan(&ranges, &cache, &all);
     let before = scan(&ranges, &cache, &all);
@@ -107,7 +107,7 @@ fn a_range_is_found_by_its_first_key_whose_value_is_another_one() {
 
 #[test]
 fn what_was_overwritten_deleted_or_put_in_between_is_told_apart_and_learnt() {
-    let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(8 << 20));
+    let (ranges, cache) = (ValueRuns::new(true, 8 << 20), Cache::new(8 << 20));
     let all: Vec<_> = (0..1000).map(at).collect();
     let mut now = all.clone();
     scan(&ranges, &cache, &now);
@@ -139,7 +139,7 @@ fn what_was_overwritten_deleted_or_put_in_between_is_told_apart_and_learnt() {
 /// Of values that were cached one by one each is cached once when scans have come by, wherever they began and ended, and found.
 #[test]
 fn values_leave_their_places_for_ranges_and_come_back() {
-    let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(8 << 20));
+    let (ranges, cache) = (ValueRuns::new(true, 8 << 20), Cache::new(8 << 20));
     let all: Vec<_> = (0..1000).map(at).collect();
     let insert = |wanted: &Wanted| drop(cache.insert(wanted.cache_key(), &[&value(wanted)]));
     all.iter().for_each(insert);
@@ -180,7 +180,7 @@ fn values_leave_their_places_for_ranges_and_come_back() {
 
 #[test]
 fn what_is_read_together_is_kept_in_ranges_at_once() {
-    let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(8 << 20));
+    let (ranges, cache) = (ValueRuns::new(true, 8 << 20), Cache::new(8 << 20));
     let all: Vec<_> = (0..1000).map(at).collect();
     let mut in_ranges = 0;
     for batch in all.chunks(50) {
@@ -197,7 +197,7 @@ fn what_is_read_together_is_kept_in_ranges_at_once() {
     // What could not be read keeps its range from being made, and no other.
     let mut read: Vec<_> = all.iter().map(|pointer| Ok(value(pointer))).collect();
     read[500] = Err(crate::Error::new(crate::ErrorKind::Io, "not read"));
-    let kept = RangeCache::new(true, 8 << 20).keep_read(&Cache::new(8 << 20), &all, &read);
+    let kept = ValueRuns::new(true, 8 << 20).keep_read(&Cache::new(8 << 20), &all, &read);
     assert!(!kept[500] && kept.iter().filter(|kept| **kept).count() > 700);
 }
 
@@ -220,14 +220,14 @@ fn values_lie_in_order_where_few_steps_lead_elsewhere() {
 fn nothing_is_kept_that_is_not_wanted_or_for_which_there_is_no_room() {
     let all: Vec<_> = (0..1000).map(at).collect();
     for (wanted, bytes) in [(false, 8 << 20), (true, 4096)] {
-        let (ranges, cache) = (RangeCache::new(wanted, 8 << 20), Cache::new(bytes));
+        let (ranges, cache) = (ValueRuns::new(wanted, 8 << 20), Cache::new(bytes));
         for _ in 0..3 {
             scan(&ranges, &cache, &all);
         }
         assert!(!wanted || cache.stats().entries < 20);
         assert_eq!(ranges.bytes() == 0, !wanted);
     }
-    let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(8 << 20));
+    let (ranges, cache) = (ValueRuns::new(true, 8 << 20), Cache::new(8 << 20));
     for n in 0..997 {
         scan(&ranges, &cache, &all[n..n + 3]);
     }
@@ -237,7 +237,7 @@ fn nothing_is_kept_that_is_not_wanted_or_for_which_there_is_no_room() {
 /// A round moves what a range has of a key that was written again since, which is hot: what is cached of it stays.
 #[test]
 fn a_range_that_goes_takes_nothing_newer_with_it() {
-    let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(8 << 20));
+    let (ranges, cache) = (ValueRuns::new(true, 8 << 20), Cache::new(8 << 20));
     let all: Vec<_> = (0..1000).map(at).collect();
     scan(&ranges, &cache, &all);
     let newer: Vec<_> = (0..1000).map(|n| written(n, 5000 + n)).collect();
@@ -252,7 +252,7 @@ fn a_range_that_goes_takes_nothing_newer_with_it() {
 /// Values were cached one by one, and overwritten while nobody was told; a scan has read the new ones together.
 #[test]
 fn values_of_a_range_that_goes_take_the_places_of_those_before_them() {
-    let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(8 << 20));
+    let (ranges, cache) = (ValueRuns::new(true, 8 << 20), Cache::new(8 << 20));
     for one in (0..1000).map(at) {
         cache.put(one.cache_key(), &[&value(&one)]);
     }
@@ -276,7 +276,7 @@ fn values_of_a_range_that_goes_take_the_places_of_those_before_them() {
 /// All that ranges have was deleted or overwritten, but for the keys that they begin with, and those are too far apart for ranges.
 #[test]
 fn a_range_of_which_nothing_is_wanted_goes() {
-    let (ranges, cache) = (RangeCache::new(true, 8 << 20), Cache::new(1 << 20));
+    let (ranges, cache) = (ValueRuns::new(true, 8 << 20), Cache::new(1 << 20));
     let all: Vec<_> = (0..1000).map(at).collect();
     scan(&ranges, &cache, &all);
     let names: Vec<u64> = all.iter().filter_map(|one| begun_by(one.key.0)).collect();

@@ -22,14 +22,10 @@ impl Engine {
             return Ok(());
         }
         // What it holds was flushed, so the log up to there is synced already; the rule is kept by whoever flushed it.
-        self.commit_changes(
-            vec![Pending {
-                keyspace: Arc::clone(keyspace),
-                change,
-            }],
-            None,
-            None,
-        )
+        self.commit_compaction(Pending {
+            keyspace: Arc::clone(keyspace),
+            change,
+        })
     }
 
     /// Compacts the keys within bounds to the bottom of a keyspace's index, and gives back what is

@@ -242,7 +242,7 @@ impl Engine {
             generation: &oldest,
             point,
         };
-        self.commit_changes(pending, Some(flushed), None)?;
+        self.commit_flush(pending, flushed)?;
         progress.through();
         Ok(true)
     }

@@ -1,19 +1,21 @@
-//! How every change of the indexes, a flush's, a compaction's or that of a round of value GC, becomes durable, then visible.
+//! How a change of the indexes becomes durable, and then visible: a flush's, a compaction's, or
+//! that of a round of value GC.
 //!
-//! Thread safety: any thread; changes are committed one at a time, under the manifest's lock.
+//! Thread safety: any thread. Changes are committed one at a time, under the manifest's lock.
 //!
-//! Invariants (order of durability, DESIGN "Data log"):
-//! 1. The log is synced up to a change's newest sequence number before the manifest edit that records the change is written.
-//! 2. An index edit, the liveness it changes and, for a flush, the flush point are one manifest edit.
-//! 3. A segment's file goes only when, in the synced manifest, it holds no live value and lies below the flush point or is no part of the stream, and no version names it any more.
+//! Invariants (the order of durability): 1. The log is synced up to a change's newest sequence
+//! number before the manifest edit that records the change is written. 2. An index edit, the
+//! liveness that it changes and, for a flush, the flush point are one manifest edit. 3. A segment's
+//! file goes only when, in the synced manifest, it holds no live value and is below the flush point
+//! or no part of the stream, and no version names it any more.
 
 use crate::background::queue::Host;
-use crate::durable::manifest::{FlushPoint, Item};
+use crate::durable::manifest::{FlushPoint, Item, Manifest};
 use crate::engine::Engine;
-use crate::state::version::{Generation, KeyspaceState, KeyspaceVersion};
-use crate::{ErrorKind, Result};
-use glintdb_core::SegmentId;
+use crate::state::version::{Generation, KeyspaceState, KeyspaceVersion, Version};
+use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::IndexChange;
+use glintdb_core::{SegmentId, planted};
 use glintdb_log::NewValues;
 use std::sync::Arc;
 
@@ -32,8 +34,15 @@ pub(crate) struct Flushed<'a> {
 /// Values in their new segments, with the segments that they were in.
 pub(crate) struct Relocated {
     pub(crate) values: NewValues,
-    /// Whatever is live in them has moved.
+    /// Everything live in them has moved.
     pub(crate) victims: Vec<SegmentId>,
+}
+
+/// The cause of a change.
+enum Cause<'a> {
+    Flush(Flushed<'a>),
+    Compaction,
+    Relocation(Relocated),
 }
 
 /// Gives up changes that did not reach the manifest.
@@ -43,7 +52,13 @@ pub(crate) fn abandon(pending: Vec<Pending>) {
     }
 }
 
-/// The items that record changes.
+/// Makes the indexes' changes visible in their views.
+fn apply(pending: &[Pending]) -> Result<()> {
+    let mut pending = pending.iter();
+    pending.try_for_each(|one| one.keyspace.index.apply(&one.change))
+}
+
+/// Returns the items that record changes.
 pub(crate) fn items_of(pending: &[Pending], flush_point: Option<FlushPoint>) -> Vec<Item> {
     let mut items = Vec::new();
     for Pending { keyspace, change } in pending {
@@ -53,12 +68,14 @@ pub(crate) fn items_of(pending: &[Pending], flush_point: Option<FlushPoint>) -> 
                 edit: change.edit.clone(),
             });
         }
-        for delta in change.liveness.iter().filter(|delta| delta.bytes != 0) {
-            if delta.bytes < 0
-                && glintdb_core::seeded::bug("glintdb: values that die are not counted")
-            {
-                continue;
-            }
+        let counts = |bytes: i64| {
+            planted!(
+                "glintdb: values that die are not counted",
+                bytes != 0,
+                bytes > 0
+            )
+        };
+        for delta in change.liveness.iter().filter(|delta| counts(delta.bytes)) {
             items.push(Item::Liveness {
                 keyspace: keyspace.id,
                 segment: delta.segment,
@@ -70,7 +87,31 @@ pub(crate) fn items_of(pending: &[Pending], flush_point: Option<FlushPoint>) -> 
     items
 }
 
-/// While a change is made. Where that panics, nobody knows what the manifest says of it, or which part of it is in memory.
+impl Cause<'_> {
+    /// Returns the items that record changes with this cause.
+    fn items(&self, manifest: &Manifest, pending: &[Pending]) -> Vec<Item> {
+        let point = match self {
+            Cause::Flush(flushed) => Some(flushed.point),
+            Cause::Compaction | Cause::Relocation(_) => None,
+        };
+        let mut items = items_of(pending, point);
+        if let Cause::Relocation(relocated) = self {
+            planted!(
+                "glintdb: values that move are not counted",
+                (),
+                items.retain(|item| !matches!(item, Item::Liveness { .. }))
+            );
+            // A victim may have died by itself meanwhile, or with a keyspace.
+            let victims = relocated.victims.iter().copied();
+            let live = victims.filter(|victim| manifest.state().is_live(*victim));
+            items.extend(live.map(Item::SegmentRetired));
+        }
+        items
+    }
+}
+
+/// Exists while a change is made. If that panics, it is unknown what the manifest says of the
+/// change, and which part of it is in memory.
 struct HalfMade<'a>(&'a Engine);
 
 impl Drop for HalfMade<'_> {
@@ -82,121 +123,55 @@ impl Drop for HalfMade<'_> {
 }
 
 impl Engine {
-    /// Commits changes in one manifest edit, applies them and installs the new version; a flush also takes away the generation it has written,
-    /// a round of value GC the segments it has emptied.
-    pub(crate) fn commit_changes(
+    /// Commits the changes of a flush, and takes the generation that it has written out of memory.
+    ///
+    /// # Errors
+    /// Of this and the other two: those of the manifest. After `NoSpace` nothing has changed.
+    pub(crate) fn commit_flush(&self, pending: Vec<Pending>, flushed: Flushed<'_>) -> Result<()> {
+        self.commit_changes(pending, Cause::Flush(flushed))
+    }
+
+    /// Commits the change of a compaction.
+    pub(crate) fn commit_compaction(&self, pending: Pending) -> Result<()> {
+        self.commit_changes(vec![pending], Cause::Compaction)
+    }
+
+    /// Commits the changes with which values move, and retires the segments that a round of value
+    /// GC has emptied.
+    pub(crate) fn commit_relocation(
         &self,
         pending: Vec<Pending>,
-        flushed: Option<Flushed<'_>>,
-        relocated: Option<Relocated>,
+        relocated: Relocated,
     ) -> Result<()> {
-        // On a caller's thread too. Before the lock: it goes behind it.
+        self.commit_changes(pending, Cause::Relocation(relocated))
+    }
+
+    fn commit_changes(&self, pending: Vec<Pending>, cause: Cause<'_>) -> Result<()> {
+        // Dropped after the lock.
         let _half_made = HalfMade(self);
         let mut manifest = self.manifest.lock();
-        // Keyspaces dropped meanwhile: what was written for them is nobody's.
-        let (pending, dropped): (Vec<_>, Vec<_>) = pending.into_iter().partition(|pending| {
-            manifest
-                .state()
-                .keyspaces
-                .contains_key(&pending.keyspace.id)
-        });
+        // The changes of keyspaces that were dropped meanwhile are given up.
+        let (pending, dropped): (Vec<_>, Vec<_>) = (pending.into_iter())
+            .partition(|one| manifest.state().keyspaces.contains_key(&one.keyspace.id));
         abandon(dropped);
-        let mut items = items_of(&pending, flushed.as_ref().map(|flushed| flushed.point));
-        let (mut values, victims) = relocated
-            .map(|relocated| (relocated.values, relocated.victims))
-            .unzip();
-        // A victim may have died by itself meanwhile, or with a keyspace.
-        let moved = values.is_some();
-        let of_round = victims.as_ref().is_some_and(|victims| !victims.is_empty());
-        let victims = victims.into_iter().flatten();
-        items.extend(
-            victims
-                .filter(|victim| manifest.state().is_live(*victim))
-                .map(Item::SegmentRetired),
+        let items = cause.items(&manifest, &pending);
+        planted!(
+            "glintdb: tables go before the manifest says so",
+            (),
+            apply(&pending)?
         );
-        if glintdb_core::seeded::bug("glintdb: values that move are not counted")
-            && values.is_some()
-        {
-            items.retain(|item| !matches!(item, Item::Liveness { .. }));
-        }
-        if !items.is_empty() {
-            items.push(Item::LogDurable(self.log.durable()));
-        }
-        let early = glintdb_core::seeded::bug("glintdb: tables go before the manifest says so");
-        for Pending { keyspace, change } in pending.iter().filter(|_| early) {
-            keyspace.index.apply(change)?;
-        }
-        let committed = match items.is_empty() {
-            true => Ok(()),
-            false => manifest.commit(&items),
-        };
-        let committed = match committed {
-            Err(error)
-                if error.kind() == ErrorKind::NoSpace
-                    && glintdb_core::seeded::bug(
-                        "glintdb: a change that found no space takes effect",
-                    ) =>
-            {
-                Ok(())
-            }
-            committed => committed,
-        };
-        if let Err(error) = committed {
-            // A manifest that still takes edits has not begun to write this one, or has taken it back.
-            let sure = manifest.check().is_ok();
-            if sure
-                || glintdb_core::seeded::bug("glintdb: the files of an edit in doubt are removed")
-            {
-                abandon(pending);
-            } else {
-                // Whether the edit is durable is unknown, so its files stay until the next open decides.
-                values.take().into_iter().for_each(NewValues::leave);
-                self.note_background_error(&error);
-            }
-            // Then their files go, which takes as long as the file system likes.
+        if let Err(error) = self.record(&mut manifest, items) {
+            let files = self.give_up(&manifest, pending, cause, &error);
+            // Files go outside of the lock: that takes as long as the file system likes.
             drop(manifest);
-            drop(values);
+            drop(files);
             return Err(error);
         }
-        // The manifest names them: they stay whatever comes.
-        values
-            .into_iter()
-            .for_each(|values| self.log.publish_values(values));
-        if of_round {
-            self.gc.published();
-        }
-        for Pending { keyspace, change } in pending.iter().filter(|_| !early) {
-            keyspace.index.apply(change)?;
-        }
-        if let Some(flushed) = &flushed {
-            let bytes = flushed.generation.index_bytes();
-            self.sequencer.lock().flushed(bytes);
-            self.gc.flushed();
-        } else if !moved {
-            let state = manifest.state();
-            let deltas = (pending.iter()).flat_map(|pending| &pending.change.liveness);
-            let dropped =
-                deltas.filter(|delta| delta.bytes < 0 && !state.retired.contains(&delta.segment));
-            self.gc
-                .dropped(dropped.map(|delta| (delta.segment, delta.bytes.unsigned_abs())));
-        }
-        let replaced = self.install(|version| {
-            let mut next = version.clone();
-            for Pending { keyspace, .. } in &pending {
-                next = next.with_keyspace(KeyspaceVersion {
-                    state: Arc::clone(keyspace),
-                    view: keyspace.index.view(),
-                });
-            }
-            if let Some(flushed) = &flushed {
-                next.sealed
-                    .retain(|sealed| !Arc::ptr_eq(sealed, flushed.generation));
-            }
-            next
-        });
+        let replaced = self.show(&manifest, &pending, cause)?;
         if manifest.wants_roll() {
             let snapshots = self.index_snapshots();
-            // The change is done. A full disk only means that the file goes on growing; anything else poisons the manifest, and the next edit tells.
+            // The change is done. On a full disk the file goes on growing. Any other error poisons
+            // the manifest, and the next edit returns it.
             if let Err(error) = manifest.roll(snapshots)
                 && error.kind() != ErrorKind::NoSpace
             {
@@ -205,7 +180,8 @@ impl Engine {
         }
         drop(manifest);
         self.update_compaction_debt();
-        // The tables that were merged go with it, unless somebody still reads: not under a lock that writers and flushes wait for, and before segments are looked at that nobody reads any more.
+        // The merged tables go with it, unless a reader has them: not under the lock, and before
+        // segments are looked at that no version names any more.
         drop(replaced);
         self.collect_garbage();
         self.update_space();
@@ -213,5 +189,105 @@ impl Engine {
             self.note_background_error(&error);
         }
         Ok(())
+    }
+
+    /// Makes the items durable in the manifest, in one edit.
+    fn record(&self, manifest: &mut Manifest, mut items: Vec<Item>) -> Result<()> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        items.push(Item::LogDurable(self.log.durable()));
+        let recorded = manifest.commit(&items);
+        planted!(
+            "glintdb: a change that found no space takes effect",
+            recorded,
+            recorded.or_else(|error| match error.kind() {
+                ErrorKind::NoSpace => Ok(()),
+                _ => Err(error),
+            })
+        )
+    }
+
+    /// Gives up changes that the manifest did not take. Returns new values whose files go when they
+    /// are dropped.
+    fn give_up(
+        &self,
+        manifest: &Manifest,
+        pending: Vec<Pending>,
+        cause: Cause<'_>,
+        error: &Error,
+    ) -> Option<NewValues> {
+        let values = match cause {
+            Cause::Relocation(relocated) => Some(relocated.values),
+            Cause::Flush(_) | Cause::Compaction => None,
+        };
+        // A manifest that still takes edits has not begun to write this one, or has taken it back.
+        // Otherwise it is unknown whether the edit is durable, and its files stay until the next
+        // open decides.
+        let in_doubt = planted!(
+            "glintdb: the files of an edit in doubt are removed",
+            manifest.check().is_err(),
+            false
+        );
+        if !in_doubt {
+            abandon(pending);
+            return values;
+        }
+        values.into_iter().for_each(NewValues::leave);
+        self.note_background_error(error);
+        None
+    }
+
+    /// Makes durable changes visible. Returns the replaced version, to be dropped outside of locks.
+    fn show(
+        &self,
+        manifest: &Manifest,
+        pending: &[Pending],
+        cause: Cause<'_>,
+    ) -> Result<Arc<Version>> {
+        let mut written = None;
+        let is_compaction = matches!(cause, Cause::Compaction);
+        match cause {
+            Cause::Flush(flushed) => written = Some(flushed.generation),
+            Cause::Compaction => {}
+            Cause::Relocation(relocated) => {
+                // The manifest names them: they stay whatever comes.
+                self.log.publish_values(relocated.values);
+                if !relocated.victims.is_empty() {
+                    self.gc.published();
+                }
+            }
+        }
+        planted!(
+            "glintdb: tables go before the manifest says so",
+            apply(pending)?,
+            ()
+        );
+        if let Some(generation) = written {
+            self.sequencer.lock().flushed(generation.index_bytes());
+            self.gc.flushed();
+        }
+        if is_compaction {
+            let retired = &manifest.state().retired;
+            let deltas = pending.iter().flat_map(|one| &one.change.liveness);
+            let dropped =
+                deltas.filter(|delta| delta.bytes < 0 && !retired.contains(&delta.segment));
+            self.gc
+                .dropped(dropped.map(|delta| (delta.segment, delta.bytes.unsigned_abs())));
+        }
+        Ok(self.install(|version| {
+            let mut next = version.clone();
+            for Pending { keyspace, .. } in pending {
+                next = next.with_keyspace(KeyspaceVersion {
+                    state: Arc::clone(keyspace),
+                    view: keyspace.index.view(),
+                });
+            }
+            if let Some(generation) = written {
+                next.sealed
+                    .retain(|sealed| !Arc::ptr_eq(sealed, generation));
+            }
+            next
+        }))
     }
 }

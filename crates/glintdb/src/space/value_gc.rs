@@ -313,7 +313,7 @@ impl Engine {
         from: impl Iterator<Item = (KeyspaceId, &'a [u8], ValuePointer)>,
     ) -> Result<()> {
         let to = relocated.values.pointers().to_vec();
-        self.commit_changes(pending, None, Some(relocated))?;
+        self.commit_relocation(pending, relocated)?;
         for ((keyspace, key, from), to) in from.zip(to) {
             (self.values).note_moved((keyspace, key), &from, &to, self.pipeline.visible());
         }

@@ -9,13 +9,13 @@
 //! where it is; 3. a place is held no longer than until level 0, which cannot be compacted meanwhile, slows writers.
 
 use super::records::{MovedRun, Records};
-use crate::Result;
 use crate::background::install::{Pending, Relocated};
 use crate::engine::Engine;
 use crate::state::version::KeyspaceState;
+use crate::{Error, Result};
 use glintdb_core::index::IndexView;
 use glintdb_core::sync::atomic::Ordering;
-use glintdb_core::{Direction, EntryRef, ValuePointer};
+use glintdb_core::{Direction, EntryRef, ValuePointer, planted};
 use glintdb_log::{LogView, NewValues, Space};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -121,9 +121,6 @@ impl Engine {
         limits: PieceLimits,
         goes_on: Option<&dyn Fn() -> bool>,
     ) -> Result<Piece> {
-        let late = glintdb_core::seeded::bug(
-            "glintdb: values in key order take their place above what came meanwhile",
-        );
         let begin = || -> Result<_> {
             let no_flush = match goes_on {
                 Some(_) => self.flush_lock.try_lock(),
@@ -137,7 +134,7 @@ impl Engine {
             let is_there = !keyspace.dropped.load(Ordering::Acquire);
             Ok(is_there.then(|| (keyspace.index.begin_relocation(), self.log.view())))
         };
-        let Some((mut relocation, log)) = begin()? else {
+        let Some((relocation, log)) = begin()? else {
             return Ok(Piece::default());
         };
         let view = relocation.view();
@@ -165,13 +162,15 @@ impl Engine {
             next = Some(records.key(last).to_vec());
             moved.truncate(written);
         }
-        if late {
-            drop(relocation);
-            let Some((again, _)) = begin()? else {
-                return Ok(Piece::default());
-            };
-            relocation = again;
-        }
+        let relocation = planted!(
+            "glintdb: values in key order take their place above what came meanwhile",
+            relocation,
+            {
+                drop(relocation);
+                let again = begin()?.map(|(again, _)| again);
+                again.ok_or_else(|| Error::invalid("the keyspace was dropped"))?
+            }
+        );
         let change = relocation.write(&mut MovedRun {
             records: &records,
             moved: &moved,

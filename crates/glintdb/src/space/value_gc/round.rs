@@ -31,7 +31,7 @@ use crate::state::version::KeyspaceState;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::index::{IndexView, Relocation};
-use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer};
+use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer, planted};
 use glintdb_log::{BegunValues, Log, LogView, NewValues, Space, ValuesWriter};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -198,14 +198,11 @@ impl Round {
                 State::Scan(ids.iter().map(scan).collect(), Vec::new())
             }
             Scans::None => {
-                let mut victims: BTreeSet<SegmentId> = ids.iter().copied().collect();
-                while victims.len() > 1
-                    && glintdb_core::seeded::bug(
-                        "glintdb: value GC looks for one of its victims alone",
-                    )
-                {
-                    victims.pop_first();
-                }
+                let victims: BTreeSet<SegmentId> = planted!(
+                    "glintdb: value GC looks for one of its victims alone",
+                    ids.iter().copied().collect(),
+                    ids.iter().copied().max().into_iter().collect()
+                );
                 let victims = Arc::new(victims);
                 let walk = |(id, part): (&KeyspaceId, &Part)| {
                     Walk::new(engine, *id, Arc::clone(&part.view), Arc::clone(&victims))

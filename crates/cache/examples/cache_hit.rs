@@ -1,7 +1,7 @@
 //! What a cache hit costs, and what an entry costs beside its bytes.
 //!
 //! ```sh
-//! cargo run --release -p glintdb-flash --example cache_hit
+//! cargo run --release -p glintdb-cache --example cache_hit
 //! ```
 #![allow(clippy::print_stdout, reason = "a program that prints a table")]
 

@@ -162,7 +162,7 @@ impl Cache {
     fn entry(&self, key: &CacheKey) -> Option<Entry> {
         let entry = self.entries.get(&key.slot())?;
         let its = entry.stands_at(key)
-            || glintdb_core::seeded::bug("flash: the cache has one value of a key for all of them");
+            || glintdb_core::seeded::bug("cache: the cache has one value of a key for all of them");
         its.then_some(entry)
     }
 
@@ -332,7 +332,7 @@ impl Cache {
     pub fn moved(&self, key: &KeyHash, from: ValuePlace, to: ValuePlace) -> bool {
         let slot = Slot::of_value(key);
         let taken = glintdb_core::seeded::bug(
-            "flash: what moves is taken for whatever is cached of its key",
+            "cache: what moves is taken for whatever is cached of its key",
         );
         let entry = (self.entries.peek(&slot)).filter(|entry| entry.place == from || taken);
         // Where another value of the key came in between, this one takes its place: whoever asks for that is told that it is not there.

@@ -6,7 +6,7 @@
 //! `glintdb-simdisk` has a volume in memory for tests, which behaves as badly as
 //! `docs/format/media.md` allows.
 //!
-//! **Architecture invariant:** only this crate opens files, maps memory or talks to a device.
+//! **Architecture invariant:** only this crate opens or maps files, or talks to a device.
 #![cfg_attr(
     test,
     allow(clippy::unwrap_used, reason = "a test that cannot go on fails")

@@ -1,9 +1,11 @@
-//! The engine: what all handles of a database share, and the housekeeping between its parts.
+//! The engine: the state that all handles of a database share, and the housekeeping between its
+//! parts.
 //!
 //! Thread safety: everything from any thread.
 //!
-//! **Lock order**: `flush_lock` → `numbers` → `manifest` → (`sequencer` → the lock of `version` → `kept`, the reserve's lock, an index's own locks). `transactions` → `pins` → nothing but `version` reads. Who opens the table of hot keys tries `sequencer`. A large
-//! commit comes to `numbers`, or to `sequencer`, with the log's `prepare` held. No lock is held while a job's step runs, but `flush_lock` during a flush. The sequencer's lock is never held across I/O.
+//! **Lock order**: ARCHITECTURE.md, *Lock order*. A read that opens the table of hot keys only
+//! tries the sequencer's lock. No lock is held while a job's step runs, except `flush_lock` during
+//! a flush. The sequencer's lock is never held across I/O.
 
 use crate::background::compaction::CompactionJob;
 use crate::background::flush::FlushJob;

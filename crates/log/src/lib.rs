@@ -13,8 +13,10 @@
 //! **Architecture invariants.** Files are only known through `flash::Volume`; nothing here reads a clock or starts a thread; nothing here knows an index. Whatever
 //! waits, waits for a lock with work being done under it, or in [`Log::wait`].
 //!
-//! **Lock order.** `prepare`, then `spill`, then `sequencer`; `sync` is held only around its own flags. Segment table and positions are read without a lock;
-//! the lock under which the table is changed is the last of all. Numbers of files may be asked for under `prepare`, so whoever gives them calls nothing here that takes it.
+//! **Lock order.** `prepare`, then `spill`, then the lock of the ring's space, then `sequencer`;
+//! `sync` is held only around its own flags. Segment table and positions are read without a lock;
+//! the lock under which the table is changed is the last of all. Numbers of files may be asked for
+//! under `prepare`, so whoever gives them calls nothing here that takes it.
 
 #![forbid(unsafe_code)]
 #![allow(

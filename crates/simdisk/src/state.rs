@@ -260,7 +260,7 @@ impl State {
             });
             if !linked
                 || glintdb_core::seeded::bug(
-                    "flash: a deleted file that has another name is recycled",
+                    "simdisk: a deleted file that has another name is recycled",
                 )
             {
                 self.directories[directory].keep(number);

@@ -1,4 +1,5 @@
-//! The job queue: flush, compaction and the log's spill as small resumable steps, most urgent first.
+//! The job queue: jobs in resumable steps, most urgent first. A step is short, except that of a
+//! flush, which writes a whole generation.
 //!
 //! Background threads take steps; so does a thread that must wait ([`JobQueue::help`]). With no background threads the same queue runs on the callers'
 //! threads, in an order that depends on nothing but what was queued, and on a seed where one is given: there is no second code path for tests.

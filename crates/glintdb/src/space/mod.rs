@@ -1,6 +1,5 @@
-//! Space on the medium: value GC, dead segments, the reserve for a full disk and who may use
-//! it, and
-//! what a flushed database gives back.
+//! Space on the medium: value GC, dead segments, the reserve for a full disk and which operation
+//! may use it, and what a flushed database gives back.
 
 pub(crate) mod priority;
 pub(crate) mod reserve;

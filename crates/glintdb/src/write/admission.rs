@@ -1,6 +1,7 @@
 //! What a commit waits for before it has a place in the order: room in the log, room in the memtables, and its part of what indexes owe.
 //!
-//! Thread safety: any thread that holds no lock. Invariant: whoever waits here has settled what it has numbered (`commit`, invariant 3).
+//! Thread safety: any thread that holds no lock. Invariant: whoever waits here has settled what it
+//! has numbered (the invariant of [`commit`](crate::write::commit)).
 
 use crate::engine::Engine;
 use crate::{ErrorKind, Result};

@@ -36,17 +36,16 @@ const fn hang(name: &'static str, mistake: &'static str, lane: Lane) -> Bug {
 /// All of them, by name.
 #[rustfmt::skip]
 pub const BUGS: &[Bug] = &[
+    bug("cache: the cache has one value of a key for all of them", "A lookup takes whichever value is cached of a key, wherever the one that is asked for stands.", Lane::Model),
+    bug("cache: what moves is taken for whatever is cached of its key", "A round of value GC moves what a key had, and the cache says that what the key has now stands there.", Lane::Model),
     bug("core: a checksum is not bound to its database", "A table or segment of another database passes for one's own.", Lane::Damage),
     bug("core: a checksum is not bound to its file", "A block read from, or written to, another file of its kind passes for the right one.", Lane::Crash),
-    bug("flash: a deleted file that has another name is recycled", "A checkpoint's segment is written again with other values.", Lane::Sim),
     bug("flash: a piece read ahead is given to its neighbour", "A compaction merges blocks of another table, or of another place.", Lane::Model),
     bug("flash: a read in flight goes to the place before", "Of a batch of reads that are done at once each has the bytes of the one before it.", Lane::Directory),
     bug("flash: a second opener is let in", "The lock of the directory is asked for, and the answer not looked at.", Lane::Threads),
     bug("flash: reads that are merged are as long as the last one", "A batch of reads gives short answers.", Lane::Directory),
-    bug("flash: the cache has one value of a key for all of them", "A lookup takes whichever value is cached of a key, wherever the one that is asked for stands.", Lane::Model),
     bug("flash: the ring is a private mapping", "What commits copy into the ring never reaches the file behind it.", Lane::Kill),
     bug("flash: what is behind the last whole block is not written", "A direct write of an odd length loses its end.", Lane::Kill),
-    bug("flash: what moves is taken for whatever is cached of its key", "A round of value GC moves what a key had, and the cache says that what the key has now stands there.", Lane::Model),
     bug("glintdb: a change that found no space takes effect", "An index change whose manifest edit found no space is applied all the same.", Lane::Faults),
     bug("glintdb: a checkpoint leaves out segments of values", "Segments below the flush point are not linked, though values in them are live.", Lane::Directory),
     bug("glintdb: a commit is acknowledged before it is visible", "An `Os` commit does not wait for an earlier `Sync` one.", Lane::Threads),
@@ -147,6 +146,7 @@ pub const BUGS: &[Bug] = &[
     bug("memtable: a search takes the newest version", "A snapshot sees what was written after it.", Lane::Model),
     bug("memtable: a split loses an entry", "One key of sixty-four is gone.", Lane::Model),
     bug("memtable: of two writes in a batch the first one wins", "Equal sequence numbers are ordered the wrong way.", Lane::Model),
+    bug("simdisk: a deleted file that has another name is recycled", "A checkpoint's segment is written again with other values.", Lane::Sim),
 ];
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Threads that wait, while the only background thread is held up: they do what is done.
+//! Threads that wait begin reads of compactions. The only background thread is held up, so that no
+//! other thread can begin them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use crate::background::queue::{Job, Progress};

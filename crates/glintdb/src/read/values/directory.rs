@@ -1,11 +1,12 @@
 //! The directory of separated values: all that is known of where values are, and the cache that holds
 //! some of them.
 //!
-//! It unites four tables. [`HotKeys`] knows the place of the newest value of keys that are read often.
+//! It unites three tables and a rule. [`HotKeys`] knows the place of the newest value of keys that
+//! are read often.
 //! [`ValueRuns`] has values that scans read together. The cache has values by key, and knows the place
 //! of each. [`CacheOnWrite`] says which values enter the cache when they are written. Reads, commits
 //! and value GC tell the directory what they find, write and move ([`note_read`], [`note_write`],
-//! [`note_moved`]); no other module knows the tables.
+//! [`note_moved`]). Of the rest, other modules pass on `Look`, `Wanted` and `Values`.
 //!
 //! Thread safety: any thread; no lock but the tables' own.
 //!

@@ -1,7 +1,10 @@
-//! A separated value that is wanted: by what the cache has it, and where it stands.
+//! The hash of a key that the cache and the tables of this folder share, and [`Wanted`]: the hash
+//! and the place of a value that a read looks for.
 //!
-//! The cache has one value of a key, and says where that stands: who has the place from an index is given no other, for nothing else ever stood there. Who has it from the table of hot keys, which tells keys apart
-//! by their hashes alone, is given what was cached for a key with the same 128 bits of them, of which half have a seed of this process.
+//! The cache has one value of a key, with its place. A read that has the place from an index never
+//! gets another value, because a place is never used twice. A read that has it from the table of
+//! hot keys, which tells keys apart by their hashes alone, gets the value of a key with the same
+//! 128 bits of hash; half of them have a seed of this process.
 
 use foldhash::{fast, quality};
 use glintdb_cache::{CacheKey, KeyHash, ValuePlace};
@@ -9,10 +12,11 @@ use glintdb_core::{KeyspaceId, ValuePointer};
 use std::hash::BuildHasher;
 use std::sync::LazyLock;
 
-/// Seed of the second hash: another one in each process, so that nobody can choose keys that are taken for one another.
+/// Seed of the second hash. Each process has another one, so that no client can choose keys that
+/// are taken for each other.
 static SECOND: LazyLock<quality::RandomState> = LazyLock::new(quality::RandomState::default);
 
-/// See the module's page.
+/// A value that a read looks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wanted {
     pub(crate) key: KeyHash,
@@ -20,7 +24,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Of a key that is asked for.
+    /// The value of a key that is asked for.
     pub(crate) fn new(keyspace: KeyspaceId, key: &[u8], pointer: ValuePointer) -> Wanted {
         Wanted {
             key: key_hash(keyspace, key),
@@ -28,7 +32,8 @@ impl Wanted {
         }
     }
 
-    /// Of a key that a scan comes by: the second hash costs more than it is worth to many of them, and whoever asks for one of them tells it.
+    /// The value of a key in a scan. It has no second hash, which costs more than it is worth for
+    /// many keys; a later get of the key adds it.
     #[inline]
     pub(crate) fn scanned(keyspace: KeyspaceId, key: &[u8], pointer: ValuePointer) -> Wanted {
         Wanted {
@@ -37,13 +42,13 @@ impl Wanted {
         }
     }
 
-    /// What it is cached for.
+    /// The key under which it is cached.
     #[inline]
     pub(crate) fn cache_key(&self) -> CacheKey {
         CacheKey::Value(self.key, ValuePlace::of(&self.pointer))
     }
 
-    /// Whether it is asked for by its key, and not come by in a scan.
+    /// Whether it is asked for by its key, and not part of a scan.
     #[inline]
     pub(crate) fn is_asked_for(&self) -> bool {
         self.key.1 != KeyHash::UNKNOWN
@@ -55,23 +60,24 @@ impl Wanted {
     }
 }
 
-/// By what the cache has the value of a key.
+/// Returns the hash under which the cache has the value of a key.
 #[inline]
 pub(crate) fn key_hash(keyspace: KeyspaceId, key: &[u8]) -> KeyHash {
     with_second(first_hash(keyspace, key), keyspace, key)
 }
 
-/// [`key_hash`] of a key whose first hash is at hand.
+/// Returns [`key_hash`] of a key whose first hash is known.
 #[inline]
 pub(crate) fn with_second(first: u64, keyspace: KeyspaceId, key: &[u8]) -> KeyHash {
     let second = SECOND.hash_one((keyspace.0, key));
     KeyHash(first, second.max(KeyHash::UNKNOWN + 1))
 }
 
-/// The first of them, by which the table of hot keys has it too. The same in every process: what is found where depends on nothing else.
+/// Returns the first hash, which the table of hot keys uses too. It is the same in every process.
 #[inline]
 pub(crate) fn first_hash(keyspace: KeyspaceId, key: &[u8]) -> u64 {
-    // Spread over all bits: with small numbers for seeds, each key of 15 or 16 bytes has one in the next keyspace that differs from it in one byte and has the same hash.
+    // Spread over all bits. With small seeds, each key of 15 or 16 bytes has a partner in the next
+    // keyspace that differs in one byte and has the same hash.
     let seed = u64::from(keyspace.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     fast::FixedState::with_seed(seed).hash_one(key)
 }

@@ -1,6 +1,6 @@
 //! Where separated values are: tables that find a value without the index, behind one face.
 //!
-//! - `directory`: the face. All other modules call nothing else.
+//! - `directory`: the face. Other modules call only it, and pass on `Look`, `Wanted` and `Values`.
 //! - `hot_keys`: key to place, of keys that were read or written lately.
 //! - `value_runs`: values that scans read together and the cache holds together.
 //! - `cache_on_write`: which values are cached when they are written.

@@ -9,10 +9,10 @@
 //! where it is; 3. a place is held no longer than until level 0, which cannot be compacted meanwhile, slows writers.
 
 use super::records::{MovedRun, Records};
+use crate::Result;
 use crate::background::install::{Pending, Relocated};
 use crate::engine::Engine;
 use crate::state::version::KeyspaceState;
-use crate::{Error, Result};
 use glintdb_core::index::IndexView;
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{Direction, EntryRef, ValuePointer, planted};
@@ -167,8 +167,10 @@ impl Engine {
             relocation,
             {
                 drop(relocation);
-                let again = begin()?.map(|(again, _)| again);
-                again.ok_or_else(|| Error::invalid("the keyspace was dropped"))?
+                let Some((again, _)) = begin()? else {
+                    return Ok(Piece::default());
+                };
+                again
             }
         );
         let change = relocation.write(&mut MovedRun {

@@ -229,6 +229,7 @@ impl Engine {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::SLEEP_MAX;
     use super::*;
     use glintdb_flash::ManualClock;
 
@@ -272,6 +273,7 @@ mod tests {
                 still = 0;
                 part += natural as f64 / (64 * MB) as f64;
                 owed = debt.limiter.admit(natural, clock).unwrap_or_default();
+                owed = owed.min(SLEEP_MAX);
             }
             clock.advance(TURN);
         }

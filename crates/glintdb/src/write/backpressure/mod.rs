@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use waits::Wait;
 
+/// Longest single sleep. Later commits sleep off the rest.
+const SLEEP_MAX: Duration = Duration::from_millis(8);
 /// A stopped writer looks again after this time.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -56,9 +58,9 @@ impl Backpressure {
     /// for.
     fn admit(&self, batch: &Batch, clock: &dyn Clock) -> Option<(Duration, Wait)> {
         let index_bytes = batch.index_bytes();
-        let space = match batch.only_deletes() {
-            true => None,
-            false => (self.space.limiter).admit(batch.size_bytes() as u64, clock),
+        let space = match self.space.concerns(batch) {
+            true => (self.space.limiter).admit(batch.size_bytes() as u64, clock),
+            false => None,
         };
         let owed = [
             (
@@ -74,6 +76,7 @@ impl Backpressure {
         (owed.into_iter())
             .filter_map(|(time, wait)| Some((time?, wait)))
             .max_by_key(|(time, _)| *time)
+            .map(|(time, wait)| (time.min(SLEEP_MAX), wait))
     }
 }
 
@@ -94,10 +97,12 @@ impl Engine {
             self.settle(outstanding, durability)?;
             self.wait_for_compactions()?;
         }
-        self.update_space_debt_if_stale();
-        if debts.space.stopped() && !batch.only_deletes() {
-            self.settle(outstanding, durability)?;
-            self.wait_for_space()?;
+        if debts.space.concerns(batch) {
+            self.update_space_debt_if_stale();
+            if debts.space.stopped() {
+                self.settle(outstanding, durability)?;
+                self.wait_for_space()?;
+            }
         }
         let Some((time, wait)) = debts.admit(batch, &*self.clock) else {
             return Ok(());

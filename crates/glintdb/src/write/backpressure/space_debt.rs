@@ -3,16 +3,18 @@
 //!
 //! Between two accounts of space, garbage grows at most by what the log and the round under way
 //! write. So the *fill*, the part of the allowed garbage that there is, is known at every moment.
-//! From
-//! [`SLOW`] on, writers go at the rate at which rounds have given space back, times [`FASTEST`] at
-//! `SLOW` and [`SLOWEST`] at 1; in between they are as fast as rounds, and settle there. They stop
-//! at [`STOP`] only, which values reach that are so large that a commit after a sleep is still too
-//! fast, and only for a round that runs or is due: if nothing can be collected, waiting does not
-//! help. Deletions never wait here.
+//! From [`SLOW`] on, writers go at the rate at which rounds have given space back, times
+//! [`FASTEST`] at `SLOW` and [`SLOWEST`] at 1. In between they are as fast as rounds, and settle
+//! there.
+//!
+//! Writers stop only at [`STOP`]. Only very large values get there, with which one commit after a
+//! sleep is still too fast. They stop only for a round that runs or is due: if nothing can be
+//! collected, waiting does not help. Deletions never wait here.
 //!
 //! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
 
 use super::rate_limiter::RateLimiter;
+use crate::batch::Batch;
 use crate::engine::Engine;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -46,6 +48,11 @@ pub(crate) struct SpaceDebt {
 }
 
 impl SpaceDebt {
+    /// Whether a commit has to pay. Deletions do not.
+    pub(super) fn concerns(&self, batch: &Batch) -> bool {
+        self.limiter.engaged() && !batch.only_deletes()
+    }
+
     /// Whether value GC has work, or soon will.
     pub(crate) fn is_near(&self) -> bool {
         self.near.load(Ordering::Relaxed)
@@ -135,7 +142,7 @@ impl Engine {
         let debt = &self.backpressure.space;
         let looked_at = debt.looked_at.load(Ordering::Relaxed);
         let grown = self.log.completed_position().saturating_sub(looked_at);
-        if debt.limiter.engaged() && (grown >= LOOK_BYTES || debt.stopped()) {
+        if grown >= LOOK_BYTES || debt.stopped() {
             self.update_space_debt();
         }
     }

@@ -45,7 +45,7 @@ const PRESETS: [Preset; 11] = [
     ),
     (
         "ablation-help",
-        "what it brings that writers which wait help: 16 KiB values in the index, as in the paper (as many bytes of 1 KiB: --num 640k --value-size 1024)",
+        "what it brings that waiting writers begin reads of compactions: 16 KiB values in the index, as in the paper (as many bytes of 1 KiB: --num 640k --value-size 1024)",
         "--engines glintdb:separate_min_bytes=1G,glintdb:separate_min_bytes=1G:help=false,\
          glintdb:separate_min_bytes=1G:background_threads=1,glintdb:separate_min_bytes=1G:background_threads=1:help=false \
          --workloads fillrandom --num 40k --value-size 16384 --threads 1,2,4,8,16 --memory-mb 64",

@@ -4,8 +4,8 @@
 //! It has memory of its own, in slabs of cells of equal size, so that what it holds is what the
 //! process has.
 //!
-//! **Architecture invariant:** nothing here reads a file. Callers read what is not cached, verify
-//! it, and put it here.
+//! **Architecture invariant:** this crate reads no file. Callers read blocks and values, verify
+//! them, and put them here.
 #![cfg_attr(
     test,
     allow(clippy::unwrap_used, reason = "a test that cannot go on fails")

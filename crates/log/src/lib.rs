@@ -15,8 +15,8 @@
 //!
 //! **Lock order.** `prepare`, then `spill`, then the lock of the ring's space, then `sequencer`;
 //! `sync` is held only around its own flags. Segment table and positions are read without a lock;
-//! the lock under which the table is changed is the last of all. Numbers of files may be asked for
-//! under `prepare`, so whoever gives them calls nothing here that takes it.
+//! the lock under which the table is changed is the last of all. The log asks for file numbers
+//! under `prepare`, so the source of the numbers must not call a function that takes it.
 
 #![forbid(unsafe_code)]
 #![allow(

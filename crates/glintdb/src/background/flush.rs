@@ -1,9 +1,9 @@
-//! Flush as a job: what is in memory goes into the indexes.
+//! The flush: it writes the oldest sealed memtables to the indexes.
 //!
 //! Thread safety: one flush at a time (its lock).
 //!
-//! Invariant: what a flush writes is seen by nobody before its change is committed
-//! ([`crate::background::install`]), and the log is synced up to the flush point before.
+//! Invariant: no reader sees what a flush writes before its change is committed
+//! ([`crate::background::install`]), and the log is synced up to the flush point before that.
 
 use crate::background::install::{Flushed, Pending, abandon};
 use crate::background::queue::{Job, Progress};
@@ -41,7 +41,7 @@ const SAMPLE_KEYS: usize = 1024;
 pub(crate) struct Sample {
     pub(crate) keyspace: Arc<KeyspaceState>,
     pub(crate) keys: Vec<Vec<u8>>,
-    /// Each stands for so many.
+    /// Number of entries that each sampled one represents.
     pub(crate) step: usize,
 }
 

@@ -1,7 +1,7 @@
-//! What a commit waits for before it has a place in the order: room in the log, room in the memtables, and its part of what indexes owe.
+//! The waits of a commit for room: in the log, and in the memtables.
 //!
-//! Thread safety: any thread that holds no lock. Invariant: whoever waits here has settled what it
-//! has numbered (the invariant of [`commit`](crate::write::commit)).
+//! Thread safety: any thread that holds no lock, and has settled its numbered commits (the
+//! invariant of [`commit`](crate::write::commit)).
 
 use crate::engine::Engine;
 use crate::{ErrorKind, Result};
@@ -36,8 +36,9 @@ impl Engine {
         }
     }
 
-    /// Whether the active generation may be sealed now: one at a time waits to be flushed. Each is sealed at half the memtables' share of memory, or at half of the log
-    /// that may have to be replayed, so both bounds hold.
+    /// Whether the active generation may be sealed now: at most one sealed generation waits to be
+    /// flushed. Each is sealed at half of the memtables' share of memory, or of the log that may
+    /// have to be replayed, so both bounds hold.
     pub(crate) fn may_seal(&self) -> bool {
         !self.version.load().has_sealed()
     }
@@ -45,12 +46,12 @@ impl Engine {
     /// Waits for a sealed memtable to be flushed.
     pub(crate) fn wait_for_memtable(&self) -> Result<()> {
         self.schedule();
-        // Nothing to run here: background threads do it, or another caller.
+        // No job to run here: background threads run it, or another caller.
         if !self.run_inline() {
             self.help_while(|| self.may_seal());
             self.jobs.wait_finished(Duration::from_millis(2));
         }
-        // What else stands still, a compaction for which there is no space, is not this writer's matter.
+        // Other stalled jobs, such as a compaction without space, do not block this writer.
         let goes_on = self.may_seal() || self.flush_queued.load(Ordering::SeqCst);
         if goes_on && !self.closing() {
             return Ok(());
@@ -58,13 +59,14 @@ impl Engine {
         self.check_background()
     }
 
-    /// The error that keeps jobs from going on, for writers that would wait for them in vain.
+    /// Returns the error of the background job that failed, if one did: a writer that waited for
+    /// jobs would wait forever.
     pub(super) fn check_background(&self) -> Result<()> {
         self.check_open()?;
         let error = self.background_error.lock().clone();
         match error {
             Some(error) => {
-                // Tried again at the next write: there may be room now.
+                // The next write tries again: there may be room now.
                 self.retry_background();
                 Err(error.context("memtables are full and could not be flushed"))
             }

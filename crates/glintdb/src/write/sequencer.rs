@@ -34,8 +34,8 @@ pub(crate) struct Sequencer {
     index_bytes: u64,
     /// Bytes that indexes will have to hold for all generations.
     unflushed_bytes: u64,
-    /// Counted here because the lock is held anyway: shared counters would cost every commit a contended
-    /// cache line each.
+    /// Counted here because the lock is held anyway: shared counters would cost every commit a
+    /// contended cache line each.
     counts: Counts,
 }
 
@@ -127,8 +127,8 @@ struct Attempt<'a> {
     checked_to: SeqNum,
     /// Whether the frame bypasses the ring.
     is_large: bool,
-    /// The prepared segment of a large frame. It holds a lock of the log that flushes need too, so it is
-    /// given up before any wait but the log's own.
+    /// The prepared segment of a large frame. It holds a lock of the log that flushes need too, so
+    /// it is given up before any wait but the log's own.
     large: Option<LargeFrame<'a>>,
 }
 
@@ -201,8 +201,7 @@ impl Engine {
                     self.wait_for_memtable()?;
                 }
                 Obstacle::Changed => {
-                    let checks = checks.iter();
-                    for checks in checks {
+                    if let Some(checks) = checks {
                         attempt.checked_to = self.check_transaction(checks)?;
                     }
                 }
@@ -319,15 +318,16 @@ impl Engine {
         }
     }
 
-    /// Seals the active generation. The next commit, at `start`, opens a new one. Returns the replaced
-    /// version, to be dropped outside of locks.
+    /// Seals the active generation. The next commit, at `start`, opens a new one. Returns the
+    /// replaced version, to be dropped outside of locks.
     fn seal(&self, sequencer: &mut Sequencer, start: Lsn) -> Arc<Version> {
         let replaced = self.rotate_locked(sequencer, start, Version::clone);
         self.queue_flush();
         replaced
     }
 
-    /// Makes a new generation active, in a version that `change` makes. Returns the replaced version.
+    /// Makes a new generation active, in a version that `change` makes. Returns the replaced
+    /// version.
     #[must_use = "drop it outside of locks"]
     pub(crate) fn rotate_locked(
         &self,
@@ -354,8 +354,8 @@ impl Engine {
         })
     }
 
-    /// Installs a changed version with a new active generation, which has a memtable for each keyspace of
-    /// the version.
+    /// Installs a changed version with a new active generation, which has a memtable for each
+    /// keyspace of the version.
     pub(crate) fn rotate_with(&self, change: impl FnOnce(Version) -> Version) {
         // Dropped after the lock.
         let _replaced;

@@ -1,11 +1,11 @@
-//! The directory of separated values: all that is known of where values are, and the cache that holds
-//! some of them.
+//! The directory of separated values: all that is known of where values are, and the cache that
+//! holds some of them.
 //!
 //! It unites three tables and a rule. [`HotKeys`] knows the place of the newest value of keys that
-//! are read often.
-//! [`ValueRuns`] has values that scans read together. The cache has values by key, and knows the place
-//! of each. [`CacheOnWrite`] says which values enter the cache when they are written. Reads, commits
-//! and value GC tell the directory what they find, write and move ([`note_read`], [`note_write`],
+//! are read often. [`ValueRuns`] has values that scans read together. The cache has values by key,
+//! and knows the place of each. [`CacheOnWrite`] says which values enter the cache when they are
+//! written. Reads, commits and value GC tell the directory what they find, write and move
+//! ([`note_read`], [`note_write`],
 //! [`note_moved`]). Of the rest, other modules pass on `Look`, `Wanted` and `Values`.
 //!
 //! Thread safety: any thread; no lock but the tables' own.
@@ -43,8 +43,8 @@ pub(crate) struct ValueDirectory {
 /// A hot key that a commit writes.
 pub(crate) struct Hidden<'a> {
     key: KeyHash,
-    /// Place and bytes of the separated value that the commit writes. `None` if it writes no separated
-    /// value.
+    /// Place and bytes of the separated value that the commit writes. `None` if it writes no
+    /// separated value.
     by: Option<(ValuePlace, &'a [u8])>,
 }
 
@@ -65,8 +65,8 @@ impl ValueDirectory {
         self.hot.bytes() + self.runs.bytes()
     }
 
-    /// Looks a key up among the hot ones. `None` if hot keys are switched off. A key of a keyspace that
-    /// was dropped must not be looked up.
+    /// Looks a key up among the hot ones. `None` if hot keys are switched off. A key of a keyspace
+    /// that was dropped must not be looked up.
     #[inline]
     pub(crate) fn look(&self, keyspace: KeyspaceId, key: &[u8]) -> Option<Look<'_>> {
         self.hot.look(keyspace, key)
@@ -86,8 +86,8 @@ impl ValueDirectory {
         self.cache.get_there(&CacheKey::Value(key, place))
     }
 
-    /// [`get_hot`](Self::get_hot) of many keys. Calls `found` with the index and the value of each key
-    /// that is found.
+    /// [`get_hot`](Self::get_hot) of many keys. Calls `found` with the index and the value of each
+    /// key that is found.
     pub(crate) fn get_each_hot<K: AsRef<[u8]>>(
         &self,
         at: SeqNum,
@@ -112,7 +112,8 @@ impl ValueDirectory {
         });
     }
 
-    /// Notes that a read found the newest value of a key at `pointer`, among all commits up to `at`.
+    /// Notes that a read found the newest value of a key at `pointer`, among all commits up to
+    /// `at`.
     ///
     /// `newest` returns the newest number that was given to a commit, or `None` if the lock that
     /// guards it is taken.
@@ -132,8 +133,9 @@ impl ValueDirectory {
         }
     }
 
-    /// Notes what commit `seqno` writes at `place`, before the commit is completed: what was known of its
-    /// keys is no longer true. Returns the hot ones among them, for [`keep_written`](Self::keep_written).
+    /// Notes what commit `seqno` writes at `place`, before the commit is completed: what was known
+    /// of its keys is no longer true. Returns the hot ones among them, for
+    /// [`keep_written`](Self::keep_written).
     #[inline]
     pub(crate) fn note_write<'a>(
         &self,
@@ -183,8 +185,8 @@ impl ValueDirectory {
         hidden
     }
 
-    /// Caches what a commit at `place` wrote, after it is completed: the values of hot keys, and, where
-    /// `is_worth_caching` says so, large values. Forgets what it deleted.
+    /// Caches what a commit at `place` wrote, after it is completed: the values of hot keys, and,
+    /// where `is_worth_caching` says so, large values. Forgets what it deleted.
     #[inline]
     pub(crate) fn keep_written(
         &self,
@@ -249,8 +251,8 @@ impl ValueDirectory {
         }
     }
 
-    /// Notes that value GC moved the value of a key to another place. `visible` is a commit up to which
-    /// all are visible.
+    /// Notes that value GC moved the value of a key to another place. `visible` is a commit up to
+    /// which all are visible.
     pub(crate) fn note_moved(
         &self,
         (keyspace, key): (KeyspaceId, &[u8]),
@@ -269,8 +271,8 @@ impl ValueDirectory {
         }
     }
 
-    /// Caches a large value that value GC has read to move it, since it may move again. Does nothing if
-    /// a value of the key is cached: that one may be newer.
+    /// Caches a large value that value GC has read to move it, since it may move again. Does
+    /// nothing if a value of the key is cached: that one may be newer.
     pub(crate) fn offer_moving(
         &self,
         (keyspace, key): (KeyspaceId, &[u8]),
@@ -301,8 +303,8 @@ impl ValueDirectory {
         Log::verified(pointer, value).ok()
     }
 
-    /// Looks how much room the cache has for large values. To be called when the log or a round of value
-    /// GC has made progress.
+    /// Looks how much room the cache has for large values. To be called when the log or a round of
+    /// value GC has made progress.
     pub(crate) fn update_room(&self) {
         self.written.update_room(&self.cache);
     }
@@ -319,8 +321,8 @@ impl ValueDirectory {
         }
     }
 
-    /// Returns separated values that are neighbours in key order, and which of them were not cached:
-    /// these are read from the log in one batch.
+    /// Returns separated values that are neighbours in key order, and which of them were not
+    /// cached: these are read from the log in one batch.
     pub(crate) fn fetch_in_order(
         &self,
         mut wanted: Vec<Wanted>,
@@ -356,8 +358,8 @@ impl ValueDirectory {
     }
 
     /// Returns many separated values, and the indexes of those that were not cached: these are read
-    /// from the log in one batch. With `together`, values that are all read may be cached as runs, and
-    /// may then share one piece of memory.
+    /// from the log in one batch. With `together`, values that are all read may be cached as runs,
+    /// and may then share one piece of memory.
     pub(crate) fn fetch_each(
         &self,
         wanted: &[Wanted],
@@ -413,8 +415,8 @@ impl ValueDirectory {
             .collect()
     }
 
-    /// Returns a value that is cached in a run. A value that is asked for by its key is cached by itself
-    /// from then on.
+    /// Returns a value that is cached in a run. A value that is asked for by its key is cached by
+    /// itself from then on.
     fn in_run(&self, wanted: &Wanted) -> Option<Bytes> {
         let value = self.runs.get(wanted, |run| self.cache.get_there(run))?;
         Some(match wanted.is_asked_for() {
@@ -424,8 +426,8 @@ impl ValueDirectory {
         })
     }
 
-    /// Caches a value. One that is too large is not cached, and the cache forgets the older value of its
-    /// key, which no read asks for any more.
+    /// Caches a value. One that is too large is not cached, and the cache forgets the older value
+    /// of its key, which no read asks for any more.
     fn keep(&self, wanted: &Wanted, value: Bytes) -> Bytes {
         if self.may_keep(value.len()) {
             return self.cache.insert(wanted.cache_key(), &[&value]);

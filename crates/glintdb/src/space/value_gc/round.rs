@@ -141,6 +141,22 @@ pub(crate) struct Round {
     outcome: Outcome,
 }
 
+/// Does a step of the first unit that waits, and moves the unit to `over` if it was the last one.
+/// Returns false if none waits.
+fn step_first<U>(
+    waiting: &mut VecDeque<U>,
+    over: &mut Vec<U>,
+    step: impl FnOnce(&mut U) -> bool,
+) -> bool {
+    let Some(unit) = waiting.front_mut() else {
+        return false;
+    };
+    if step(unit) {
+        over.extend(waiting.pop_front());
+    }
+    true
+}
+
 /// How a round finds the live records.
 pub(crate) enum Scans {
     /// It scans the victims, and keeps the values it finds or reads the live ones again.
@@ -255,25 +271,19 @@ impl Round {
     /// A bounded piece of work. `Some`: the round is over. After an error nothing but [`give_up`](Self::give_up) is left.
     pub(crate) fn step(&mut self, engine: &Engine) -> Result<Option<Outcome>> {
         self.state = match std::mem::replace(&mut self.state, State::Over) {
-            State::Scan(mut waiting, mut over) => match waiting.front_mut() {
-                Some(scan) => {
-                    if scan.step(engine) {
-                        over.extend(waiting.pop_front());
-                    }
-                    State::Scan(waiting, over)
+            State::Scan(mut waiting, mut over) => {
+                match step_first(&mut waiting, &mut over, |scan| scan.step(engine)) {
+                    true => State::Scan(waiting, over),
+                    false => self.scanned(engine, over)?,
                 }
-                None => self.scanned(engine, over)?,
-            },
+            }
             State::Verify(at) => self.verify(engine, at)?,
-            State::Walk(mut waiting, mut over) => match waiting.front_mut() {
-                Some(walk) => {
-                    if walk.step(engine) {
-                        over.extend(waiting.pop_front());
-                    }
-                    State::Walk(waiting, over)
+            State::Walk(mut waiting, mut over) => {
+                match step_first(&mut waiting, &mut over, Walk::step) {
+                    true => State::Walk(waiting, over),
+                    false => self.walked(engine, over)?,
                 }
-                None => self.walked(engine, over)?,
-            },
+            }
             State::Values { chunk, writer } => self.values(engine, chunk, writer)?,
             State::Runs { values } => self.runs(values)?,
             State::Install { values, pending } => {

@@ -186,7 +186,7 @@ impl Walk {
 
 impl Walk {
     /// Does a bounded piece of work. Returns whether the walk is over.
-    pub(super) fn step(&mut self, _: &Engine) -> bool {
+    pub(super) fn step(&mut self) -> bool {
         let walked = self.walk();
         if let Ok(false) = walked {
             return false;

@@ -67,7 +67,7 @@ impl CompactionDebt {
             true => RATE_MAX * (RATE_MIN / RATE_MAX).powf(worst),
             false => 0.0,
         };
-        self.limiter.set(rate, stopped);
+        self.limiter.set(rate, stopped, slowed || stopped);
         drop(lock);
         if !stopped {
             self.changed.notify_all();

@@ -164,7 +164,7 @@ impl FlushDebt {
 
     /// Called under the lock, so that a flush that has ended slows no writer.
     fn slow_to(&self, rate: f64) {
-        self.limiter.set(rate, false);
+        self.limiter.set(rate, false, rate > 0.0);
     }
 }
 

@@ -54,14 +54,15 @@ impl Backpressure {
             || self.space.limiter.engaged()
     }
 
-    /// Admits a commit at the rate of each debt. Returns the longest sleep that one of them asks
-    /// for.
-    fn admit(&self, batch: &Batch, clock: &dyn Clock) -> Option<(Duration, Wait)> {
-        let index_bytes = batch.index_bytes();
-        let space = match self.space.concerns(batch) {
-            true => (self.space.limiter).admit(batch.size_bytes() as u64, clock),
-            false => None,
-        };
+    /// Admits a commit at the rate of each debt: of space only if it pays for `log_bytes`. Returns
+    /// the longest sleep that one of them asks for.
+    fn admit(
+        &self,
+        index_bytes: u64,
+        log_bytes: Option<u64>,
+        clock: &dyn Clock,
+    ) -> Option<(Duration, Wait)> {
+        let space = log_bytes.and_then(|bytes| self.space.limiter.admit(bytes, clock));
         let owed = [
             (
                 self.compaction.limiter.admit(index_bytes, clock),
@@ -104,7 +105,9 @@ impl Engine {
                 self.wait_for_space()?;
             }
         }
-        let Some((time, wait)) = debts.admit(batch, &*self.clock) else {
+        let log_bytes = (debts.space.concerns(batch)).then_some(batch.size_bytes() as u64);
+        let owed = debts.admit(batch.index_bytes(), log_bytes, &*self.clock);
+        let Some((time, wait)) = owed else {
             return Ok(());
         };
         self.settle(outstanding, durability)?;
@@ -155,7 +158,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Sleeps for `time`. Without background threads it does what is queued instead.
+    /// Sleeps for `time`. Without background threads it runs the queued jobs instead.
     fn sleep_off(&self, time: Duration, wait: Wait) {
         let _timed = self.waits.start(wait);
         if self.options.background_threads == 0 {
@@ -180,5 +183,35 @@ impl Engine {
                 .map(|keyspace| keyspace.state.index.debt())
                 .collect()
         });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_is_bounded_and_is_for_the_slowest_debt() {
+        let clock = crate::test_clock();
+        let debts = Backpressure::new(Arc::clone(&clock), 64 << 20);
+        let admit = |index_bytes, log_bytes| debts.admit(index_bytes, log_bytes, &*clock);
+        assert_eq!(admit(1 << 30, Some(1 << 30)), None);
+        debts.compaction.limiter.set(1e6, false, true);
+        debts.flush.limiter.set(4e6, false, true);
+        debts.space.limiter.set(2e6, false, true);
+        assert_eq!(
+            admit(1 << 30, Some(1 << 30)),
+            Some((SLEEP_MAX, Wait::CompactionDebt))
+        );
+        debts.compaction.limiter.set(0.0, false, false);
+        assert_eq!(
+            admit(1 << 30, Some(1 << 30)),
+            Some((SLEEP_MAX, Wait::Space))
+        );
+        assert_eq!(
+            admit(1 << 30, None),
+            Some((SLEEP_MAX, Wait::MemtableDebt)),
+            "a deletion does not pay for space"
+        );
     }
 }

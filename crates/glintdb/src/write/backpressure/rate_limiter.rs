@@ -63,19 +63,15 @@ impl RateLimiter {
         self.rate.load(Ordering::Relaxed)
     }
 
-    /// Sets the rate in bytes a second (0 for no limit), and whether writers are stopped.
-    pub(super) fn set(&self, rate: f64, stopped: bool) {
+    /// Sets the rate in bytes a second (0 for no limit), whether writers are stopped, and whether
+    /// they have to ask.
+    pub(super) fn set(&self, rate: f64, stopped: bool, engaged: bool) {
         #[allow(
             clippy::cast_possible_truncation,
             reason = "bytes a second of a medium"
         )]
         self.rate.store(rate as u64, Ordering::Relaxed);
         self.stopped.store(stopped, Ordering::Relaxed);
-        self.engage(rate > 0.0 || stopped);
-    }
-
-    /// Sets whether writers have to ask.
-    pub(super) fn engage(&self, engaged: bool) {
         self.engaged.store(engaged, Ordering::Relaxed);
     }
 
@@ -103,7 +99,7 @@ mod tests {
     fn small_writes_do_not_sleep_each() {
         let (limiter, clock) = (RateLimiter::default(), crate::test_clock());
         assert_eq!(limiter.admit(1 << 30, &*clock), None);
-        limiter.set(100e6, false);
+        limiter.set(100e6, false, true);
         assert_eq!(limiter.admit(100, &*clock), None);
         let owed = limiter.admit(1_000_000_000 - 100, &*clock).unwrap();
         assert!(
@@ -115,11 +111,11 @@ mod tests {
     #[test]
     fn bytes_that_are_owed_take_less_time_at_a_higher_rate() {
         let (limiter, clock) = (RateLimiter::default(), crate::test_clock());
-        limiter.set(1e6, false);
+        limiter.set(1e6, false, true);
         assert!(limiter.admit(1_000_000, &*clock).is_some());
-        limiter.set(1e9, false);
+        limiter.set(1e9, false, true);
         assert_eq!(limiter.admit(1, &*clock), None);
-        limiter.set(100e6, false);
+        limiter.set(100e6, false, true);
         assert!(limiter.admit(1, &*clock).is_some());
     }
 }

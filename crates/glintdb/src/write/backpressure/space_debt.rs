@@ -108,11 +108,10 @@ impl SpaceDebt {
         } else {
             0.0
         };
-        self.limiter.set(rate, stopped);
         let near = fill >= WATCHED;
         self.near.store(near, Ordering::Relaxed);
         // Writers that are not slowed yet look at the fill too: no other thread may get to it.
-        self.limiter.engage(collecting && near);
+        self.limiter.set(rate, stopped, collecting && near);
     }
 }
 

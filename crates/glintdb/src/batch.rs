@@ -1,35 +1,10 @@
 //! Batches: operations over any number of keyspaces that are committed together.
-//!
-//! A batch is encoded as a log frame while it is filled. The commit copies that frame into the log.
 
-use crate::keyspace::{Keyspace, owned_bounds};
-use crate::state::version::{Generation, KeyspaceState};
-use crate::{Error, Result};
-use bytes::Bytes;
-use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX, half_open};
-use glintdb_core::{EntryRef, KeyspaceId, RangeTombstone, SeqNum, ValuePointer};
-use glintdb_log::{FrameBuilder, LogEntry, LogOp, LogValue};
-use std::collections::HashMap;
+use crate::keyspace::Keyspace;
+use crate::read::bounds::{bound_slices, owned_bounds};
+use crate::write::operations::Operations;
+use glintdb_core::key::half_open;
 use std::ops::RangeBounds;
-use std::sync::Arc;
-
-/// Most bytes of keys and values in one batch: 2 GiB.
-pub const BATCH_BYTES_MAX: usize = 2 << 30;
-
-/// Checks the limits of a key and a value.
-pub(crate) fn check_limits(key_bytes: usize, value_bytes: usize) -> Result<()> {
-    if key_bytes > KEY_BYTES_MAX {
-        return Err(Error::invalid(format!(
-            "the key has {key_bytes} bytes, at most {KEY_BYTES_MAX} are allowed"
-        )));
-    }
-    if value_bytes > VALUE_BYTES_MAX {
-        return Err(Error::invalid(format!(
-            "the value has {value_bytes} bytes, at most {VALUE_BYTES_MAX} are allowed"
-        )));
-    }
-    Ok(())
-}
 
 /// A list of operations, over any number of keyspaces, that [`Db::write`](crate::Db::write) commits
 /// atomically. If two operations affect one key, the later one wins.
@@ -53,16 +28,7 @@ pub(crate) fn check_limits(key_bytes: usize, value_bytes: usize) -> Result<()> {
 /// ```
 #[derive(Default)]
 pub struct Batch {
-    pub(crate) frame: FrameBuilder,
-    /// Every keyspace that an operation names, once.
-    pub(crate) keyspaces: Vec<Arc<KeyspaceState>>,
-    bytes: usize,
-    /// Bytes that the indexes of its keyspaces will hold.
-    index_bytes: usize,
-    has_ranges: bool,
-    has_puts: bool,
-    has_deletes: bool,
-    wrong: Option<Error>,
+    pub(crate) operations: Operations,
 }
 
 impl Batch {
@@ -75,31 +41,24 @@ impl Batch {
     /// Returns the number of operations.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.frame.entry_count() as usize
+        self.operations.len()
     }
 
     /// Returns whether the batch has no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.frame.is_empty()
+        self.operations.is_empty()
     }
 
     /// Returns the bytes of all keys and values.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
-        self.bytes
+        self.operations.size_bytes()
     }
 
     /// Removes all operations and any error, and keeps the memory for reuse.
     pub fn clear(&mut self) {
-        self.frame.clear();
-        self.keyspaces.clear();
-        self.bytes = 0;
-        self.index_bytes = 0;
-        self.has_ranges = false;
-        self.has_puts = false;
-        self.has_deletes = false;
-        self.wrong = None;
+        self.operations.clear();
     }
 
     /// Adds an operation that stores `value` under `key`.
@@ -109,13 +68,13 @@ impl Batch {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> &mut Self {
-        self.put_raw(&keyspace.state, key.as_ref(), value.as_ref());
+        (self.operations).put(&keyspace.state, key.as_ref(), value.as_ref());
         self
     }
 
     /// Adds an operation that removes `key`. The key may be absent.
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> &mut Self {
-        self.delete_raw(&keyspace.state, key.as_ref());
+        self.operations.delete(&keyspace.state, key.as_ref());
         self
     }
 
@@ -127,196 +86,22 @@ impl Batch {
         range: impl RangeBounds<K>,
     ) -> &mut Self {
         let (lower, upper) = owned_bounds(&range);
-        let (lower, upper) = crate::snapshot::bound_slices(&lower, &upper);
+        let (lower, upper) = bound_slices(&lower, &upper);
         let (start, end) = half_open(lower, upper);
         if end.as_ref().is_none_or(|end| start < *end) {
-            self.delete_range_raw(&keyspace.state, &start, end.as_deref());
+            (self.operations).delete_range(&keyspace.state, &start, end.as_deref());
         }
         self
-    }
-
-    /// Counts an operation; returns `false` if it is beyond the limits.
-    fn admit(
-        &mut self,
-        keyspace: &Arc<KeyspaceState>,
-        key_bytes: usize,
-        value_bytes: usize,
-    ) -> bool {
-        let checked = check_limits(key_bytes, value_bytes).and_then(|()| {
-            if self.bytes + key_bytes + value_bytes > BATCH_BYTES_MAX {
-                return Err(Error::invalid(format!(
-                    "the batch has more than {BATCH_BYTES_MAX} bytes of keys and values"
-                )));
-            }
-            Ok(())
-        });
-        if let Err(error) = checked {
-            self.wrong.get_or_insert(error);
-            return false;
-        }
-        self.bytes += key_bytes + value_bytes;
-        if !self
-            .keyspaces
-            .iter()
-            .any(|known| Arc::ptr_eq(known, keyspace))
-        {
-            self.keyspaces.push(Arc::clone(keyspace));
-        }
-        true
-    }
-
-    pub(crate) fn put_raw(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8], value: &[u8]) {
-        if self.admit(keyspace, key.len(), value.len()) {
-            self.has_puts = true;
-            self.index_bytes += key.len();
-            if value.len() >= keyspace.separate_min_bytes {
-                self.index_bytes += ValuePointer::ENCODED_BYTES;
-                self.frame.put_separated(keyspace.id, key, value);
-            } else {
-                self.index_bytes += value.len();
-                self.frame.put(keyspace.id, key, value);
-            }
-        }
-    }
-
-    pub(crate) fn delete_raw(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8]) {
-        if self.admit(keyspace, key.len(), 0) {
-            self.has_deletes = true;
-            self.index_bytes += key.len();
-            self.frame.delete(keyspace.id, key);
-        }
-    }
-
-    /// Adds a range deletion. `start` and `end` may be one byte longer than a key: the successor of
-    /// the longest key.
-    pub(crate) fn delete_range_raw(
-        &mut self,
-        keyspace: &Arc<KeyspaceState>,
-        start: &[u8],
-        end: Option<&[u8]>,
-    ) {
-        let bytes = start
-            .len()
-            .max(end.map_or(0, <[u8]>::len))
-            .saturating_sub(1);
-        if self.admit(keyspace, bytes, 0) {
-            self.has_ranges = true;
-            self.index_bytes += start.len() + end.map_or(0, <[u8]>::len);
-            self.frame.delete_range(keyspace.id, start, end);
-        }
-    }
-
-    /// Returns the first error that an operation caused.
-    pub(crate) fn check(&self) -> Result<()> {
-        self.wrong.clone().map_or(Ok(()), Err)
-    }
-
-    /// Returns whether the batch has deletions only. Such batches may use the reserve of a full
-    /// disk.
-    pub(crate) fn only_deletes(&self) -> bool {
-        !self.has_puts
-    }
-
-    /// Returns whether the batch deletes single keys.
-    pub(crate) fn has_deletes(&self) -> bool {
-        self.has_deletes
-    }
-
-    /// Returns about how many bytes the indexes will hold for this batch. Never 0.
-    pub(crate) fn index_bytes(&self) -> u64 {
-        (self.index_bytes + 16 * self.len()) as u64
-    }
-
-    /// Inserts the operations into the memtables of `generation`. `pointers` are those of the
-    /// separated values, in order.
-    pub(crate) fn insert_into(
-        &self,
-        generation: &Generation,
-        seqno: SeqNum,
-        mut pointers: impl Iterator<Item = ValuePointer>,
-    ) {
-        let entries = self.frame.entries().map(|mut entry| {
-            if let LogOp::Put {
-                value: LogValue::Pointer(pointer),
-                ..
-            } = &mut entry.op
-                && let Some(placed) = pointers.next()
-            {
-                *pointer = placed;
-            }
-            entry
-        });
-        insert_entries(generation, seqno, entries);
-        if self.has_ranges {
-            hide_covered(generation, seqno, self.frame.entries());
-        }
-    }
-}
-
-/// Inserts the operations of one commit into the memtables of `generation`. Skips operations on
-/// keyspaces that the generation does not have.
-pub(crate) fn insert_entries<'a>(
-    generation: &Generation,
-    seqno: SeqNum,
-    entries: impl Iterator<Item = LogEntry<'a>>,
-) {
-    for entry in entries {
-        let Some(mem) = generation.keyspace(entry.keyspace) else {
-            continue;
-        };
-        match entry.op {
-            LogOp::Put {
-                key,
-                value: LogValue::Inline(value),
-            } => mem.map.insert(key, seqno, EntryRef::Inline(value)),
-            LogOp::Put {
-                key,
-                value: LogValue::Pointer(pointer),
-            } => mem.map.insert(key, seqno, EntryRef::Pointer(pointer)),
-            LogOp::Delete { key } => mem.map.insert(key, seqno, EntryRef::Tombstone),
-            LogOp::DeleteRange { start, end } => mem.ranges.insert(tombstone(start, end, seqno)),
-        }
-    }
-}
-
-fn tombstone(start: &[u8], end: Option<&[u8]>, seqno: SeqNum) -> RangeTombstone {
-    RangeTombstone {
-        start: Bytes::copy_from_slice(start),
-        end: end.map(Bytes::copy_from_slice),
-        seqno,
-    }
-}
-
-/// Inserts a tombstone for each key whose last put in this commit comes before a range deletion of
-/// the same commit that covers it. The range tombstone itself hides only older commits.
-pub(crate) fn hide_covered<'a>(
-    generation: &Generation,
-    seqno: SeqNum,
-    entries: impl Iterator<Item = LogEntry<'a>>,
-) {
-    let mut last_put: HashMap<(KeyspaceId, &[u8]), usize> = HashMap::new();
-    let mut ranges = Vec::new();
-    for (position, entry) in entries.enumerate() {
-        match entry.op {
-            LogOp::Put { key, .. } => drop(last_put.insert((entry.keyspace, key), position)),
-            LogOp::Delete { .. } => {}
-            LogOp::DeleteRange { start, end } => {
-                ranges.push((position, entry.keyspace, tombstone(start, end, seqno)))
-            }
-        }
-    }
-    for ((keyspace, key), put_at) in last_put {
-        let hidden = ranges.iter().any(|(position, of, range)| {
-            *position > put_at && *of == keyspace && range.covers(key)
-        });
-        if let Some(mem) = generation.keyspace(keyspace).filter(|_| hidden) {
-            mem.map.insert(key, seqno, EntryRef::Tombstone);
-        }
     }
 }
 
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Batch({} operations, {} bytes)", self.len(), self.bytes)
+        write!(
+            f,
+            "Batch({} operations, {} bytes)",
+            self.len(),
+            self.size_bytes()
+        )
     }
 }

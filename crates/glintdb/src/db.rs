@@ -1,8 +1,8 @@
 //! The handle of an open database, from which all other handles come.
 
 use crate::batch::Batch;
-use crate::engine::{Engine, Env};
-use crate::handles;
+use crate::engine::Engine;
+use crate::handle::Handle;
 use crate::keyspace::Keyspace;
 use crate::options::{Durability, KeyspaceOptions, Options, TransactionOptions};
 use crate::snapshot::Snapshot;
@@ -11,84 +11,12 @@ use crate::tools::verify::VerifyReport;
 use crate::transaction::Transaction;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use glintdb_core::sync::Mutex;
-use glintdb_core::sync::thread::{self, JoinHandle};
-use glintdb_flash::{ClosableVolume, DirOptions, DirVolume, SystemClock, Volume};
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Name of the keyspace that every database has: `"default"`.
 pub const DEFAULT_KEYSPACE: &str = "default";
-
-/// What keeps a database open: the engine, its threads and its files. [`Db::close`] closes it, or
-/// the last handle to go.
-///
-/// Every scan counts a reference of it, beside which what others read must not lie: so it is for
-/// [`KeyspaceState`](crate::state::version::KeyspaceState), versions, and tables.
-#[repr(align(128))]
-pub(crate) struct Handle {
-    pub(crate) engine: Arc<Engine>,
-    /// What the engine works on.
-    volume: Arc<ClosableVolume>,
-    /// The directory beneath it, where the database was opened by its path.
-    directory: Option<Arc<DirVolume>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    /// How closing ended, once it has.
-    closed: Mutex<Option<Result<()>>>,
-}
-
-impl Handle {
-    /// Keeps the engine's memory for good, in a forked child: dropping it would take locks that are
-    /// never free here and touch files that belong to the parent.
-    fn leak(&mut self) {
-        std::mem::forget(Arc::clone(&self.engine));
-        let unused = Mutex::new(Vec::new());
-        std::mem::forget(std::mem::replace(&mut self.threads, unused));
-    }
-
-    /// Closes the database, whatever handles there are: ends the background threads, makes the log
-    /// durable, and gives the directory to the next opener. Once; a later call returns what the
-    /// first one did. Does nothing in a forked child, and returns `Closed`.
-    fn close(&self) -> Result<()> {
-        self.engine.process.check()?;
-        let mut closed = self.closed.lock();
-        if let Some(closed) = &*closed {
-            return closed.clone();
-        }
-        self.engine.begin_close();
-        for thread in self.threads.lock().drain(..) {
-            // Never this one: background threads hold no handle.
-            if thread.join().is_err() {
-                self.engine
-                    .note_background_error(&Error::invalid("a background thread panicked"));
-            }
-        }
-        let ended = self.engine.finish_close();
-        // Before the lock goes: see `Engine::finish_close` for what is left to be ended.
-        self.volume.close();
-        // Behind it: a reader that no longer believes the ring would take the segment's file, which
-        // lacks the bytes if the log has failed, for damaged.
-        self.engine.log.leave_ring();
-        if let Some(directory) = &self.directory {
-            directory.release();
-            handles::forget(&self.engine);
-        }
-        closed.insert(ended).clone()
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        if self.engine.is_forked() {
-            return self.leak();
-        }
-        // Its error is in the stats of a database that nobody can ask any more; `Db::close` returns
-        // it.
-        self.close().ok();
-    }
-}
 
 /// An open database. `Send`, `Sync` and cheap to clone: any number of threads read and write at
 /// once.
@@ -129,54 +57,6 @@ impl Db {
     /// The same as [`Options::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Db> {
         Options::default().open(path)
-    }
-
-    pub(crate) fn open_path(path: &Path, options: Options) -> Result<Db> {
-        let options = options.resolve()?;
-        let dir = DirOptions {
-            direct: options.direct_io,
-            read_engine: options.read_engine,
-            read_depth: options.read_depth,
-            recycle: options.recycle_files,
-            create: options.create_if_missing,
-            idle_buffer_bytes_max: options.idle_buffer_bytes_max(),
-            ..DirOptions::default()
-        };
-        crate::durable::directory::check(path, options.create_if_missing)?;
-        let directory = handles::open_directory(path, dir)?;
-        let env = Env::new(Arc::new(SystemClock::new()), random_id()?);
-        let volume = Arc::clone(&directory) as Arc<dyn Volume>;
-        let db = Db::open_resolved(volume, Some(Arc::clone(&directory)), env, options)?;
-        handles::register(directory.path(), &db.handle);
-        Ok(db)
-    }
-
-    /// Opens the database on `volume`, and gives `directory`, where that is what `volume` is, to
-    /// the next opener when it is closed.
-    pub(crate) fn open_resolved(
-        volume: Arc<dyn Volume>,
-        directory: Option<Arc<DirVolume>>,
-        env: Env,
-        options: Options,
-    ) -> Result<Db> {
-        let threads = options.background_threads;
-        let volume = ClosableVolume::new(volume);
-        let engine = Engine::open(Arc::clone(&volume) as Arc<dyn Volume>, env, options)?;
-        // From here on it is the handle that ends what was begun, where not all threads can be started too.
-        let handle = Arc::new(Handle {
-            engine: Arc::new(engine),
-            volume,
-            directory,
-            threads: Mutex::default(),
-            closed: Mutex::default(),
-        });
-        for number in 0..threads {
-            let thread = start_thread(number, &handle.engine)
-                .map_err(|error| Error::io("start a background thread", error))?;
-            handle.threads.lock().push(thread);
-        }
-        handle.engine.schedule();
-        Ok(Db::new(handle))
     }
 
     pub(crate) fn new(handle: Arc<Handle>) -> Db {
@@ -356,7 +236,8 @@ impl Db {
     /// # Errors
     /// The same as [`write`](Self::write).
     pub fn write_with(&self, mut batch: Batch, durability: Durability) -> Result<()> {
-        self.open_engine()?.commit(&mut batch, durability)
+        self.open_engine()?
+            .commit(&mut batch.operations, durability)
     }
 
     /// Commits several batches in order. Each batch is atomic by itself. All of them share one
@@ -365,7 +246,10 @@ impl Db {
     /// # Errors
     /// The same as [`write`](Self::write). The batches before the one that failed are committed.
     pub fn write_group(&self, batches: Vec<Batch>, durability: Durability) -> Result<()> {
-        self.open_engine()?.commit_group(batches, durability)
+        self.open_engine()?.commit_group(
+            batches.into_iter().map(|batch| batch.operations),
+            durability,
+        )
     }
 
     /// Returns a snapshot: a view of the whole database as it is now, which later commits do not
@@ -515,52 +399,5 @@ impl Db {
 impl std::fmt::Debug for Db {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Db({})", self.handle.engine.volume.describe())
-    }
-}
-
-/// Starts a background thread, which lives until the queue is stopped.
-fn start_thread(number: usize, engine: &Arc<Engine>) -> io::Result<JoinHandle<()>> {
-    #[cfg(test)]
-    if number >= tests::THREADS_MAX.get() {
-        return Err(io::ErrorKind::WouldBlock.into());
-    }
-    let engine = Arc::clone(engine);
-    thread::Builder::new()
-        .name(format!("glintdb-{number}"))
-        .spawn(move || engine.jobs.work(&engine))
-}
-
-/// A random database identity, from the operating system.
-fn random_id() -> Result<glintdb_core::DbId> {
-    glintdb_flash::random_bytes().map(glintdb_core::DbId)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::Cell;
-
-    std::thread_local! {
-        /// As many background threads can be started by this thread.
-        pub(super) static THREADS_MAX: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-
-    /// The threads that had been started were left alone where a later one could not be: they kept the database for ever, and the next opening said `Locked`.
-    #[test]
-    fn threads_that_were_started_end_where_another_one_cannot_be() {
-        let directory = tempfile::tempdir().unwrap();
-        let options = Options::default()
-            .memory_budget_bytes(8 << 20)
-            .log_segment_bytes(64 << 10)
-            .background_threads(3);
-        for most in 0..3 {
-            THREADS_MAX.set(most);
-            let error = options.clone().open(directory.path()).map(drop);
-            let error = error.unwrap_err();
-            assert_eq!(error.kind(), crate::ErrorKind::Io, "{error}");
-        }
-        THREADS_MAX.set(3);
-        let db = options.open(directory.path()).unwrap();
-        db.put("key", "value").unwrap();
     }
 }

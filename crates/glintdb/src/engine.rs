@@ -13,13 +13,13 @@ use crate::background::log_jobs::{LogSyncJob, SpillJob};
 use crate::background::queue::{Host, JobQueue};
 use crate::durable::manifest::{Item, Manifest};
 use crate::options::{KeyspaceOptions, Options};
+use crate::read::pins::Pins;
 use crate::read::values::directory::ValueDirectory;
-use crate::snapshot::Pins;
 use crate::space::reserve::Reserve;
 use crate::space::value_gc::Gc;
+use crate::state::transactions::Transactions;
 use crate::state::version::{Generation, KeyspaceState, Version};
 use crate::state::versions::Versions;
-use crate::transaction::Transactions;
 use crate::write::backpressure::Backpressure;
 use crate::write::backpressure::waits::{Wait, Waits};
 use crate::write::pipeline::Pipeline;
@@ -229,7 +229,7 @@ impl Engine {
             return;
         }
         self.schedule_gc();
-        self.transactions.raise_floor(self);
+        self.transactions.raise_floor(|| self.pipeline.visible());
         let version = self.version.load_full();
         for keyspace in version.live_keyspaces() {
             // Looked at each time: what a stopped queue hands back at once, or what fails at once, the index would give out again for ever.

@@ -1,17 +1,16 @@
-//! The handles that keep a database open, and the directories that this process has open: so that
-//! whoever finds a directory locked learns which handles are still alive.
+//! The directories that this process has open, so that the error `Locked` can tell which handles of
+//! the database are still alive.
 //!
-//! Nothing is counted for this that is not counted already, but for [`Db`](crate::Db) handles and
-//! what reads at one snapshot: scans have a pin each, and keyspaces are the references of
-//! [`Handle`] that are left.
+//! Only [`Db`](crate::Db) handles are counted for this. Snapshots, transactions and iterators are
+//! counted by their pins, and keyspaces are the remaining references to the handle.
 //!
-//! Thread safety: everything from any thread. Counts are of a moment in which other threads go on.
+//! Thread safety: everything from any thread. Other threads may change the counts meanwhile.
 
-use crate::db::Handle;
 use crate::engine::Engine;
-use crate::snapshot::Kind;
+use crate::read::pins::Kind;
 use crate::{Error, ErrorKind, Result};
 use glintdb_flash::{DirOptions, DirVolume, ProcessToken};
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
@@ -22,8 +21,8 @@ struct Open {
     directory: PathBuf,
     /// A forked child has a copy of the list, and no database of it open.
     process: ProcessToken,
-    /// To count its references, never to be followed: the last one to go closes the database.
-    handle: Weak<Handle>,
+    /// The handle, to count its references. Never upgraded: the last reference closes the database.
+    handle: Weak<dyn Any + Send + Sync>,
     engine: Weak<Engine>,
 }
 
@@ -46,12 +45,17 @@ fn open() -> Option<MutexGuard<'static, Vec<Open>>> {
 }
 
 /// Notes that the database of `handle` is open in `directory`.
-pub(crate) fn register(directory: &Path, handle: &Arc<Handle>) {
+pub(crate) fn register<H: Any + Send + Sync>(
+    directory: &Path,
+    handle: &Arc<H>,
+    engine: &Arc<Engine>,
+) {
+    let handle: Weak<H> = Arc::downgrade(handle);
     let opened = Open {
         directory: directory.to_owned(),
         process: ProcessToken::current(),
-        handle: Arc::downgrade(handle),
-        engine: Arc::downgrade(&handle.engine),
+        handle,
+        engine: Arc::downgrade(engine),
     };
     if let Some(mut open) = open() {
         open.push(opened);
@@ -101,7 +105,7 @@ fn alive(path: &Path) -> Option<Error> {
     ))
 }
 
-/// The handles of a database in words, `references` of [`Handle`] in all.
+/// Names the handles of a database, which has `references` references to its handle.
 fn counted(engine: &Engine, references: usize) -> String {
     let dbs = engine.dbs.load(Ordering::Relaxed);
     let (readers, pins) = engine.pins.readers();

@@ -10,11 +10,13 @@ mod batch;
 
 use self::batch::{Batch, Gathering};
 use crate::keyspace::Keyspace;
+use crate::read::bounds::bound_slices;
+use crate::read::merge::{OwnView, merge_of};
+use crate::read::pins::{Kind, PinnedMerge};
 use crate::read::values::key_hash::Wanted;
-use crate::snapshot::{Kind, Pin, PinnedMerge, bound_slices, merge_of};
+use crate::snapshot::Pin;
 use crate::space::value_gc::Misses;
 use crate::state::version::{KeyspaceState, Version};
-use crate::transaction::OwnView;
 use crate::{Error, Result};
 use bytes::Bytes;
 use glintdb_core::Direction;
@@ -304,9 +306,9 @@ impl Scan {
                 .as_ref()
                 .map(|own| own.within(&self.lower, &self.upper, direction));
             let (lower, upper) = bound_slices(&self.lower, &self.upper);
-            let (at, keyspace) = (self.pin.at, &self.keyspace);
+            let (at, keyspace) = (self.pin.at(), &self.keyspace);
             let merge = merge_of(version, at, keyspace, lower, upper, direction, own)?;
-            let merge = self.pin.keep(merge);
+            let merge = self.pin.registered.keep(merge);
             let batch = match self.limit {
                 0 => BATCH_FIRST,
                 limit => limit.min(BATCH_MAX),
@@ -341,7 +343,7 @@ impl Scan {
         end.records += gathered.0.records.len();
         end.batch = (end.batch * 2).min(BATCH_MAX);
         drop(locked);
-        if end.exhausted || pin.is_given_up() {
+        if end.exhausted || pin.registered.is_given_up() {
             // Where the pin was given up while this thread had the lock, nobody else could free it.
             shared.lock().take();
         }

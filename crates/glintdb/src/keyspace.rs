@@ -1,15 +1,15 @@
 //! Keyspaces: named ordered maps that share one log, so that a batch over several is atomic.
 
 use crate::batch::Batch;
-use crate::db::{Db, Handle};
+use crate::db::Db;
+use crate::handle::Handle;
 use crate::iter::Iter;
 use crate::options::{Durability, KeyspaceOptions};
-use crate::read::point::Found;
+use crate::read::bounds::{bound_slices, owned_bounds, prefix_bounds};
 use crate::snapshot::Pin;
-use crate::state::version::KeyspaceState;
+use crate::state::version::{Found, KeyspaceState, is_there};
 use crate::{Error, Result};
 use bytes::Bytes;
-use glintdb_core::{EntryValue, key};
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,25 +45,6 @@ impl Drop for Keyspace {
             std::mem::forget(Arc::clone(&self.state));
         }
     }
-}
-
-/// Returns whether a lookup found a value.
-pub(crate) fn is_there(found: &Found) -> bool {
-    !matches!(found, None | Some((_, EntryValue::Tombstone)))
-}
-
-/// Returns owned bounds of a range.
-pub(crate) fn owned_bounds<K: AsRef<[u8]>>(
-    range: &impl RangeBounds<K>,
-) -> (Bound<Bytes>, Bound<Bytes>) {
-    let own = |bound: Bound<&K>| bound.map(|key| Bytes::copy_from_slice(key.as_ref()));
-    (own(range.start_bound()), own(range.end_bound()))
-}
-
-/// Returns the bounds of all keys with a prefix.
-pub(crate) fn prefix_bounds(prefix: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
-    let upper = key::prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
-    (Bound::Included(Bytes::copy_from_slice(prefix)), upper)
 }
 
 impl Keyspace {
@@ -172,8 +153,8 @@ impl Keyspace {
     ) -> Result<()> {
         self.handle
             .engine
-            .write_one(&self.state, durability, |batch| {
-                batch.put_raw(&self.state, key.as_ref(), value.as_ref())
+            .write_one(&self.state, durability, |operations| {
+                operations.put(&self.state, key.as_ref(), value.as_ref())
             })
     }
 
@@ -186,8 +167,8 @@ impl Keyspace {
         let durability = self.handle.engine.options.durability;
         self.handle
             .engine
-            .write_one(&self.state, durability, |batch| {
-                batch.delete_raw(&self.state, key.as_ref())
+            .write_one(&self.state, durability, |operations| {
+                operations.delete(&self.state, key.as_ref())
             })
     }
 
@@ -200,7 +181,7 @@ impl Keyspace {
         let mut batch = Batch::new();
         batch.delete_range(self, range);
         let engine = &self.handle.engine;
-        engine.commit(&mut batch, engine.options.durability)
+        engine.commit(&mut batch.operations, engine.options.durability)
     }
 
     /// Returns the value of `key`, or `None` if the key is absent.
@@ -237,7 +218,7 @@ impl Keyspace {
         let engine = &self.handle.engine;
         let version = engine.version.load();
         let at = engine.pipeline.visible();
-        engine.find(&version, at, &self.state, key)
+        version.find(at, &self.state, key)
     }
 
     /// Returns the values of many keys at one point in time, one result per key, in the order of
@@ -318,7 +299,7 @@ impl Keyspace {
         self.check_alive()?;
         self.handle.engine.flush()?;
         let (lower, upper) = owned_bounds(&range);
-        let (lower, upper) = crate::snapshot::bound_slices(&lower, &upper);
+        let (lower, upper) = bound_slices(&lower, &upper);
         self.handle.engine.compact(&self.state, lower, upper)
     }
 
@@ -363,7 +344,7 @@ impl Keyspace {
     pub fn compact_values_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         self.check_alive()?;
         let (lower, upper) = owned_bounds(&range);
-        let (lower, upper) = crate::snapshot::bound_slices(&lower, &upper);
+        let (lower, upper) = bound_slices(&lower, &upper);
         let engine = &self.handle.engine;
         engine.compact_values(&self.state, lower, upper)
     }

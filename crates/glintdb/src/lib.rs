@@ -211,6 +211,7 @@ mod batch;
 mod db;
 mod durable;
 mod engine;
+mod handle;
 mod handles;
 mod iter;
 mod keyspace;
@@ -224,7 +225,7 @@ mod tools;
 mod transaction;
 mod write;
 
-pub use batch::{BATCH_BYTES_MAX, Batch};
+pub use batch::Batch;
 pub use bytes::Bytes;
 pub use db::{DEFAULT_KEYSPACE, Db};
 pub use engine::Env;
@@ -253,6 +254,7 @@ pub use tools::verify::VerifyReport;
 pub use tools::{advise, inspect};
 pub use transaction::Transaction;
 pub use write::backpressure::waits::WaitStats;
+pub use write::operations::BATCH_BYTES_MAX;
 
 impl Options {
     /// Opens the database on a volume other than a directory, for tests and simulation. `env` gives
@@ -265,7 +267,7 @@ impl Options {
         volume: std::sync::Arc<dyn glintdb_flash::Volume>,
         env: Env,
     ) -> Result<Db> {
-        Db::open_resolved(volume, None, env, self.resolve()?)
+        handle::Handle::open_resolved(volume, None, env, self.resolve()?).map(Db::new)
     }
 }
 

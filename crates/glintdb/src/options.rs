@@ -321,7 +321,7 @@ impl Options {
     /// - `NoSpace`: the disk is full.
     /// - `Io`: the operating system refused an operation.
     pub fn open(self, path: impl AsRef<Path>) -> Result<crate::Db> {
-        crate::Db::open_path(path.as_ref(), self)
+        crate::handle::Handle::open_path(path.as_ref(), self).map(crate::Db::new)
     }
 
     /// Replaces zeros that select a default by their values, and checks every field.

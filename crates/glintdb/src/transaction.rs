@@ -4,25 +4,23 @@
 //! Thread safety: a [`Transaction`] is `Send`, used by one thread at a time; any number run at
 //! once.
 //!
-//! Invariants:
-//! 1. A commit is checked against every commit before it in commit order, and no other is numbered
-//!    between the check and its own number.
-//! 2. While a transaction lives, no tombstone newer than its snapshot is dropped by a compaction,
-//!    so that a deletion it must notice can be found.
+//! The check is in [`conflicts`](crate::write::conflicts), the floor of tombstones in
+//! [`transactions`](crate::state::transactions).
 
-use crate::batch::Batch;
-use crate::db::Handle;
-use crate::engine::Engine;
+use crate::Result;
+use crate::handle::Handle;
 use crate::iter::Iter;
-use crate::keyspace::{Keyspace, is_there, owned_bounds, prefix_bounds};
+use crate::keyspace::Keyspace;
 use crate::options::{Isolation, TransactionOptions};
-use crate::snapshot::{Kind, Pin, merge_of};
-use crate::state::version::{KeyspaceState, Version};
-use crate::{Error, ErrorKind, Result};
+use crate::read::bounds::{bound_slices, owned_bounds, prefix_bounds};
+use crate::read::merge::OwnView;
+use crate::read::pins::Kind;
+use crate::snapshot::Pin;
+use crate::state::version::{KeyspaceState, is_there};
+use crate::write::conflicts::Checks;
+use crate::write::operations::{Operations, check_limits};
 use bytes::Bytes;
-use glintdb_core::sync::Mutex;
-use glintdb_core::sync::atomic::{AtomicU64, Ordering};
-use glintdb_core::{Direction, EntryValue, KeyspaceId, RangeTombstone, SeqNum, key};
+use glintdb_core::{EntryValue, KeyspaceId, RangeTombstone, SeqNum, key};
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -31,102 +29,11 @@ use std::sync::Arc;
 /// below its own puts.
 const OWN_RANGE: SeqNum = SeqNum(SeqNum::MAX.0 - 1);
 
-/// Snapshots of running transactions; keeps the floor below which tombstones may be dropped.
-pub(crate) struct Transactions {
-    running: Mutex<BTreeMap<SeqNum, usize>>,
-    floor: Arc<AtomicU64>,
-}
-
-impl Transactions {
-    pub(crate) fn new(floor: Arc<AtomicU64>) -> Self {
-        Transactions {
-            running: Mutex::new(BTreeMap::new()),
-            floor,
-        }
-    }
-
-    fn begin(&self, handle: &Arc<Handle>) -> Arc<Pin> {
-        if handle.engine.is_forked() {
-            return Pin::new(handle);
-        }
-        // Under the lock: a floor computed before or after is at or below this snapshot.
-        let mut running = self.running.lock();
-        let pin = Pin::new(handle);
-        *running.entry(pin.at).or_default() += 1;
-        pin
-    }
-
-    fn end(&self, at: SeqNum) {
-        let mut running = self.running.lock();
-        if let Some(count) = running.get_mut(&at) {
-            *count -= 1;
-            if *count == 0 {
-                running.remove(&at);
-            }
-        }
-    }
-
-    /// Raises the floor to the oldest running transaction's snapshot, or to the present. Called
-    /// before compactions are picked.
-    pub(crate) fn raise_floor(&self, engine: &Engine) {
-        let running = self.running.lock();
-        let floor = running
-            .keys()
-            .next()
-            .copied()
-            .unwrap_or_else(|| engine.pipeline.visible());
-        self.floor.fetch_max(floor.0, Ordering::AcqRel);
-    }
-
-    /// Transactions running now.
-    pub(crate) fn count(&self) -> usize {
-        self.running.lock().values().sum()
-    }
-}
-
 /// Writes of a transaction to one keyspace.
 struct Writes {
     keyspace: Arc<KeyspaceState>,
     entries: BTreeMap<Bytes, EntryValue>,
     ranges: Vec<RangeTombstone>,
-}
-
-/// A transaction's writes to one keyspace as an iterator sees them.
-pub(crate) struct OwnView {
-    pub(crate) entries: Vec<(Bytes, EntryValue)>,
-    pub(crate) ranges: Vec<RangeTombstone>,
-}
-
-impl OwnView {
-    /// What of it lies within bounds, in the order of `direction`.
-    pub(crate) fn within(
-        &self,
-        lower: &Bound<Bytes>,
-        upper: &Bound<Bytes>,
-        direction: Direction,
-    ) -> OwnView {
-        let (lower, upper) = crate::snapshot::bound_slices(lower, upper);
-        let mut entries: Vec<_> = self
-            .entries
-            .iter()
-            .filter(|(key, _)| key::at_or_after(key, lower) && key::at_or_before(key, upper))
-            .cloned()
-            .collect();
-        if direction == Direction::Reverse {
-            entries.reverse();
-        }
-        OwnView {
-            entries,
-            ranges: self.ranges.clone(),
-        }
-    }
-}
-
-/// What a commit must not find changed since the transaction's snapshot.
-pub(crate) struct Checks {
-    since: SeqNum,
-    keys: Vec<(Arc<KeyspaceState>, Bytes)>,
-    ranges: Vec<(Arc<KeyspaceState>, Bound<Bytes>, Bound<Bytes>)>,
 }
 
 /// An optimistic transaction over any number of keyspaces. It reads a snapshot and its own writes,
@@ -162,7 +69,11 @@ pub struct Transaction {
 
 impl Transaction {
     pub(crate) fn new(handle: &Arc<Handle>, options: TransactionOptions) -> Self {
-        let pin = handle.engine.transactions.begin(handle);
+        let engine = &handle.engine;
+        let pin = match engine.is_forked() {
+            true => Pin::new(handle),
+            false => (engine.transactions).begin(|| Pin::new(handle), |pin| pin.at()),
+        };
         Transaction {
             pin: pin.share(Kind::Transaction),
             options,
@@ -175,7 +86,7 @@ impl Transaction {
     /// Returns the sequence number of the newest commit that the transaction sees.
     #[must_use]
     pub fn seqno(&self) -> u64 {
-        self.pin.at.0
+        self.pin.at().0
     }
 
     fn own(&self, keyspace: &Keyspace, key: &[u8]) -> Option<&EntryValue> {
@@ -233,9 +144,8 @@ impl Transaction {
         }
         self.note_read(keyspace, key);
         let version = self.pin.version()?;
-        Ok(is_there(&self.pin.engine().find(
-            &version,
-            self.pin.at,
+        Ok(is_there(&version.find(
+            self.pin.at(),
             &keyspace.state,
             key,
         )?))
@@ -268,7 +178,7 @@ impl Transaction {
         value: impl AsRef<[u8]>,
     ) -> Result<()> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        crate::batch::check_limits(key.len(), value.len())?;
+        check_limits(key.len(), value.len())?;
         let value = EntryValue::Inline(Bytes::copy_from_slice(value));
         self.writes(keyspace)?
             .entries
@@ -281,7 +191,7 @@ impl Transaction {
     /// # Errors
     /// The same as [`put`](Self::put).
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
-        crate::batch::check_limits(key.as_ref().len(), 0)?;
+        check_limits(key.as_ref().len(), 0)?;
         self.writes(keyspace)?
             .entries
             .insert(Bytes::copy_from_slice(key.as_ref()), EntryValue::Tombstone);
@@ -299,10 +209,10 @@ impl Transaction {
         range: impl RangeBounds<K>,
     ) -> Result<()> {
         let (lower, upper) = owned_bounds(&range);
-        let (lower, upper) = crate::snapshot::bound_slices(&lower, &upper);
+        let (lower, upper) = bound_slices(&lower, &upper);
         let (start, end) = key::half_open(lower, upper);
-        crate::batch::check_limits(start.len().saturating_sub(1), 0)?;
-        crate::batch::check_limits(end.as_ref().map_or(0, |end| end.len().saturating_sub(1)), 0)?;
+        check_limits(start.len().saturating_sub(1), 0)?;
+        check_limits(end.as_ref().map_or(0, |end| end.len().saturating_sub(1)), 0)?;
         if end.as_ref().is_some_and(|end| *end <= start) {
             return Ok(());
         }
@@ -374,7 +284,7 @@ impl Transaction {
             return Ok(());
         }
         let mut checks = Checks {
-            since: self.pin.at,
+            since: self.pin.at(),
             keys: std::mem::take(&mut self.read_keys),
             ranges: std::mem::take(&mut self.read_ranges),
         };
@@ -384,7 +294,7 @@ impl Transaction {
         if glintdb_core::seeded::bug("glintdb: a transaction does not check the ranges it read") {
             checks.ranges.clear();
         }
-        let mut batch = Batch::new();
+        let mut operations = Operations::default();
         for (_, of_keyspace) in writes {
             let state = &of_keyspace.keyspace;
             for range in of_keyspace.ranges {
@@ -394,12 +304,12 @@ impl Transaction {
                     Bound::Included(range.start.clone()),
                     upper,
                 ));
-                batch.delete_range_raw(state, &range.start, range.end.as_deref());
+                operations.delete_range(state, &range.start, range.end.as_deref());
             }
             for (key, value) in of_keyspace.entries {
                 match &value {
-                    EntryValue::Inline(value) => batch.put_raw(state, &key, value),
-                    _ => batch.delete_raw(state, &key),
+                    EntryValue::Inline(value) => operations.put(state, &key, value),
+                    _ => operations.delete(state, &key),
                 }
                 if !glintdb_core::seeded::bug(
                     "glintdb: a transaction does not check the keys it writes",
@@ -410,7 +320,7 @@ impl Transaction {
         }
         let engine = self.pin.engine();
         let durability = self.options.durability.unwrap_or(engine.options.durability);
-        engine.commit_checked(&mut batch, durability, &checks)
+        engine.commit_checked(&mut operations, durability, &checks)
     }
 
     /// Discards the transaction. Dropping it does the same.
@@ -427,116 +337,17 @@ impl Drop for Transaction {
             return;
         }
         self.pin.unshare(Kind::Transaction);
-        engine.transactions.end(self.pin.at);
+        engine.transactions.end(self.pin.at());
     }
 }
 
 impl std::fmt::Debug for Transaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Transaction(seqno {}, {:?})", self.pin.at, self.options)
-    }
-}
-
-fn conflict(keyspace: &KeyspaceState, key: &[u8], seqno: SeqNum) -> Error {
-    let shown = String::from_utf8_lossy(key.get(..64).unwrap_or(key));
-    Error::new(
-        ErrorKind::Conflict,
-        format!(
-            "keyspace {:?}, key {shown:?}: written by commit {seqno} since the transaction began",
-            keyspace.name
-        ),
-    )
-}
-
-impl Checks {
-    /// Whether every commit after `since` lies in the memtables of `version`.
-    fn in_memory(version: &Version, since: SeqNum) -> bool {
-        let oldest = version.sealed.last().unwrap_or(&version.active);
-        oldest.first_seqno <= since.next()
-    }
-
-    /// Looks for writes newer than the snapshot in everything `version` holds, the index included
-    /// where it must be.
-    pub(crate) fn check_all(&self, engine: &Engine, version: &Version) -> Result<()> {
-        self.check_memory(version, self.since)?;
-        if Self::in_memory(version, self.since) {
-            return Ok(());
-        }
-        let newest = SeqNum::MAX;
-        for (keyspace, key) in &self.keys {
-            if let Some((seqno, _)) = engine.find(version, newest, keyspace, key)?
-                && seqno > self.since
-            {
-                return Err(conflict(keyspace, key, seqno));
-            }
-        }
-        for (keyspace, lower, upper) in &self.ranges {
-            let (lower, upper) = crate::snapshot::bound_slices(lower, upper);
-            let mut tombstone = None;
-            if let Some(view) = version.view(keyspace.id) {
-                tombstone = tombstone.max(view.range_tombstone_seqno(lower, upper)?);
-            }
-            if let Some(seqno) = tombstone.filter(|seqno| *seqno > self.since) {
-                return Err(conflict(keyspace, b"(a range)", seqno));
-            }
-            let mut merge = merge_of(
-                version,
-                newest,
-                keyspace,
-                lower,
-                upper,
-                Direction::Forward,
-                None,
-            )?
-            .keep_deleted();
-            while merge.advance()? {
-                if merge.seqno() > self.since {
-                    return Err(conflict(keyspace, merge.key(), merge.seqno()));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Looks for writes newer than `since` in the memtables of `version` alone.
-    fn check_memory(&self, version: &Version, since: SeqNum) -> Result<()> {
-        for generation in version.generations() {
-            for (keyspace, key) in &self.keys {
-                let Some(mem) = generation.keyspace(keyspace.id) else {
-                    continue;
-                };
-                let newest = mem
-                    .map
-                    .latest_seqno(key)
-                    .max(mem.ranges.newest_covering(key, SeqNum::MAX));
-                if let Some(seqno) = newest.filter(|seqno| *seqno > since) {
-                    return Err(conflict(keyspace, key, seqno));
-                }
-            }
-            for (keyspace, lower, upper) in &self.ranges {
-                let Some(mem) = generation.keyspace(keyspace.id) else {
-                    continue;
-                };
-                let (lower, upper) = crate::snapshot::bound_slices(lower, upper);
-                let newest = mem
-                    .map
-                    .latest_seqno_in(lower, upper, since)
-                    .max(mem.ranges.newest_meeting(lower, upper));
-                if let Some(seqno) = newest.filter(|seqno| *seqno > since) {
-                    return Err(conflict(keyspace, b"(a range)", seqno));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The last look, under the sequencer's lock with every earlier commit in its memtable:
-    /// `Ok(false)` where a flush since `checked_to` calls for another look at the index first.
-    pub(crate) fn check_last(&self, version: &Version, checked_to: SeqNum) -> Result<bool> {
-        if !Self::in_memory(version, checked_to) {
-            return Ok(false);
-        }
-        self.check_memory(version, checked_to.max(self.since))?;
-        Ok(true)
+        write!(
+            f,
+            "Transaction(seqno {}, {:?})",
+            self.pin.at(),
+            self.options
+        )
     }
 }

@@ -50,7 +50,7 @@ impl Engine {
         upper: Bound<&[u8]>,
     ) -> Result<()> {
         loop {
-            self.transactions.raise_floor(self);
+            self.transactions.raise_floor(|| self.pipeline.visible());
             if let Some(job) = keyspace.index.pick_full_compaction(lower, upper) {
                 let _running = self.begin_compaction(&*job, &self.compactions_called)?;
                 // Its outputs go before it counts as ended.

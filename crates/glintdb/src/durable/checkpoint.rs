@@ -115,7 +115,12 @@ mod tests {
         // The first commit of a group, which settles at its end.
         let (engine, mut outstanding) = (&db.handle.engine, None);
         engine
-            .commit_one(&mut batch, Durability::Os, None, &mut outstanding)
+            .commit_one(
+                &mut batch.operations,
+                Durability::Os,
+                None,
+                &mut outstanding,
+            )
             .unwrap();
         assert_eq!(db.get("key").unwrap(), None, "not visible yet");
         engine.seal_segment(Space::Normal).unwrap();

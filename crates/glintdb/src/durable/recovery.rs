@@ -9,7 +9,6 @@
 
 use crate::background::flush::write_generation;
 use crate::background::install::{Pending, abandon, items_of};
-use crate::batch::{hide_covered, insert_entries};
 use crate::db::DEFAULT_KEYSPACE;
 use crate::durable::manifest::{
     FlushPoint, Found, Item, Loaded, Manifest, State, check_database, read_newest, unfinished_from,
@@ -22,6 +21,7 @@ use crate::space::trim::data_bytes;
 use crate::state::version::{
     Generation, KeyspaceCounters, KeyspaceState, KeyspaceVersion, Version,
 };
+use crate::write::operations::{hide_covered, insert_entries};
 use crate::{Error, ErrorKind, Result};
 use glintdb_cache::Cache;
 use glintdb_core::index::Index;

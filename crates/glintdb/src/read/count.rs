@@ -18,8 +18,7 @@
 use crate::Result;
 use crate::engine::Engine;
 use crate::keyspace::Keyspace;
-use crate::read::merge::Merge;
-use crate::snapshot::merge_of;
+use crate::read::merge::{Merge, merge_of};
 use crate::state::version::{KeyspaceState, Version};
 use bytes::Bytes;
 use glintdb_core::{Direction, SeqNum};

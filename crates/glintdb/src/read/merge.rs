@@ -7,11 +7,14 @@
 //! 2. An entry is hidden by any range tombstone of `hiding` that covers its key and is newer.
 
 use crate::Result;
+use crate::read::bounds::bound_slices;
+use crate::state::version::{KeyspaceState, Version};
 use bytes::Bytes;
 use glintdb_core::index::Cursor;
-use glintdb_core::{Direction, EntryRef, EntryValue, RangeTombstone, SeqNum};
+use glintdb_core::{Direction, EntryRef, EntryValue, RangeTombstone, SeqNum, key};
 use glintdb_memtable::MemCursor;
 use std::cmp::Ordering;
+use std::ops::Bound;
 
 /// One sorted input.
 pub(crate) enum Source {
@@ -282,4 +285,68 @@ impl Merge {
             self.sources[self.current].value()
         }
     }
+}
+
+/// A transaction's writes to one keyspace as an iterator sees them.
+pub(crate) struct OwnView {
+    pub(crate) entries: Vec<(Bytes, EntryValue)>,
+    pub(crate) ranges: Vec<RangeTombstone>,
+}
+
+impl OwnView {
+    /// Returns the part within bounds, in the order of `direction`.
+    pub(crate) fn within(
+        &self,
+        lower: &Bound<Bytes>,
+        upper: &Bound<Bytes>,
+        direction: Direction,
+    ) -> OwnView {
+        let (lower, upper) = bound_slices(lower, upper);
+        let mut entries: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(key, _)| key::at_or_after(key, lower) && key::at_or_before(key, upper))
+            .cloned()
+            .collect();
+        if direction == Direction::Reverse {
+            entries.reverse();
+        }
+        OwnView {
+            entries,
+            ranges: self.ranges.clone(),
+        }
+    }
+}
+
+/// Returns a merge of everything in `version` that a keyspace has within bounds at commit `at`.
+pub(crate) fn merge_of(
+    version: &Version,
+    at: SeqNum,
+    keyspace: &KeyspaceState,
+    lower: Bound<&[u8]>,
+    upper: Bound<&[u8]>,
+    direction: Direction,
+    own: Option<OwnView>,
+) -> Result<Merge> {
+    let mut sources = Vec::with_capacity(version.sealed.len() + 4);
+    let mut hiding = Vec::new();
+    if let Some(own) = own {
+        hiding.extend(own.ranges);
+        sources.push(Source::Own(OwnWrites::new(own.entries)));
+    }
+    for generation in version.generations() {
+        let Some(mem) = generation.keyspace(keyspace.id) else {
+            continue;
+        };
+        hiding.extend(mem.ranges.at(at));
+        if !mem.map.is_empty() {
+            sources.push(Source::Memtable(
+                mem.map.cursor(lower, upper, direction, at),
+            ));
+        }
+    }
+    if let Some(view) = version.view(keyspace.id) {
+        sources.push(Source::Index(view.cursor(lower, upper, direction)?));
+    }
+    Ok(Merge::new(sources, hiding, direction))
 }

@@ -8,20 +8,9 @@ use crate::Result;
 use crate::engine::Engine;
 use crate::read::values::hot_keys::Look;
 use crate::read::values::key_hash::Wanted;
-use crate::state::version::{KeyspaceState, Version};
+use crate::state::version::{Found, KeyspaceState, ReadPoint, Version};
 use bytes::Bytes;
 use glintdb_core::{EntryValue, KeyspaceId, SeqNum};
-use std::sync::Arc;
-
-/// A point to read at: a version, and the newest commit that is visible in it.
-#[derive(Clone)]
-pub(crate) struct ReadPoint {
-    pub(crate) version: Arc<Version>,
-    pub(crate) at: SeqNum,
-}
-
-/// The newest entry of a key that was found.
-pub(crate) type Found = Option<(SeqNum, EntryValue)>;
 
 impl Engine {
     /// Returns a consistent pair of version and sequence number: all commits up to `at` are in
@@ -29,29 +18,6 @@ impl Engine {
     pub(crate) fn read_point(&self) -> ReadPoint {
         let (version, at) = self.version.read_point(|| self.pipeline.visible());
         ReadPoint { version, at }
-    }
-
-    /// Returns the newest entry of `key` at commit `at`, tombstones included.
-    pub(crate) fn find(
-        &self,
-        version: &Version,
-        at: SeqNum,
-        keyspace: &KeyspaceState,
-        key: &[u8],
-    ) -> Result<Found> {
-        for generation in version.generations() {
-            let found = generation
-                .keyspace(keyspace.id)
-                .and_then(|mem| mem.get(key, at));
-            if let Some((seqno, value)) = found {
-                return Ok(Some((seqno, value.to_owned())));
-            }
-        }
-        let Some(view) = version.view(keyspace.id) else {
-            return Ok(None);
-        };
-        let entry = view.get(key)?;
-        Ok(entry.map(|entry| (entry.seqno, entry.value)))
     }
 
     /// Returns the newest visible value of `key`.
@@ -68,7 +34,7 @@ impl Engine {
         // began.
         let version = self.version.load();
         let at = self.pipeline.visible();
-        let found = self.find(&version, at, keyspace, key)?;
+        let found = version.find(at, keyspace, key)?;
         // Not `at`: a commit in between may be in a memtable that `version` lacks.
         self.value_of(found, before, look.as_ref(), (keyspace.id, key))
     }
@@ -85,7 +51,7 @@ impl Engine {
         if let Some(value) = self.values.get_hot(look.as_ref(), at, (keyspace.id, key)) {
             return Ok(Some(value));
         }
-        let found = self.find(version, at, keyspace, key)?;
+        let found = version.find(at, keyspace, key)?;
         self.value_of(found, at, look.as_ref(), (keyspace.id, key))
     }
 

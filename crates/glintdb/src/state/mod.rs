@@ -4,5 +4,6 @@
 pub(crate) mod catalog;
 pub(crate) mod memory;
 pub(crate) mod range_tombstones;
+pub(crate) mod transactions;
 pub(crate) mod version;
 pub(crate) mod versions;

@@ -11,10 +11,10 @@
 use crate::options::KeyspaceOptions;
 use crate::space::value_gc::Scattered;
 use crate::state::range_tombstones::RangeSet;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{Index, IndexView};
 use glintdb_core::sync::Mutex;
-use glintdb_core::{EntryRef, KeyspaceId, SeqNum};
+use glintdb_core::{EntryRef, EntryValue, KeyspaceId, SeqNum};
 use glintdb_log::Lsn;
 use glintdb_memtable::{Arena, Memtable};
 use std::sync::Arc;
@@ -165,6 +165,21 @@ pub(crate) struct KeyspaceVersion {
     pub(crate) view: Arc<dyn IndexView>,
 }
 
+/// A point to read at: a version, and the newest commit that is visible in it.
+#[derive(Clone)]
+pub(crate) struct ReadPoint {
+    pub(crate) version: Arc<Version>,
+    pub(crate) at: SeqNum,
+}
+
+/// The newest entry of a key that was found.
+pub(crate) type Found = Option<(SeqNum, EntryValue)>;
+
+/// Returns whether a lookup found a value.
+pub(crate) fn is_there(found: &Found) -> bool {
+    !matches!(found, None | Some((_, EntryValue::Tombstone)))
+}
+
 /// An immutable picture of the database.
 #[derive(Clone)]
 #[repr(align(128))]
@@ -186,6 +201,23 @@ impl Version {
     /// The view of a keyspace's index, beneath its memtables; `None` if it was dropped.
     pub(crate) fn view(&self, id: KeyspaceId) -> Option<&Arc<dyn IndexView>> {
         self.keyspace(id).map(|keyspace| &keyspace.view)
+    }
+
+    /// Returns the newest entry of `key` at commit `at`, tombstones included.
+    pub(crate) fn find(&self, at: SeqNum, keyspace: &KeyspaceState, key: &[u8]) -> Result<Found> {
+        for generation in self.generations() {
+            let found = generation
+                .keyspace(keyspace.id)
+                .and_then(|mem| mem.get(key, at));
+            if let Some((seqno, value)) = found {
+                return Ok(Some((seqno, value.to_owned())));
+            }
+        }
+        let Some(view) = self.view(keyspace.id) else {
+            return Ok(None);
+        };
+        let entry = view.get(key)?;
+        Ok(entry.map(|entry| (entry.seqno, entry.value)))
     }
 
     /// Generations, newest first.

@@ -1,9 +1,10 @@
 //! Verification of an open database: reads and checks every byte of every file, and follows every
 //! value pointer.
 
-use crate::db::{Db, Handle};
+use crate::db::Db;
 use crate::durable::manifest::{RecordReader, State};
 use crate::engine::Engine;
+use crate::handle::Handle;
 use crate::snapshot::Pin;
 use crate::state::version::{KeyspaceVersion, Version};
 use crate::{Error, Result};
@@ -120,7 +121,7 @@ impl Engine {
                     .map(|error| error.context(format!("keyspace {:?}", keyspace.state.name))),
             );
             report.table_entries += keyspace.view.stats().entries;
-            count_unflushed(&version, keyspace, pin.at, &mut report)?;
+            count_unflushed(&version, keyspace, pin.at(), &mut report)?;
             for file in keyspace.view.files() {
                 self.count_file(file, &mut report);
             }

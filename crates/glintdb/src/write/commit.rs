@@ -9,12 +9,12 @@
 //!
 //! [`sequencer`]: crate::write::sequencer
 
-use crate::batch::Batch;
 use crate::engine::Engine;
 use crate::options::Durability;
 use crate::state::version::KeyspaceState;
-use crate::transaction::Checks;
 use crate::write::backpressure::waits::Wait;
+use crate::write::conflicts::Checks;
+use crate::write::operations::Operations;
 use crate::write::pipeline::Reached;
 use crate::write::sequencer::{Numbered, gone};
 use crate::{ErrorKind, Result};
@@ -32,7 +32,7 @@ pub(crate) struct Outstanding {
 
 sync::thread_local! {
     /// The batch that single puts and deletes of this thread reuse.
-    static SCRATCH: RefCell<Batch> = RefCell::new(Batch::new());
+    static SCRATCH: RefCell<Operations> = RefCell::new(Operations::default());
 }
 
 impl Engine {
@@ -41,7 +41,7 @@ impl Engine {
         &self,
         keyspace: &Arc<KeyspaceState>,
         durability: Durability,
-        fill: impl FnOnce(&mut Batch),
+        fill: impl FnOnce(&mut Operations),
     ) -> Result<()> {
         SCRATCH.with(|scratch| {
             let batch = &mut *scratch.borrow_mut();
@@ -61,7 +61,7 @@ impl Engine {
     }
 
     /// Commits a batch.
-    pub(crate) fn commit(&self, batch: &mut Batch, durability: Durability) -> Result<()> {
+    pub(crate) fn commit(&self, batch: &mut Operations, durability: Durability) -> Result<()> {
         let mut outstanding = None;
         self.commit_one(batch, durability, None, &mut outstanding)?;
         self.acknowledge(&mut outstanding, durability)?;
@@ -72,7 +72,7 @@ impl Engine {
     /// Commits a transaction's batch if nothing that it depends on was written since its snapshot.
     pub(crate) fn commit_checked(
         &self,
-        batch: &mut Batch,
+        batch: &mut Operations,
         durability: Durability,
         checks: &Checks,
     ) -> Result<()> {
@@ -89,7 +89,11 @@ impl Engine {
     }
 
     /// Commits batches in order, and waits once for all of them.
-    pub(crate) fn commit_group(&self, batches: Vec<Batch>, durability: Durability) -> Result<()> {
+    pub(crate) fn commit_group(
+        &self,
+        batches: impl Iterator<Item = Operations>,
+        durability: Durability,
+    ) -> Result<()> {
         let mut outstanding = None;
         for mut batch in batches {
             if let Err(error) = self.commit_one(&mut batch, durability, None, &mut outstanding) {
@@ -119,7 +123,7 @@ impl Engine {
     /// acknowledged, after `settle`.
     pub(crate) fn commit_one(
         &self,
-        batch: &mut Batch,
+        batch: &mut Operations,
         durability: Durability,
         checks: Option<&Checks>,
         outstanding: &mut Option<Outstanding>,
@@ -160,7 +164,7 @@ impl Engine {
         Ok(())
     }
 
-    fn check_keyspaces(&self, batch: &Batch) -> Result<()> {
+    fn check_keyspaces(&self, batch: &Operations) -> Result<()> {
         let version = self.version.load();
         for keyspace in &batch.keyspaces {
             let known = version

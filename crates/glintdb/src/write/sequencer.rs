@@ -9,14 +9,14 @@
 //!    order of commits.
 //! 2. A commit's entries go to the generation that was active when the commit got its number.
 
-use crate::batch::Batch;
 use crate::engine::Engine;
 use crate::options::{Durability, Options};
 use crate::state::version::{Generation, KeyspaceState, Version};
-use crate::transaction::Checks;
 use crate::write::backpressure::flush_debt::Fill;
 use crate::write::backpressure::waits::Wait;
 use crate::write::commit::Outstanding;
+use crate::write::conflicts::Checks;
+use crate::write::operations::Operations;
 use crate::write::pipeline::SLOTS;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::{SeqNum, planted};
@@ -48,7 +48,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, batch: &Batch) {
+    fn add(&mut self, batch: &Operations) {
         self.commits += 1;
         self.operations += batch.len() as u64;
         self.user_bytes += batch.size_bytes() as u64;
@@ -152,7 +152,7 @@ impl Engine {
     /// Takes the next number, and a place in the log. Waits for room where there is none.
     pub(super) fn number(
         &self,
-        batch: &Batch,
+        batch: &Operations,
         durability: Durability,
         checks: Option<&Checks>,
         outstanding: &mut Option<Outstanding>,
@@ -227,7 +227,7 @@ impl Engine {
     /// Takes the next number and a place in the log if there is room.
     fn try_number<'a>(
         &'a self,
-        batch: &Batch,
+        batch: &Operations,
         checks: Option<&Checks>,
         attempt: &mut Attempt<'a>,
     ) -> Result<std::result::Result<Numbered<'a>, Obstacle>> {
@@ -303,11 +303,11 @@ impl Engine {
 
     fn check_transaction(&self, checks: &Checks) -> Result<SeqNum> {
         let point = self.read_point();
-        checks.check_all(self, &point.version)?;
+        checks.check_all(&point.version)?;
         Ok(point.at)
     }
 
-    fn prepare_large(&self, batch: &Batch, space: Space) -> Result<LargeFrame<'_>> {
+    fn prepare_large(&self, batch: &Operations, space: Space) -> Result<LargeFrame<'_>> {
         let prepare = || self.log.prepare_large(&batch.frame, space);
         match prepare() {
             Err(error) if error.kind() == ErrorKind::NoSpace && space == Space::Reserve => {

@@ -19,9 +19,9 @@ use super::hot_keys::{HotKeys, Look};
 use super::key_hash::{Wanted, key_hash, with_second};
 use super::value_runs::{ValueRuns, Values};
 use crate::Result;
-use crate::batch::Batch;
 use crate::options::Options;
 use crate::space::value_gc::Misses;
+use crate::write::operations::Operations;
 use bytes::Bytes;
 use glintdb_cache::{Cache, CacheKey, KeyHash, ValuePlace};
 use glintdb_core::{Direction, KeyspaceId, SeqNum, ValuePointer};
@@ -139,7 +139,7 @@ impl ValueDirectory {
     #[inline]
     pub(crate) fn note_write<'a>(
         &self,
-        batch: &'a Batch,
+        batch: &'a Operations,
         place: &Reservation,
         seqno: SeqNum,
     ) -> Vec<Hidden<'a>> {
@@ -151,7 +151,7 @@ impl ValueDirectory {
 
     fn hide_all<'a>(
         &self,
-        batch: &'a Batch,
+        batch: &'a Operations,
         place: &Reservation,
         seqno: SeqNum,
     ) -> Vec<Hidden<'a>> {
@@ -191,7 +191,7 @@ impl ValueDirectory {
     pub(crate) fn keep_written(
         &self,
         hidden: Vec<Hidden<'_>>,
-        batch: &Batch,
+        batch: &Operations,
         place: &Reservation,
         is_worth_caching: impl FnOnce() -> bool,
     ) {
@@ -224,7 +224,7 @@ impl ValueDirectory {
     }
 
     #[cold]
-    fn offer_all(&self, batch: &Batch, place: &Reservation) {
+    fn offer_all(&self, batch: &Operations, place: &Reservation) {
         let mut pointers = batch.frame.pointers(place);
         for entry in batch.frame.entries() {
             if let LogOp::Put {
@@ -243,7 +243,7 @@ impl ValueDirectory {
     }
 
     #[cold]
-    fn forget_deleted(&self, batch: &Batch) {
+    fn forget_deleted(&self, batch: &Operations) {
         for entry in batch.frame.entries() {
             if let LogOp::Delete { key } = entry.op {
                 self.cache.forget(&key_hash(entry.keyspace, key));

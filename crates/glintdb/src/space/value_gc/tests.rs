@@ -223,12 +223,9 @@ fn value_gc_takes_from_the_cache_what_its_place_and_its_checksum_say_alone() {
     let (keyspace, name) = (engine.default_keyspace.id, key(7));
     let pointer = |at| {
         db.put(&name, value(7, at)).unwrap();
-        let found = engine.find(
-            &engine.version.load(),
-            engine.pipeline.visible(),
-            &engine.default_keyspace,
-            &name,
-        );
+        let version = engine.version.load_full();
+        let visible = engine.pipeline.visible();
+        let found = version.find(visible, &engine.default_keyspace, &name);
         match found.unwrap() {
             Some((_, EntryValue::Pointer(pointer))) => pointer,
             other => panic!("{other:?}"),

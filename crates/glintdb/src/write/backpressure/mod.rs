@@ -11,10 +11,10 @@ mod rate_limiter;
 pub(crate) mod space_debt;
 pub(crate) mod waits;
 
-use crate::batch::Batch;
 use crate::engine::Engine;
 use crate::options::Durability;
 use crate::write::commit::Outstanding;
+use crate::write::operations::Operations;
 use crate::{ErrorKind, Result};
 use compaction_debt::CompactionDebt;
 use flush_debt::FlushDebt;
@@ -89,7 +89,7 @@ impl Engine {
     #[cold]
     pub(crate) fn pay_debts(
         &self,
-        batch: &Batch,
+        batch: &Operations,
         durability: Durability,
         outstanding: &mut Option<Outstanding>,
     ) -> Result<()> {

@@ -14,8 +14,8 @@
 //! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
 
 use super::rate_limiter::RateLimiter;
-use crate::batch::Batch;
 use crate::engine::Engine;
+use crate::write::operations::Operations;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub(crate) struct SpaceDebt {
 
 impl SpaceDebt {
     /// Whether a commit has to pay. Deletions do not.
-    pub(super) fn concerns(&self, batch: &Batch) -> bool {
+    pub(super) fn concerns(&self, batch: &Operations) -> bool {
         self.limiter.engaged() && !batch.only_deletes()
     }
 

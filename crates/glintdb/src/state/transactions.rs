@@ -1,0 +1,60 @@
+//! The running transactions, and the floor of tombstones.
+//!
+//! Thread safety: any thread.
+//!
+//! Invariant: while a transaction lives, no tombstone newer than its snapshot is dropped by a
+//! compaction, so that the transaction's check finds every deletion.
+
+use glintdb_core::SeqNum;
+use glintdb_core::sync::Mutex;
+use glintdb_core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Snapshots of running transactions; keeps the floor below which tombstones may be dropped.
+pub(crate) struct Transactions {
+    running: Mutex<BTreeMap<SeqNum, usize>>,
+    floor: Arc<AtomicU64>,
+}
+
+impl Transactions {
+    pub(crate) fn new(floor: Arc<AtomicU64>) -> Self {
+        Transactions {
+            running: Mutex::new(BTreeMap::new()),
+            floor,
+        }
+    }
+
+    /// Registers the transaction whose snapshot `pin` takes. `at` returns the snapshot's commit.
+    pub(crate) fn begin<P>(&self, pin: impl FnOnce() -> P, at: impl FnOnce(&P) -> SeqNum) -> P {
+        // Under the lock: a floor computed before or after is at or below this snapshot.
+        let mut running = self.running.lock();
+        let pin = pin();
+        *running.entry(at(&pin)).or_default() += 1;
+        pin
+    }
+
+    /// Forgets a transaction that began at commit `at`.
+    pub(crate) fn end(&self, at: SeqNum) {
+        let mut running = self.running.lock();
+        if let Some(count) = running.get_mut(&at) {
+            *count -= 1;
+            if *count == 0 {
+                running.remove(&at);
+            }
+        }
+    }
+
+    /// Raises the floor to the oldest running transaction's snapshot, or to the present. Called
+    /// before compactions are picked.
+    pub(crate) fn raise_floor(&self, visible: impl FnOnce() -> SeqNum) {
+        let running = self.running.lock();
+        let floor = running.keys().next().copied().unwrap_or_else(visible);
+        self.floor.fetch_max(floor.0, Ordering::AcqRel);
+    }
+
+    /// Transactions running now.
+    pub(crate) fn count(&self) -> usize {
+        self.running.lock().values().sum()
+    }
+}

@@ -1,0 +1,127 @@
+//! The check of a transaction's commit: was anything that it depends on written since its snapshot?
+//!
+//! Thread safety: any thread; checks only read.
+//!
+//! Invariant: a commit is checked against every commit before it in commit order. The last check is
+//! made under the sequencer's lock, so no other commit is numbered between it and the commit's own
+//! number.
+
+use crate::read::bounds::bound_slices;
+use crate::read::merge::merge_of;
+use crate::state::version::{KeyspaceState, Version};
+use crate::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use glintdb_core::{Direction, SeqNum};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// What a commit must not find changed since the transaction's snapshot.
+pub(crate) struct Checks {
+    pub(crate) since: SeqNum,
+    pub(crate) keys: Vec<(Arc<KeyspaceState>, Bytes)>,
+    pub(crate) ranges: Vec<(Arc<KeyspaceState>, Bound<Bytes>, Bound<Bytes>)>,
+}
+
+fn conflict(keyspace: &KeyspaceState, key: &[u8], seqno: SeqNum) -> Error {
+    let shown = String::from_utf8_lossy(key.get(..64).unwrap_or(key));
+    Error::new(
+        ErrorKind::Conflict,
+        format!(
+            "keyspace {:?}, key {shown:?}: written by commit {seqno} since the transaction began",
+            keyspace.name
+        ),
+    )
+}
+
+impl Checks {
+    /// Whether every commit after `since` lies in the memtables of `version`.
+    fn in_memory(version: &Version, since: SeqNum) -> bool {
+        let oldest = version.sealed.last().unwrap_or(&version.active);
+        oldest.first_seqno <= since.next()
+    }
+
+    /// Looks for writes newer than the snapshot in everything `version` holds, the index included
+    /// where it must be.
+    pub(crate) fn check_all(&self, version: &Version) -> Result<()> {
+        self.check_memory(version, self.since)?;
+        if Self::in_memory(version, self.since) {
+            return Ok(());
+        }
+        let newest = SeqNum::MAX;
+        for (keyspace, key) in &self.keys {
+            if let Some((seqno, _)) = version.find(newest, keyspace, key)?
+                && seqno > self.since
+            {
+                return Err(conflict(keyspace, key, seqno));
+            }
+        }
+        for (keyspace, lower, upper) in &self.ranges {
+            let (lower, upper) = bound_slices(lower, upper);
+            let mut tombstone = None;
+            if let Some(view) = version.view(keyspace.id) {
+                tombstone = tombstone.max(view.range_tombstone_seqno(lower, upper)?);
+            }
+            if let Some(seqno) = tombstone.filter(|seqno| *seqno > self.since) {
+                return Err(conflict(keyspace, b"(a range)", seqno));
+            }
+            let mut merge = merge_of(
+                version,
+                newest,
+                keyspace,
+                lower,
+                upper,
+                Direction::Forward,
+                None,
+            )?
+            .keep_deleted();
+            while merge.advance()? {
+                if merge.seqno() > self.since {
+                    return Err(conflict(keyspace, merge.key(), merge.seqno()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for writes newer than `since` in the memtables of `version` alone.
+    fn check_memory(&self, version: &Version, since: SeqNum) -> Result<()> {
+        for generation in version.generations() {
+            for (keyspace, key) in &self.keys {
+                let Some(mem) = generation.keyspace(keyspace.id) else {
+                    continue;
+                };
+                let newest = mem
+                    .map
+                    .latest_seqno(key)
+                    .max(mem.ranges.newest_covering(key, SeqNum::MAX));
+                if let Some(seqno) = newest.filter(|seqno| *seqno > since) {
+                    return Err(conflict(keyspace, key, seqno));
+                }
+            }
+            for (keyspace, lower, upper) in &self.ranges {
+                let Some(mem) = generation.keyspace(keyspace.id) else {
+                    continue;
+                };
+                let (lower, upper) = bound_slices(lower, upper);
+                let newest = mem
+                    .map
+                    .latest_seqno_in(lower, upper, since)
+                    .max(mem.ranges.newest_meeting(lower, upper));
+                if let Some(seqno) = newest.filter(|seqno| *seqno > since) {
+                    return Err(conflict(keyspace, b"(a range)", seqno));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The last look, under the sequencer's lock with every earlier commit in its memtable:
+    /// `Ok(false)` where a flush since `checked_to` calls for another look at the index first.
+    pub(crate) fn check_last(&self, version: &Version, checked_to: SeqNum) -> Result<bool> {
+        if !Self::in_memory(version, checked_to) {
+            return Ok(false);
+        }
+        self.check_memory(version, checked_to.max(self.since))?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,251 @@
+//! The operations of a commit, encoded as a log frame while they are added. The commit copies that
+//! frame into the log.
+
+use crate::state::version::{Generation, KeyspaceState};
+use crate::{Error, Result};
+use bytes::Bytes;
+use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use glintdb_core::{EntryRef, KeyspaceId, RangeTombstone, SeqNum, ValuePointer};
+use glintdb_log::{FrameBuilder, LogEntry, LogOp, LogValue};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Most bytes of keys and values in one batch: 2 GiB.
+pub const BATCH_BYTES_MAX: usize = 2 << 30;
+
+/// Checks the limits of a key and a value.
+pub(crate) fn check_limits(key_bytes: usize, value_bytes: usize) -> Result<()> {
+    if key_bytes > KEY_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "the key has {key_bytes} bytes, at most {KEY_BYTES_MAX} are allowed"
+        )));
+    }
+    if value_bytes > VALUE_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "the value has {value_bytes} bytes, at most {VALUE_BYTES_MAX} are allowed"
+        )));
+    }
+    Ok(())
+}
+
+/// Operations over any number of keyspaces that are committed together.
+#[derive(Default)]
+pub(crate) struct Operations {
+    pub(crate) frame: FrameBuilder,
+    /// Every keyspace that an operation names, once.
+    pub(crate) keyspaces: Vec<Arc<KeyspaceState>>,
+    bytes: usize,
+    /// Bytes that the indexes of its keyspaces will hold.
+    index_bytes: usize,
+    has_ranges: bool,
+    has_puts: bool,
+    has_deletes: bool,
+    wrong: Option<Error>,
+}
+
+impl Operations {
+    /// Number of operations.
+    pub(crate) fn len(&self) -> usize {
+        self.frame.entry_count() as usize
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.frame.is_empty()
+    }
+
+    /// Bytes of all keys and values.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Removes all operations and any error, and keeps the memory for reuse.
+    pub(crate) fn clear(&mut self) {
+        self.frame.clear();
+        self.keyspaces.clear();
+        self.bytes = 0;
+        self.index_bytes = 0;
+        self.has_ranges = false;
+        self.has_puts = false;
+        self.has_deletes = false;
+        self.wrong = None;
+    }
+
+    /// Counts an operation; returns `false` if it is beyond the limits.
+    fn admit(
+        &mut self,
+        keyspace: &Arc<KeyspaceState>,
+        key_bytes: usize,
+        value_bytes: usize,
+    ) -> bool {
+        let checked = check_limits(key_bytes, value_bytes).and_then(|()| {
+            if self.bytes + key_bytes + value_bytes > BATCH_BYTES_MAX {
+                return Err(Error::invalid(format!(
+                    "the batch has more than {BATCH_BYTES_MAX} bytes of keys and values"
+                )));
+            }
+            Ok(())
+        });
+        if let Err(error) = checked {
+            self.wrong.get_or_insert(error);
+            return false;
+        }
+        self.bytes += key_bytes + value_bytes;
+        if !self
+            .keyspaces
+            .iter()
+            .any(|known| Arc::ptr_eq(known, keyspace))
+        {
+            self.keyspaces.push(Arc::clone(keyspace));
+        }
+        true
+    }
+
+    pub(crate) fn put(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8], value: &[u8]) {
+        if self.admit(keyspace, key.len(), value.len()) {
+            self.has_puts = true;
+            self.index_bytes += key.len();
+            if value.len() >= keyspace.separate_min_bytes {
+                self.index_bytes += ValuePointer::ENCODED_BYTES;
+                self.frame.put_separated(keyspace.id, key, value);
+            } else {
+                self.index_bytes += value.len();
+                self.frame.put(keyspace.id, key, value);
+            }
+        }
+    }
+
+    pub(crate) fn delete(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8]) {
+        if self.admit(keyspace, key.len(), 0) {
+            self.has_deletes = true;
+            self.index_bytes += key.len();
+            self.frame.delete(keyspace.id, key);
+        }
+    }
+
+    /// Adds a range deletion. `start` and `end` may be one byte longer than a key: the successor of
+    /// the longest key.
+    pub(crate) fn delete_range(
+        &mut self,
+        keyspace: &Arc<KeyspaceState>,
+        start: &[u8],
+        end: Option<&[u8]>,
+    ) {
+        let bytes = start
+            .len()
+            .max(end.map_or(0, <[u8]>::len))
+            .saturating_sub(1);
+        if self.admit(keyspace, bytes, 0) {
+            self.has_ranges = true;
+            self.index_bytes += start.len() + end.map_or(0, <[u8]>::len);
+            self.frame.delete_range(keyspace.id, start, end);
+        }
+    }
+
+    /// Returns the first error that an operation caused.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.wrong.clone().map_or(Ok(()), Err)
+    }
+
+    /// Returns whether there are deletions only. Such commits may use the reserve of a full
+    /// disk.
+    pub(crate) fn only_deletes(&self) -> bool {
+        !self.has_puts
+    }
+
+    /// Returns whether single keys are deleted.
+    pub(crate) fn has_deletes(&self) -> bool {
+        self.has_deletes
+    }
+
+    /// Returns about how many bytes the indexes will hold for these operations. Never 0.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        (self.index_bytes + 16 * self.len()) as u64
+    }
+
+    /// Inserts the operations into the memtables of `generation`. `pointers` are those of the
+    /// separated values, in order.
+    pub(crate) fn insert_into(
+        &self,
+        generation: &Generation,
+        seqno: SeqNum,
+        mut pointers: impl Iterator<Item = ValuePointer>,
+    ) {
+        let entries = self.frame.entries().map(|mut entry| {
+            if let LogOp::Put {
+                value: LogValue::Pointer(pointer),
+                ..
+            } = &mut entry.op
+                && let Some(placed) = pointers.next()
+            {
+                *pointer = placed;
+            }
+            entry
+        });
+        insert_entries(generation, seqno, entries);
+        if self.has_ranges {
+            hide_covered(generation, seqno, self.frame.entries());
+        }
+    }
+}
+
+/// Inserts the operations of one commit into the memtables of `generation`. Skips operations on
+/// keyspaces that the generation does not have.
+pub(crate) fn insert_entries<'a>(
+    generation: &Generation,
+    seqno: SeqNum,
+    entries: impl Iterator<Item = LogEntry<'a>>,
+) {
+    for entry in entries {
+        let Some(mem) = generation.keyspace(entry.keyspace) else {
+            continue;
+        };
+        match entry.op {
+            LogOp::Put {
+                key,
+                value: LogValue::Inline(value),
+            } => mem.map.insert(key, seqno, EntryRef::Inline(value)),
+            LogOp::Put {
+                key,
+                value: LogValue::Pointer(pointer),
+            } => mem.map.insert(key, seqno, EntryRef::Pointer(pointer)),
+            LogOp::Delete { key } => mem.map.insert(key, seqno, EntryRef::Tombstone),
+            LogOp::DeleteRange { start, end } => mem.ranges.insert(tombstone(start, end, seqno)),
+        }
+    }
+}
+
+fn tombstone(start: &[u8], end: Option<&[u8]>, seqno: SeqNum) -> RangeTombstone {
+    RangeTombstone {
+        start: Bytes::copy_from_slice(start),
+        end: end.map(Bytes::copy_from_slice),
+        seqno,
+    }
+}
+
+/// Inserts a tombstone for each key whose last put in this commit comes before a range deletion of
+/// the same commit that covers it. The range tombstone itself hides only older commits.
+pub(crate) fn hide_covered<'a>(
+    generation: &Generation,
+    seqno: SeqNum,
+    entries: impl Iterator<Item = LogEntry<'a>>,
+) {
+    let mut last_put: HashMap<(KeyspaceId, &[u8]), usize> = HashMap::new();
+    let mut ranges = Vec::new();
+    for (position, entry) in entries.enumerate() {
+        match entry.op {
+            LogOp::Put { key, .. } => drop(last_put.insert((entry.keyspace, key), position)),
+            LogOp::Delete { .. } => {}
+            LogOp::DeleteRange { start, end } => {
+                ranges.push((position, entry.keyspace, tombstone(start, end, seqno)))
+            }
+        }
+    }
+    for ((keyspace, key), put_at) in last_put {
+        let hidden = ranges.iter().any(|(position, of, range)| {
+            *position > put_at && *of == keyspace && range.covers(key)
+        });
+        if let Some(mem) = generation.keyspace(keyspace).filter(|_| hidden) {
+            mem.map.insert(key, seqno, EntryRef::Tombstone);
+        }
+    }
+}

@@ -14,7 +14,7 @@
 //!    nothing. What the next opener writes over such a file is never taken for the file's bytes.
 //! 3. [`Ring::write`] and [`Ring::read`] are copies in memory and pass unchecked: who closes the volume
 //!    sees to it that no writer of the ring is left, and believes no copy from it afterwards
-//!    (`Engine::finish_close` and `Log::leave_ring`).
+//!    (`Durable::finish_close` and `Log::leave_ring`).
 
 use crate::{BegunBatch, CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats};
 use bytes::Bytes;

@@ -5,18 +5,15 @@ use crate::engine::Engine;
 use crate::handle::Handle;
 use crate::keyspace::Keyspace;
 use crate::options::{Durability, KeyspaceOptions, Options, TransactionOptions};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Pin, Snapshot};
 use crate::stats::Stats;
-use crate::tools::verify::VerifyReport;
+use crate::tools::verify::{VerifyReport, verify};
 use crate::transaction::Transaction;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Name of the keyspace that every database has: `"default"`.
-pub const DEFAULT_KEYSPACE: &str = "default";
 
 /// An open database. `Send`, `Sync` and cheap to clone: any number of threads read and write at
 /// once.
@@ -66,7 +63,7 @@ impl Db {
 
     /// The engine, for an operation that may begin.
     fn open_engine(&self) -> Result<&Engine> {
-        self.handle.engine.check_open()?;
+        self.handle.engine.shared.check_open()?;
         Ok(&self.handle.engine)
     }
 
@@ -75,7 +72,7 @@ impl Db {
     pub fn default_keyspace(&self) -> Keyspace {
         Keyspace {
             handle: Arc::clone(&self.handle),
-            state: Arc::clone(&self.handle.engine.default_keyspace),
+            state: Arc::clone(&self.handle.engine.shared.default_keyspace),
         }
     }
 
@@ -109,7 +106,7 @@ impl Db {
     /// - `NotFound`: there is no keyspace of this name.
     /// - `Closed`: the database is closed.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
-        let state = self.open_engine()?.keyspace(name)?;
+        let state = self.open_engine()?.durable.keyspace(name)?;
         Ok(Keyspace {
             handle: Arc::clone(&self.handle),
             state,
@@ -126,7 +123,7 @@ impl Db {
     /// - `Closed`: the database is closed.
     /// - `Io`: the operating system refused a write or sync.
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
-        let state = self.open_engine()?.create_keyspace(name, options)?;
+        let state = self.open_engine()?.durable.create_keyspace(name, options)?;
         Ok(Keyspace {
             handle: Arc::clone(&self.handle),
             state,
@@ -198,7 +195,7 @@ impl Db {
     /// - `Closed`: the database is closed.
     /// - `Io`: the operating system refused a write or sync.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
-        self.open_engine()?.drop_keyspace(name)
+        self.open_engine()?.durable.drop_keyspace(name)
     }
 
     /// Returns the names of all keyspaces, in the order in which they were created.
@@ -206,6 +203,7 @@ impl Db {
     pub fn keyspaces(&self) -> Vec<String> {
         self.handle
             .engine
+            .shared
             .version
             .load()
             .live_keyspaces()
@@ -228,7 +226,7 @@ impl Db {
     /// - `Io`: the operating system refused a write or sync. Whether the commit survives is
     ///   unknown.
     pub fn write(&self, batch: Batch) -> Result<()> {
-        self.write_with(batch, self.handle.engine.options.durability)
+        self.write_with(batch, self.handle.engine.shared.options.durability)
     }
 
     /// Commits all operations of `batch` atomically, with the durability given.
@@ -237,6 +235,7 @@ impl Db {
     /// The same as [`write`](Self::write).
     pub fn write_with(&self, mut batch: Batch, durability: Durability) -> Result<()> {
         self.open_engine()?
+            .writer
             .commit(&mut batch.operations, durability)
     }
 
@@ -246,7 +245,7 @@ impl Db {
     /// # Errors
     /// The same as [`write`](Self::write). The batches before the one that failed are committed.
     pub fn write_group(&self, batches: Vec<Batch>, durability: Durability) -> Result<()> {
-        self.open_engine()?.commit_group(
+        self.open_engine()?.writer.commit_group(
             batches.into_iter().map(|batch| batch.operations),
             durability,
         )
@@ -282,8 +281,8 @@ impl Db {
     /// - `Io`: the operating system refused a write or sync.
     pub fn flush(&self) -> Result<()> {
         let engine = self.open_engine()?;
-        engine.flush()?;
-        engine.trim()
+        engine.background.flush()?;
+        engine.background.trim()
     }
 
     /// Raises all earlier commits to the durability given.
@@ -293,7 +292,7 @@ impl Db {
     /// - `Closed`: the database is closed.
     /// - `Io`: the operating system refused a write or sync.
     pub fn flush_log(&self, durability: Durability) -> Result<()> {
-        self.open_engine()?.flush_log(durability)
+        self.open_engine()?.writer.flush_log(durability)
     }
 
     /// Flushes the memtables and compacts every keyspace into the deepest level of its index.
@@ -342,7 +341,7 @@ impl Db {
     /// - `Closed`: the database is closed.
     /// - `Io`: the operating system refused an operation.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.open_engine()?.checkpoint(path.as_ref())
+        self.open_engine()?.durable.checkpoint(path.as_ref())
     }
 
     /// Reads and checks every byte of every file, while readers and writers go on. Damage is in the
@@ -353,7 +352,11 @@ impl Db {
     /// # Errors
     /// Any error that keeps the verification from continuing.
     pub fn verify(&self) -> Result<VerifyReport> {
-        self.open_engine()?.verify(&self.handle)
+        let shared = &self.open_engine()?.shared;
+        // Taken before the snapshot, so that no live entry of it is in these segments.
+        let retired = shared.manifest.lock().state().retired.clone();
+        let pin = Pin::new(&self.handle);
+        verify(shared, &pin.version()?, pin.at(), &retired)
     }
 
     /// Returns figures of all parts of the database, as they are now.
@@ -398,6 +401,6 @@ impl Db {
 
 impl std::fmt::Debug for Db {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Db({})", self.handle.engine.volume.describe())
+        write!(f, "Db({})", self.handle.engine.shared.volume.describe())
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Thread safety: everything from any thread.
 
-use crate::engine::{Engine, Env};
+use crate::durable::open;
+use crate::engine::Engine;
+use crate::env::Env;
 use crate::handles;
 use crate::options::Options;
 use crate::{Error, Result};
@@ -61,7 +63,7 @@ impl Handle {
     ) -> Result<Arc<Handle>> {
         let threads = options.background_threads;
         let volume = ClosableVolume::new(volume);
-        let engine = Engine::open(Arc::clone(&volume) as Arc<dyn Volume>, env, options)?;
+        let engine = open::open(Arc::clone(&volume) as Arc<dyn Volume>, env, options)?;
         // From here on the handle ends what was begun, also if a thread cannot be started.
         let handle = Arc::new(Handle {
             engine: Arc::new(engine),
@@ -75,7 +77,7 @@ impl Handle {
                 .map_err(|error| Error::io("start a background thread", error))?;
             handle.threads.lock().push(thread);
         }
-        handle.engine.schedule();
+        handle.engine.shared.schedule();
         Ok(handle)
     }
 
@@ -91,25 +93,26 @@ impl Handle {
     /// durable, and gives the directory to the next opener. Once; a later call returns what the
     /// first one did. Does nothing in a forked child, and returns `Closed`.
     pub(crate) fn close(&self) -> Result<()> {
-        self.engine.process.check()?;
+        self.engine.shared.process.check()?;
         let mut closed = self.closed.lock();
         if let Some(closed) = &*closed {
             return closed.clone();
         }
-        self.engine.begin_close();
+        self.engine.durable.begin_close();
         for thread in self.threads.lock().drain(..) {
             // Never this one: background threads hold no handle.
             if thread.join().is_err() {
                 self.engine
+                    .shared
                     .note_background_error(&Error::invalid("a background thread panicked"));
             }
         }
-        let ended = self.engine.finish_close();
-        // Before the lock goes: see `Engine::finish_close` for what is left to be ended.
+        let ended = self.engine.durable.finish_close();
+        // Before the lock goes: see `Durable::finish_close` for what is left to be ended.
         self.volume.close();
         // Behind it: a reader that no longer believes the ring would take the segment's file, which
         // lacks the bytes if the log has failed, for damaged.
-        self.engine.log.leave_ring();
+        self.engine.shared.log.leave_ring();
         if let Some(directory) = &self.directory {
             directory.release();
             handles::forget(&self.engine);
@@ -120,7 +123,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.engine.is_forked() {
+        if self.engine.shared.is_forked() {
             return self.leak();
         }
         // `Db::close` returns the error; a drop cannot.
@@ -134,10 +137,10 @@ fn start_thread(number: usize, engine: &Arc<Engine>) -> io::Result<JoinHandle<()
     if number >= tests::THREADS_MAX.get() {
         return Err(io::ErrorKind::WouldBlock.into());
     }
-    let engine = Arc::clone(engine);
+    let background = Arc::clone(&engine.background);
     thread::Builder::new()
         .name(format!("glintdb-{number}"))
-        .spawn(move || engine.jobs.work(&engine))
+        .spawn(move || background.work())
 }
 
 /// A random database identity, from the operating system.

@@ -89,7 +89,7 @@ fn alive(path: &Path) -> Option<Error> {
         let one = open.iter().find(here)?;
         (one.engine.upgrade()?, one.handle.strong_count())
     };
-    let why = match engine.closing() {
+    let why = match engine.shared.closing() {
         true => "another thread is closing it".to_owned(),
         false => format!(
             "{}; drop them or call Db::close",
@@ -108,7 +108,7 @@ fn alive(path: &Path) -> Option<Error> {
 /// Names the handles of a database, which has `references` references to its handle.
 fn counted(engine: &Engine, references: usize) -> String {
     let dbs = engine.dbs.load(Ordering::Relaxed);
-    let (readers, pins) = engine.pins.readers();
+    let (readers, pins) = engine.shared.pins.readers();
     let kinds = [
         (dbs, "Db handle", "Db handles"),
         (

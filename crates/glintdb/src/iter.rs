@@ -15,7 +15,7 @@ use crate::read::merge::{OwnView, merge_of};
 use crate::read::pins::{Kind, PinnedMerge};
 use crate::read::values::key_hash::Wanted;
 use crate::snapshot::Pin;
-use crate::space::value_gc::Misses;
+use crate::state::scattered::Misses;
 use crate::state::version::{KeyspaceState, Version};
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -217,7 +217,7 @@ impl Scan {
         if self.done {
             return Ok(false);
         }
-        let open = self.pin.engine().check_open();
+        let open = self.pin.engine().shared.check_open();
         let stepped = open.and_then(|()| self.step_on(direction));
         self.done = !matches!(stepped, Ok(true));
         stepped
@@ -262,7 +262,12 @@ impl Scan {
         // Held until the values are fetched: segments go when no version names them.
         let version = self.version()?;
         let (mut batch, wanted) = self.gather(&version, direction)?;
-        let (fetched, misses) = self.pin.engine().values.fetch_in_order(wanted, direction);
+        let (fetched, misses) = self
+            .pin
+            .engine()
+            .shared
+            .values
+            .fetch_in_order(wanted, direction);
         batch.fetched = fetched;
         self.end(direction).take_batch(batch);
         self.note_misses(direction, misses);
@@ -279,7 +284,7 @@ impl Scan {
             }
         };
         if let Some(key) = lowest {
-            (self.pin.engine()).note_scattered(&self.keyspace, misses, key);
+            (self.pin.engine().value_gc).note_scattered(&self.keyspace, misses, key);
         }
     }
 
@@ -358,7 +363,7 @@ impl Drop for Scan {
     fn drop(&mut self) {
         self.pin.unshare(Kind::Iterator);
         let engine = self.pin.engine();
-        if engine.is_forked() {
+        if engine.shared.is_forked() {
             // Cursors belong to the parent.
             std::mem::forget(std::mem::take(&mut self.front));
             std::mem::forget(std::mem::take(&mut self.back));
@@ -367,10 +372,10 @@ impl Drop for Scan {
         }
         let entries = (self.front.records + self.back.records) as u64;
         if entries > 0
-            && engine.options.compact_for_scans
+            && engine.shared.options.compact_for_scans
             && self.keyspace.index.note_scanned(entries)
         {
-            engine.schedule();
+            engine.shared.schedule();
         }
     }
 }

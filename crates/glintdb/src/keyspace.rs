@@ -14,9 +14,6 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Longest name of a keyspace, in bytes: 255.
-pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
-
 /// A named ordered map of a database, from byte strings to byte strings. `Send`, `Sync` and cheap
 /// to clone. A keyspace keeps its database open.
 ///
@@ -41,7 +38,7 @@ pub struct Keyspace {
 
 impl Drop for Keyspace {
     fn drop(&mut self) {
-        if self.handle.engine.is_forked() {
+        if self.handle.engine.shared.is_forked() {
             std::mem::forget(Arc::clone(&self.state));
         }
     }
@@ -67,7 +64,7 @@ impl Keyspace {
         match self.state.options.try_lock() {
             Some(options) => options.clone(),
             // Another thread of the parent may have held the lock during the fork.
-            None if self.handle.engine.is_forked() => KeyspaceOptions::default(),
+            None if self.handle.engine.shared.is_forked() => KeyspaceOptions::default(),
             None => self.state.options.lock().clone(),
         }
     }
@@ -96,16 +93,17 @@ impl Keyspace {
     /// - `Closed`: the database is closed.
     /// - `Io`: the operating system refused a write or sync.
     pub fn set_options(&self, options: KeyspaceOptions) -> Result<()> {
-        self.handle.engine.check_open()?;
+        self.handle.engine.shared.check_open()?;
         self.handle
             .engine
+            .durable
             .set_keyspace_options(&self.state, options)
     }
 
     /// Whether a snapshot or transaction of `handle` may be asked for this keyspace: it is of the
     /// same database, and that is open.
     pub(crate) fn check_same_db(&self, handle: &Arc<Handle>) -> Result<()> {
-        handle.engine.check_open()?;
+        handle.engine.shared.check_open()?;
         if Arc::ptr_eq(&self.handle, handle) {
             Ok(())
         } else {
@@ -118,7 +116,7 @@ impl Keyspace {
 
     /// Whether the database is open and the keyspace was not dropped.
     pub(crate) fn check_alive(&self) -> Result<()> {
-        self.handle.engine.check_open()?;
+        self.handle.engine.shared.check_open()?;
         match self.state.dropped.load(Ordering::Acquire) {
             true => Err(self.state.gone()),
             false => Ok(()),
@@ -138,7 +136,7 @@ impl Keyspace {
     /// - `Io`: the operating system refused a write or sync. Whether the commit survives is
     ///   unknown.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_with(key, value, self.handle.engine.options.durability)
+        self.put_with(key, value, self.handle.engine.shared.options.durability)
     }
 
     /// Stores `value` under `key`, with the durability given.
@@ -153,6 +151,7 @@ impl Keyspace {
     ) -> Result<()> {
         self.handle
             .engine
+            .writer
             .write_one(&self.state, durability, |operations| {
                 operations.put(&self.state, key.as_ref(), value.as_ref())
             })
@@ -164,9 +163,10 @@ impl Keyspace {
     /// The same as [`put`](Self::put). On a full disk, deletions work as long as the space reserved
     /// for them lasts.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        let durability = self.handle.engine.options.durability;
+        let durability = self.handle.engine.shared.options.durability;
         self.handle
             .engine
+            .writer
             .write_one(&self.state, durability, |operations| {
                 operations.delete(&self.state, key.as_ref())
             })
@@ -181,7 +181,9 @@ impl Keyspace {
         let mut batch = Batch::new();
         batch.delete_range(self, range);
         let engine = &self.handle.engine;
-        engine.commit(&mut batch.operations, engine.options.durability)
+        engine
+            .writer
+            .commit(&mut batch.operations, engine.shared.options.durability)
     }
 
     /// Returns the value of `key`, or `None` if the key is absent.
@@ -193,7 +195,7 @@ impl Keyspace {
     /// - `Io`: the operating system refused a read.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         self.check_alive()?;
-        self.handle.engine.get(&self.state, key.as_ref())
+        self.handle.engine.reader.get(&self.state, key.as_ref())
     }
 
     /// Returns whether `key` exists. Does not read a separated value.
@@ -216,8 +218,8 @@ impl Keyspace {
     fn find(&self, key: &[u8]) -> Result<Found> {
         self.check_alive()?;
         let engine = &self.handle.engine;
-        let version = engine.version.load();
-        let at = engine.pipeline.visible();
+        let version = engine.shared.version.load();
+        let at = engine.shared.pipeline.visible();
         version.find(at, &self.state, key)
     }
 
@@ -229,8 +231,10 @@ impl Keyspace {
             return keys.iter().map(|_| Err(error.clone())).collect();
         }
         let engine = &self.handle.engine;
-        let point = engine.read_point();
-        engine.multi_get(&point.version, point.at, &self.state, keys)
+        let point = engine.shared.read_point();
+        engine
+            .reader
+            .multi_get(&point.version, point.at, &self.state, keys)
     }
 
     /// Returns the values of the first of `keys`, like [`multi_get`](Self::multi_get), up to
@@ -246,8 +250,10 @@ impl Keyspace {
             return keys.iter().map(|_| Err(error.clone())).collect();
         }
         let engine = &self.handle.engine;
-        let point = engine.read_point();
-        engine.multi_get_within(&point.version, point.at, &self.state, keys, bytes_max)
+        let point = engine.shared.read_point();
+        engine
+            .reader
+            .multi_get_within(&point.version, point.at, &self.state, keys, bytes_max)
     }
 
     /// Returns an iterator over all keys and values, as they are now.
@@ -285,9 +291,10 @@ impl Keyspace {
     /// - `Io`: the operating system refused an operation.
     pub fn compact(&self) -> Result<()> {
         self.check_alive()?;
-        self.handle.engine.flush()?;
+        self.handle.engine.background.flush()?;
         self.handle
             .engine
+            .background
             .compact(&self.state, Bound::Unbounded, Bound::Unbounded)
     }
 
@@ -297,10 +304,13 @@ impl Keyspace {
     /// The same as [`compact`](Self::compact).
     pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         self.check_alive()?;
-        self.handle.engine.flush()?;
+        self.handle.engine.background.flush()?;
         let (lower, upper) = owned_bounds(&range);
         let (lower, upper) = bound_slices(&lower, &upper);
-        self.handle.engine.compact(&self.state, lower, upper)
+        self.handle
+            .engine
+            .background
+            .compact(&self.state, lower, upper)
     }
 
     /// Rewrites the separated values in key order and compacts the keyspace, so that long scans
@@ -333,7 +343,9 @@ impl Keyspace {
     pub fn compact_values(&self) -> Result<()> {
         self.check_alive()?;
         let engine = &self.handle.engine;
-        engine.compact_values(&self.state, Bound::Unbounded, Bound::Unbounded)
+        engine
+            .value_gc
+            .compact_values(&self.state, Bound::Unbounded, Bound::Unbounded)
     }
 
     /// Rewrites the separated values of the keys in `range` in key order and compacts them, like
@@ -346,7 +358,7 @@ impl Keyspace {
         let (lower, upper) = owned_bounds(&range);
         let (lower, upper) = bound_slices(&lower, &upper);
         let engine = &self.handle.engine;
-        engine.compact_values(&self.state, lower, upper)
+        engine.value_gc.compact_values(&self.state, lower, upper)
     }
 }
 

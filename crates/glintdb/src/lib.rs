@@ -211,12 +211,14 @@ mod batch;
 mod db;
 mod durable;
 mod engine;
+mod env;
 mod handle;
 mod handles;
 mod iter;
 mod keyspace;
 mod options;
 mod read;
+mod shared;
 mod snapshot;
 mod space;
 mod state;
@@ -227,13 +229,14 @@ mod write;
 
 pub use batch::Batch;
 pub use bytes::Bytes;
-pub use db::{DEFAULT_KEYSPACE, Db};
-pub use engine::Env;
+pub use db::Db;
+pub use durable::catalog::{DEFAULT_KEYSPACE, KEYSPACE_NAME_BYTES_MAX};
+pub use env::Env;
 pub use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use glintdb_core::{Error, ErrorKind, Result};
 pub use glintdb_lsm::{Compression, LsmOptions, PinnedLevels};
 pub use iter::{Iter, Keys};
-pub use keyspace::{KEYSPACE_NAME_BYTES_MAX, Keyspace};
+pub use keyspace::Keyspace;
 pub use options::{
     DirectIo, Durability, GcReads, IndexKind, Isolation, KeyspaceOptions, LOG_RING_BYTES,
     LOG_SEGMENT_BYTES, MEMORY_BUDGET_BYTES_MIN, OpenProgress, Options, ProgressFn, READ_DEPTH_MAX,
@@ -257,6 +260,27 @@ pub use write::backpressure::waits::WaitStats;
 pub use write::operations::BATCH_BYTES_MAX;
 
 impl Options {
+    /// Opens the database in the directory `path`, or creates it there.
+    ///
+    /// A database is created only in a directory that is empty or missing; one that holds only
+    /// other files is refused. A database that exists opens with other files beside its own and
+    /// leaves them alone. If [`create_if_missing`](Self#structfield.create_if_missing) is false and
+    /// there is no database, no directory or file is created.
+    ///
+    /// # Errors
+    /// - `Locked`: the database is open already.
+    /// - `NotFound`: there is no database, and `create_if_missing` is false.
+    /// - `AlreadyExists`: there is a database, and `error_if_exists` is true.
+    /// - `InvalidArgument`: `path` is not a directory or holds only other files; or an option is
+    ///   beyond its limits, and the message names it.
+    /// - `Corruption`: a file is damaged or missing.
+    /// - `UnsupportedFormat`: a file is of a version that this build does not know.
+    /// - `NoSpace`: the disk is full.
+    /// - `Io`: the operating system refused an operation.
+    pub fn open(self, path: impl AsRef<std::path::Path>) -> Result<Db> {
+        handle::Handle::open_path(path.as_ref(), self).map(Db::new)
+    }
+
     /// Opens the database on a volume other than a directory, for tests and simulation. `env` gives
     /// the clock, the identity of a new database and the order of jobs.
     ///

@@ -8,7 +8,6 @@ pub use glintdb_flash::{DirectIo, READ_DEPTH_MAX, ReadEngine};
 use glintdb_lsm::{Compression, LsmOptions, PinnedLevels};
 pub use named::parse_bytes;
 use std::fmt;
-use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -301,27 +300,6 @@ impl Options {
         create_if_missing: bool, error_if_exists: bool, accept_missing_ring: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
         log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
         read_batch_max: usize, help: bool, hot_keys: bool, cache_written_min_bytes: usize, range_cache: bool, compact_for_scans: bool, order_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pace_writers: bool, recycle_files: bool, progress: Option<ProgressFn>,
-    }
-
-    /// Opens the database in the directory `path`, or creates it there.
-    ///
-    /// A database is created only in a directory that is empty or missing; one that holds only
-    /// other files is refused. A database that exists opens with other files beside its own and
-    /// leaves them alone. If [`create_if_missing`](Self#structfield.create_if_missing) is false and
-    /// there is no database, no directory or file is created.
-    ///
-    /// # Errors
-    /// - `Locked`: the database is open already.
-    /// - `NotFound`: there is no database, and `create_if_missing` is false.
-    /// - `AlreadyExists`: there is a database, and `error_if_exists` is true.
-    /// - `InvalidArgument`: `path` is not a directory or holds only other files; or an option is
-    ///   beyond its limits, and the message names it.
-    /// - `Corruption`: a file is damaged or missing.
-    /// - `UnsupportedFormat`: a file is of a version that this build does not know.
-    /// - `NoSpace`: the disk is full.
-    /// - `Io`: the operating system refused an operation.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<crate::Db> {
-        crate::handle::Handle::open_path(path.as_ref(), self).map(crate::Db::new)
     }
 
     /// Replaces zeros that select a default by their values, and checks every field.

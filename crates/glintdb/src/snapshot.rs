@@ -35,8 +35,9 @@ impl Pin {
 
     fn register(handle: &Arc<Handle>, one_iterator: bool) -> Arc<Pin> {
         let engine = &handle.engine;
-        let now = || engine.read_point();
-        let registered = (engine.pins).register(now, one_iterator, engine.is_forked());
+        let now = || engine.shared.read_point();
+        let registered =
+            (engine.shared.pins).register(now, one_iterator, engine.shared.is_forked());
         Arc::new(Pin {
             handle: Arc::clone(handle),
             registered,
@@ -66,7 +67,7 @@ impl Pin {
     /// Returns its version, or `SnapshotTooOld` if it was given up.
     pub(crate) fn version(&self) -> Result<Arc<Version>> {
         self.registered.version().ok_or_else(|| {
-            let bytes = self.engine().options.snapshot_pin_bytes_max;
+            let bytes = self.engine().shared.options.snapshot_pin_bytes_max;
             let message = format!(
                 "snapshots pinned more than snapshot_pin_bytes_max ({bytes} bytes), and this was \
                  the oldest"
@@ -78,18 +79,20 @@ impl Pin {
     /// Returns the value of `key` at the read point.
     pub(crate) fn get(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<Bytes>> {
         let version = self.version()?;
-        self.engine().get_at(&version, self.at(), keyspace, key)
+        self.engine()
+            .reader
+            .get_at(&version, self.at(), keyspace, key)
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
         let engine = &self.handle.engine;
-        if engine.is_forked() {
+        if engine.shared.is_forked() {
             return self.registered.leak();
         }
-        if engine.pins.remove(&self.registered) {
-            engine.collect_garbage_if_waiting();
+        if engine.shared.pins.remove(&self.registered) {
+            engine.space.collect_garbage_if_waiting();
         }
     }
 }
@@ -181,6 +184,7 @@ impl Snapshot {
             Ok(version) => {
                 self.pin
                     .engine()
+                    .reader
                     .multi_get(&version, self.pin.at(), &keyspace.state, keys)
             }
             Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),

@@ -327,11 +327,11 @@ impl KeyspaceStats {
 impl Engine {
     /// Collects all figures.
     pub(crate) fn stats(&self) -> Stats {
-        if self.is_forked() {
+        if self.shared.is_forked() {
             return Stats::default();
         }
-        self.update_memory();
-        let version = self.version.load_full();
+        self.shared.update_memory();
+        let version = self.shared.version.load_full();
         let keyspaces: Vec<KeyspaceStats> = version
             .live_keyspaces()
             .map(|keyspace| {
@@ -347,15 +347,16 @@ impl Engine {
                 }
             })
             .collect();
-        let counts = self.sequencer.lock().counts();
-        let log_stats = self.log.stats();
+        let counts = self.sequencer.counts();
+        let log_stats = self.shared.log.stats();
         let log_bytes = self
+            .shared
             .log
             .segments()
             .map(|segments| segments.iter().map(|segment| segment.file_bytes).sum())
             .unwrap_or(0);
         let (live_value_bytes, stale_value_bytes, manifest_bytes) = {
-            let manifest = self.manifest.lock();
+            let manifest = self.shared.manifest.lock();
             let state = manifest.state();
             let held = |segments: &mut dyn Iterator<Item = SegmentId>| -> u64 {
                 segments.map(|segment| state.live_bytes(segment)).sum()
@@ -366,23 +367,23 @@ impl Engine {
                 manifest.bytes(),
             )
         };
-        self.take_account();
-        let gc = self.gc.known();
-        let volume = self.volume.stats();
+        self.space.take_account();
+        let gc = self.space.gc().known();
+        let volume = self.shared.volume.stats();
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let cache = self.cache.stats();
+        let cache = self.shared.cache.stats();
         Stats {
-            seqno: self.pipeline.visible().0,
+            seqno: self.shared.pipeline.visible().0,
             commits: counts.commits,
             operations: counts.operations,
             user_bytes: counts.user_bytes,
-            conflicts: load(&self.counters.conflicts),
+            conflicts: load(&self.shared.counters.conflicts),
             memory: MemoryStats {
-                budget_bytes: self.memory.total_bytes() as u64,
-                used_bytes: self.memory.used_bytes_total() as u64,
+                budget_bytes: self.shared.memory.total_bytes() as u64,
+                used_bytes: self.shared.memory.used_bytes_total() as u64,
                 parts: MemoryPart::ALL
                     .iter()
-                    .map(|&part| (part.name(), self.memory.used_bytes(part) as u64))
+                    .map(|&part| (part.name(), self.shared.memory.used_bytes(part) as u64))
                     .collect(),
             },
             log: LogFigures {
@@ -397,19 +398,19 @@ impl Engine {
                 ring_survives_kill: log_stats.ring_survives_kill,
             },
             value_gc: ValueGcFigures {
-                rounds: load(&self.gc.counters.rounds),
-                given_up: load(&self.gc.counters.given_up),
-                victims: load(&self.gc.counters.victims),
-                records: load(&self.gc.counters.records),
-                relocated_records: load(&self.gc.counters.relocated_records),
-                cached_records: load(&self.gc.counters.cached_records),
-                ordered_records: load(&self.gc.counters.ordered_records),
+                rounds: load(&self.space.gc().counters.rounds),
+                given_up: load(&self.space.gc().counters.given_up),
+                victims: load(&self.space.gc().counters.victims),
+                records: load(&self.space.gc().counters.records),
+                relocated_records: load(&self.space.gc().counters.relocated_records),
+                cached_records: load(&self.space.gc().counters.cached_records),
+                ordered_records: load(&self.space.gc().counters.ordered_records),
                 hidden_share: gc.account.hidden_share,
                 garbage_bytes: gc.account.known_garbage_bytes(),
                 garbage_bytes_max: gc.account.allowed_bytes,
-                unflushed_bytes: gc.account.unflushed_bytes + gc.account.grown(&self.log),
-                write_rate_max: self.backpressure.space.rate(),
-                writes_stopped: self.backpressure.space.stopped(),
+                unflushed_bytes: gc.account.unflushed_bytes + gc.account.grown(&self.shared.log),
+                write_rate_max: self.shared.backpressure.space.rate(),
+                writes_stopped: self.shared.backpressure.space.stopped(),
                 left_alone: gc.left_alone,
                 error: gc.error,
             },
@@ -419,11 +420,11 @@ impl Engine {
                     .iter()
                     .map(|keyspace| keyspace.index_bytes)
                     .sum::<u64>(),
-            reserve_bytes: self.reserve.bytes(),
-            reserve_lent: self.reserve.is_lent(),
+            reserve_bytes: self.shared.reserve.bytes(),
+            reserve_lent: self.shared.reserve.is_lent(),
             keyspaces,
             volume: VolumeFigures {
-                description: self.volume.describe(),
+                description: self.shared.volume.describe(),
                 reads: volume.reads,
                 read_bytes: volume.read_bytes,
                 read_batches: volume.read_batches,
@@ -431,26 +432,30 @@ impl Engine {
                 written_bytes: volume.written_bytes,
                 syncs: volume.syncs,
             },
-            compaction_reads: self.reads.as_ref().map_or_else(Default::default, |reads| {
-                ReadAheadFigures::new(&reads.stats())
-            }),
+            compaction_reads: self
+                .shared
+                .reads
+                .as_ref()
+                .map_or_else(Default::default, |reads| {
+                    ReadAheadFigures::new(&reads.stats())
+                }),
             cache_hits: cache.hits,
             cache_misses: cache.misses,
-            waits: self.waits.stats(),
-            jobs_waiting: self.jobs.names(),
-            jobs_running: self.jobs.counts().1 as u64,
-            pins: self.pins.count() as u64,
-            transactions: self.transactions.count() as u64,
-            pinned_bytes: self.pinned_bytes() as u64,
-            snapshots_given_up: load(&self.counters.snapshots_given_up),
-            write_rate_max: self.backpressure.compaction.rate(),
-            memtable_rate_max: self.backpressure.flush.rate(),
-            flush_bytes_per_s: self.backpressure.flush.flushed_rate(),
-            writes_stopped: self.backpressure.compaction.stopped(),
-            replayed_bytes: self.replayed_bytes,
+            waits: self.shared.waits.stats(),
+            jobs_waiting: self.background.job_names(),
+            jobs_running: self.background.job_counts().1 as u64,
+            pins: self.shared.pins.count() as u64,
+            transactions: self.shared.transactions.count() as u64,
+            pinned_bytes: self.shared.pinned_bytes() as u64,
+            snapshots_given_up: load(&self.shared.counters.snapshots_given_up),
+            write_rate_max: self.shared.backpressure.compaction.rate(),
+            memtable_rate_max: self.shared.backpressure.flush.rate(),
+            flush_bytes_per_s: self.shared.backpressure.flush.flushed_rate(),
+            writes_stopped: self.shared.backpressure.compaction.stopped(),
+            replayed_bytes: self.shared.replayed_bytes,
             background_error: self
-                .background_error
-                .lock()
+                .shared
+                .background_error()
                 .as_ref()
                 .map(ToString::to_string),
         }

@@ -70,9 +70,9 @@ pub struct Transaction {
 impl Transaction {
     pub(crate) fn new(handle: &Arc<Handle>, options: TransactionOptions) -> Self {
         let engine = &handle.engine;
-        let pin = match engine.is_forked() {
+        let pin = match engine.shared.is_forked() {
             true => Pin::new(handle),
-            false => (engine.transactions).begin(|| Pin::new(handle), |pin| pin.at()),
+            false => (engine.shared.transactions).begin(|| Pin::new(handle), |pin| pin.at()),
         };
         Transaction {
             pin: pin.share(Kind::Transaction),
@@ -278,7 +278,7 @@ impl Transaction {
     ///
     /// Otherwise the same as [`Db::write`](crate::Db::write).
     pub fn commit(mut self) -> Result<()> {
-        self.pin.engine().check_open()?;
+        self.pin.engine().shared.check_open()?;
         let writes = std::mem::take(&mut self.writes);
         if writes.is_empty() {
             return Ok(());
@@ -319,8 +319,13 @@ impl Transaction {
             }
         }
         let engine = self.pin.engine();
-        let durability = self.options.durability.unwrap_or(engine.options.durability);
-        engine.commit_checked(&mut operations, durability, &checks)
+        let durability = self
+            .options
+            .durability
+            .unwrap_or(engine.shared.options.durability);
+        engine
+            .writer
+            .commit_checked(&mut operations, durability, &checks)
     }
 
     /// Discards the transaction. Dropping it does the same.
@@ -330,14 +335,14 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         let engine = self.pin.engine();
-        if engine.is_forked() {
+        if engine.shared.is_forked() {
             std::mem::forget(std::mem::take(&mut self.writes));
             std::mem::forget(std::mem::take(&mut self.read_keys));
             std::mem::forget(std::mem::take(&mut self.read_ranges));
             return;
         }
         self.pin.unshare(Kind::Transaction);
-        engine.transactions.end(self.pin.at());
+        engine.shared.transactions.end(self.pin.at());
     }
 }
 

@@ -17,9 +17,9 @@ const COMMENT_COLUMNS_MAX: usize = 100;
 const SUBJECT_CHARS_MAX: usize = 72;
 
 /// Comment lines over [`COMMENT_COLUMNS_MAX`] in the repository.
-const LONG_COMMENTS: usize = 2121;
+const LONG_COMMENTS: usize = 2087;
 /// Comments that refer to their module instead of describing their item.
-const REFERRALS: usize = 48;
+const REFERRALS: usize = 47;
 /// Commits with a subject over [`SUBJECT_CHARS_MAX`]. History does not change, so this count cannot
 /// fall.
 const LONG_SUBJECTS: usize = 179;

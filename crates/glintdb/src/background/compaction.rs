@@ -3,10 +3,10 @@
 //!
 //! Thread safety: any thread that holds no lock.
 
+use crate::background::Background;
 use crate::background::install::Pending;
 use crate::background::queue::{Job, Progress};
-use crate::engine::Engine;
-use crate::space::priority::Running;
+use crate::space::priority::{Begun, Running};
 use crate::state::version::KeyspaceState;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep, STEP_BUDGET};
@@ -14,7 +14,7 @@ use glintdb_core::sync::atomic::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
-impl Engine {
+impl Background {
     /// Commits the change of a finished compaction.
     fn finish_compaction(&self, keyspace: &Arc<KeyspaceState>, change: IndexChange) -> Result<()> {
         if change == IndexChange::default() {
@@ -36,9 +36,10 @@ impl Engine {
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
     ) -> Result<()> {
-        let compacted = (self.gc).while_held_off(|| self.compact_all(keyspace, lower, upper));
-        self.schedule();
-        self.run_inline();
+        let compacted =
+            (self.space.gc()).while_held_off(|| self.compact_all(keyspace, lower, upper));
+        self.shared.schedule();
+        self.shared.run_inline();
         compacted?;
         self.trim()
     }
@@ -50,29 +51,32 @@ impl Engine {
         upper: Bound<&[u8]>,
     ) -> Result<()> {
         loop {
-            self.transactions.raise_floor(|| self.pipeline.visible());
+            self.shared
+                .transactions
+                .raise_floor(|| self.shared.pipeline.visible());
             if let Some(job) = keyspace.index.pick_full_compaction(lower, upper) {
-                let _running = self.begin_compaction(&*job, &self.compactions_called)?;
+                let _running = self.space.begin_compaction(&*job, Begun::Called)?;
                 // Its outputs go before it counts as ended.
                 let mut job = job;
                 loop {
-                    self.watch_pins();
-                    let step = match self.may_compact().and_then(|()| job.step()) {
+                    self.shared.watch_pins();
+                    let step = match self.space.may_compact().and_then(|()| job.step()) {
                         // Its outputs are gone; with the reserve's space it may be picked again.
                         Err(error)
-                            if error.kind() == ErrorKind::NoSpace && self.reserve.lend()? =>
+                            if error.kind() == ErrorKind::NoSpace
+                                && self.shared.reserve.lend()? =>
                         {
                             break;
                         }
                         step => step?,
                     };
                     match step {
-                        JobStep::More => self.check_open()?,
+                        JobStep::More => self.shared.check_open()?,
                         JobStep::Done(change) => {
                             match self.finish_compaction(keyspace, change) {
                                 Err(error)
                                     if error.kind() == ErrorKind::NoSpace
-                                        && self.reserve.lend()? => {}
+                                        && self.shared.reserve.lend()? => {}
                                 finished => finished?,
                             }
                             break;
@@ -95,21 +99,21 @@ pub(crate) struct CompactionJob {
     pub(crate) running: Running,
 }
 
-impl Job for CompactionJob {
-    fn step(&mut self, engine: &Engine) -> Result<Progress> {
-        self.step_within(engine, STEP_BUDGET)
+impl Job<Background> for CompactionJob {
+    fn step(&mut self, background: &Background) -> Result<Progress> {
+        self.step_within(background, STEP_BUDGET)
     }
 
-    fn step_within(&mut self, engine: &Engine, budget: u32) -> Result<Progress> {
+    fn step_within(&mut self, background: &Background, budget: u32) -> Result<Progress> {
         if self.keyspace.dropped.load(Ordering::Acquire) {
             return Ok(Progress::Done);
         }
-        engine.watch_pins();
-        engine.may_compact()?;
+        background.shared.watch_pins();
+        background.space.may_compact()?;
         match self.job.step_within(budget)? {
             JobStep::More => Ok(Progress::More),
             JobStep::Done(change) => {
-                engine.finish_compaction(&self.keyspace, change)?;
+                background.finish_compaction(&self.keyspace, change)?;
                 Ok(Progress::Done)
             }
         }
@@ -123,18 +127,19 @@ impl Job for CompactionJob {
         self.job.priority()
     }
 
-    fn abandon(self: Box<Self>, engine: &Engine, error: Option<&Error>) {
+    fn abandon(self: Box<Self>, background: &Background, error: Option<&Error>) {
         // Its outputs go before it counts as ended.
         let CompactionJob { job, running, .. } = *self;
         drop(job);
         drop(running);
         let Some(error) = error else { return };
-        let lent = error.kind() == ErrorKind::NoSpace && matches!(engine.reserve.lend(), Ok(true));
+        let lent = error.kind() == ErrorKind::NoSpace
+            && matches!(background.shared.reserve.lend(), Ok(true));
         if lent {
             // Its inputs are free: with the reserve's space it may go through.
-            engine.schedule();
+            background.shared.schedule();
         } else {
-            engine.note_background_error(error);
+            background.shared.note_background_error(error);
         }
     }
 }

@@ -5,17 +5,17 @@
 //! Invariant: no reader sees what a flush writes before its change is committed
 //! ([`crate::background::install`]), and the log is synced up to the flush point before that.
 
+use crate::background::Background;
+use crate::background::flush_progress::PROGRESS_ENTRIES;
 use crate::background::install::{Flushed, Pending, abandon};
 use crate::background::queue::{Job, Progress};
 use crate::durable::manifest::FlushPoint;
-use crate::engine::Engine;
-use crate::state::version::{Generation, KeyspaceMem, KeyspaceState, Version};
-use crate::write::backpressure::flush_debt::PROGRESS_ENTRIES;
+use crate::space::survey::Sample;
+use crate::state::version::{Generation, KeyspaceMem, KeyspaceState};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{JobPriority, SortedRun};
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{EntryRef, RangeTombstone, SeqNum};
-use glintdb_log::Lsn;
 use glintdb_memtable::MemCursor;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -36,14 +36,6 @@ pub(crate) struct MemtableRun<'a> {
 
 /// Keys of a flush that are looked up, at most, to know how much it overwrites.
 const SAMPLE_KEYS: usize = 1024;
-
-/// Keys of a memtable, evenly spread.
-pub(crate) struct Sample {
-    pub(crate) keyspace: Arc<KeyspaceState>,
-    pub(crate) keys: Vec<Vec<u8>>,
-    /// Number of entries that each sampled one represents.
-    pub(crate) step: usize,
-}
 
 impl<'a> MemtableRun<'a> {
     fn new(
@@ -155,29 +147,21 @@ pub(crate) fn write_generation(
     Ok((pending, samples))
 }
 
-impl Engine {
+impl Background {
     /// Writes all memtables to the indexes.
     pub(crate) fn flush(&self) -> Result<()> {
         self.flush_all()?;
-        self.background_recovered();
-        self.schedule();
-        self.run_inline();
+        self.shared.background_recovered();
+        self.shared.schedule();
+        self.shared.run_inline();
         Ok(())
     }
 
     /// [`flush`](Self::flush) that leaves background errors and the job queue alone.
     pub(crate) fn flush_all(&self) -> Result<()> {
-        {
-            // Dropped after the lock.
-            let _replaced;
-            let mut sequencer = self.sequencer.lock();
-            if !sequencer.nothing_is_active() {
-                let start = self.log.next_lsn();
-                _replaced = self.rotate_locked(&mut sequencer, start, Version::clone);
-            }
-        }
+        self.sequencer.seal_active();
         while self.flush_oldest()? {
-            self.check_open()?;
+            self.shared.check_open()?;
         }
         Ok(())
     }
@@ -186,27 +170,27 @@ impl Engine {
     /// other. `Ok(false)`: no generation is sealed.
     pub(crate) fn flush_oldest(&self) -> Result<bool> {
         let _one_at_a_time = self.flush_lock.lock();
-        let flushed = match self.with_reserve(|| self.flush_oldest_once()) {
+        let flushed = match self.space.with_reserve(|| self.flush_oldest_once()) {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                let _borrowed = self.reserve.borrow()?;
-                self.give_way(error, || self.flush_oldest_once())
+                let _borrowed = self.shared.reserve.borrow()?;
+                self.space.give_way(error, || self.flush_oldest_once())
             }
             flushed => flushed,
         }?;
         if flushed
-            && self.reserve.is_lent()
-            && let Err(error) = self.refill_reserve(0)
+            && self.shared.reserve.is_lent()
+            && let Err(error) = self.space.refill_reserve(0)
         {
-            self.note_background_error(&error);
+            self.shared.note_background_error(&error);
         }
         if flushed {
-            self.enforce_pin_limit();
+            self.shared.enforce_pin_limit();
         }
         Ok(flushed)
     }
 
     fn flush_oldest_once(&self) -> Result<bool> {
-        let version = self.version.load_full();
+        let version = self.shared.version.load_full();
         let Some(oldest) = version.sealed.last().cloned() else {
             return Ok(false);
         };
@@ -218,22 +202,22 @@ impl Engine {
             lsn: after.start_lsn,
             seqno: SeqNum(after.first_seqno.0 - 1),
         };
-        self.pipeline.wait_visible(point.seqno)?;
+        self.shared.pipeline.wait_visible(point.seqno)?;
         let keyspaces: Vec<_> = (version.live_keyspaces())
             .map(|keyspace| Arc::clone(&keyspace.state))
             .collect();
         if !glintdb_core::seeded::bug("glintdb: the manifest runs ahead of the log") {
-            self.sync_log_to(point.lsn)?;
+            self.shared.sync_log_to(point.lsn)?;
         }
         // The version would keep segments that die meanwhile.
         drop(version);
-        self.collect_garbage_if_waiting();
+        self.space.collect_garbage_if_waiting();
         let progress = self.flush_progress(oldest.entries(), oldest.index_bytes());
         let (pending, samples) =
             write_generation(&oldest, keyspaces.into_iter(), &mut |entries| {
                 progress.add(entries);
             })?;
-        self.sample_overwritten(&samples);
+        self.space.sample_overwritten(&samples);
         let mut point = point;
         if glintdb_core::seeded::bug("glintdb: the flush point lies a commit too far") {
             point.seqno = point.seqno.next();
@@ -246,29 +230,25 @@ impl Engine {
         progress.through();
         Ok(true)
     }
-
-    /// The end of the log that must be durable before `lsn` may be a flush point.
-    pub(crate) fn sync_log_to(&self, lsn: Lsn) -> Result<()> {
-        self.log
-            .sync(lsn)
-            .inspect_err(|error| self.pipeline.fail(error))
-    }
 }
 
 /// Writes sealed memtables to the indexes until there is none.
 pub(crate) struct FlushJob;
 
-impl Job for FlushJob {
-    fn step(&mut self, engine: &Engine) -> Result<Progress> {
-        engine.flush_oldest()?;
-        engine.background_recovered();
-        let more = || engine.version.load().has_sealed();
+impl Job<Background> for FlushJob {
+    fn step(&mut self, background: &Background) -> Result<Progress> {
+        background.flush_oldest()?;
+        background.shared.background_recovered();
+        let more = || background.shared.version.load().has_sealed();
         if more() {
             return Ok(Progress::More);
         }
-        engine.flush_queued.store(false, Ordering::SeqCst);
+        background
+            .shared
+            .flush_queued
+            .store(false, Ordering::SeqCst);
         // A memtable sealed just before the flag fell queued nothing.
-        if more() && !engine.flush_queued.swap(true, Ordering::SeqCst) {
+        if more() && !background.shared.flush_queued.swap(true, Ordering::SeqCst) {
             return Ok(Progress::More);
         }
         Ok(Progress::Done)
@@ -282,17 +262,13 @@ impl Job for FlushJob {
         JobPriority::Flush
     }
 
-    fn abandon(self: Box<Self>, engine: &Engine, error: Option<&Error>) {
-        engine.flush_queued.store(false, Ordering::SeqCst);
+    fn abandon(self: Box<Self>, background: &Background, error: Option<&Error>) {
+        background
+            .shared
+            .flush_queued
+            .store(false, Ordering::SeqCst);
         if let Some(error) = error {
-            engine.note_background_error(error);
+            background.shared.note_background_error(error);
         }
-    }
-}
-
-impl Version {
-    /// Whether anything waits to be flushed.
-    pub(crate) fn has_sealed(&self) -> bool {
-        !self.sealed.is_empty()
     }
 }

@@ -8,10 +8,10 @@
 //!
 //! Thread safety: any thread that holds no lock and no numbered commit that is not visible.
 
-use crate::engine::Engine;
+use crate::shared::Shared;
 use glintdb_flash::{ReadQueue, Reader};
 
-impl Engine {
+impl Shared {
     /// Begins reads of compactions until `over` returns true or none is left to begin.
     pub(crate) fn help_while(&self, over: impl Fn() -> bool) {
         while !over() && self.help_reading() {}

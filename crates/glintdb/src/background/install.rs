@@ -9,9 +9,9 @@
 //! file goes only when, in the synced manifest, it holds no live value and is below the flush point
 //! or no part of the stream, and no version names it any more.
 
-use crate::background::queue::Host;
+use crate::background::Background;
 use crate::durable::manifest::{FlushPoint, Item, Manifest};
-use crate::engine::Engine;
+use crate::shared::Shared;
 use crate::state::version::{Generation, KeyspaceState, KeyspaceVersion, Version};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::IndexChange;
@@ -112,17 +112,17 @@ impl Cause<'_> {
 
 /// Exists while a change is made. If that panics, it is unknown what the manifest says of the
 /// change, and which part of it is in memory.
-struct HalfMade<'a>(&'a Engine);
+struct HalfMade<'a>(&'a Shared);
 
 impl Drop for HalfMade<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.after_panic("a change of the indexes");
+            self.0.poison("a change of the indexes");
         }
     }
 }
 
-impl Engine {
+impl Background {
     /// Commits the changes of a flush, and takes the generation that it has written out of memory.
     ///
     /// # Errors
@@ -148,8 +148,8 @@ impl Engine {
 
     fn commit_changes(&self, pending: Vec<Pending>, cause: Cause<'_>) -> Result<()> {
         // Dropped after the lock.
-        let _half_made = HalfMade(self);
-        let mut manifest = self.manifest.lock();
+        let _half_made = HalfMade(&self.shared);
+        let mut manifest = self.shared.manifest.lock();
         // The changes of keyspaces that were dropped meanwhile are given up.
         let (pending, dropped): (Vec<_>, Vec<_>) = (pending.into_iter())
             .partition(|one| manifest.state().keyspaces.contains_key(&one.keyspace.id));
@@ -169,24 +169,24 @@ impl Engine {
         }
         let replaced = self.show(&manifest, &pending, cause)?;
         if manifest.wants_roll() {
-            let snapshots = self.index_snapshots();
+            let snapshots = self.shared.index_snapshots();
             // The change is done. On a full disk the file goes on growing. Any other error poisons
             // the manifest, and the next edit returns it.
             if let Err(error) = manifest.roll(snapshots)
                 && error.kind() != ErrorKind::NoSpace
             {
-                self.note_background_error(&error);
+                self.shared.note_background_error(&error);
             }
         }
         drop(manifest);
-        self.update_compaction_debt();
+        self.shared.update_compaction_debt();
         // The merged tables go with it, unless a reader has them: not under the lock, and before
         // segments are looked at that no version names any more.
         drop(replaced);
-        self.collect_garbage();
-        self.update_space();
-        if let Err(error) = self.refill_reserve(0) {
-            self.note_background_error(&error);
+        self.space.collect_garbage();
+        self.space.update_space();
+        if let Err(error) = self.space.refill_reserve(0) {
+            self.shared.note_background_error(&error);
         }
         Ok(())
     }
@@ -196,7 +196,7 @@ impl Engine {
         if items.is_empty() {
             return Ok(());
         }
-        items.push(Item::LogDurable(self.log.durable()));
+        items.push(Item::LogDurable(self.shared.log.durable()));
         let recorded = manifest.commit(&items);
         planted!(
             "glintdb: a change that found no space takes effect",
@@ -234,7 +234,7 @@ impl Engine {
             return values;
         }
         values.into_iter().for_each(NewValues::leave);
-        self.note_background_error(error);
+        self.shared.note_background_error(error);
         None
     }
 
@@ -252,9 +252,9 @@ impl Engine {
             Cause::Compaction => {}
             Cause::Relocation(relocated) => {
                 // The manifest names them: they stay whatever comes.
-                self.log.publish_values(relocated.values);
+                self.shared.log.publish_values(relocated.values);
                 if !relocated.victims.is_empty() {
-                    self.gc.published();
+                    self.space.gc().published();
                 }
             }
         }
@@ -264,18 +264,19 @@ impl Engine {
             ()
         );
         if let Some(generation) = written {
-            self.sequencer.lock().flushed(generation.index_bytes());
-            self.gc.flushed();
+            self.sequencer.flushed(generation.index_bytes());
+            self.space.gc().flushed();
         }
         if is_compaction {
             let retired = &manifest.state().retired;
             let deltas = pending.iter().flat_map(|one| &one.change.liveness);
             let dropped =
                 deltas.filter(|delta| delta.bytes < 0 && !retired.contains(&delta.segment));
-            self.gc
+            self.space
+                .gc()
                 .dropped(dropped.map(|delta| (delta.segment, delta.bytes.unsigned_abs())));
         }
-        Ok(self.install(|version| {
+        Ok(self.shared.install(|version| {
             let mut next = version.clone();
             for Pending { keyspace, .. } in pending {
                 next = next.with_keyspace(KeyspaceVersion {

@@ -1,25 +1,60 @@
-//! What the log has done in the background: its ring is moved to segments, segments are made ready, and what is full is synced.
+//! The log's work in the background: jobs move its ring to segments, prepare segments, and sync full
+//! ones.
 //!
-//! Thread safety: one job of each kind at a time; a flag of the engine says that it is queued.
+//! Thread safety: one job of each kind at a time; a flag says that it is queued.
 
+use crate::background::Background;
 use crate::background::queue::{Job, Progress};
-use crate::engine::Engine;
-use crate::{Error, Result};
+use crate::shared::Shared;
+use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::JobPriority;
+use glintdb_log::Space;
 use std::sync::atomic::Ordering;
+
+impl Background {
+    /// Does some of the log's work.
+    fn log_step(&self) -> Result<()> {
+        let Shared { log, pipeline, .. } = &*self.shared;
+        if self.shared.may_prepare()
+            && let Err(error) = log.prepare_step(Space::Normal)
+            && error.kind() != ErrorKind::NoSpace
+        {
+            pipeline.fail(&error);
+            return Err(error);
+        }
+        if !self.shared.reserve.is_lent() {
+            log.grow_ring_ahead();
+        }
+        log.populate_ahead();
+        if log.spill_due() {
+            log.spill_step().inspect_err(|error| pipeline.fail(error))?;
+            self.space.update_space_debt();
+            self.shared.values.update_room();
+        }
+        if log.sync_full_due() && !self.log_sync_queued.swap(true, Ordering::SeqCst) {
+            self.push(Box::new(LogSyncJob));
+        }
+        Ok(())
+    }
+}
 
 /// Moves the log's ring to its segments, and prepares the next segment.
 pub(crate) struct SpillJob;
 
-impl Job for SpillJob {
-    fn step(&mut self, engine: &Engine) -> Result<Progress> {
-        engine.log_step()?;
-        if engine.log_due() {
+impl Job<Background> for SpillJob {
+    fn step(&mut self, background: &Background) -> Result<Progress> {
+        background.log_step()?;
+        if background.shared.log_due() {
             return Ok(Progress::More);
         }
-        engine.spill_queued.store(false, Ordering::SeqCst);
+        background
+            .shared
+            .spill_queued
+            .store(false, Ordering::SeqCst);
         // A commit that saw the flag just before it fell queued nothing.
-        if engine.log_due() && !engine.spill_queued.swap(true, Ordering::SeqCst) {
+        if background.shared.log_due()
+            && !background.shared.spill_queued.swap(true, Ordering::SeqCst)
+        {
             return Ok(Progress::More);
         }
         Ok(Progress::Done)
@@ -33,22 +68,23 @@ impl Job for SpillJob {
         JobPriority::Spill
     }
 
-    fn abandon(self: Box<Self>, engine: &Engine, _error: Option<&Error>) {
-        engine.spill_queued.store(false, Ordering::SeqCst);
+    fn abandon(self: Box<Self>, background: &Background, _error: Option<&Error>) {
+        background
+            .shared
+            .spill_queued
+            .store(false, Ordering::SeqCst);
     }
 }
 
-/// Makes full segments durable before somebody must ([`glintdb_log::Log::sync_full`]).
+/// Makes full segments durable before a commit must ([`glintdb_log::Log::sync_full`]).
 pub(crate) struct LogSyncJob;
 
-impl Job for LogSyncJob {
-    fn step(&mut self, engine: &Engine) -> Result<Progress> {
-        // What gets full from here on is for the next one.
-        engine.log_sync_queued.store(false, Ordering::SeqCst);
-        engine
-            .log
-            .sync_full()
-            .inspect_err(|error| engine.pipeline.fail(error))?;
+impl Job<Background> for LogSyncJob {
+    fn step(&mut self, background: &Background) -> Result<Progress> {
+        // Segments that get full from here on are for the next job.
+        background.log_sync_queued.store(false, Ordering::SeqCst);
+        let shared = &background.shared;
+        (shared.log.sync_full()).inspect_err(|error| shared.pipeline.fail(error))?;
         Ok(Progress::Done)
     }
 
@@ -60,7 +96,7 @@ impl Job for LogSyncJob {
         JobPriority::Gc
     }
 
-    fn abandon(self: Box<Self>, engine: &Engine, _error: Option<&Error>) {
-        engine.log_sync_queued.store(false, Ordering::SeqCst);
+    fn abandon(self: Box<Self>, background: &Background, _error: Option<&Error>) {
+        background.log_sync_queued.store(false, Ordering::SeqCst);
     }
 }

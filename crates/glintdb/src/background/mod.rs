@@ -1,10 +1,208 @@
-//! Jobs of background threads: the queue, and flushes, compactions and the log's jobs in it.
-//!
-//! `install` is how a change of an index becomes durable and then visible, whichever job made it.
+//! Work in the background: the job queue, and the flushes, compactions and steps of the log in it.
 
 pub(crate) mod compaction;
 pub(crate) mod flush;
+pub(crate) mod flush_progress;
 pub(crate) mod help;
 pub(crate) mod install;
 pub(crate) mod log_jobs;
 pub(crate) mod queue;
+pub(crate) mod trim;
+
+use crate::Result;
+use crate::shared::Shared;
+use crate::space::DiskSpace;
+use crate::space::priority::Begun;
+use crate::write::Writer;
+use crate::write::backpressure::waits::Wait;
+use crate::write::sequencer::Sequencer;
+use compaction::CompactionJob;
+use flush::FlushJob;
+use glintdb_core::index::JobPriority;
+use glintdb_core::sync::atomic::AtomicBool;
+use glintdb_core::sync::{Mutex, MutexGuard};
+use log_jobs::SpillJob;
+use queue::{Host, Job, JobQueue};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs jobs, and makes what they write durable and visible.
+///
+/// **Lock order**: `flush_lock`, then the manifest's, then the sequencer's and the versions'. No
+/// lock is held while a job's step runs, except `flush_lock` during a flush.
+pub(crate) struct Background {
+    shared: Arc<Shared>,
+    sequencer: Arc<Sequencer>,
+    space: Arc<DiskSpace>,
+    writer: Arc<Writer>,
+    jobs: JobQueue<Background>,
+    /// Held by a flush, and by others while no flush may run.
+    flush_lock: Mutex<()>,
+    log_sync_queued: AtomicBool,
+}
+
+impl Host for Background {
+    fn after_job(&self) {
+        self.shared.update_memory();
+        self.shared.schedule();
+        self.shared.backpressure.compaction.wake();
+    }
+
+    fn after_failed_job(&self) {
+        self.shared.update_memory();
+        self.shared.backpressure.compaction.wake();
+    }
+
+    fn after_panic(&self, job: &str) {
+        self.shared.poison(job);
+    }
+}
+
+impl Background {
+    /// `job_order`: a seed that decides the order of jobs.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        sequencer: &Arc<Sequencer>,
+        space: &Arc<DiskSpace>,
+        writer: &Arc<Writer>,
+        job_order: Option<u64>,
+    ) -> Self {
+        Background {
+            shared: Arc::clone(shared),
+            sequencer: Arc::clone(sequencer),
+            space: Arc::clone(space),
+            writer: Arc::clone(writer),
+            jobs: JobQueue::new(job_order),
+            flush_lock: Mutex::new(()),
+            log_sync_queued: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Waits for the flush under way, and keeps others from beginning while the result lives.
+    pub(crate) fn no_flush(&self) -> MutexGuard<'_, ()> {
+        self.flush_lock.lock()
+    }
+
+    /// Keeps flushes from beginning while the result lives. `None`: a flush is under way.
+    pub(crate) fn try_no_flush(&self) -> Option<MutexGuard<'_, ()>> {
+        self.flush_lock.try_lock()
+    }
+
+    /// The loop of a background thread, until [`stop`](Self::stop).
+    pub(crate) fn work(&self) {
+        self.jobs.work(self);
+    }
+
+    /// Ends background threads after their step, and gives waiting jobs up.
+    pub(crate) fn stop(&self) {
+        self.jobs.stop(self);
+    }
+
+    /// Waits, after [`stop`](Self::stop), for the steps that had begun, on any thread.
+    pub(crate) fn wait_stopped(&self) {
+        self.jobs.wait_stopped();
+    }
+
+    /// Queues a job.
+    pub(crate) fn push(&self, job: Box<dyn Job<Background>>) {
+        self.jobs.push(self, job);
+    }
+
+    /// Queues a flush.
+    pub(crate) fn push_flush(&self) {
+        self.push(Box::new(FlushJob));
+    }
+
+    /// Queues a step of the log.
+    pub(crate) fn push_spill(&self) {
+        self.push(Box::new(SpillJob));
+    }
+
+    /// Queues the compactions that indexes ask for, as many as may run.
+    pub(crate) fn schedule_compactions(&self) {
+        let shared = &self.shared;
+        let limit = shared.options.background_threads.max(1);
+        shared
+            .transactions
+            .raise_floor(|| shared.pipeline.visible());
+        let version = shared.version.load_full();
+        for keyspace in version.live_keyspaces() {
+            // Asked each time: the index would hand out again, without end, what a stopped queue
+            // gives back at once, or what fails at once.
+            let goes_on = || !shared.closing() && shared.background_error().is_none();
+            while goes_on() && self.space.queued_compactions() < limit {
+                let Some(job) = keyspace.state.index.pick_job() else {
+                    break;
+                };
+                let running = match self.space.begin_compaction(&*job, Begun::Queued) {
+                    Ok(running) => running,
+                    Err(error) => {
+                        drop(job);
+                        shared.note_background_error(&error);
+                        return;
+                    }
+                };
+                let keyspace = Arc::clone(&keyspace.state);
+                self.push(Box::new(CompactionJob {
+                    keyspace,
+                    job,
+                    running,
+                }));
+            }
+        }
+    }
+
+    /// Runs one step of the most urgent job on this thread. Returns false if none is queued.
+    pub(crate) fn run_step(&self) -> bool {
+        self.jobs.help(self, JobPriority::Background)
+    }
+
+    /// Between the parts of a long step: does what commits will wait for next, because the other
+    /// threads may be in a long step too.
+    pub(crate) fn spill_if_urgent(&self) {
+        if self.shared.may_prepare() || self.shared.log.spill_urgent() {
+            self.shared.schedule_spill();
+            self.jobs.help(self, JobPriority::Spill);
+        }
+    }
+
+    /// Takes jobs that are less urgent than a flush out of the queue. Returns how many.
+    pub(crate) fn give_up_below_flush(&self) -> usize {
+        self.jobs.give_up_below(self, JobPriority::Flush)
+    }
+
+    /// Number of jobs that wait, and of jobs in a step.
+    pub(crate) fn job_counts(&self) -> (usize, usize) {
+        self.jobs.counts()
+    }
+
+    /// Names of the jobs that wait.
+    pub(crate) fn job_names(&self) -> Vec<String> {
+        self.jobs.names()
+    }
+
+    /// Waits until a job ends, or for `time`.
+    pub(crate) fn wait_finished(&self, time: Duration) {
+        self.jobs.wait_finished(time);
+    }
+
+    /// Waits a little for running jobs, or runs one.
+    pub(crate) fn wait_for_jobs(&self) -> Result<()> {
+        self.shared.check_open()?;
+        if self.run_step() {
+            return Ok(());
+        }
+        if let Some(error) = self.shared.background_error() {
+            return Err(error);
+        }
+        // The inputs of a change whose edit failed stay reserved until the next open.
+        self.shared.manifest.lock().check()?;
+        let _timed = self.shared.waits.start(Wait::Jobs);
+        self.jobs.wait_finished(Duration::from_millis(10));
+        Ok(())
+    }
+}

@@ -7,7 +7,6 @@
 //! Thread safety: everything from any thread. No lock is held while a step runs.
 
 use crate::Result;
-use crate::engine::Engine;
 use glintdb_core::index::JobPriority;
 use glintdb_core::sync::{Condvar, Mutex};
 use std::cmp::Reverse;
@@ -26,7 +25,7 @@ pub(crate) enum Progress {
     Done,
 }
 
-/// What jobs work on, and what is to be done after them: the engine, and less in models.
+/// What jobs work on, and what is to be done after them: the host, and less in models.
 pub(crate) trait Host {
     /// After every job that ended.
     fn after_job(&self);
@@ -37,18 +36,18 @@ pub(crate) trait Host {
 }
 
 /// A job in resumable steps.
-pub(crate) trait Job<H: Host = Engine>: Send {
+pub(crate) trait Job<H: Host>: Send {
     /// Does a bounded piece of work.
-    fn step(&mut self, engine: &H) -> Result<Progress>;
+    fn step(&mut self, host: &H) -> Result<Progress>;
     /// Does a step of about `budget` entries, if the job can be cut anywhere. Only a seed asks for
     /// it.
-    fn step_within(&mut self, engine: &H, _budget: u32) -> Result<Progress> {
-        self.step(engine)
+    fn step_within(&mut self, host: &H, _budget: u32) -> Result<Progress> {
+        self.step(host)
     }
     fn name(&self) -> String;
     fn priority(&self) -> JobPriority;
-    /// The job failed or the database closes; gives back what the job holds of the engine.
-    fn abandon(self: Box<Self>, engine: &H, error: Option<&crate::Error>);
+    /// The job failed or the database closes; gives back what the job holds of the host.
+    fn abandon(self: Box<Self>, host: &H, error: Option<&crate::Error>);
 }
 
 struct State<H: Host> {
@@ -95,7 +94,7 @@ impl<H: Host> Drop for Step<'_, H> {
     }
 }
 
-pub(crate) struct JobQueue<H: Host = Engine> {
+pub(crate) struct JobQueue<H: Host> {
     state: Mutex<State<H>>,
     work: Condvar,
     /// Signalled after every finished job.
@@ -127,11 +126,11 @@ impl<H: Host> JobQueue<H> {
     }
 
     /// Queues a job. After `stop` it is abandoned at once.
-    pub(crate) fn push(&self, engine: &H, job: Box<dyn Job<H>>) {
+    pub(crate) fn push(&self, host: &H, job: Box<dyn Job<H>>) {
         let mut state = self.state.lock();
         if state.stopped {
             drop(state);
-            job.abandon(engine, None);
+            job.abandon(host, None);
             return;
         }
         let age = state.next;
@@ -142,7 +141,7 @@ impl<H: Host> JobQueue<H> {
     }
 
     /// Runs one step of the most urgent job of at least `floor` urgency on this thread; `false`: there was none.
-    pub(crate) fn help(&self, engine: &H, floor: JobPriority) -> bool {
+    pub(crate) fn help(&self, host: &H, floor: JobPriority) -> bool {
         let mut state = self.state.lock();
         let Some(job) = state.pick(floor).and_then(|key| state.waiting.remove(&key)) else {
             return false;
@@ -152,19 +151,19 @@ impl<H: Host> JobQueue<H> {
         let budget = cut.and_then(|order| u32::try_from(1 + (order >> 33) % CUT_MAX).ok());
         state.running += 1;
         drop(state);
-        self.run(engine, job, budget);
+        self.run(host, job, budget);
         true
     }
 
-    fn run(&self, engine: &H, job: Box<dyn Job<H>>, budget: Option<u32>) {
+    fn run(&self, host: &H, job: Box<dyn Job<H>>, budget: Option<u32>) {
         let mut step = Step {
             queue: self,
-            host: engine,
+            host,
             job: Some(job),
         };
         let progress = step.job.as_mut().map(|job| match budget {
-            Some(budget) => job.step_within(engine, budget),
-            None => job.step(engine),
+            Some(budget) => job.step_within(host, budget),
+            None => job.step(host),
         });
         let Some((progress, job)) = progress.zip(step.job.take()) else {
             return;
@@ -186,7 +185,7 @@ impl<H: Host> JobQueue<H> {
             Ok(Progress::Done) => {
                 drop(state);
                 drop(job);
-                engine.after_job();
+                host.after_job();
                 self.finished.notify_all();
                 return;
             }
@@ -194,15 +193,15 @@ impl<H: Host> JobQueue<H> {
         };
         drop(state);
         if let Some((job, error)) = ended {
-            job.abandon(engine, error.as_ref());
+            job.abandon(host, error.as_ref());
             // Nothing is queued: what failed would fail again at once, for ever. The next seal, or a writer that waits, tries again.
-            engine.after_failed_job();
+            host.after_failed_job();
         }
         self.finished.notify_all();
     }
 
     /// A background thread's loop: until `stop`.
-    pub(crate) fn work(&self, engine: &H) {
+    pub(crate) fn work(&self, host: &H) {
         loop {
             let mut state = self.state.lock();
             let job = loop {
@@ -216,12 +215,12 @@ impl<H: Host> JobQueue<H> {
             };
             state.running += 1;
             drop(state);
-            self.run(engine, job, None);
+            self.run(host, job, None);
         }
     }
 
     /// Gives up the waiting jobs that are less urgent than `floor`; how many they were.
-    pub(crate) fn give_up_below(&self, engine: &H, floor: JobPriority) -> usize {
+    pub(crate) fn give_up_below(&self, host: &H, floor: JobPriority) -> usize {
         let given_up: Vec<_> = {
             let mut state = self.state.lock();
             let less = |key: &(JobPriority, u64)| key.0 > floor;
@@ -232,7 +231,7 @@ impl<H: Host> JobQueue<H> {
         };
         let count = given_up.len();
         for job in given_up {
-            job.abandon(engine, None);
+            job.abandon(host, None);
         }
         count
     }
@@ -270,7 +269,7 @@ impl<H: Host> JobQueue<H> {
     }
 
     /// Takes no more steps; waiting jobs are abandoned, running ones after their step.
-    pub(crate) fn stop(&self, engine: &H) {
+    pub(crate) fn stop(&self, host: &H) {
         let waiting = {
             let mut state = self.state.lock();
             state.stopped = true;
@@ -279,7 +278,7 @@ impl<H: Host> JobQueue<H> {
         self.work.notify_all();
         self.finished.notify_all();
         for (_, job) in waiting {
-            job.abandon(engine, None);
+            job.abandon(host, None);
         }
     }
 }

@@ -3,9 +3,9 @@
 //! The active segment is sealed first, so that every file linked is one that is never written again; the copy holds every commit up to that seal.
 
 use crate::Result;
+use crate::durable::Durable;
 use crate::durable::manifest::Manifest;
-use crate::durable::seal::Sealed;
-use crate::engine::Engine;
+use crate::write::seal::Sealed;
 use glintdb_core::{FileId, SegmentId};
 use glintdb_flash::{CreateOptions, DataClass, Volume};
 use glintdb_log::format::FIRST_FRAME_OFFSET;
@@ -17,10 +17,10 @@ use std::sync::Arc;
 /// `docs/format/log.md`: the header block of a segment.
 const SEGMENT_HEADER_BYTES: usize = 4096;
 
-impl Engine {
+impl Durable {
     /// Makes a checkpoint in the new directory `target`.
     pub(crate) fn checkpoint(&self, target: &Path) -> Result<()> {
-        let volume = self.volume.make_directory(target)?;
+        let volume = self.shared.volume.make_directory(target)?;
         self.checkpoint_into(target, &volume).inspect_err(|_| {
             // What was linked so far is no database; what cannot be removed does no harm.
             for file in volume.list().unwrap_or_default() {
@@ -30,33 +30,34 @@ impl Engine {
     }
 
     fn checkpoint_into(&self, target: &Path, copy: &Arc<dyn Volume>) -> Result<()> {
-        self.flush()?;
+        self.background.flush()?;
         // A flush between the seal and the lock below would put pointers into later segments, which the copy does not have, into the manifest.
-        let _no_flush = self.flush_lock.lock();
-        let Sealed { segment, next } = self.seal_segment(Space::Normal)?;
+        let _no_flush = self.background.no_flush();
+        let Sealed { segment, next } = self.writer.seal_segment(Space::Normal)?;
         let sealed = match segment {
             Some(segment) => segment,
             // Nothing was written since the last seal.
             None => {
-                let ids = self.log.segment_ids().into_iter();
+                let ids = self.shared.log.segment_ids().into_iter();
                 ids.filter(|&id| id < next).max().unwrap_or(SegmentId(0))
             }
         };
         // Until the links are made no flush, compaction or drop changes what the manifest names.
-        let manifest = self.manifest.lock();
+        let manifest = self.shared.manifest.lock();
         let mut state = manifest.state().clone();
         // What came behind the seal meanwhile is not in the copy.
         state.log_durable = state.log_durable.min(Lsn::new(next, FIRST_FRAME_OFFSET));
         // The copy's segments hold every commit, and it has no ring.
         state.ring_bytes = Some(0);
-        let snapshots = self.index_snapshots();
-        let version = self.version.load_full();
+        let snapshots = self.shared.index_snapshots();
+        let version = self.shared.version.load_full();
         let mut files: BTreeSet<FileId> = version
             .live_keyspaces()
             .flat_map(|keyspace| keyspace.state.index.files())
             .collect();
         let replayed = state.flush_point.lsn.segment;
         let segments = self
+            .shared
             .log
             .segment_ids()
             .into_iter()
@@ -70,10 +71,11 @@ impl Engine {
             });
         files.extend(segments.map(SegmentId::file));
         for file in files {
-            self.volume.link(file, target)?;
+            self.shared.volume.link(file, target)?;
         }
         // The seal names the next segment, which must be there; its header alone makes it an empty one.
         let header = self
+            .shared
             .volume
             .open(next.file())?
             .read_at(0, SEGMENT_HEADER_BYTES)?;
@@ -90,7 +92,7 @@ impl Engine {
         copy.sync_directory()?;
         drop(Manifest::create(
             Arc::clone(copy),
-            self.db,
+            self.shared.db,
             manifest.number(),
             state,
             snapshots,
@@ -115,6 +117,7 @@ mod tests {
         // The first commit of a group, which settles at its end.
         let (engine, mut outstanding) = (&db.handle.engine, None);
         engine
+            .writer
             .commit_one(
                 &mut batch.operations,
                 Durability::Os,
@@ -123,9 +126,12 @@ mod tests {
             )
             .unwrap();
         assert_eq!(db.get("key").unwrap(), None, "not visible yet");
-        engine.seal_segment(Space::Normal).unwrap();
+        engine.writer.seal_segment(Space::Normal).unwrap();
         let seen = db.get("key").unwrap();
-        engine.settle(&mut outstanding, Durability::Os).unwrap();
+        engine
+            .writer
+            .settle(&mut outstanding, Durability::Os)
+            .unwrap();
         assert_eq!(seen.as_deref(), Some(&b"value"[..]));
     }
 }

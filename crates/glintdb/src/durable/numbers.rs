@@ -2,8 +2,8 @@
 //!
 //! Thread safety: any thread. Never called under the manifest lock (it takes it when its block of numbers is used up).
 
-use crate::Result;
 use crate::durable::manifest::{Item, Manifest};
+use crate::{Error, Result};
 use glintdb_core::FileNumbers;
 use glintdb_core::sync::Mutex;
 use std::sync::Arc;
@@ -39,5 +39,27 @@ impl FileNumbers for Numbers {
         }
         range.0 += 1;
         Ok(range.0 - 1)
+    }
+}
+
+/// File numbers while a database is opened: there are none before the manifest exists.
+#[derive(Default)]
+pub(crate) struct DeferredNumbers {
+    numbers: Mutex<Option<Numbers>>,
+}
+
+impl DeferredNumbers {
+    /// Sets the numbers, once the manifest exists.
+    pub(crate) fn set(&self, numbers: Numbers) {
+        *self.numbers.lock() = Some(numbers);
+    }
+}
+
+impl FileNumbers for DeferredNumbers {
+    fn next(&self) -> Result<u64> {
+        match &*self.numbers.lock() {
+            Some(numbers) => numbers.next(),
+            None => Err(Error::invalid("no file is created before the manifest is")),
+        }
     }
 }

@@ -16,9 +16,9 @@
 //! Thread safety: reads one version at one sequence number, beside any writers.
 
 use crate::Result;
-use crate::engine::Engine;
 use crate::keyspace::Keyspace;
 use crate::read::merge::{Merge, merge_of};
+use crate::shared::Shared;
 use crate::state::version::{KeyspaceState, Version};
 use bytes::Bytes;
 use glintdb_core::{Direction, SeqNum};
@@ -97,7 +97,7 @@ impl Keyspace {
     /// `Corruption`, I/O errors, `NotFound` (the keyspace was dropped).
     pub fn count(&self) -> Result<KeyCount> {
         self.check_alive()?;
-        count(&self.handle.engine, &self.state, EXACT_ENTRIES_MAX)
+        count(&self.handle.engine.shared, &self.state, EXACT_ENTRIES_MAX)
     }
 
     /// About `number` keys, spread evenly over the keyspace as it is at this moment, in order.
@@ -108,7 +108,7 @@ impl Keyspace {
     /// As [`count`](Self::count).
     pub fn sample_keys(&self, number: usize) -> Result<Vec<Bytes>> {
         self.check_alive()?;
-        let point = self.handle.engine.read_point();
+        let point = self.handle.engine.shared.read_point();
         let counted = Counted {
             version: &point.version,
             at: point.at,
@@ -130,8 +130,8 @@ impl Keyspace {
     }
 }
 
-fn count(engine: &Engine, keyspace: &KeyspaceState, exact_entries_max: u64) -> Result<KeyCount> {
-    let point = engine.read_point();
+fn count(shared: &Shared, keyspace: &KeyspaceState, exact_entries_max: u64) -> Result<KeyCount> {
+    let point = shared.read_point();
     let counted = Counted {
         version: &point.version,
         at: point.at,

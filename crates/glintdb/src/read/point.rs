@@ -5,26 +5,20 @@
 //! [directory of values](crate::read::values::directory).
 
 use crate::Result;
-use crate::engine::Engine;
+use crate::read::Reader;
 use crate::read::values::hot_keys::Look;
 use crate::read::values::key_hash::Wanted;
-use crate::state::version::{Found, KeyspaceState, ReadPoint, Version};
+use crate::state::version::{Found, KeyspaceState, Version};
 use bytes::Bytes;
 use glintdb_core::{EntryValue, KeyspaceId, SeqNum};
 
-impl Engine {
-    /// Returns a consistent pair of version and sequence number: all commits up to `at` are in
-    /// `version`.
-    pub(crate) fn read_point(&self) -> ReadPoint {
-        let (version, at) = self.version.read_point(|| self.pipeline.visible());
-        ReadPoint { version, at }
-    }
-
+impl Reader {
     /// Returns the newest visible value of `key`.
     pub(crate) fn get(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<Bytes>> {
-        let look = self.values.look(keyspace.id, key);
-        let before = self.pipeline.visible();
+        let look = self.shared.values.look(keyspace.id, key);
+        let before = self.shared.pipeline.visible();
         if let Some(value) = self
+            .shared
             .values
             .get_hot(look.as_ref(), before, (keyspace.id, key))
         {
@@ -32,8 +26,8 @@ impl Engine {
         }
         // The version first: a commit that is visible after that is in it, or came after this read
         // began.
-        let version = self.version.load();
-        let at = self.pipeline.visible();
+        let version = self.shared.version.load();
+        let at = self.shared.pipeline.visible();
         let found = version.find(at, keyspace, key)?;
         // Not `at`: a commit in between may be in a memtable that `version` lacks.
         self.value_of(found, before, look.as_ref(), (keyspace.id, key))
@@ -48,7 +42,11 @@ impl Engine {
         key: &[u8],
     ) -> Result<Option<Bytes>> {
         let look = self.look_in(version, keyspace, key);
-        if let Some(value) = self.values.get_hot(look.as_ref(), at, (keyspace.id, key)) {
+        if let Some(value) = self
+            .shared
+            .values
+            .get_hot(look.as_ref(), at, (keyspace.id, key))
+        {
             return Ok(Some(value));
         }
         let found = version.find(at, keyspace, key)?;
@@ -59,13 +57,7 @@ impl Engine {
     /// does not learn that a keyspace is dropped.
     fn look_in(&self, version: &Version, keyspace: &KeyspaceState, key: &[u8]) -> Option<Look<'_>> {
         version.keyspace(keyspace.id)?;
-        self.values.look(keyspace.id, key)
-    }
-
-    /// The newest number that was given to a commit; `None` if the sequencer's lock is taken, whose
-    /// holder may wait for a commit.
-    fn newest_numbered(&self) -> Option<SeqNum> {
-        Some(self.sequencer.try_lock()?.newest())
+        self.shared.values.look(keyspace.id, key)
     }
 
     /// Returns the value of an entry that was found among all commits up to `at`.
@@ -80,9 +72,9 @@ impl Engine {
             None | Some((_, EntryValue::Tombstone)) => Ok(None),
             Some((_, EntryValue::Inline(value))) => Ok(Some(value)),
             Some((_, EntryValue::Pointer(pointer))) => {
-                (self.values).note_read(look, at, &pointer, || self.newest_numbered());
+                (self.shared.values).note_read(look, at, &pointer, || self.sequencer.try_newest());
                 let wanted = Wanted::new(keyspace, key, pointer);
-                self.values.fetch(&wanted).map(Some)
+                self.shared.values.fetch(&wanted).map(Some)
             }
         }
     }
@@ -116,7 +108,7 @@ impl Engine {
         // `None` for each key of which nothing is known yet.
         let mut found: Vec<Option<Result<Option<EntryValue>>>> = Vec::new();
         found.resize_with(keys.len(), || None);
-        (self.values).get_each_hot(at, keyspace.id, keys, &looks, |index, value| {
+        (self.shared.values).get_each_hot(at, keyspace.id, keys, &looks, |index, value| {
             found[index] = Some(Ok(Some(EntryValue::Inline(value))));
         });
         for (found, key) in found.iter_mut().zip(keys) {
@@ -154,13 +146,14 @@ impl Engine {
             .filter_map(|((found, look), key)| match found {
                 Some(Ok(Some(EntryValue::Pointer(pointer)))) => {
                     let look = look.as_ref();
-                    (self.values).note_read(look, at, pointer, || self.newest_numbered());
+                    (self.shared.values)
+                        .note_read(look, at, pointer, || self.sequencer.try_newest());
                     Some(Wanted::new(keyspace.id, key.as_ref(), *pointer))
                 }
                 _ => None,
             })
             .collect();
-        let values = self.values.fetch_each(&wanted, false).0;
+        let values = self.shared.values.fetch_each(&wanted, false).0;
         let mut values = values.into_iter();
         found
             .into_iter()

@@ -3,17 +3,18 @@
 //! Thread safety: everything from any thread; the manifest's lock is held while the dead are chosen.
 
 use crate::ErrorKind;
-use crate::engine::Engine;
+use crate::space::DiskSpace;
 use glintdb_core::SegmentId;
 use glintdb_log::format::segment::SegmentKind;
 
-impl Engine {
+impl DiskSpace {
     /// Removes segments that are dead and that no version names any more.
     pub(crate) fn collect_garbage(&self) {
-        let manifest = self.manifest.lock();
+        let manifest = self.shared.manifest.lock();
         let state = manifest.state();
         let flush_segment = state.flush_point.lsn.segment;
         let dead: Vec<SegmentId> = self
+            .shared
             .log
             .segment_ids()
             .into_iter()
@@ -21,20 +22,20 @@ impl Engine {
             .filter(|&segment| segment < flush_segment || self.holds_moved(segment))
             .collect();
         // Under the manifest's lock: the version that goes with its state is installed.
-        let mut free = self.version.free(dead.iter().copied());
+        let mut free = self.shared.version.free(dead.iter().copied());
         if glintdb_core::seeded::bug("glintdb: a retired segment goes while a snapshot reads it") {
             free.extend(dead.iter().filter(|dead| state.retired.contains(dead)));
         }
         drop(manifest);
         for segment in free {
-            match self.log.delete(segment) {
+            match self.shared.log.delete(segment) {
                 Ok(()) => {}
                 // Its last bytes are still in the ring: at the next occasion.
                 Err(error) if error.kind() == ErrorKind::InvalidArgument => {
-                    self.version.keep_dead(segment);
+                    self.shared.version.keep_dead(segment);
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => self.note_background_error(&error),
+                Err(error) => self.shared.note_background_error(&error),
             }
         }
         self.remove_doomed();
@@ -42,20 +43,23 @@ impl Engine {
 
     /// Removes segments that were deleted while a view of the log, that of a round of value GC, kept them.
     pub(crate) fn remove_doomed(&self) {
-        if let Err(error) = self.log.remove_doomed() {
-            self.note_background_error(&error);
+        if let Err(error) = self.shared.log.remove_doomed() {
+            self.shared.note_background_error(&error);
         }
     }
 
     /// Whether a segment holds values that were moved: it is no part of the stream, so no replay needs it.
     pub(crate) fn holds_moved(&self, segment: SegmentId) -> bool {
         // Of one whose header cannot be read nothing is known, and it stays.
-        matches!(self.log.segment_kind(segment), Ok(SegmentKind::Values))
+        matches!(
+            self.shared.log.segment_kind(segment),
+            Ok(SegmentKind::Values)
+        )
     }
 
     /// [`collect_garbage`](Self::collect_garbage) where a dead segment waits for its last reader.
     pub(crate) fn collect_garbage_if_waiting(&self) {
-        if self.version.some_wait() && !self.closing() {
+        if self.shared.version.some_wait() && !self.shared.closing() {
             self.collect_garbage();
         }
     }

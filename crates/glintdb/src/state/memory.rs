@@ -2,7 +2,7 @@
 //!
 //! Thread safety: everything from any thread; no lock is held but for a look.
 
-use crate::engine::Engine;
+use crate::shared::Shared;
 use glintdb_core::index::MemoryShare;
 use glintdb_core::memory::MemoryPart;
 use glintdb_core::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ fn memtables_set_aside(total: usize, share: usize, used: usize) -> usize {
     (used * 2).clamp(total / 16, share)
 }
 
-impl Engine {
+impl Shared {
     /// Takes note of what memory is used for, and gives the cache what is left.
     pub(crate) fn update_memory(&self) {
         let version = self.version.load();

@@ -9,11 +9,12 @@
 //! 3. Indexes hold only visible commits.
 
 use crate::options::KeyspaceOptions;
-use crate::space::value_gc::Scattered;
 use crate::state::range_tombstones::RangeSet;
+use crate::state::scattered::Scattered;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{Index, IndexView};
 use glintdb_core::sync::Mutex;
+use glintdb_core::sync::atomic::AtomicBool;
 use glintdb_core::{EntryRef, EntryValue, KeyspaceId, SeqNum};
 use glintdb_log::Lsn;
 use glintdb_memtable::{Arena, Memtable};
@@ -136,12 +137,31 @@ pub(crate) struct KeyspaceState {
     /// The database's, beside what a put needs.
     pub(crate) separate_min_bytes: usize,
     pub(crate) index: Arc<dyn Index>,
-    pub(crate) dropped: glintdb_core::sync::atomic::AtomicBool,
+    pub(crate) dropped: AtomicBool,
     pub(crate) counters: KeyspaceCounters,
     pub(crate) scattered: Scattered,
 }
 
 impl KeyspaceState {
+    pub(crate) fn new(
+        id: KeyspaceId,
+        name: String,
+        options: KeyspaceOptions,
+        separate_min_bytes: usize,
+        index: Arc<dyn Index>,
+    ) -> Self {
+        KeyspaceState {
+            id,
+            name,
+            options: Mutex::new(options),
+            separate_min_bytes,
+            index,
+            dropped: AtomicBool::new(false),
+            counters: KeyspaceCounters::default(),
+            scattered: Scattered::default(),
+        }
+    }
+
     /// That it was dropped.
     pub(crate) fn gone(&self) -> Error {
         Error::new(
@@ -218,6 +238,17 @@ impl Version {
         };
         let entry = view.get(key)?;
         Ok(entry.map(|entry| (entry.seqno, entry.value)))
+    }
+
+    /// Whether a generation waits to be flushed.
+    pub(crate) fn has_sealed(&self) -> bool {
+        !self.sealed.is_empty()
+    }
+
+    /// Bytes of the files of all indexes.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        let tables = self.live_keyspaces();
+        tables.map(|keyspace| keyspace.view.stats().bytes).sum()
     }
 
     /// Generations, newest first.

@@ -7,7 +7,7 @@
 //! and reading would find, and also damage to padding and to data that opening would drop.
 
 use crate::durable::manifest::{Loaded, RecordReader, check_database, read_newest, read_whole};
-use crate::engine::IndexFactory;
+use crate::state::index_factory::IndexFactory;
 use crate::tools::verify::{VALUES_BATCH, VerifyReport, compare_liveness, live_in_retired};
 use crate::{Error, ErrorKind, Result};
 use glintdb_cache::Cache;

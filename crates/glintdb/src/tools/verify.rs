@@ -1,14 +1,11 @@
 //! Verification of an open database: reads and checks every byte of every file, and follows every
 //! value pointer.
 
-use crate::db::Db;
 use crate::durable::manifest::{RecordReader, State};
-use crate::engine::Engine;
-use crate::handle::Handle;
-use crate::snapshot::Pin;
+use crate::shared::Shared;
 use crate::state::version::{KeyspaceVersion, Version};
 use crate::{Error, Result};
-use glintdb_core::{Direction, EntryRef, FileId, FileKind, SeqNum, ValuePointer};
+use glintdb_core::{Direction, EntryRef, FileId, FileKind, SegmentId, SeqNum, ValuePointer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -67,156 +64,154 @@ impl VerifyReport {
     }
 }
 
-impl Db {
-    /// Reads the values that `pointers` name, and reports damaged ones.
-    fn follow(engine: &Engine, report: &mut VerifyReport, pointers: &mut Vec<ValuePointer>) {
-        // Sorted, so that neighbours in the log are read together.
-        pointers.sort_by_key(|pointer| (pointer.segment, pointer.offset));
-        for value in engine.log.read_batch(pointers) {
-            match value {
-                Ok(_) => report.table_values += 1,
-                Err(error) => report.errors.push(error),
-            }
-        }
-        pointers.clear();
-    }
-}
-
-impl Engine {
-    /// Verifies a snapshot of the database, the log and the manifest.
-    pub(crate) fn verify(&self, handle: &Arc<Handle>) -> Result<VerifyReport> {
-        // Taken before the snapshot: no live entry of the snapshot is in these segments.
-        let retired = self.manifest.lock().state().retired.clone();
-        let pin = Pin::new(handle);
-        let version = pin.version()?;
-        let mut report = VerifyReport::default();
-        let mut held: BTreeMap<u32, BTreeMap<u64, u64>> = BTreeMap::new();
-        let mut sound = true;
-        for keyspace in version.live_keyspaces() {
-            let mut errors = Vec::new();
-            let mut pointers = Vec::new();
-            let by_segment = held.entry(keyspace.state.id.0).or_default();
-            keyspace.view.verify(
-                &mut |error| errors.push(error),
-                // The manifest also counts values that compactions have yet to drop.
-                &mut |pointer| {
-                    *by_segment.entry(pointer.segment.0).or_default() += u64::from(pointer.length);
-                },
-                &mut |_, pointer| {
-                    if retired.contains(&pointer.segment) {
-                        report.errors.push(live_in_retired(&pointer));
-                    }
-                    pointers.push(pointer);
-                    if pointers.len() >= VALUES_BATCH {
-                        Db::follow(self, &mut report, &mut pointers);
-                    }
-                },
-                &mut |_| {},
-            );
-            Db::follow(self, &mut report, &mut pointers);
-            sound &= errors.is_empty();
-            report.errors.extend(
-                errors
-                    .into_iter()
-                    .map(|error| error.context(format!("keyspace {:?}", keyspace.state.name))),
-            );
-            report.table_entries += keyspace.view.stats().entries;
-            count_unflushed(&version, keyspace, pin.at(), &mut report)?;
-            for file in keyspace.view.files() {
-                self.count_file(file, &mut report);
-            }
-        }
-        for segment in self.log.segment_ids() {
-            match self.log.verify(segment) {
-                Ok(checked) => {
-                    report.files += 1;
-                    report.bytes += checked.bytes;
-                    report.errors.extend(checked.errors);
-                }
-                // Deleted since the list of segments was taken.
-                Err(error) if error.kind() == crate::ErrorKind::NotFound => {}
-                Err(error) => report.errors.push(error),
-            }
-        }
-        self.verify_manifest(&mut report)?;
-        // The content of a damaged table is unknown.
-        if sound {
-            self.verify_liveness(&version, &held, &mut report);
-        }
-        report.leftovers = self.leftovers(&version)?;
-        // Files that could not be read because the database was closed meanwhile are not damaged.
-        self.check_open()?;
-        Ok(report)
-    }
-
-    /// Files on the volume that no index of `version`, no log, manifest or reserve names.
-    fn leftovers(&self, version: &Version) -> Result<Vec<FileId>> {
-        let mut named: BTreeSet<FileId> = version
-            .live_keyspaces()
-            .flat_map(|keyspace| keyspace.view.files())
-            .collect();
-        named.extend(self.log.files());
-        named.extend(self.reserve.files());
-        named.insert(FileId::new(
-            FileKind::Manifest,
-            self.manifest.lock().number(),
-        ));
-        let mut files = self.volume.list()?;
-        files.retain(|file| !named.contains(file));
-        Ok(files)
-    }
-
-    fn count_file(&self, file: FileId, report: &mut VerifyReport) {
-        match self.volume.open(file).and_then(|file| file.len()) {
-            Ok(bytes) => {
-                report.files += 1;
-                report.bytes += bytes;
-            }
+/// Reads the values that `pointers` name, and reports damaged ones.
+fn follow(shared: &Shared, report: &mut VerifyReport, pointers: &mut Vec<ValuePointer>) {
+    // Sorted, so that neighbours in the log are read together.
+    pointers.sort_by_key(|pointer| (pointer.segment, pointer.offset));
+    for value in shared.log.read_batch(pointers) {
+        match value {
+            Ok(_) => report.table_values += 1,
             Err(error) => report.errors.push(error),
         }
     }
+    pointers.clear();
+}
 
-    fn verify_manifest(&self, report: &mut VerifyReport) -> Result<()> {
-        let manifest = self.manifest.lock();
-        let id = FileId::new(FileKind::Manifest, manifest.number());
-        let bytes = crate::durable::manifest::read_whole(&*self.volume, id)?;
-        report.files += 1;
-        report.bytes += bytes.len() as u64;
-        let check = || -> Result<()> {
-            let (_, mut records) = RecordReader::open(id, &bytes)?;
-            while records.next_record()?.is_some() {}
-            if records.rest_bytes() != 0 {
-                let offset = bytes.len() as u64 - records.rest_bytes();
-                return Err(Error::corruption(
-                    id,
-                    offset,
-                    "the records end before the file does",
-                ));
+/// Verifies `version` at commit `at`, the log and the manifest. `retired`: segments that were
+/// retired before the version was taken, so that no live entry of it is in them.
+pub(crate) fn verify(
+    shared: &Shared,
+    version: &Arc<Version>,
+    at: SeqNum,
+    retired: &BTreeSet<SegmentId>,
+) -> Result<VerifyReport> {
+    let mut report = VerifyReport::default();
+    let mut held: BTreeMap<u32, BTreeMap<u64, u64>> = BTreeMap::new();
+    let mut sound = true;
+    for keyspace in version.live_keyspaces() {
+        let mut errors = Vec::new();
+        let mut pointers = Vec::new();
+        let by_segment = held.entry(keyspace.state.id.0).or_default();
+        keyspace.view.verify(
+            &mut |error| errors.push(error),
+            // The manifest also counts values that compactions have yet to drop.
+            &mut |pointer| {
+                *by_segment.entry(pointer.segment.0).or_default() += u64::from(pointer.length);
+            },
+            &mut |_, pointer| {
+                if retired.contains(&pointer.segment) {
+                    report.errors.push(live_in_retired(&pointer));
+                }
+                pointers.push(pointer);
+                if pointers.len() >= VALUES_BATCH {
+                    follow(shared, &mut report, &mut pointers);
+                }
+            },
+            &mut |_| {},
+        );
+        follow(shared, &mut report, &mut pointers);
+        sound &= errors.is_empty();
+        report.errors.extend(
+            errors
+                .into_iter()
+                .map(|error| error.context(format!("keyspace {:?}", keyspace.state.name))),
+        );
+        report.table_entries += keyspace.view.stats().entries;
+        count_unflushed(version, keyspace, at, &mut report)?;
+        for file in keyspace.view.files() {
+            count_file(shared, file, &mut report);
+        }
+    }
+    for segment in shared.log.segment_ids() {
+        match shared.log.verify(segment) {
+            Ok(checked) => {
+                report.files += 1;
+                report.bytes += checked.bytes;
+                report.errors.extend(checked.errors);
             }
-            Ok(())
-        };
-        if let Err(error) = check() {
-            report.errors.push(error);
+            // Deleted since the list of segments was taken.
+            Err(error) if error.kind() == crate::ErrorKind::NotFound => {}
+            Err(error) => report.errors.push(error),
+        }
+    }
+    verify_manifest(shared, &mut report)?;
+    // The content of a damaged table is unknown.
+    if sound {
+        verify_liveness(shared, version, &held, &mut report);
+    }
+    report.leftovers = leftovers(shared, version)?;
+    // Files that could not be read because the database was closed meanwhile are not damaged.
+    shared.check_open()?;
+    Ok(report)
+}
+
+/// Files on the volume that no index of `version`, no log, manifest or reserve names.
+fn leftovers(shared: &Shared, version: &Version) -> Result<Vec<FileId>> {
+    let mut named: BTreeSet<FileId> = version
+        .live_keyspaces()
+        .flat_map(|keyspace| keyspace.view.files())
+        .collect();
+    named.extend(shared.log.files());
+    named.extend(shared.reserve.files());
+    named.insert(FileId::new(
+        FileKind::Manifest,
+        shared.manifest.lock().number(),
+    ));
+    let mut files = shared.volume.list()?;
+    files.retain(|file| !named.contains(file));
+    Ok(files)
+}
+
+fn count_file(shared: &Shared, file: FileId, report: &mut VerifyReport) {
+    match shared.volume.open(file).and_then(|file| file.len()) {
+        Ok(bytes) => {
+            report.files += 1;
+            report.bytes += bytes;
+        }
+        Err(error) => report.errors.push(error),
+    }
+}
+
+fn verify_manifest(shared: &Shared, report: &mut VerifyReport) -> Result<()> {
+    let manifest = shared.manifest.lock();
+    let id = FileId::new(FileKind::Manifest, manifest.number());
+    let bytes = crate::durable::manifest::read_whole(&*shared.volume, id)?;
+    report.files += 1;
+    report.bytes += bytes.len() as u64;
+    let check = || -> Result<()> {
+        let (_, mut records) = RecordReader::open(id, &bytes)?;
+        while records.next_record()?.is_some() {}
+        if records.rest_bytes() != 0 {
+            let offset = bytes.len() as u64 - records.rest_bytes();
+            return Err(Error::corruption(
+                id,
+                offset,
+                "the records end before the file does",
+            ));
         }
         Ok(())
+    };
+    if let Err(error) = check() {
+        report.errors.push(error);
     }
+    Ok(())
+}
 
-    /// Compares the manifest's count of live bytes with the pointers in the indexes' files. If the
-    /// manifest counts too few, a segment could be removed that is still needed; if too many, a
-    /// segment would never be removed. Compares nothing if the version has changed meanwhile.
-    fn verify_liveness(
-        &self,
-        version: &Arc<Version>,
-        held: &BTreeMap<u32, BTreeMap<u64, u64>>,
-        report: &mut VerifyReport,
-    ) {
-        let manifest = self.manifest.lock();
-        if !Arc::ptr_eq(version, &self.version.load_full()) {
-            return;
-        }
-        let id = FileId::new(FileKind::Manifest, manifest.number());
-        compare_liveness(id, manifest.state(), held, report);
+/// Compares the manifest's count of live bytes with the pointers in the indexes' files. If the
+/// manifest counts too few, a segment could be removed that is still needed; if too many, a
+/// segment would never be removed. Compares nothing if the version has changed meanwhile.
+fn verify_liveness(
+    shared: &Shared,
+    version: &Arc<Version>,
+    held: &BTreeMap<u32, BTreeMap<u64, u64>>,
+    report: &mut VerifyReport,
+) {
+    let manifest = shared.manifest.lock();
+    if !Arc::ptr_eq(version, &shared.version.load_full()) {
+        return;
     }
+    let id = FileId::new(FileKind::Manifest, manifest.number());
+    compare_liveness(id, manifest.state(), held, report);
 }
 
 /// Adds the entries of a keyspace that are visible at `at` and in no table of its index.

@@ -3,20 +3,20 @@
 //! Thread safety: any thread that holds no lock, and has settled its numbered commits (the
 //! invariant of [`commit`](crate::write::commit)).
 
-use crate::engine::Engine;
+use crate::write::Writer;
 use crate::{ErrorKind, Result};
 use glintdb_log::{Space, WaitReason};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-impl Engine {
+impl Writer {
     /// Waits until the log can take a frame that it refused for `reason`.
     pub(crate) fn wait_for_log(&self, reason: WaitReason, space: Space) -> Result<()> {
-        self.update_space_debt();
+        self.space.update_space_debt();
         let wait = || {
-            self.log.wait(reason, space).inspect_err(|error| {
+            self.shared.log.wait(reason, space).inspect_err(|error| {
                 if error.kind() != ErrorKind::NoSpace {
-                    self.pipeline.fail(error);
+                    self.shared.pipeline.fail(error);
                 }
             })
         };
@@ -24,36 +24,29 @@ impl Engine {
             return wait();
         }
         // Before a new segment takes space that a flush may need.
-        if self.reserve.is_lent() {
-            self.free_log_space()?;
+        if self.shared.reserve.is_lent() {
+            self.space.free_log_space()?;
         }
         match wait() {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                self.free_log_space()?;
-                self.with_reserve(wait)
+                self.space.free_log_space()?;
+                self.space.with_reserve(wait)
             }
             waited => waited,
         }
     }
 
-    /// Whether the active generation may be sealed now: at most one sealed generation waits to be
-    /// flushed. Each is sealed at half of the memtables' share of memory, or of the log that may
-    /// have to be replayed, so both bounds hold.
-    pub(crate) fn may_seal(&self) -> bool {
-        !self.version.load().has_sealed()
-    }
-
     /// Waits for a sealed memtable to be flushed.
     pub(crate) fn wait_for_memtable(&self) -> Result<()> {
-        self.schedule();
+        self.shared.schedule();
         // No job to run here: background threads run it, or another caller.
-        if !self.run_inline() {
-            self.help_while(|| self.may_seal());
-            self.jobs.wait_finished(Duration::from_millis(2));
+        if !self.shared.run_inline() {
+            self.shared.help_while(|| self.shared.may_seal());
+            self.shared.wait_finished(Duration::from_millis(2));
         }
         // Other stalled jobs, such as a compaction without space, do not block this writer.
-        let goes_on = self.may_seal() || self.flush_queued.load(Ordering::SeqCst);
-        if goes_on && !self.closing() {
+        let goes_on = self.shared.may_seal() || self.shared.flush_queued.load(Ordering::SeqCst);
+        if goes_on && !self.shared.closing() {
             return Ok(());
         }
         self.check_background()
@@ -62,12 +55,12 @@ impl Engine {
     /// Returns the error of the background job that failed, if one did: a writer that waited for
     /// jobs would wait forever.
     pub(super) fn check_background(&self) -> Result<()> {
-        self.check_open()?;
-        let error = self.background_error.lock().clone();
+        self.shared.check_open()?;
+        let error = self.shared.background_error();
         match error {
             Some(error) => {
                 // The next write tries again: there may be room now.
-                self.retry_background();
+                self.shared.retry_background();
                 Err(error.context("memtables are full and could not be flushed"))
             }
             None => Ok(()),

@@ -9,9 +9,9 @@
 //!
 //! [`sequencer`]: crate::write::sequencer
 
-use crate::engine::Engine;
 use crate::options::Durability;
 use crate::state::version::KeyspaceState;
+use crate::write::Writer;
 use crate::write::backpressure::waits::Wait;
 use crate::write::conflicts::Checks;
 use crate::write::operations::Operations;
@@ -35,7 +35,7 @@ sync::thread_local! {
     static SCRATCH: RefCell<Operations> = RefCell::new(Operations::default());
 }
 
-impl Engine {
+impl Writer {
     /// Commits one operation.
     pub(crate) fn write_one(
         &self,
@@ -65,7 +65,7 @@ impl Engine {
         let mut outstanding = None;
         self.commit_one(batch, durability, None, &mut outstanding)?;
         self.acknowledge(&mut outstanding, durability)?;
-        self.run_inline();
+        self.shared.run_inline();
         Ok(())
     }
 
@@ -80,11 +80,14 @@ impl Engine {
         self.commit_one(batch, durability, Some(checks), &mut outstanding)
             .inspect_err(|error| {
                 if error.kind() == ErrorKind::Conflict {
-                    self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
+                    self.shared
+                        .counters
+                        .conflicts
+                        .fetch_add(1, Ordering::Relaxed);
                 }
             })?;
         self.settle(&mut outstanding, durability)?;
-        self.run_inline();
+        self.shared.run_inline();
         Ok(())
     }
 
@@ -102,7 +105,7 @@ impl Engine {
             }
         }
         self.acknowledge(&mut outstanding, durability)?;
-        self.run_inline();
+        self.shared.run_inline();
         Ok(())
     }
 
@@ -128,14 +131,14 @@ impl Engine {
         checks: Option<&Checks>,
         outstanding: &mut Option<Outstanding>,
     ) -> Result<()> {
-        self.check_open()?;
+        self.shared.check_open()?;
         batch.check()?;
         if batch.is_empty() {
             return Ok(());
         }
-        self.pipeline.check()?;
+        self.shared.pipeline.check()?;
         self.check_keyspaces(batch)?;
-        if self.backpressure.engaged() {
+        if self.shared.backpressure.engaged() {
             self.pay_debts(batch, durability, outstanding)?;
         }
         batch.frame.finish();
@@ -145,27 +148,29 @@ impl Engine {
             large,
             generation,
         } = self.number(batch, durability, checks, outstanding)?;
-        let in_flight = self.pipeline.begin(seqno);
+        let in_flight = self.shared.pipeline.begin(seqno);
         match large {
-            None => self.log.copy(&place, &mut batch.frame, seqno),
+            None => self.shared.log.copy(&place, &mut batch.frame, seqno),
             Some(large) => self
+                .shared
                 .log
                 .copy_large(large, &place, &mut batch.frame, seqno)
-                .inspect_err(|error| self.pipeline.fail(error))?,
+                .inspect_err(|error| self.shared.pipeline.fail(error))?,
         }
         batch.insert_into(&generation, seqno, batch.frame.pointers(&place));
         drop(generation);
-        let hidden = self.values.note_write(batch, &place, seqno);
+        let hidden = self.shared.values.note_write(batch, &place, seqno);
         in_flight.done(place.end_position(), durability);
-        self.pipeline
-            .advance_completed(|end| self.log.complete_to(end));
-        (self.values).keep_written(hidden, batch, &place, || self.is_worth_caching());
+        self.shared
+            .pipeline
+            .advance_completed(|end| self.shared.log.complete_to(end));
+        (self.shared.values).keep_written(hidden, batch, &place, || self.is_worth_caching());
         *outstanding = Some(Outstanding { seqno, place });
         Ok(())
     }
 
     fn check_keyspaces(&self, batch: &Operations) -> Result<()> {
-        let version = self.version.load();
+        let version = self.shared.version.load();
         for keyspace in &batch.keyspaces {
             let known = version
                 .keyspace(keyspace.id)
@@ -188,51 +193,61 @@ impl Engine {
         };
         let written = match durability {
             Durability::Buffered => Ok(()),
-            Durability::Os if self.log.survives_kill() => Ok(()),
+            Durability::Os if self.shared.log.survives_kill() => Ok(()),
             Durability::Os => self
+                .shared
                 .pipeline
                 .wait_completed(seqno)
-                .and_then(|()| self.log.write_out(&place)),
-            Durability::Sync => self.pipeline.wait_completed(seqno).and_then(|()| {
-                let _timed = self.waits.start(Wait::LogSync);
-                self.log.sync_while(place.end(), || self.help_reading())
+                .and_then(|()| self.shared.log.write_out(&place)),
+            Durability::Sync => self.shared.pipeline.wait_completed(seqno).and_then(|()| {
+                let _timed = self.shared.waits.start(Wait::LogSync);
+                self.shared
+                    .log
+                    .sync_while(place.end(), || self.shared.help_reading())
             }),
         };
         if let Err(error) = written {
-            self.pipeline.fail(&error);
+            self.shared.pipeline.fail(&error);
             return Err(error);
         }
-        self.pipeline.advance_visible(|| self.reached());
-        self.schedule_spill();
+        self.shared.pipeline.advance_visible(|| self.reached());
+        self.shared.schedule_spill();
         if glintdb_core::seeded::bug("glintdb: a commit is acknowledged before it is visible") {
             return Ok(());
         }
-        self.pipeline.wait_visible(seqno)
+        self.shared.pipeline.wait_visible(seqno)
     }
 
     fn reached(&self) -> Reached {
         Reached {
-            written: self.log.written_position(),
-            durable: self.log.durable_position(),
+            written: self.shared.log.written_position(),
+            durable: self.shared.log.durable_position(),
         }
+    }
+
+    /// Whether large values are worth caching when they are written: value GC has work or soon
+    /// will, or the device lags.
+    fn is_worth_caching(&self) -> bool {
+        self.shared.options.value_gc
+            && (self.shared.backpressure.space.is_near() || self.shared.log.spill_urgent())
     }
 
     /// Raises all commits so far to `durability`.
     pub(crate) fn flush_log(&self, durability: Durability) -> Result<()> {
-        self.pipeline.check()?;
-        let newest = self.sequencer.lock().newest();
-        self.pipeline.wait_completed(newest)?;
+        self.shared.pipeline.check()?;
+        let newest = self.sequencer.newest();
+        self.shared.pipeline.wait_completed(newest)?;
         let result = match durability {
             Durability::Buffered => Ok(()),
-            Durability::Os if self.log.survives_kill() => Ok(()),
-            Durability::Os => self.log.write_out_all(),
-            Durability::Sync => self.log.sync_all(),
+            Durability::Os if self.shared.log.survives_kill() => Ok(()),
+            Durability::Os => self.shared.log.write_out_all(),
+            Durability::Sync => self.shared.log.sync_all(),
         };
         if let Err(error) = result {
-            self.pipeline.fail(&error);
+            self.shared.pipeline.fail(&error);
             return Err(error);
         }
-        self.pipeline.advance_visible(|| self.reached());
+        self.shared.pipeline.advance_visible(|| self.reached());
         Ok(())
     }
 }

@@ -2,8 +2,8 @@
 //! other thread can begin them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use crate::background::Background;
 use crate::background::queue::{Job, Progress};
-use crate::engine::Engine;
 use crate::{Db, Env, KeyspaceOptions, Options, Result};
 use glintdb_core::index::JobPriority;
 use glintdb_core::{DbId, FileKind};
@@ -36,7 +36,7 @@ fn held_up(options: Options) -> (Db, crate::Keyspace, Sender<()>) {
     let (hold, held) = channel();
     let (tell, told) = channel();
     let engine = &db.handle.engine;
-    engine.jobs.push(engine, Box::new(Held { tell, held }));
+    engine.background.push(Box::new(Held { tell, held }));
     told.recv().unwrap();
     (db, keyspace, hold)
 }
@@ -47,8 +47,8 @@ struct Held {
     held: Receiver<()>,
 }
 
-impl Job for Held {
-    fn step(&mut self, _engine: &Engine) -> Result<Progress> {
+impl Job<Background> for Held {
+    fn step(&mut self, _: &Background) -> Result<Progress> {
         self.tell.send(()).unwrap();
         assert!(self.held.recv().is_err());
         Ok(Progress::Done)
@@ -59,7 +59,7 @@ impl Job for Held {
     fn priority(&self) -> JobPriority {
         JobPriority::Spill
     }
-    fn abandon(self: Box<Self>, _engine: &Engine, _error: Option<&crate::Error>) {}
+    fn abandon(self: Box<Self>, _: &Background, _error: Option<&crate::Error>) {}
 }
 
 fn key(n: u64) -> [u8; 8] {
@@ -86,24 +86,26 @@ fn a_flush_spills_the_log_before_writers_must_wait_for_it() {
     let (db, keyspace, _hold) = held_up(Options::default());
     let engine = &db.handle.engine;
     for n in 0..KEYS {
-        if engine.log.spill_urgent() {
+        if engine.shared.log.spill_urgent() {
             break;
         }
         keyspace.put(key(n), [7; 100]).unwrap();
     }
-    assert!(engine.log.spill_urgent());
-    let flush = engine.flush_progress(engine.version.load_full().active.entries(), 0);
+    assert!(engine.shared.log.spill_urgent());
+    let flush = engine
+        .background
+        .flush_progress(engine.shared.version.load_full().active.entries(), 0);
     flush.add(1);
-    assert!(!engine.log.spill_urgent());
+    assert!(!engine.shared.log.spill_urgent());
 }
 
 /// Offers the first 8 KiB of a table, in pieces of 1 KiB, as a compaction does.
 fn offer(db: &Db) -> Vec<Piece> {
     let engine = &db.handle.engine;
-    let files = engine.volume.list().unwrap();
+    let files = engine.shared.volume.list().unwrap();
     let table = files.into_iter().find(|file| file.kind == FileKind::Table);
-    let table = engine.volume.open(table.unwrap()).unwrap();
-    let reads = engine.reads.as_ref().unwrap();
+    let table = engine.shared.volume.open(table.unwrap()).unwrap();
+    let reads = engine.shared.reads.as_ref().unwrap();
     (0..8)
         .map(|n| reads.offer(&table, n << 10, 1 << 10))
         .collect()
@@ -158,7 +160,7 @@ fn help_ends_when_the_wait_is_over() {
     fill(&db, &keyspace);
     let pieces = offer(&db);
     let looks = Cell::new(0);
-    db.handle.engine.help_while(|| {
+    db.handle.engine.shared.help_while(|| {
         looks.set(looks.get() + 1);
         looks.get() > 5
     });
@@ -170,7 +172,7 @@ fn help_ends_when_the_wait_is_over() {
 fn help_ends_when_no_reads_are_left_to_begin() {
     let (db, _keyspace, hold) = held_up(Options::default());
     let looks = Cell::new(0);
-    db.handle.engine.help_while(|| {
+    db.handle.engine.shared.help_while(|| {
         looks.set(looks.get() + 1);
         false
     });

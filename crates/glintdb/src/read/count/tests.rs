@@ -53,7 +53,7 @@ fn scanned(keyspace: &Keyspace) -> u64 {
 }
 
 fn estimate(keyspace: &Keyspace) -> u64 {
-    let counted = count(&keyspace.handle.engine, &keyspace.state, 0).unwrap();
+    let counted = count(&keyspace.handle.engine.shared, &keyspace.state, 0).unwrap();
     assert!(!counted.is_exact());
     counted.keys()
 }
@@ -73,7 +73,7 @@ fn assert_estimate_is_close(keyspace: &Keyspace) {
             100.0 * error
         );
     }
-    let exact = count(&keyspace.handle.engine, &keyspace.state, u64::MAX).unwrap();
+    let exact = count(&keyspace.handle.engine.shared, &keyspace.state, u64::MAX).unwrap();
     assert_eq!(exact, KeyCount::Exact(keys));
 }
 
@@ -163,7 +163,7 @@ fn count_is_exact_up_to_the_limit_of_entries_and_an_estimate_beyond() {
     db.flush().unwrap();
     put(&keyspace, 0..50);
     // 150 entries of 100 keys.
-    let counted = |max| count(&keyspace.handle.engine, &keyspace.state, max).unwrap();
+    let counted = |max| count(&keyspace.handle.engine.shared, &keyspace.state, max).unwrap();
     assert_eq!(counted(150), KeyCount::Exact(100));
     assert!(matches!(counted(149), KeyCount::About(90..=110)));
     assert_eq!(keyspace.count().unwrap(), KeyCount::Exact(100));
@@ -202,7 +202,7 @@ fn sample_spreads_over_the_keys() {
     let keyspace = keyspace(&db);
     put(&keyspace, (0..KEYS).map(shuffled));
     db.flush().unwrap();
-    let point = keyspace.handle.engine.read_point();
+    let point = keyspace.handle.engine.shared.read_point();
     let counted = Counted {
         version: &point.version,
         at: point.at,

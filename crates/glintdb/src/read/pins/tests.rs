@@ -26,7 +26,7 @@ fn of_two_snapshots_of_one_commit_the_one_with_the_older_version_is_the_older_on
     drop(first);
     let newer = Pin::new(&db.handle);
     assert!(older.at() == newer.at() && newer.registered.key < older.registered.key);
-    let all = db.handle.engine.pins.all();
+    let all = db.handle.engine.shared.pins.all();
     assert!(
         Arc::ptr_eq(&all[0], &older.registered.held)
             && Arc::ptr_eq(&all[1], &newer.registered.held)

@@ -20,7 +20,7 @@ use super::key_hash::{Wanted, key_hash, with_second};
 use super::value_runs::{ValueRuns, Values};
 use crate::Result;
 use crate::options::Options;
-use crate::space::value_gc::Misses;
+use crate::state::scattered::Misses;
 use crate::write::operations::Operations;
 use bytes::Bytes;
 use glintdb_cache::{Cache, CacheKey, KeyHash, ValuePlace};

@@ -58,7 +58,7 @@ fn values_that_moved_are_found_after_everything() {
     }
     drop(snapshot);
     db.flush().unwrap();
-    db.handle.engine.collect_garbage_if_waiting();
+    db.handle.engine.space.collect_garbage_if_waiting();
     assert_eq!(there(&dir, &victims), 0);
     check_whole(&db, &expected);
 
@@ -131,7 +131,7 @@ fn what_moves_is_cached_without_those_that_it_was_cached_with() {
             .step_by(2)
             .for_each(|n| db.put(key(n), value(n, 0)).unwrap());
         db.flush().unwrap();
-        second = second.or(db.handle.engine.log.segment_ids().into_iter().max());
+        second = second.or(db.handle.engine.shared.log.segment_ids().into_iter().max());
     }
     let scan = || {
         let found = db
@@ -146,7 +146,7 @@ fn what_moves_is_cached_without_those_that_it_was_cached_with() {
         );
     };
     (0..3).for_each(|_| scan());
-    let entries = || db.handle.engine.cache.stats().entries;
+    let entries = || db.handle.engine.shared.cache.stats().entries;
     assert!(entries() < 200, "they are cached together: {}", entries());
     let scans = Scans::New { keeps_values: true };
     let moved = round_over(&db, |id| Some(id) < second, scans, |_| {});
@@ -173,7 +173,7 @@ fn what_has_moved_leaves_the_cache_when_it_is_written() {
     let expected = filled(&db, |_| {});
     let keys = || (0..200).filter(|n| expected.contains_key(&key(*n)));
     assert!(keys().all(|n| db.get(key(n)).unwrap().is_some()));
-    let entries = || db.handle.engine.cache.stats().entries;
+    let entries = || db.handle.engine.shared.cache.stats().entries;
     let moved = round(&db, |_| {});
     assert!(moved.len() > 1);
     let before = entries();
@@ -210,7 +210,7 @@ fn what_a_round_reads_stays_until_it_is_read() {
             }
         });
         compaction.unwrap().join().unwrap();
-        db.handle.engine.collect_garbage();
+        db.handle.engine.space.collect_garbage();
         assert_eq!(there(home.path(), &victims), 0);
     });
     check_whole(&db, &Records::new());

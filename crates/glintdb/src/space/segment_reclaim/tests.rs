@@ -41,11 +41,13 @@ pub(super) fn round_over(
     let engine = &db.handle.engine;
     let victims = |state: &crate::durable::manifest::State| {
         let mut live = state.live_segments();
-        let whole = |id| id < state.flush_point.lsn.segment || engine.holds_moved(id);
+        let whole = |id| id < state.flush_point.lsn.segment || engine.space.holds_moved(id);
         live.retain(|id| whole(*id) && wanted(*id));
         live
     };
-    let mut round = Round::begin(engine, victims, scans).unwrap().unwrap();
+    let mut round = Round::begin(&engine.value_gc, victims, scans)
+        .unwrap()
+        .unwrap();
     let victims = round.victims().collect();
     let mut place = None;
     loop {
@@ -56,15 +58,15 @@ pub(super) fn round_over(
         if round.place() == Place::Over {
             return victims;
         }
-        round.step(engine).unwrap();
+        round.step(&engine.value_gc).unwrap();
     }
 }
 
 /// The segments of values that were moved.
 fn moved(db: &Db) -> Vec<SegmentId> {
     let engine = &db.handle.engine;
-    let mut ids = engine.log.segment_ids();
-    ids.retain(|id| engine.holds_moved(*id));
+    let mut ids = engine.shared.log.segment_ids();
+    ids.retain(|id| engine.space.holds_moved(*id));
     ids
 }
 
@@ -103,7 +105,7 @@ pub(super) fn filled(db: &Db, mut after_first: impl FnMut(&Db)) -> BTreeMap<Vec<
 fn retire(db: &Db) -> Vec<SegmentId> {
     let engine = &db.handle.engine;
     let mut live = BTreeSet::new();
-    for keyspace in engine.version.load_full().live_keyspaces() {
+    for keyspace in engine.shared.version.load_full().live_keyspaces() {
         keyspace.view.verify(
             &mut |error| panic!("{error}"),
             &mut |_| {},
@@ -113,20 +115,20 @@ fn retire(db: &Db) -> Vec<SegmentId> {
             &mut |_| {},
         );
     }
-    let mut manifest = engine.manifest.lock();
+    let mut manifest = engine.shared.manifest.lock();
     let mut dead = manifest.state().live_segments();
     let flushed = manifest.state().flush_point.lsn.segment;
     dead.retain(|segment| !live.contains(segment) && *segment < flushed);
     let items: Vec<Item> = dead.iter().copied().map(Item::SegmentRetired).collect();
     manifest.commit(&items).unwrap();
     drop(manifest);
-    engine.collect_garbage();
+    engine.space.collect_garbage();
     assert!(dead.len() > 1);
     dead
 }
 
 pub(super) fn retired(db: &Db) -> Vec<SegmentId> {
-    let manifest = db.handle.engine.manifest.lock();
+    let manifest = db.handle.engine.shared.manifest.lock();
     manifest.state().retired.iter().copied().collect()
 }
 
@@ -166,7 +168,7 @@ fn retired_segments_survive_rolls_checkpoints_and_salvage() {
     assert_eq!(there(&dir, &segments), 0);
     check_whole(&db, &expected);
     let held: u64 = {
-        let manifest = db.handle.engine.manifest.lock();
+        let manifest = db.handle.engine.shared.manifest.lock();
         let held = segments.iter().map(|id| manifest.state().live_bytes(*id));
         held.sum()
     };
@@ -174,8 +176,8 @@ fn retired_segments_survive_rolls_checkpoints_and_salvage() {
     assert_eq!(db.stats().log.live_value_bytes, before - held);
 
     let engine = &db.handle.engine;
-    let snapshots = engine.index_snapshots();
-    engine.manifest.lock().roll(snapshots).unwrap();
+    let snapshots = engine.shared.index_snapshots();
+    engine.shared.manifest.lock().roll(snapshots).unwrap();
     assert_eq!(retired(&db), segments);
     check_whole(&db, &expected);
 
@@ -222,7 +224,7 @@ fn a_retired_segment_is_read_by_older_snapshots_and_by_nobody_else() {
         assert!(found.is_some_and(|found| found == value(n, 0)), "{n}");
     }
     drop(old);
-    db.handle.engine.collect_garbage_if_waiting();
+    db.handle.engine.space.collect_garbage_if_waiting();
     assert_eq!(there(home.path(), &segments), 0);
     check_whole(&db, &expected);
     db.close().unwrap();
@@ -252,7 +254,7 @@ fn a_live_value_in_a_retired_segment_is_reported() {
     let db = options().open(home.path()).unwrap();
     filled(&db, |_| {});
     let segment = {
-        let mut manifest = db.handle.engine.manifest.lock();
+        let mut manifest = db.handle.engine.shared.manifest.lock();
         let live = manifest.state().live_segments();
         let segment = live[live.len() - 1];
         manifest.commit(&[Item::SegmentRetired(segment)]).unwrap();

@@ -8,10 +8,12 @@
 //! Invariants: 1. place in the index, its view and the view of the log belong together: they are taken while no flush is under way and the manifest does not change; 2. what lies in order already stays
 //! where it is; 3. a place is held no longer than until level 0, which cannot be compacted meanwhile, slows writers.
 
+use super::ValueGc;
 use super::records::{MovedRun, Records};
 use crate::Result;
 use crate::background::install::{Pending, Relocated};
-use crate::engine::Engine;
+use crate::space::priority::Begun;
+use crate::state::scattered::apart;
 use crate::state::version::KeyspaceState;
 use glintdb_core::index::IndexView;
 use glintdb_core::sync::atomic::Ordering;
@@ -28,10 +30,6 @@ const PIECE_BYTES_MIN: u64 = 256 << 10;
 const PIECE_PART: u64 = 8;
 /// Neighbours of which it is asked together whether they lie in order.
 const GROUP_RECORDS: usize = 64;
-/// Values lie in order where so many bytes of them are at one place, in the mean: what a scan reads at once.
-const PLACE_BYTES: u64 = 64 << 10;
-/// Two values are at one place where no more lies between them: the keys of a frame, perhaps.
-const GAP_BYTES: u32 = 16 << 10;
 /// Values of which the reads are in flight together, in number and in bytes.
 const READ_RECORDS: usize = 256;
 const READ_BYTES: u64 = 1 << 20;
@@ -54,7 +52,7 @@ pub(super) struct PieceLimits {
     pub(super) bytes: u64,
 }
 
-impl Engine {
+impl ValueGc {
     /// Puts the values of the keys within bounds in the order of keys where they do not lie so, and compacts the index.
     pub(crate) fn compact_values(
         &self,
@@ -62,18 +60,18 @@ impl Engine {
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
     ) -> Result<()> {
-        self.flush()?;
-        let ordered = (self.gc).while_held_off(|| self.order_values(keyspace, lower, upper));
+        self.background.flush()?;
+        let ordered = (self.space.gc).while_held_off(|| self.order_values(keyspace, lower, upper));
         // Segments that the last view of the log has kept.
-        self.remove_doomed();
+        self.space.remove_doomed();
         if ordered.is_err() {
             // Compactions may have waited for the place that was given up.
-            self.schedule();
-            self.run_inline();
+            self.shared.schedule();
+            self.shared.run_inline();
         }
         ordered?;
         // What was left behind goes with it.
-        self.compact(keyspace, lower, upper)
+        self.background.compact(keyspace, lower, upper)
     }
 
     fn order_values(
@@ -99,17 +97,17 @@ impl Engine {
         loop {
             let debt = keyspace.index.debt();
             let crowded = debt.runs >= debt.runs_slow;
-            let full = self.is_gc_urgent();
+            let full = self.space.is_gc_urgent();
             if crowded || full {
-                self.schedule();
+                self.shared.schedule();
             }
             // Where nobody does anything about it, waiting would not help.
-            let compacting = crowded && self.jobs.counts() != (0, 0);
-            let collecting = full && self.gc.is_queued();
+            let compacting = crowded && self.background.job_counts() != (0, 0);
+            let collecting = full && self.space.gc.is_queued();
             if !compacting && !collecting {
                 return Ok(());
             }
-            self.wait_for_jobs()?;
+            self.background.wait_for_jobs()?;
         }
     }
 
@@ -123,16 +121,16 @@ impl Engine {
     ) -> Result<Piece> {
         let begin = || -> Result<_> {
             let no_flush = match goes_on {
-                Some(_) => self.flush_lock.try_lock(),
-                None => Some(self.flush_lock.lock()),
+                Some(_) => self.background.try_no_flush(),
+                None => Some(self.background.no_flush()),
             };
             let Some(_no_flush) = no_flush else {
                 return Ok(None);
             };
-            let manifest = self.manifest.lock();
+            let manifest = self.shared.manifest.lock();
             manifest.check()?;
             let is_there = !keyspace.dropped.load(Ordering::Acquire);
-            Ok(is_there.then(|| (keyspace.index.begin_relocation(), self.log.view())))
+            Ok(is_there.then(|| (keyspace.index.begin_relocation(), self.shared.log.view())))
         };
         let Some((relocation, log)) = begin()? else {
             return Ok(Piece::default());
@@ -148,10 +146,10 @@ impl Engine {
             });
         }
         let bytes: u64 = moved.iter().map(|&index| records.bytes(index)).sum();
-        let _running = self.begin_writing(
+        let _running = self.space.begin_writing(
             "pass that puts values in key order",
             bytes + bytes / 8,
-            &self.compactions_called,
+            Begun::Called,
         )?;
         let values = self.write_values(keyspace, &records, &moved, &log, goes_on)?;
         drop(log);
@@ -194,9 +192,9 @@ impl Engine {
         let keys = moved.iter().map(|&index| records.key(index));
         let from = (keys.zip(&left)).map(|(key, from)| (keyspace.id, key, *from));
         self.commit_moved(pending, relocated, from)?;
-        self.gc.born(&born, &[], 0.0);
-        self.gc.left_behind(&left);
-        self.update_space();
+        self.space.gc.born(&born, &[], 0.0);
+        self.space.gc.left_behind(&left);
+        self.space.update_space();
         Ok(Piece {
             next,
             records: left.len() as u64,
@@ -206,15 +204,15 @@ impl Engine {
 
     /// What memory, and the garbage that may be, leave to a piece.
     pub(super) fn piece_limits(&self) -> PieceLimits {
-        let allowed = match self.gc.known_account().allowed_bytes {
+        let allowed = match self.space.gc.known_account().allowed_bytes {
             // Nobody counts.
             0 => u64::MAX,
             allowed => allowed / PIECE_PART,
         };
-        let least = PIECE_BYTES_MIN.min(self.options.log_segment_bytes);
+        let least = PIECE_BYTES_MIN.min(self.shared.options.log_segment_bytes);
         PieceLimits {
             records: PIECE_RECORDS,
-            bytes: (self.gc_memory_bytes_max().min(allowed)).clamp(least, PIECE_BYTES_MAX),
+            bytes: (self.space.gc_memory_bytes_max().min(allowed)).clamp(least, PIECE_BYTES_MAX),
         }
     }
 
@@ -226,7 +224,7 @@ impl Engine {
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
         limits: PieceLimits,
     ) -> Result<(Records, Option<Vec<u8>>)> {
-        let mut records = Records::new(&self.memory);
+        let mut records = Records::new(&self.shared.memory);
         let (mut bytes, mut count) = (0, 0);
         let mut cursor = view.cursor(lower, upper, Direction::Forward)?;
         let more = cursor.walk(&mut |key, seqno, value, _| {
@@ -251,30 +249,30 @@ impl Engine {
         goes_on: Option<&dyn Fn() -> bool>,
     ) -> Result<NewValues> {
         let bytes = moved.iter().map(|&index| records.stored_bytes(index));
-        let mut writer = self.log.values_writer(Space::Normal, bytes.sum())?;
+        let mut writer = self.shared.log.values_writer(Space::Normal, bytes.sum())?;
         let batches = batches(records, moved);
         let mut batches = batches.into_iter().map(|batch| &moved[batch]);
         let read = |batch: &[u32]| {
             let pointers = batch.iter().map(|&index| *records.pointer(index));
-            self.log.begin_read_batch_in(log, pointers.collect())
+            self.shared.log.begin_read_batch_in(log, pointers.collect())
         };
         let mut begun = batches.next().map(|batch| (batch, read(batch)));
         while let Some((batch, values)) = begun {
-            self.may_compact()?;
-            self.check_open()?;
+            self.space.may_compact()?;
+            self.shared.check_open()?;
             let values = values.wait();
             let debt = keyspace.index.debt();
             let goes_on = debt.runs < debt.runs_slow && goes_on.is_none_or(|goes_on| goes_on());
             begun = (batches.next().filter(|_| goes_on)).map(|batch| (batch, read(batch)));
-            self.spill_if_urgent();
+            self.background.spill_if_urgent();
             for (&index, value) in batch.iter().zip(values) {
                 let record = &records.all[index as usize];
                 let checksum = record.pointer.checksum;
                 let key = records.key(index);
-                writer.put(&self.log, record.keyspace, key, &value?, checksum)?;
+                writer.put(&self.shared.log, record.keyspace, key, &value?, checksum)?;
             }
         }
-        writer.finish(&self.log)
+        writer.finish(&self.shared.log)
     }
 }
 
@@ -306,27 +304,6 @@ fn out_of_order(records: &Records) -> Vec<u32> {
         }
     }
     moved
-}
-
-/// At how many more places numbered values lie than they would in key order, as far as neighbours tell; in one order of keys or the other.
-pub(super) fn apart<'a>(values: impl Iterator<Item = (usize, &'a ValuePointer)>) -> u64 {
-    let (mut steps, mut bytes) = (0, 0);
-    let mut last: Option<(usize, &ValuePointer)> = None;
-    for (number, pointer) in values {
-        let steps_away = last
-            .is_some_and(|(before, last)| before.abs_diff(number) == 1 && !beside(last, pointer));
-        steps += u64::from(steps_away);
-        bytes += u64::from(pointer.length);
-        last = Some((number, pointer));
-    }
-    // The first and the last one go on in the neighbours.
-    u64::saturating_sub(steps, 1 + bytes / PLACE_BYTES)
-}
-
-/// Whether two values are at one place.
-fn beside(one: &ValuePointer, other: &ValuePointer) -> bool {
-    let gap = one.gap_before(other).or_else(|| other.gap_before(one));
-    gap.is_some_and(|gap| gap <= GAP_BYTES)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -23,10 +23,11 @@
 //!    and verified each live one (or found it in the cache). A walk finds all of them by itself.
 //! 4. A round that is given up leaves nothing but what value GC learnt from it.
 
+use super::ValueGc;
 use super::records::{MovedRun, Records};
 use super::units::{Scan, Scanned, Walk, verify};
 use crate::background::install::{Pending, Relocated, abandon};
-use crate::engine::Engine;
+use crate::space::gc::Outcome;
 use crate::state::version::KeyspaceState;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -97,29 +98,6 @@ pub(crate) enum Place {
     Over,
 }
 
-/// The result of a round.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Outcome {
-    /// Number of retired segments.
-    pub(crate) victims: u64,
-    /// Number of records in the victims, and of live ones among them.
-    pub(crate) records: u64,
-    pub(crate) live_records: u64,
-    /// Bytes of values in the victims that indexes pointed to.
-    pub(crate) held_bytes: u64,
-    /// Bytes of them that were known to be shadowed or hidden when the round began.
-    pub(crate) hidden_bytes: f64,
-    /// Bytes of live values.
-    pub(crate) live_bytes: u64,
-    /// Number and bytes of live values that came from the cache.
-    pub(crate) cached_records: u64,
-    pub(crate) cached_bytes: u64,
-    /// Bytes of the live records' keys.
-    pub(crate) live_key_bytes: u64,
-    /// Bytes that the live records take in a segment.
-    pub(crate) live_record_bytes: u64,
-}
-
 /// A round of value GC under way.
 pub(crate) struct Round {
     /// Segments that the round empties.
@@ -168,20 +146,20 @@ pub(crate) enum Scans {
 impl Round {
     /// Begins a round over segments that `choose` names. `None`: a flush is under way.
     pub(crate) fn begin(
-        engine: &Engine,
+        gc: &ValueGc,
         choose: impl FnOnce(&crate::durable::manifest::State) -> Vec<SegmentId>,
         scans: Scans,
     ) -> Result<Option<Round>> {
-        let Some(_no_flush) = engine.flush_lock.try_lock() else {
+        let Some(_no_flush) = gc.background.try_no_flush() else {
             return Ok(None);
         };
-        let manifest = engine.manifest.lock();
+        let manifest = gc.shared.manifest.lock();
         manifest.check()?;
         let state = manifest.state();
         let victims: Vec<(SegmentId, BTreeMap<KeyspaceId, u64>)> = (choose(state).into_iter())
             .map(|id| (id, state.liveness.get(&id).cloned().unwrap_or_default()))
             .collect();
-        let version = engine.version.load_full();
+        let version = gc.shared.version.load_full();
         let concerned: BTreeSet<KeyspaceId> = (victims.iter())
             .flat_map(|(_, held)| held.keys().copied())
             .collect();
@@ -197,20 +175,20 @@ impl Round {
                 (keyspace.state.id, part)
             })
             .collect();
-        let log = Some(engine.log.view());
+        let log = Some(gc.shared.log.view());
         // While the manifest's lock keeps it from being the last one to hold files.
         drop(version);
         drop(manifest);
         let held = victims.iter().flat_map(|(_, held)| held.values());
         let outcome = Outcome {
             held_bytes: held.sum(),
-            hidden_bytes: engine.gc.hidden_in(victims.iter().map(|(id, _)| *id)),
+            hidden_bytes: gc.space.gc.hidden_in(victims.iter().map(|(id, _)| *id)),
             ..Outcome::default()
         };
         let ids: Vec<SegmentId> = victims.iter().map(|(id, _)| *id).collect();
         let state = match scans {
             Scans::New { keeps_values } => {
-                let scan = |id: &SegmentId| Scan::new(engine, *id, keeps_values);
+                let scan = |id: &SegmentId| Scan::new(gc, *id, keeps_values);
                 State::Scan(ids.iter().map(scan).collect(), Vec::new())
             }
             Scans::None => {
@@ -221,7 +199,7 @@ impl Round {
                 );
                 let victims = Arc::new(victims);
                 let walk = |(id, part): (&KeyspaceId, &Part)| {
-                    Walk::new(engine, *id, Arc::clone(&part.view), Arc::clone(&victims))
+                    Walk::new(gc, *id, Arc::clone(&part.view), Arc::clone(&victims))
                 };
                 State::Walk(parts.iter().map(walk).collect(), Vec::new())
             }
@@ -232,7 +210,7 @@ impl Round {
             left_alone: BTreeSet::new(),
             parts,
             log,
-            records: Records::new(&engine.memory),
+            records: Records::new(&gc.shared.memory),
             order: Vec::new(),
             written: Vec::new(),
             passed_over: 0,
@@ -269,25 +247,25 @@ impl Round {
     }
 
     /// A bounded piece of work. `Some`: the round is over. After an error nothing but [`give_up`](Self::give_up) is left.
-    pub(crate) fn step(&mut self, engine: &Engine) -> Result<Option<Outcome>> {
+    pub(crate) fn step(&mut self, gc: &ValueGc) -> Result<Option<Outcome>> {
         self.state = match std::mem::replace(&mut self.state, State::Over) {
             State::Scan(mut waiting, mut over) => {
-                match step_first(&mut waiting, &mut over, |scan| scan.step(engine)) {
+                match step_first(&mut waiting, &mut over, |scan| scan.step(gc)) {
                     true => State::Scan(waiting, over),
-                    false => self.scanned(engine, over)?,
+                    false => self.scanned(gc, over)?,
                 }
             }
-            State::Verify(at) => self.verify(engine, at)?,
+            State::Verify(at) => self.verify(gc, at)?,
             State::Walk(mut waiting, mut over) => {
                 match step_first(&mut waiting, &mut over, Walk::step) {
                     true => State::Walk(waiting, over),
-                    false => self.walked(engine, over)?,
+                    false => self.walked(gc, over)?,
                 }
             }
-            State::Values { chunk, writer } => self.values(engine, chunk, writer)?,
+            State::Values { chunk, writer } => self.values(gc, chunk, writer)?,
             State::Runs { values } => self.runs(values)?,
             State::Install { values, pending } => {
-                self.install(engine, values, pending)?;
+                self.install(gc, values, pending)?;
                 State::Over
             }
             State::Over => State::Over,
@@ -303,8 +281,8 @@ impl Round {
     }
 
     /// A victim is damaged: it stays, and nothing of it is moved that has not been.
-    fn leave_alone(&mut self, engine: &Engine, id: SegmentId, error: &Error) {
-        engine.gc.leave_alone(id, error);
+    fn leave_alone(&mut self, gc: &ValueGc, id: SegmentId, error: &Error) {
+        gc.space.gc.leave_alone(id, error);
         self.left_alone.insert(id);
         self.victims.retain(|victim| *victim != id);
     }
@@ -324,8 +302,8 @@ impl Round {
     }
 
     /// Everything is read: what comes next, in key order.
-    fn scanned(&mut self, engine: &Engine, scans: Vec<Scan>) -> Result<State> {
-        let mut records = Records::new(&engine.memory);
+    fn scanned(&mut self, gc: &ValueGc, scans: Vec<Scan>) -> Result<State> {
+        let mut records = Records::new(&gc.shared.memory);
         let mut whole = BTreeSet::new();
         for scan in scans {
             if !self.victims.contains(&scan.id) {
@@ -342,7 +320,7 @@ impl Round {
                     records.append(scan.records);
                 }
                 Err(error) if error.kind() == ErrorKind::Corruption => {
-                    self.leave_alone(engine, scan.id, &error);
+                    self.leave_alone(gc, scan.id, &error);
                 }
                 Err(error) => return Err(error),
             }
@@ -360,12 +338,12 @@ impl Round {
 
     /// Verifies some more records, of one keyspace. After the last ones, those that are live stay
     /// in `order`.
-    fn verify(&mut self, engine: &Engine, at: usize) -> Result<State> {
+    fn verify(&mut self, gc: &ValueGc, at: usize) -> Result<State> {
         let rest = self.order.get(at..).unwrap_or_default();
         let Some(&first) = rest.first() else {
             let live = |index: &u32| self.records.seqno(*index) != SeqNum::MAX;
             self.order = self.order.iter().copied().filter(live).collect();
-            return self.found_live(engine);
+            return self.found_live(gc);
         };
         let keyspace = self.records.all[first as usize].keyspace;
         let of_keyspace = |index: &&u32| self.records.all[**index as usize].keyspace == keyspace;
@@ -374,14 +352,14 @@ impl Round {
             .count();
         if let Some(part) = self.parts.get(&keyspace) {
             let of_part = (keyspace, &*part.view);
-            verify(engine, &mut self.records, &rest[..count], of_part)?;
+            verify(gc, &mut self.records, &rest[..count], of_part)?;
         }
         Ok(State::Verify(at + count))
     }
 
     /// The indexes are walked: everything that they have of the victims is live.
-    fn walked(&mut self, engine: &Engine, walks: Vec<Walk>) -> Result<State> {
-        let mut records = Records::new(&engine.memory);
+    fn walked(&mut self, gc: &ValueGc, walks: Vec<Walk>) -> Result<State> {
+        let mut records = Records::new(&gc.shared.memory);
         for walk in walks {
             walk.result?;
             records.append(walk.records);
@@ -390,11 +368,11 @@ impl Round {
         self.outcome.records = records.all.len() as u64;
         self.order = (0u32..).take(records.all.len()).collect();
         self.records = records;
-        self.found_live(engine)
+        self.found_live(gc)
     }
 
     /// What is live stands in `order`, and is to be written anew.
-    fn found_live(&mut self, engine: &Engine) -> Result<State> {
+    fn found_live(&mut self, gc: &ValueGc) -> Result<State> {
         let records = &self.records;
         for &index in &self.order {
             let value = u64::from(records.pointer(index).length);
@@ -406,13 +384,13 @@ impl Round {
         self.outcome.live_records = self.order.len() as u64;
         let bytes = self.outcome.live_record_bytes;
         Ok(State::Values {
-            chunk: self.begin_chunk(engine, 0),
-            writer: Box::new(engine.log.values_writer(Space::Reserve, bytes)?),
+            chunk: self.begin_chunk(gc, 0),
+            writer: Box::new(gc.shared.log.values_writer(Space::Reserve, bytes)?),
         })
     }
 
     /// The next records that are written together, with the reads of their values begun; empty: there are no more.
-    fn begin_chunk(&mut self, engine: &Engine, at: usize) -> Chunk {
+    fn begin_chunk(&mut self, gc: &ValueGc, at: usize) -> Chunk {
         let (mut length, mut bytes) = (0, 0);
         let rest = self.order.get(at..).unwrap_or_default();
         for &index in rest.iter().take(WRITE_RECORDS) {
@@ -427,7 +405,8 @@ impl Round {
         for &index in &rest[..length] {
             let record = &self.records.all[index as usize];
             let key = self.records.key(index);
-            let value = engine
+            let value = gc
+                .shared
                 .values
                 .get_large(record.keyspace, key, &record.pointer);
             if value.is_some() {
@@ -440,7 +419,7 @@ impl Round {
         }
         let reads = (self.log.as_ref())
             .filter(|_| !missing.is_empty())
-            .map(|view| engine.log.begin_read_batch_in(view, missing));
+            .map(|view| gc.shared.log.begin_read_batch_in(view, missing));
         Chunk {
             range: at..at + length,
             bytes,
@@ -451,7 +430,7 @@ impl Round {
 
     fn values(
         &mut self,
-        engine: &Engine,
+        gc: &ValueGc,
         chunk: Chunk,
         mut writer: Box<ValuesWriter>,
     ) -> Result<State> {
@@ -462,14 +441,14 @@ impl Round {
             self.log = None;
             self.records.forget_values();
             return Ok(State::Runs {
-                values: writer.finish(&engine.log)?,
+                values: writer.finish(&gc.shared.log)?,
             });
         }
         let mut read = (chunk.reads.map_or_else(Vec::new, BegunValues::wait)).into_iter();
         // While this one is written, unless it is one large value: two of those would be a lot of memory.
         let end = chunk.range.end;
-        let ahead = (chunk.bytes <= 2 * WRITE_BYTES).then(|| self.begin_chunk(engine, end));
-        engine.values.update_room();
+        let ahead = (chunk.bytes <= 2 * WRITE_BYTES).then(|| self.begin_chunk(gc, end));
+        gc.shared.values.update_room();
         for (at, cached) in chunk.range.zip(chunk.cached) {
             let index = self.order[at];
             let record = &self.records.all[index as usize];
@@ -489,23 +468,29 @@ impl Round {
             let value = match value {
                 Ok(value) => value,
                 Err(error) if error.kind() == ErrorKind::Corruption => {
-                    self.leave_alone(engine, segment, &error);
+                    self.leave_alone(gc, segment, &error);
                     self.passed_over += 1;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
             let (keyspace, key) = (record.keyspace, self.records.key(index));
-            writer.put(&engine.log, keyspace, key, &value, record.pointer.checksum)?;
+            writer.put(
+                &gc.shared.log,
+                keyspace,
+                key,
+                &value,
+                record.pointer.checksum,
+            )?;
             if !was_cached {
-                engine
+                gc.shared
                     .values
                     .offer_moving((keyspace, key), &record.pointer, &value);
             }
             self.written.push(index);
         }
         Ok(State::Values {
-            chunk: ahead.unwrap_or_else(|| self.begin_chunk(engine, end)),
+            chunk: ahead.unwrap_or_else(|| self.begin_chunk(gc, end)),
             writer,
         })
     }
@@ -546,25 +531,25 @@ impl Round {
         Ok(State::Install { values, pending })
     }
 
-    fn install(&mut self, engine: &Engine, values: NewValues, pending: Vec<Pending>) -> Result<()> {
+    fn install(&mut self, gc: &ValueGc, values: NewValues, pending: Vec<Pending>) -> Result<()> {
         let victims: Vec<SegmentId> = self.victims().collect();
         if glintdb_core::seeded::bug(
             "glintdb: a victim goes before its values' new places are in the manifest",
         ) {
             for &victim in &victims {
-                engine.log.delete(victim)?;
+                gc.shared.log.delete(victim)?;
             }
         }
         self.outcome.victims = victims.len() as u64;
         // The places that no run was written to are free; those of the runs, when these are applied.
         self.parts.clear();
         let hidden = self.outcome.hidden_bytes;
-        engine.gc.born(values.pointers(), &victims, hidden);
+        gc.space.gc.born(values.pointers(), &victims, hidden);
         let records = &self.records;
         let from = self.written.iter().map(|&index| {
             let keyspace = records.all[index as usize].keyspace;
             (keyspace, records.key(index), *records.pointer(index))
         });
-        engine.commit_moved(pending, Relocated { values, victims }, from)
+        gc.commit_moved(pending, Relocated { values, victims }, from)
     }
 }

@@ -4,15 +4,16 @@
 //!
 //! Thread safety: any thread. Invariants: 1. one piece of a database is put in order at a time; 2. none is begun that writers would be slowed for, by garbage, by level 0 or by a full disk, or that snapshots would have to be kept beside.
 
-use super::account::Account;
-use super::ordering::{Piece, PieceLimits, apart};
+use super::ValueGc;
+use super::ordering::{Piece, PieceLimits};
+use crate::background::Background;
 use crate::background::queue::{Job, Progress};
-use crate::engine::Engine;
+use crate::space::account::Account;
+use crate::state::scattered::Misses;
 use crate::state::version::KeyspaceState;
 use crate::{Error, ErrorKind, Result};
-use glintdb_core::ValuePointer;
 use glintdb_core::index::JobPriority;
-use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use glintdb_core::sync::atomic::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,61 +29,36 @@ const GARBAGE_PART: u64 = 16;
 /// A piece ends after so long, wherever it is.
 const STEP_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Values that a scan has found in no cache.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Misses {
-    pub(crate) count: usize,
-    bytes: u64,
-    /// Reads that it took because neighbours lie apart.
-    apart: u64,
-}
-
-impl Misses {
-    /// Of values in one order of keys or the other these, by their numbers.
-    pub(crate) fn of<'a>(
-        missing: impl Iterator<Item = (usize, &'a ValuePointer)> + Clone,
-    ) -> Misses {
-        let lengths = missing.clone().map(|(_, one)| u64::from(one.length));
-        Misses {
-            count: lengths.clone().count(),
-            bytes: lengths.sum(),
-            apart: apart(missing),
-        }
-    }
-}
-
-/// What scans of a keyspace have paid so far, and got nothing for.
-#[derive(Default)]
-pub(crate) struct Scattered {
-    reads: AtomicU64,
-    /// Something could not be read or written: until the database is opened again.
-    given_up: AtomicBool,
-}
-
 /// What it costs to move so many values, in reads of scans.
 fn reads_for(records: u64, bytes: u64) -> u64 {
     (records + bytes / WRITTEN_A_READ) * READS_A_READ
 }
 
-impl Engine {
+impl ValueGc {
     /// A scan has read values, at `key` and behind it.
-    pub(crate) fn note_scattered(&self, keyspace: &Arc<KeyspaceState>, misses: Misses, key: &[u8]) {
+    pub(crate) fn note_scattered(
+        self: &Arc<Self>,
+        keyspace: &Arc<KeyspaceState>,
+        misses: Misses,
+        key: &[u8],
+    ) {
         let scattered = &keyspace.scattered;
-        let wanted = self.options.order_for_scans && self.options.value_gc;
+        let wanted = self.shared.options.order_for_scans && self.shared.options.value_gc;
         if misses.apart == 0 || !wanted || scattered.given_up.load(Ordering::Relaxed) {
             return;
         }
         let paid = scattered.reads.fetch_add(misses.apart, Ordering::Relaxed) + misses.apart;
-        if self.gc.ordering.load(Ordering::Relaxed) {
+        if self.space.gc.ordering.load(Ordering::Relaxed) {
             return;
         }
         let mean = misses.bytes / misses.count as u64 + 1;
         let most = self.piece_limits();
-        let allowed = self.gc.known_account().allowed_bytes / GARBAGE_PART;
+        let allowed = self.space.gc.known_account().allowed_bytes / GARBAGE_PART;
         let records = (most.bytes.min(allowed) / mean).clamp(1, most.records);
         let cost = reads_for(records, records * mean);
-        if paid >= cost && !self.gc.ordering.swap(true, Ordering::AcqRel) {
+        if paid >= cost && !self.space.gc.ordering.swap(true, Ordering::AcqRel) {
             let job = OrderJob {
+                gc: Arc::clone(self),
                 keyspace: Arc::clone(keyspace),
                 from: key.to_vec(),
                 limits: PieceLimits {
@@ -91,24 +67,24 @@ impl Engine {
                 },
                 cost,
             };
-            self.jobs.push(self, Box::new(job));
+            self.background.push(Box::new(job));
         }
     }
 
     /// Whether nobody has to wait, or to be kept in more space, for a piece of so many bytes.
     fn may_order(&self, bytes: u64) -> bool {
-        let account = self.gc.known_account();
-        let fits = |free| free > 2 * bytes + self.flush_space_bytes();
+        let account = self.space.gc.known_account();
+        let fits = |free| free > 2 * bytes + self.space.flush_space_bytes();
         self.may_go_on_ordering()
-            && !self.reserve.is_lent()
-            && self.volume.free_bytes().is_none_or(fits)
-            && account.has_room(self.fill_now(&account))
+            && !self.shared.reserve.is_lent()
+            && self.shared.volume.free_bytes().is_none_or(fits)
+            && account.has_room(self.space.fill_now(&account))
     }
 
     fn may_go_on_ordering(&self) -> bool {
-        !self.version.load().has_sealed()
-            && !self.backpressure.compaction.engaged()
-            && !self.is_gc_urgent()
+        !self.shared.version.load().has_sealed()
+            && !self.shared.backpressure.compaction.engaged()
+            && !self.space.is_gc_urgent()
     }
 }
 
@@ -122,6 +98,7 @@ impl Account {
 
 /// Puts a piece in order.
 struct OrderJob {
+    gc: Arc<ValueGc>,
     keyspace: Arc<KeyspaceState>,
     from: Vec<u8>,
     limits: PieceLimits,
@@ -131,36 +108,37 @@ struct OrderJob {
 
 impl OrderJob {
     /// What was paid is spent.
-    fn ended(&self, engine: &Engine, reads: u64) {
+    fn ended(&self, reads: u64) {
         // Nobody else takes any.
         let scattered = &self.keyspace.scattered;
         let paid = scattered.reads.load(Ordering::Relaxed);
         scattered
             .reads
             .fetch_sub(paid.min(reads), Ordering::Relaxed);
-        engine.gc.ordering.store(false, Ordering::Release);
+        self.gc.space.gc.ordering.store(false, Ordering::Release);
     }
 }
 
-impl Job for OrderJob {
-    fn step(&mut self, engine: &Engine) -> Result<Progress> {
+impl Job<Background> for OrderJob {
+    fn step(&mut self, _: &Background) -> Result<Progress> {
+        let gc = &self.gc;
         let gone = self.keyspace.dropped.load(Ordering::Acquire);
         let mut piece = Piece::default();
         // Else another scan will come by.
-        if !gone && engine.may_order(self.limits.bytes) {
-            let begun = engine.clock.monotonic();
-            let in_time = || engine.clock.monotonic().saturating_sub(begun) < STEP_TIME_MAX;
-            let goes_on = || engine.may_go_on_ordering() && in_time();
+        if !gone && gc.may_order(self.limits.bytes) {
+            let begun = gc.shared.clock.monotonic();
+            let in_time = || gc.shared.clock.monotonic().saturating_sub(begun) < STEP_TIME_MAX;
+            let goes_on = || gc.may_go_on_ordering() && in_time();
             let bounds = (Bound::Included(&*self.from), Bound::Unbounded);
-            let order = || engine.order_piece(&self.keyspace, bounds, self.limits, Some(&goes_on));
-            let ordered = engine.gc.while_held_off(order);
+            let order = || gc.order_piece(&self.keyspace, bounds, self.limits, Some(&goes_on));
+            let ordered = gc.space.gc.while_held_off(order);
             // Segments that the view of the log has kept.
-            engine.remove_doomed();
+            gc.space.remove_doomed();
             piece = ordered?;
         }
-        (engine.gc.counters.ordered_records).fetch_add(piece.records, Ordering::Relaxed);
+        (gc.space.gc.counters.ordered_records).fetch_add(piece.records, Ordering::Relaxed);
         let spent = reads_for(piece.records, piece.bytes);
-        self.ended(engine, spent.max(self.cost / LOOK_PART));
+        self.ended(spent.max(self.cost / LOOK_PART));
         Ok(Progress::Done)
     }
 
@@ -172,8 +150,9 @@ impl Job for OrderJob {
         JobPriority::Background
     }
 
-    fn abandon(self: Box<Self>, engine: &Engine, error: Option<&Error>) {
-        self.ended(engine, self.cost);
+    fn abandon(self: Box<Self>, _: &Background, error: Option<&Error>) {
+        let gc = &self.gc;
+        self.ended(self.cost);
         // For want of space, given way to a flush, or closing: when scans have paid again.
         let later =
             |error: &&Error| !matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Closed);
@@ -181,11 +160,11 @@ impl Job for OrderJob {
             // What is in doubt the manifest and the log know by themselves.
             (self.keyspace.scattered.given_up).store(true, Ordering::Relaxed);
             let error = format!("{}: {error}", self.name());
-            engine.gc.state.lock().error.get_or_insert(error);
+            gc.space.gc.state.lock().error.get_or_insert(error);
         }
-        if error.is_some() && !engine.closing() {
+        if error.is_some() && !gc.shared.closing() {
             // Compactions may have waited for the place that was given up.
-            engine.schedule();
+            gc.shared.schedule();
         }
     }
 }

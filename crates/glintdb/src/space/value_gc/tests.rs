@@ -3,6 +3,8 @@
 use super::{GcJob, Round, Scans};
 use crate::background::queue::{Job, Progress};
 use crate::read::values::key_hash::key_hash;
+use crate::space::account::{Account, Candidate};
+use crate::space::priority::Begun;
 use crate::{Db, Env, GcReads, Options, Stats, check_volume};
 use glintdb_cache::{CacheKey, ValuePlace};
 use glintdb_core::sync::atomic::Ordering;
@@ -154,21 +156,23 @@ fn space_of_what_was_overwritten_comes_back() {
 fn a_round_that_came_to_nothing_is_no_occasion_for_another() {
     let db = open(options(), &(MemVolume::new() as Arc<dyn Volume>));
     let engine = &db.handle.engine;
-    engine.update_space();
-    assert!(engine.gc.may_begin());
+    engine.space.update_space();
+    assert!(engine.space.gc().may_begin());
     let gone = |_: &crate::durable::manifest::State| vec![SegmentId(1 << 40)];
     let scans = Scans::New { keeps_values: true };
-    let round = Round::begin(engine, gone, scans).unwrap().unwrap();
-    let running = engine.begin_writing("round", 0, &engine.compactions_called);
+    let round = Round::begin(&engine.value_gc, gone, scans)
+        .unwrap()
+        .unwrap();
+    let running = (engine.space).begin_writing("round", 0, Begun::Called);
     let mut job = GcJob {
         round: Some((Box::new(round), running.unwrap())),
-        occasions: engine.gc.occasions.load(Ordering::Acquire),
-        ..GcJob::default()
+        occasions: engine.space.gc().occasions.load(Ordering::Acquire),
+        ..GcJob::new(&engine.value_gc)
     };
-    while job.step(engine).unwrap() == Progress::More {}
-    assert!(!engine.gc.may_begin());
-    engine.update_space();
-    assert!(engine.gc.may_begin());
+    while job.step(&engine.background).unwrap() == Progress::More {}
+    assert!(!engine.space.gc().may_begin());
+    engine.space.update_space();
+    assert!(engine.space.gc().may_begin());
 }
 
 /// It took back the occasion that the one before it had had: a writer that waited for space waited for a round that failed at once, again and again, where it was to be told that there is no space.
@@ -176,15 +180,15 @@ fn a_round_that_came_to_nothing_is_no_occasion_for_another() {
 fn a_round_that_cannot_begin_has_had_its_occasion() {
     let db = open(options(), &(MemVolume::new() as Arc<dyn Volume>));
     let engine = &db.handle.engine;
-    engine.update_space();
-    assert!(engine.gc.may_begin());
-    engine.flush_starves.store(true, Ordering::Release);
-    let mut job = Box::new(GcJob::default());
-    let error = job.step(engine).unwrap_err();
-    job.abandon(engine, Some(&error));
-    assert!(!engine.gc.may_begin());
-    engine.update_space();
-    assert!(engine.gc.may_begin());
+    engine.space.update_space();
+    assert!(engine.space.gc().may_begin());
+    engine.space.flush_starves.store(true, Ordering::Release);
+    let mut job = Box::new(GcJob::new(&engine.value_gc));
+    let error = job.step(&engine.background).unwrap_err();
+    job.abandon(&engine.background, Some(&error));
+    assert!(!engine.space.gc().may_begin());
+    engine.space.update_space();
+    assert!(engine.space.gc().may_begin());
 }
 
 #[test]
@@ -220,12 +224,12 @@ fn value_gc_takes_from_the_cache_what_its_place_and_its_checksum_say_alone() {
     let options = options().cache_written_min_bytes(512);
     let db = open(options, &(MemVolume::new() as Arc<dyn Volume>));
     let engine = &db.handle.engine;
-    let (keyspace, name) = (engine.default_keyspace.id, key(7));
+    let (keyspace, name) = (engine.shared.default_keyspace.id, key(7));
     let pointer = |at| {
         db.put(&name, value(7, at)).unwrap();
-        let version = engine.version.load_full();
-        let visible = engine.pipeline.visible();
-        let found = version.find(visible, &engine.default_keyspace, &name);
+        let version = engine.shared.version.load_full();
+        let visible = engine.shared.pipeline.visible();
+        let found = version.find(visible, &engine.shared.default_keyspace, &name);
         match found.unwrap() {
             Some((_, EntryValue::Pointer(pointer))) => pointer,
             other => panic!("{other:?}"),
@@ -236,17 +240,18 @@ fn value_gc_takes_from_the_cache_what_its_place_and_its_checksum_say_alone() {
         // The first one asks for room.
         for _ in 0..2 {
             engine
+                .shared
                 .values
                 .offer_moving((keyspace, &name), pointer, value);
-            engine.values.update_room();
+            engine.shared.values.update_room();
         }
     };
-    let cached = |pointer| engine.values.get_large(keyspace, &name, pointer);
+    let cached = |pointer| engine.shared.values.get_large(keyspace, &name, pointer);
     assert_eq!(cached(&old), None);
     offer(&old, &value(7, 1));
     assert_eq!(cached(&old).as_deref(), Some(&value(7, 1)[..]));
     assert_eq!(cached(&new), None, "another value of the key");
-    engine.cache.forget(&key_hash(keyspace, &name));
+    engine.shared.cache.forget(&key_hash(keyspace, &name));
     offer(&new, &value(7, 2));
     offer(&old, &value(7, 1));
     assert_eq!(
@@ -255,17 +260,20 @@ fn value_gc_takes_from_the_cache_what_its_place_and_its_checksum_say_alone() {
         "what is there stays"
     );
     let rotten = CacheKey::Value(key_hash(keyspace, &name), ValuePlace::of(&new));
-    engine.cache.put(rotten, &[&value(7, 3)]);
+    engine.shared.cache.put(rotten, &[&value(7, 3)]);
     assert_eq!(cached(&new), None, "a value that is not what it was");
     db.delete(&name).unwrap();
-    assert_eq!(engine.cache.place_of(&key_hash(keyspace, &name)), None);
+    assert_eq!(
+        engine.shared.cache.place_of(&key_hash(keyspace, &name)),
+        None
+    );
 }
 
 /// Of 16 MiB a round reads half, which is live, or nothing.
 #[test]
 fn the_index_is_walked_where_what_is_live_is_cached() {
-    let account = super::Account::of_values(512 << 20, 16 << 10);
-    let victims = [super::account::Candidate {
+    let account = Account::of_values(512 << 20, 16 << 10);
+    let victims = [Candidate {
         id: SegmentId(1),
         bytes: 16 << 20,
         live_bytes: 8 << 20,
@@ -273,6 +281,6 @@ fn the_index_is_walked_where_what_is_live_is_cached() {
     }];
     let walks = |cached| account.is_walk_cheaper(&victims, cached);
     assert_eq!([0.0, 0.2, 0.9, 1.0].map(walks), [false, false, true, true]);
-    let small = super::Account::of_values(512 << 20, 256);
+    let small = Account::of_values(512 << 20, 256);
     assert!(!small.is_walk_cheaper(&victims, 0.9));
 }

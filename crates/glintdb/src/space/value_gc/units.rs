@@ -3,8 +3,8 @@
 //!
 //! Thread safety: each belongs to its round.
 
+use super::ValueGc;
 use super::records::Records;
-use crate::engine::Engine;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{Cursor, IndexView, STEP_BUDGET};
 use glintdb_core::{Direction, EntryRef, EntryValue, KeyspaceId, SegmentId, SeqNum};
@@ -34,22 +34,22 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    pub(super) fn new(engine: &Engine, id: SegmentId, keeps_values: bool) -> Scan {
+    pub(super) fn new(gc: &ValueGc, id: SegmentId, keeps_values: bool) -> Scan {
         Scan {
             id,
             seen: BTreeMap::new(),
             keeps_values,
             scan: None,
-            records: Records::new(&engine.memory),
+            records: Records::new(&gc.shared.memory),
             scanned: None,
         }
     }
 
     /// Reads some more records. Returns whether that was the end.
-    fn read(&mut self, engine: &Engine) -> Result<bool> {
+    fn read(&mut self, gc: &ValueGc) -> Result<bool> {
         let scan = match &mut self.scan {
             Some(scan) => scan,
-            none => none.insert(engine.log.live_scan(self.id)?),
+            none => none.insert(gc.shared.log.live_scan(self.id)?),
         };
         let Some(batch) = scan.next_batch()? else {
             return Ok(true);
@@ -65,9 +65,9 @@ impl Scan {
 
 impl Scan {
     /// Does a bounded piece of work. Returns whether the scan is over.
-    pub(super) fn step(&mut self, engine: &Engine) -> bool {
+    pub(super) fn step(&mut self, gc: &ValueGc) -> bool {
         let begun = self.scan.is_some();
-        let scanned = match self.read(engine) {
+        let scanned = match self.read(gc) {
             Ok(false) => return false,
             Ok(true) => Scanned::Whole,
             Err(error) => match error.kind() {
@@ -84,7 +84,7 @@ impl Scan {
 /// Looks up `chunk`, records of one keyspace in key order, in the keyspace's view, and marks those
 /// that are live.
 pub(super) fn verify(
-    engine: &Engine,
+    gc: &ValueGc,
     records: &mut Records,
     chunk: &[u32],
     (keyspace, view): (KeyspaceId, &dyn IndexView),
@@ -100,7 +100,7 @@ pub(super) fn verify(
     let entries = view.get_batch(&keys);
     let overwritten = |key: &[u8]| {
         glintdb_core::seeded::bug("glintdb: value GC believes commits that are not durable")
-            && (engine.version.load_full().generations()).any(|one| {
+            && (gc.shared.version.load_full().generations()).any(|one| {
                 one.keyspace(keyspace)
                     .is_some_and(|mem| mem.get(key, SeqNum::MAX).is_some())
             })
@@ -144,7 +144,7 @@ pub(super) struct Walk {
 
 impl Walk {
     pub(super) fn new(
-        engine: &Engine,
+        gc: &ValueGc,
         keyspace: KeyspaceId,
         view: Arc<dyn IndexView>,
         victims: Arc<BTreeSet<SegmentId>>,
@@ -154,7 +154,7 @@ impl Walk {
             view,
             victims,
             cursor: None,
-            records: Records::new(&engine.memory),
+            records: Records::new(&gc.shared.memory),
             result: Ok(()),
         }
     }

@@ -13,15 +13,10 @@
 //! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
 
 use super::rate_limiter::RateLimiter;
-use crate::engine::Engine;
 use glintdb_core::clock::Clock;
 use glintdb_core::sync::Mutex;
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Entries between two progress reports of a flush: about a millisecond.
-pub(crate) const PROGRESS_ENTRIES: usize = 2048;
 
 /// How full the active generation should be when the flush ends. The rest is for flushes that take
 /// longer than expected.
@@ -100,6 +95,11 @@ impl FlushDebt {
         }
     }
 
+    /// Whether writers are slowed.
+    pub(crate) fn engaged(&self) -> bool {
+        self.limiter.engaged()
+    }
+
     /// Bytes a second that writers may go; 0 if there is no limit.
     pub(crate) fn rate(&self) -> u64 {
         self.limiter.rate()
@@ -165,65 +165,6 @@ impl FlushDebt {
     /// Called under the lock, so that a flush that has ended slows no writer.
     fn slow_to(&self, rate: f64) {
         self.limiter.set(rate, false, rate > 0.0);
-    }
-}
-
-/// Reports the progress of a flush to [`FlushDebt`]. A drop without
-/// [`through`](Self::through) gives the flush up.
-pub(crate) struct FlushProgress<'a> {
-    engine: &'a Engine,
-    entries: Cell<usize>,
-    /// Entries of the flush; 0 if no writer is slowed for it.
-    of: usize,
-    through: Cell<bool>,
-}
-
-impl FlushProgress<'_> {
-    /// Reports that `entries` more entries are written.
-    pub(crate) fn add(&self, entries: usize) {
-        if self.of > 0 {
-            self.entries.set(self.entries.get() + entries);
-            let debt = &self.engine.backpressure.flush;
-            debt.progress(self.entries.get(), self.of);
-            self.engine.update_flush_debt();
-            self.engine.spill_if_urgent();
-        }
-    }
-
-    /// Reports that the flush has taken effect.
-    pub(crate) fn through(&self) {
-        self.through.set(true);
-    }
-}
-
-impl Drop for FlushProgress<'_> {
-    fn drop(&mut self) {
-        self.engine.backpressure.flush.end(self.through.get());
-    }
-}
-
-impl Engine {
-    /// Begins to report the progress of a flush of `entries` and `bytes`.
-    pub(crate) fn flush_progress(&self, entries: usize, bytes: u64) -> FlushProgress<'_> {
-        let mut of = 0;
-        if self.options.background_threads > 0 {
-            of = entries;
-            if self.options.pace_writers {
-                self.backpressure.flush.begin(bytes);
-            }
-        }
-        FlushProgress {
-            engine: self,
-            entries: Cell::new(0),
-            of,
-            through: Cell::new(false),
-        }
-    }
-
-    /// Sets the rate of writers by how full the active generation is now.
-    pub(crate) fn update_flush_debt(&self) {
-        let fill = self.sequencer.lock().fill(&self.options);
-        self.backpressure.flush.update(fill);
     }
 }
 

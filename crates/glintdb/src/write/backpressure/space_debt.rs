@@ -14,16 +14,13 @@
 //! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
 
 use super::rate_limiter::RateLimiter;
-use crate::engine::Engine;
-use crate::write::operations::Operations;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Fill at which writers begin to be slowed.
 const SLOW: f64 = 0.87;
-/// Fill from which on writers look at the fill each time the log has grown by [`LOOK_BYTES`].
+/// Fill from which on writers look at the fill as the log grows.
 const WATCHED: f64 = 0.5;
-const LOOK_BYTES: u64 = 128 << 10;
 /// Fill at which writers stop.
 const STOP: f64 = 1.2;
 /// Factors of the rate of rounds at a fill of [`SLOW`] and at one of 1.
@@ -42,15 +39,15 @@ pub(crate) struct SpaceDebt {
     /// Whether the fill is above [`WATCHED`], so that a round is due or will be.
     near: AtomicBool,
     /// Position of the log at the last look.
-    looked_at: AtomicU64,
+    pub(crate) looked_at: AtomicU64,
     /// Bytes a second that rounds give back while they run; 0 if not known yet.
     reclaimed: AtomicU64,
 }
 
 impl SpaceDebt {
     /// Whether a commit has to pay. Deletions do not.
-    pub(super) fn concerns(&self, batch: &Operations) -> bool {
-        self.limiter.engaged() && !batch.only_deletes()
+    pub(crate) fn concerns(&self, only_deletes: bool) -> bool {
+        self.limiter.engaged() && !only_deletes
     }
 
     /// Whether value GC has work, or soon will.
@@ -90,7 +87,7 @@ impl SpaceDebt {
 
     /// Sets the rate by the fill, with what the round under way has written and without it.
     /// `collecting` is whether a round runs or is due.
-    fn update(&self, fill: f64, without_round: f64, collecting: bool) {
+    pub(crate) fn update(&self, fill: f64, without_round: f64, collecting: bool) {
         if glintdb_core::seeded::bug("glintdb: writers are not slowed for space") {
             return;
         }
@@ -112,37 +109,5 @@ impl SpaceDebt {
         self.near.store(near, Ordering::Relaxed);
         // Writers that are not slowed yet look at the fill too: no other thread may get to it.
         self.limiter.set(rate, stopped, collecting && near);
-    }
-}
-
-impl Engine {
-    /// Looks how full it is now, and sets the rate of writers.
-    pub(crate) fn update_space_debt(&self) {
-        if !self.options.value_gc {
-            return;
-        }
-        let debt = &self.backpressure.space;
-        let account = self.gc.known_account();
-        let position = self.log.completed_position();
-        debt.looked_at.store(position, Ordering::Relaxed);
-        let due = || account.some_victim && self.gc.may_begin();
-        // A flush shows more garbage, which can be collected then.
-        let flushing = || self.flush_queued.load(Ordering::SeqCst);
-        let collecting = (self.gc.is_queued() || due() || flushing())
-            && !self.closing()
-            && self.background_error.lock().is_none();
-        let without_round = account.fill_with(account.grown(&self.log));
-        let fill = self.fill_now(&account);
-        debt.update(fill, without_round, collecting);
-    }
-
-    /// Looks how full it is if the log has grown since the last look, or writers are stopped.
-    pub(super) fn update_space_debt_if_stale(&self) {
-        let debt = &self.backpressure.space;
-        let looked_at = debt.looked_at.load(Ordering::Relaxed);
-        let grown = self.log.completed_position().saturating_sub(looked_at);
-        if grown >= LOOK_BYTES || debt.stopped() {
-            self.update_space_debt();
-        }
     }
 }

@@ -15,7 +15,7 @@ fn relocated_values_are_there_in_checkpoints_after_openings_and_in_salvage() {
     let values = moved(&db);
     assert!(values.len() > 1);
     for &id in &values {
-        let kind = db.handle.engine.log.segment_kind(id).unwrap();
+        let kind = db.handle.engine.shared.log.segment_kind(id).unwrap();
         assert_eq!(kind, SegmentKind::Values);
     }
     assert_eq!(there(&dir, &victims), 0);

@@ -1,8 +1,8 @@
 //! Values put in key order, alone and while others write.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use super::beside;
 use crate::space::value_gc::tests::{KEYS, Random, check_all, env, filled, key, options, value};
+use crate::state::scattered::beside;
 use crate::{Db, Options, check_volume};
 use glintdb_core::{DbId, Direction, EntryRef, ValuePointer};
 use glintdb_flash::Volume;
@@ -186,7 +186,7 @@ fn writers_that_a_place_has_stopped_go_on_when_it_is_given_up() {
     let engine = &db.handle.engine;
     let place = db.default_keyspace().state.index.begin_relocation();
     let mut n = 0;
-    while !engine.backpressure.compaction.stopped() {
+    while !engine.shared.backpressure.compaction.stopped() {
         db.put(key(n), value(n, 0)).unwrap();
         db.flush().unwrap();
         n += 1;
@@ -202,7 +202,7 @@ fn writers_that_a_place_has_stopped_go_on_when_it_is_given_up() {
         drop(place);
         let gone_on = is_done.recv_timeout(Duration::from_secs(20));
         // Else the test would wait as well.
-        engine.schedule();
+        engine.shared.schedule();
         gone_on.unwrap();
     });
 }
@@ -224,7 +224,13 @@ fn a_piece_is_as_large_as_its_keys_and_values() {
     let bounds = (Bound::Unbounded, Bound::Unbounded);
     let engine = &db.handle.engine;
     let (records, next) = engine
-        .gather_piece(&keyspace.state, &*view, bounds, engine.piece_limits())
+        .value_gc
+        .gather_piece(
+            &keyspace.state,
+            &*view,
+            bounds,
+            engine.value_gc.piece_limits(),
+        )
         .unwrap();
     assert!(
         next.is_some() && records.all.len() < 200,
@@ -432,7 +438,7 @@ fn a_close_while_values_are_put_in_order_leaves_a_clean_database() {
                 .limit_hint(100)
                 .take(100)
                 .for_each(drop);
-            if engine.gc.ordering.load(Ordering::Relaxed) {
+            if engine.space.gc().ordering.load(Ordering::Relaxed) {
                 break;
             }
         }

@@ -1,20 +1,26 @@
-//! Keyspaces come and go.
+//! The catalog of keyspaces: lookup by name, creation, change of options, and drop.
 //!
-//! Thread safety: everything from any thread; creations and drops one at a time, under the manifest's lock.
+//! Thread safety: everything from any thread. Creations and drops run one at a time, under the
+//! manifest's lock.
 
+use crate::durable::Durable;
 use crate::durable::manifest::Item;
-use crate::engine::Engine;
-use crate::options::KeyspaceOptions;
-use crate::state::version::{KeyspaceCounters, KeyspaceState, KeyspaceVersion};
+use crate::options::{Durability, KeyspaceOptions};
+use crate::state::version::{KeyspaceState, KeyspaceVersion};
 use crate::{Error, ErrorKind, Result};
-use glintdb_core::sync::Mutex;
-use glintdb_core::sync::atomic::{AtomicBool, Ordering};
+use glintdb_core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-impl Engine {
+/// Name of the keyspace that every database has: `"default"`.
+pub const DEFAULT_KEYSPACE: &str = "default";
+
+/// Longest name of a keyspace, in bytes: 255.
+pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
+
+impl Durable {
     /// The keyspace of a name.
     pub(crate) fn keyspace(&self, name: &str) -> Result<Arc<KeyspaceState>> {
-        let version = self.version.load();
+        let version = self.shared.version.load();
         version
             .live_keyspaces()
             .find(|keyspace| keyspace.state.name == name)
@@ -33,17 +39,17 @@ impl Engine {
         name: &str,
         options: KeyspaceOptions,
     ) -> Result<Arc<KeyspaceState>> {
-        if name.is_empty() || name.len() > crate::keyspace::KEYSPACE_NAME_BYTES_MAX {
+        if name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX {
             return Err(Error::invalid(format!(
                 "a keyspace's name has 1 to {} bytes, not {}",
-                crate::keyspace::KEYSPACE_NAME_BYTES_MAX,
+                KEYSPACE_NAME_BYTES_MAX,
                 name.len()
             )));
         }
-        let index = self.index_factory().create(&options)?;
+        let index = self.shared.indexes.create(&options)?;
         // "Creating a keyspace syncs the log, then the manifest": a manifest never runs ahead of the log it describes.
-        self.flush_log(crate::Durability::Sync)?;
-        let mut manifest = self.manifest.lock();
+        self.writer.flush_log(Durability::Sync)?;
+        let mut manifest = self.shared.manifest.lock();
         if manifest
             .state()
             .keyspaces
@@ -58,18 +64,12 @@ impl Engine {
             name: name.to_owned(),
             options: options.clone(),
         }])?;
-        let state = Arc::new(KeyspaceState {
-            id,
-            name: name.to_owned(),
-            options: Mutex::new(options),
-            separate_min_bytes: self.options.separate_min_bytes,
-            index,
-            dropped: AtomicBool::new(false),
-            counters: KeyspaceCounters::default(),
-            scattered: Default::default(),
-        });
+        let separate_min_bytes = self.shared.options.separate_min_bytes;
+        let name = name.to_owned();
+        let state = KeyspaceState::new(id, name, options, separate_min_bytes, index);
+        let state = Arc::new(state);
         // A new generation, for the old one has no memtable for it. No commit can name the keyspace before this returns.
-        self.rotate_with(|version| {
+        self.sequencer.rotate_with(|version| {
             let view = state.index.view();
             version.with_keyspace(KeyspaceVersion {
                 state: Arc::clone(&state),
@@ -77,8 +77,8 @@ impl Engine {
             })
         });
         drop(manifest);
-        self.schedule();
-        self.run_inline();
+        self.shared.schedule();
+        self.shared.run_inline();
         Ok(state)
     }
 
@@ -89,7 +89,7 @@ impl Engine {
         options: KeyspaceOptions,
     ) -> Result<()> {
         options.lsm.validate()?;
-        let mut manifest = self.manifest.lock();
+        let mut manifest = self.shared.manifest.lock();
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(keyspace.gone());
         }
@@ -98,40 +98,39 @@ impl Engine {
             options: options.clone(),
         }];
         if !glintdb_core::seeded::bug("glintdb: options that change are not recorded") {
-            self.reserve.lending(|| manifest.commit(&items))?;
+            self.shared.reserve.lending(|| manifest.commit(&items))?;
         }
         keyspace.index.set_options(&options.encoded_index())?;
         *keyspace.options.lock() = options;
         drop(manifest);
-        self.update_memory();
-        self.update_compaction_debt();
-        self.schedule();
-        self.run_inline();
+        self.shared.update_memory();
+        self.shared.update_compaction_debt();
+        self.shared.schedule();
+        self.shared.run_inline();
         Ok(())
     }
 
     /// Drops a keyspace, durably.
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
-        if name == crate::db::DEFAULT_KEYSPACE {
+        if name == DEFAULT_KEYSPACE {
             return Err(Error::invalid("the default keyspace cannot be dropped"));
         }
-        self.flush_log(crate::Durability::Sync)?;
-        let mut manifest = self.manifest.lock();
+        self.writer.flush_log(Durability::Sync)?;
+        let mut manifest = self.shared.manifest.lock();
         // Before the keyspace is marked, so that reads of it go on where the manifest takes nothing any more.
         manifest.check()?;
         // Looked up under the lock: of two drops at once the second finds nothing.
         let state = self.keyspace(name)?;
         // Under the sequencer's lock: no commit that names it is numbered after this.
-        let newest = {
-            let sequencer = self.sequencer.lock();
+        let newest = self.sequencer.while_newest(|newest| {
             state.dropped.store(true, Ordering::Release);
-            sequencer.newest()
-        };
+            newest
+        });
         let dropped = [Item::KeyspaceDropped {
             id: state.id,
             seqno: newest,
         }];
-        let committed = self.reserve.lending(|| manifest.commit(&dropped));
+        let committed = self.shared.reserve.lending(|| manifest.commit(&dropped));
         if let Err(error) = committed {
             // A manifest that still takes edits has not begun to write this one, or has taken it back.
             if manifest.check().is_ok() {
@@ -139,7 +138,7 @@ impl Engine {
             }
             return Err(error);
         }
-        let replaced = self.install(|version| {
+        let replaced = self.shared.install(|version| {
             let mut next = version.clone();
             if let Some(slot) = next.keyspaces.get_mut(state.id.0 as usize) {
                 *slot = None;
@@ -148,9 +147,9 @@ impl Engine {
         });
         drop(manifest);
         state.index.discard();
-        self.update_compaction_debt();
+        self.shared.update_compaction_debt();
         drop(replaced);
-        self.collect_garbage();
+        self.space.collect_garbage();
         Ok(())
     }
 }

@@ -49,14 +49,14 @@ fn a_flush_gives_back_what_a_busy_log_has_preallocated() {
     }
     let engine = &db.handle.engine;
     let before = (
-        engine.log.segment_bytes(),
-        engine.log.stats().ring_space_bytes,
+        engine.shared.log.segment_bytes(),
+        engine.shared.log.stats().ring_space_bytes,
     );
     assert!(before.0 > MIB && before.1 == 4 * MIB, "{before:?}");
     db.flush().unwrap();
     let after = (
-        engine.log.segment_bytes(),
-        engine.log.stats().ring_space_bytes,
+        engine.shared.log.segment_bytes(),
+        engine.shared.log.stats().ring_space_bytes,
     );
     assert_eq!(after, (MIB, MIB));
     // The segment in use, perhaps the next one, two in reserve, the ring, and little else.
@@ -64,8 +64,8 @@ fn a_flush_gives_back_what_a_busy_log_has_preallocated() {
     assert!(used <= 5 * MIB + MIB / 2, "{used}");
     // Nothing of what was is replayed.
     assert_eq!(
-        engine.manifest.lock().state().flush_point.lsn,
-        engine.log.next_lsn()
+        engine.shared.manifest.lock().state().flush_point.lsn,
+        engine.shared.log.next_lsn()
     );
     put(&db, 1000..1100, 100);
     for volume in [volume.kill(), volume.crash(CrashMode::LoseUnsynced)] {
@@ -83,11 +83,11 @@ fn a_flush_of_little_begins_no_segment() {
     let volume = volume();
     let db = open(&volume);
     put(&db, 0..1000, 100);
-    let segment = db.handle.engine.log.next_lsn().segment;
+    let segment = db.handle.engine.shared.log.next_lsn().segment;
     db.flush().unwrap();
     put(&db, 0..1000, 100);
     db.compact().unwrap();
-    assert_eq!(db.handle.engine.log.next_lsn().segment, segment);
+    assert_eq!(db.handle.engine.shared.log.next_lsn().segment, segment);
 }
 
 /// The reserve had grown with the memtable, and stayed.
@@ -121,12 +121,12 @@ fn what_is_in_memory_keeps_its_part_of_the_reserve() {
         looks.set(looks.get() + 1);
         match looks.get() {
             1 => 0,
-            _ => engine.sequencer.lock().unflushed_bytes(),
+            _ => engine.sequencer.unflushed_bytes(),
         }
     };
-    engine.reserve.trim(0, unflushed).unwrap();
+    engine.shared.reserve.trim(0, unflushed).unwrap();
     assert_eq!((looks.get(), db.stats().reserve_bytes), (2, before));
-    let files = engine.reserve.files();
+    let files = engine.shared.reserve.files();
     let there = volume.list().unwrap();
     assert!(files.iter().all(|file| there.contains(file)));
     db.put("one more", "record").unwrap();

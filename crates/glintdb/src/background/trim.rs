@@ -7,8 +7,8 @@
 //! Invariant: the flush point moves only to the place where everything in memory begins, and no
 //! further than the log is durable.
 
+use crate::background::Background;
 use crate::durable::manifest::{FlushPoint, Item, Manifest};
-use crate::engine::Engine;
 use crate::options::Options;
 use crate::state::version::Version;
 use crate::{ErrorKind, Result};
@@ -27,13 +27,7 @@ pub(crate) fn data_bytes(manifest: &Mutex<Manifest>, version: &Version) -> u64 {
         let live = state.live_segments();
         live.iter().map(|&id| state.live_bytes(id)).sum::<u64>()
     };
-    values + table_bytes(version)
-}
-
-/// Bytes of tables.
-pub(crate) fn table_bytes(version: &Version) -> u64 {
-    let tables = version.live_keyspaces();
-    tables.map(|keyspace| keyspace.view.stats().bytes).sum()
+    values + version.table_bytes()
 }
 
 impl Options {
@@ -43,28 +37,28 @@ impl Options {
     }
 }
 
-impl Engine {
+impl Background {
     /// Gives back what the database does not need, as far as that is worth a new segment.
     pub(crate) fn trim(&self) -> Result<()> {
-        let data = data_bytes(&self.manifest, &self.version.load_full());
-        self.log.set_data_bytes(data);
-        let surplus = self.log.surplus_bytes(data) + self.active_garbage_bytes();
-        if surplus > self.options.surplus_bytes() {
+        let data = data_bytes(&self.shared.manifest, &self.shared.version.load_full());
+        self.shared.log.set_data_bytes(data);
+        let surplus = self.shared.log.surplus_bytes(data) + self.active_garbage_bytes();
+        if surplus > self.shared.options.surplus_bytes() {
             match self.begin_small_segment(data) {
                 // What there is serves, too.
                 Err(error) if error.kind() == ErrorKind::NoSpace => {}
                 begun => begun?,
             }
         }
-        let tables = table_bytes(&self.version.load_full());
-        let unflushed = || self.sequencer.lock().unflushed_bytes();
-        self.reserve.trim(tables, unflushed)
+        let tables = self.shared.version.load_full().table_bytes();
+        let unflushed = || self.sequencer.unflushed_bytes();
+        self.shared.reserve.trim(tables, unflushed)
     }
 
     /// Bytes of the segment in use that are flushed and not live.
     fn active_garbage_bytes(&self) -> u64 {
-        let active = self.log.next_lsn().segment;
-        let manifest = self.manifest.lock();
+        let active = self.shared.log.next_lsn().segment;
+        let manifest = self.shared.manifest.lock();
         let state = manifest.state();
         let flushed = state.flush_point.lsn;
         match flushed.segment == active {
@@ -76,15 +70,15 @@ impl Engine {
     /// Ends the segment in use, goes on in a small one, and removes what was needed only for the
     /// former.
     fn begin_small_segment(&self, data_bytes: u64) -> Result<()> {
-        self.seal_segment(Space::Reserve)?;
-        self.log.shrink_ring(data_bytes)?;
-        self.log.trim_reserve()?;
+        self.writer.seal_segment(Space::Reserve)?;
+        self.shared.log.shrink_ring(data_bytes)?;
+        self.shared.log.trim_reserve()?;
         // Of what other threads have committed meanwhile.
         self.flush_all()?;
         self.move_flush_point()?;
-        self.collect_garbage();
-        self.volume.delete_recycled();
-        self.update_space();
+        self.space.collect_garbage();
+        self.shared.volume.delete_recycled();
+        self.space.update_space();
         Ok(())
     }
 
@@ -92,17 +86,10 @@ impl Engine {
     /// so no earlier segment is replayed.
     fn move_flush_point(&self) -> Result<()> {
         let _no_flush = self.flush_lock.lock();
-        {
-            // Goes after the lock.
-            let _replaced;
-            let mut sequencer = self.sequencer.lock();
-            if !sequencer.nothing_is_active() {
-                return Ok(());
-            }
-            let start = self.log.next_lsn();
-            _replaced = self.rotate_locked(&mut sequencer, start, Version::clone);
+        if !self.sequencer.begin_empty_generation() {
+            return Ok(());
         }
-        let version = self.version.load_full();
+        let version = self.shared.version.load_full();
         if version.has_sealed() {
             return Ok(());
         }
@@ -111,10 +98,10 @@ impl Engine {
             seqno: SeqNum(version.active.first_seqno.0 - 1),
         };
         drop(version);
-        self.pipeline.wait_visible(point.seqno)?;
-        self.sync_log_to(point.lsn)?;
-        let durable = Item::LogDurable(self.log.durable());
-        let mut manifest = self.manifest.lock();
+        self.shared.pipeline.wait_visible(point.seqno)?;
+        self.shared.sync_log_to(point.lsn)?;
+        let durable = Item::LogDurable(self.shared.log.durable());
+        let mut manifest = self.shared.manifest.lock();
         if manifest.state().flush_point.lsn < point.lsn {
             manifest.commit(&[Item::FlushPoint(point), durable])?;
         }

@@ -5,8 +5,8 @@
 //! segment.
 
 use crate::Result;
-use crate::engine::Engine;
 use crate::options::Durability;
+use crate::write::Writer;
 use glintdb_core::SegmentId;
 use glintdb_log::Space;
 
@@ -18,40 +18,39 @@ pub(crate) struct Sealed {
     pub(crate) next: SegmentId,
 }
 
-impl Engine {
+impl Writer {
     /// Ends the active segment. On return it and all segments before it are wholly in their files
     /// and synced, and all commits in them are visible.
     ///
     /// # Errors
     /// `NoSpace` for the next segment: nothing has happened then. `Closed`, `Poisoned`, I/O errors.
     pub(crate) fn seal_segment(&self, space: Space) -> Result<Sealed> {
-        let mut fresh = self.log.prepare_fresh(space)?;
-        let (sealed, newest, end) = {
-            let sequencer = self.sequencer.lock();
+        let log = &self.shared.log;
+        let mut fresh = log.prepare_fresh(space)?;
+        let (sealed, newest, end) = self.sequencer.while_newest(|newest| {
             // As for commits: no seal behind the log's last frame.
-            self.check_open()?;
-            let newest = sequencer.newest();
-            self.pipeline.wait_completed(newest)?;
-            // Refused only where the log takes no more writes: the sync below reports that.
-            let place = self.log.reserve_seal(&mut fresh).ok().flatten();
+            self.shared.check_open()?;
+            self.shared.pipeline.wait_completed(newest)?;
+            // Refused only if the log takes no more writes, which the sync below reports.
+            let place = log.reserve_seal(&mut fresh).ok().flatten();
             if let Some(place) = &place {
-                self.log.copy_control(place);
+                log.copy_control(place);
                 // In order: every earlier commit is completed, and no other can be numbered.
-                self.log.complete_to(place.end_position());
+                log.complete_to(place.end_position());
             }
             let sealed = Sealed {
                 segment: place.map(|place| place.lsn().segment),
-                next: self.log.next_lsn().segment,
+                next: log.next_lsn().segment,
             };
-            (sealed, newest, self.log.completed_position())
-        };
+            Result::Ok((sealed, newest, log.completed_position()))
+        })?;
         drop(fresh);
         // Up to here and no further: other threads may write as fast as this one moves blocks.
-        while self.log.spilled_position() < end
-            && (self.log.spill_step()).inspect_err(|error| self.pipeline.fail(error))?
+        while log.spilled_position() < end
+            && (log.spill_step()).inspect_err(|error| self.shared.pipeline.fail(error))?
         {}
         self.flush_log(Durability::Sync)?;
-        self.pipeline.wait_visible(newest)?;
+        self.shared.pipeline.wait_visible(newest)?;
         Ok(sealed)
     }
 }

@@ -1,0 +1,77 @@
+//! Closing a database.
+//!
+//! Thread safety: one thread closes, while others may be in any operation.
+
+use crate::durable::Durable;
+use crate::durable::manifest::Item;
+use crate::options::Durability;
+use crate::write::backpressure::waits::Wait;
+use crate::{ErrorKind, Result};
+use std::time::Duration;
+
+/// Time between two looks of a closing thread at commits that are under way: each takes
+/// microseconds.
+const COMMITS_LOOK: Duration = Duration::from_micros(50);
+
+impl Durable {
+    /// Refuses new operations and jobs. Background threads end after their step, and waiting
+    /// writers look again.
+    pub(crate) fn begin_close(&self) {
+        self.shared.set_closing();
+        self.background.stop();
+        self.shared.backpressure.compaction.wake();
+    }
+
+    /// Records in the manifest that the log was closed: how far it is durable, so that finding less
+    /// is damage and no torn tail, and that no commit is only in the ring.
+    fn note_closed(&self) -> Result<()> {
+        let items = [Item::LogDurable(self.shared.log.durable()), Item::Ring(0)];
+        let commit = || self.shared.manifest.lock().commit(&items);
+        match self.shared.reserve.lending(commit) {
+            // A close does not fail for want of space: the next open then needs the ring, which is
+            // there.
+            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Background threads have ended: waits for what callers' threads still write, makes everything
+    /// committed durable, and says so in the log's last frame, so that the next open can tell
+    /// damage from a torn tail. Afterwards nothing writes to the ring or believes what it reads
+    /// there, so the medium may be given to the next opener once the volume is closed.
+    ///
+    /// Writes to the ring are commits between their number and their end, seals of a checkpoint,
+    /// and the last frame itself. Numbers are given out, and seals made, under the sequencer's lock
+    /// by threads that find `closing` unset there. It was set before the lock is taken here, so the
+    /// newest number is the last one and no seal follows. Then the commits up to that one end: by
+    /// themselves, for they wait for nothing but the medium, which is still open. Everything else
+    /// on callers' threads (a flush, a compaction, a round of value GC) works on files; the volume
+    /// lets each write end and refuses the next one, which leaves what a crash at that moment
+    /// leaves. Steps of jobs and flushes that have begun are waited for all the same, so that their
+    /// work is not lost.
+    ///
+    /// # Errors
+    /// Where something committed could not be made durable: its own error, or that of an earlier
+    /// failure.
+    pub(crate) fn finish_close(&self) -> Result<()> {
+        {
+            let _timed = self.shared.waits.start(Wait::Jobs);
+            self.background.wait_stopped();
+        }
+        let _no_flush = self.background.no_flush();
+        let newest = self.sequencer.newest();
+        while !self.shared.pipeline.all_ended(newest) {
+            self.background.wait_finished(COMMITS_LOOK);
+        }
+        let closed = self
+            .writer
+            .flush_log(Durability::Sync)
+            .and_then(|()| self.shared.log.close())
+            .and_then(|()| self.note_closed());
+        if closed.is_ok() {
+            // Everything is durable without the ring, so a failure costs space only.
+            self.shared.log.release_ring().ok();
+        }
+        closed.inspect_err(|error| self.shared.note_background_error(error))
+    }
+}

@@ -1,0 +1,395 @@
+//! The state that every owner works on: files, memory, the log, the manifest, versions, and whether
+//! the database is open.
+//!
+//! It knows no owner. Owners stand above it, each with private fields and locks: [`Sequencer`],
+//! [`Space`], [`Reader`], [`Writer`], [`Background`], [`ValueGc`] and [`Durable`]. An owner calls
+//! those below it. Upward calls go through [`Scheduler`] only: a writer asks for jobs that it
+//! cannot name.
+//!
+//! Thread safety: everything from any thread.
+//!
+//! [`Sequencer`]: crate::write::sequencer::Sequencer
+//! [`Space`]: crate::space::Space
+//! [`Reader`]: crate::read::Reader
+//! [`Writer`]: crate::write::Writer
+//! [`Background`]: crate::background::Background
+//! [`ValueGc`]: crate::space::value_gc::ValueGc
+//! [`Durable`]: crate::durable::Durable
+
+use crate::durable::manifest::Manifest;
+use crate::options::Options;
+use crate::read::pins::Pins;
+use crate::read::values::directory::ValueDirectory;
+use crate::space::reserve::Reserve;
+use crate::state::index_factory::IndexFactory;
+use crate::state::transactions::Transactions;
+use crate::state::version::{Generation, KeyspaceState, ReadPoint, Version};
+use crate::state::versions::Versions;
+use crate::write::backpressure::Backpressure;
+use crate::write::backpressure::waits::Waits;
+use crate::write::pipeline::Pipeline;
+use crate::{Error, ErrorKind, Result};
+use glintdb_cache::Cache;
+use glintdb_core::clock::Clock;
+use glintdb_core::memory::MemoryBudget;
+use glintdb_core::sync::Mutex;
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use glintdb_core::{DbId, FileNumbers, KeyspaceId, Padded, SeqNum};
+use glintdb_flash::{ProcessToken, ReadQueue, Volume};
+use glintdb_log::{Log, Lsn};
+use glintdb_memtable::{Arena, ChunkPool};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+/// Background work, as code below the job queue asks for it.
+pub(crate) trait Scheduler: Send + Sync {
+    /// Queues every job that there is a reason for.
+    fn schedule(&self);
+    /// Queues a flush, which is not queued yet.
+    fn push_flush(&self);
+    /// Queues a step of the log, which is not queued yet.
+    fn push_spill(&self);
+    /// Runs one step of the most urgent job on this thread. Returns false if none is queued.
+    fn run_step(&self) -> bool;
+    /// Waits until a job ends, or for `time`.
+    fn wait_finished(&self, time: Duration);
+    /// Takes jobs that are less urgent than a flush out of the queue. Returns how many.
+    fn give_up_below_flush(&self) -> usize;
+    /// Writes all memtables to the indexes.
+    fn flush_all(&self) -> Result<()>;
+}
+
+/// Counters since open.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) conflicts: std::sync::atomic::AtomicU64,
+    pub(crate) snapshots_given_up: std::sync::atomic::AtomicU64,
+}
+
+/// State that all owners of an open database share.
+pub(crate) struct Shared {
+    /// The process that opened the database.
+    pub(crate) process: ProcessToken,
+    pub(crate) options: Options,
+    pub(crate) db: DbId,
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) memory: Arc<MemoryBudget>,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) values: ValueDirectory,
+    pub(crate) indexes: IndexFactory,
+    /// Input of compactions that is read ahead.
+    pub(crate) reads: Option<Arc<ReadQueue>>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) manifest: Arc<Mutex<Manifest>>,
+    pub(crate) numbers: Arc<dyn FileNumbers>,
+    pub(crate) reserve: Reserve,
+    pub(crate) chunks: Arc<ChunkPool>,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) version: Versions<Version>,
+    /// Memory of flushed memtables. An iterator may hold it without its version.
+    pub(crate) flushed_arenas: Mutex<Vec<Weak<Arena>>>,
+    pub(crate) default_keyspace: Arc<KeyspaceState>,
+    pub(crate) backpressure: Backpressure,
+    /// Whether waiting threads begin reads of compactions.
+    pub(crate) helps: bool,
+    pub(crate) pins: Pins,
+    /// Memory of pinned levels when it was last divided, in bytes.
+    pub(crate) pins_taken: Mutex<usize>,
+    pub(crate) transactions: Transactions,
+    pub(crate) waits: Arc<Waits>,
+    pub(crate) counters: Counters,
+    pub(crate) replayed_bytes: u64,
+    pub(crate) flush_queued: AtomicBool,
+    pub(crate) spill_queued: AtomicBool,
+    background_error: Mutex<Option<Error>>,
+    scheduler: OnceLock<Weak<dyn Scheduler>>,
+    /// Every operation reads it, so no counter shares its cache line.
+    closing: Padded<AtomicBool>,
+}
+
+/// The parts of [`Shared`] that opening a database makes.
+pub(crate) struct Parts {
+    pub(crate) options: Options,
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) memory: Arc<MemoryBudget>,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) indexes: IndexFactory,
+    pub(crate) reads: Option<Arc<ReadQueue>>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) manifest: Arc<Mutex<Manifest>>,
+    pub(crate) numbers: Arc<dyn FileNumbers>,
+    pub(crate) reserve: Reserve,
+    pub(crate) chunks: Arc<ChunkPool>,
+    pub(crate) version: Version,
+    pub(crate) default_keyspace: Arc<KeyspaceState>,
+    pub(crate) tombstone_floor: Arc<AtomicU64>,
+    pub(crate) newest: SeqNum,
+    pub(crate) replayed_bytes: u64,
+    pub(crate) db: DbId,
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts) -> Shared {
+        let waits = Arc::new(Waits::new(Arc::clone(&parts.clock)));
+        let options = parts.options;
+        Shared {
+            process: ProcessToken::current(),
+            values: ValueDirectory::new(&options, Arc::clone(&parts.log), Arc::clone(&parts.cache)),
+            backpressure: Backpressure::new(
+                Arc::clone(&parts.clock),
+                options.memtable_seal_bytes(),
+            ),
+            helps: options.help && options.background_threads > 0,
+            pipeline: Pipeline::new(parts.newest, Arc::clone(&waits)),
+            version: Versions::new(parts.version),
+            transactions: Transactions::new(parts.tombstone_floor),
+            options,
+            db: parts.db,
+            volume: parts.volume,
+            clock: parts.clock,
+            memory: parts.memory,
+            cache: parts.cache,
+            indexes: parts.indexes,
+            reads: parts.reads,
+            log: parts.log,
+            manifest: parts.manifest,
+            numbers: parts.numbers,
+            reserve: parts.reserve,
+            chunks: parts.chunks,
+            default_keyspace: parts.default_keyspace,
+            replayed_bytes: parts.replayed_bytes,
+            waits,
+            flushed_arenas: Mutex::default(),
+            pins: Pins::default(),
+            pins_taken: Mutex::new(0),
+            counters: Counters::default(),
+            flush_queued: AtomicBool::new(false),
+            spill_queued: AtomicBool::new(false),
+            background_error: Mutex::new(None),
+            scheduler: OnceLock::new(),
+            closing: Padded(AtomicBool::new(false)),
+        }
+    }
+
+    /// Sets the scheduler, once. It may own what owns this.
+    pub(crate) fn set_scheduler(&self, scheduler: Weak<dyn Scheduler>) {
+        let set = self.scheduler.set(scheduler);
+        debug_assert!(set.is_ok(), "a database has one scheduler");
+    }
+
+    /// Calls the scheduler. `None`: the database is being opened or dropped.
+    fn scheduler<T>(&self, call: impl FnOnce(&dyn Scheduler) -> T) -> Option<T> {
+        let scheduler = self.scheduler.get()?.upgrade()?;
+        Some(call(&*scheduler))
+    }
+
+    /// Queues every job that there is a reason for.
+    pub(crate) fn schedule(&self) {
+        self.scheduler(|scheduler| scheduler.schedule());
+    }
+
+    /// Queues a flush.
+    pub(crate) fn queue_flush(&self) {
+        if !self.flush_queued.swap(true, Ordering::SeqCst) {
+            self.scheduler(|scheduler| scheduler.push_flush());
+        }
+    }
+
+    /// Queues a flush if a memtable is sealed.
+    pub(crate) fn schedule_flush(&self) {
+        if self.version.load().has_sealed() {
+            self.queue_flush();
+        }
+    }
+
+    /// Queues a step of the log if one is due.
+    pub(crate) fn schedule_spill(&self) {
+        if self.log_due() && !self.spill_queued.swap(true, Ordering::SeqCst) {
+            self.scheduler(|scheduler| scheduler.push_spill());
+        }
+    }
+
+    /// With no background threads, callers run what is queued, in order. Returns false if this
+    /// thread ran nothing.
+    pub(crate) fn run_inline(&self) -> bool {
+        if self.options.background_threads > 0 {
+            return false;
+        }
+        let mut ran = false;
+        while self.scheduler(|scheduler| scheduler.run_step()) == Some(true) {
+            ran = true;
+        }
+        ran
+    }
+
+    /// Waits until a job ends, or for `time`.
+    pub(crate) fn wait_finished(&self, time: Duration) {
+        self.scheduler(|scheduler| scheduler.wait_finished(time));
+    }
+
+    /// Takes jobs that are less urgent than a flush out of the queue. Returns how many.
+    pub(crate) fn give_up_below_flush(&self) -> usize {
+        self.scheduler(|scheduler| scheduler.give_up_below_flush())
+            .unwrap_or(0)
+    }
+
+    /// Writes all memtables to the indexes.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        self.scheduler(|scheduler| scheduler.flush_all())
+            .unwrap_or(Ok(()))
+    }
+
+    /// Whether the log has something to do.
+    pub(crate) fn log_due(&self) -> bool {
+        self.log.spill_due() || self.may_prepare()
+    }
+
+    /// Whether the log's next segment is to be made before a commit needs it. The reserve's space
+    /// is not used for that.
+    pub(crate) fn may_prepare(&self) -> bool {
+        self.log.prepare_due() && !self.reserve.is_lent()
+    }
+
+    /// Whether the active generation may be sealed now: at most one sealed generation waits to be
+    /// flushed. Each is sealed at half of the memtables' share of memory, or of the log that may
+    /// have to be replayed, so both bounds hold.
+    pub(crate) fn may_seal(&self) -> bool {
+        !self.version.load().has_sealed()
+    }
+
+    /// Replaces the version with the result of `change`. Returns the replaced one, to be dropped
+    /// outside of locks.
+    #[must_use = "drop it outside of locks"]
+    pub(crate) fn install(&self, change: impl FnOnce(&Version) -> Version) -> Arc<Version> {
+        self.version.install(|old| {
+            let mut new = change(old);
+            new.number = old.number + 1;
+            let mut flushed = self.flushed_arenas.lock();
+            flushed.retain(|arena| arena.strong_count() > 0);
+            let arenas = old.generations().map(|generation| generation.arena());
+            let gone = arenas.filter(|arena| !new.has_arena(arena));
+            flushed.extend(gone.map(Arc::downgrade));
+            new
+        })
+    }
+
+    /// Returns a generation of empty memtables for the keyspaces `ids`.
+    pub(crate) fn new_generation(
+        &self,
+        first_seqno: SeqNum,
+        start_lsn: Lsn,
+        ids: impl Iterator<Item = KeyspaceId>,
+    ) -> Arc<Generation> {
+        let arena = Arena::new(Arc::clone(&self.chunks));
+        Arc::new(Generation::new(first_seqno, start_lsn, arena, ids))
+    }
+
+    /// Returns a consistent pair of version and sequence number: all commits up to `at` are in
+    /// `version`.
+    pub(crate) fn read_point(&self) -> ReadPoint {
+        let (version, at) = self.version.read_point(|| self.pipeline.visible());
+        ReadPoint { version, at }
+    }
+
+    /// Returns every index's whole state, for a new manifest.
+    pub(crate) fn index_snapshots(&self) -> Vec<(KeyspaceId, Vec<u8>)> {
+        let version = self.version.load();
+        version
+            .live_keyspaces()
+            .map(|keyspace| (keyspace.state.id, keyspace.state.index.snapshot_edit()))
+            .collect()
+    }
+
+    /// Makes the log durable up to `lsn`, before that may be a flush point.
+    pub(crate) fn sync_log_to(&self, lsn: Lsn) -> Result<()> {
+        self.log
+            .sync(lsn)
+            .inspect_err(|error| self.pipeline.fail(error))
+    }
+
+    /// Sets the rate of writers by the debts of all indexes.
+    pub(crate) fn update_compaction_debt(&self) {
+        self.backpressure.compaction.update(|| {
+            let version = self.version.load();
+            (version.live_keyspaces())
+                .map(|keyspace| keyspace.state.index.debt())
+                .collect()
+        });
+    }
+
+    /// The error of a background job, until it is tried again.
+    pub(crate) fn background_error(&self) -> Option<Error> {
+        self.background_error.lock().clone()
+    }
+
+    /// Keeps the first error of a background job, for stats and for writers that wait for it.
+    pub(crate) fn note_background_error(&self, error: &Error) {
+        self.background_error
+            .lock()
+            .get_or_insert_with(|| error.clone());
+        self.backpressure.compaction.wake();
+    }
+
+    /// Forgets a background error, so that the failed job is tried again.
+    pub(crate) fn retry_background(&self) {
+        self.forget_background_error();
+        self.schedule();
+    }
+
+    /// Notes that a job of a kind that had failed succeeded.
+    pub(crate) fn background_recovered(&self) {
+        if self.forget_background_error() {
+            self.schedule();
+        }
+    }
+
+    /// Returns whether there was one. An error that only another open can mend stays.
+    fn forget_background_error(&self) -> bool {
+        let mends = |error: &mut Error| error.kind() != ErrorKind::Poisoned;
+        self.background_error.lock().take_if(mends).is_some()
+    }
+
+    /// Refuses all writes after a panic in `what`: the state that it changed is unknown.
+    pub(crate) fn poison(&self, what: &str) {
+        let what = format!("there was a panic, open the database again: {what}");
+        let error = Error::new(ErrorKind::Poisoned, what);
+        // Overwrites an earlier error, before waiters are woken, so that they see this one.
+        *self.background_error.lock() = Some(error.clone());
+        self.pipeline.fail(&error);
+        self.manifest.lock().fail(&error);
+        self.backpressure.compaction.wake();
+    }
+
+    /// Whether this is a forked child of the process that opened the database. A child has none of
+    /// the engine's threads, and locks that they held during the fork are never free in it: it must
+    /// not take a lock of the engine, and drops none of its parts.
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.process.is_current()
+    }
+
+    pub(crate) fn closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// Refuses new operations and jobs from here on.
+    pub(crate) fn set_closing(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+    }
+
+    /// Refuses every operation of a database that is closed, or closing, and every operation of a
+    /// forked child. Each public operation that can fail begins with it, before it takes a lock.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.closing() {
+            true => Err(closed()),
+            false => self.process.check(),
+        }
+    }
+}
+
+#[cold]
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the database is closed")
+}

@@ -15,7 +15,7 @@ use glintdb_core::index::{Index, JobStep, SortedRun};
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{DbId, EntryRef, FileNumbers, RangeTombstone, Result, SeqNum};
 use glintdb_flash::{DirOptions, DirVolume, Volume};
-use glintdb_lsm::{Lsm, LsmEnv, LsmOptions};
+use glintdb_lsm::{IndexEnv, Lsm, LsmOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,7 +65,7 @@ fn random(state: &mut u64) -> u64 {
 fn measure(data_mib: u64, size_ratio: u32, base_runs: u64, compact: u32, root: &std::path::Path) {
     let directory = tempfile::tempdir_in(root).unwrap();
     let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
-    let env = LsmEnv {
+    let env = IndexEnv {
         volume: volume as Arc<dyn Volume>,
         cache: Arc::new(Cache::new(0)),
         memory: Arc::new(MemoryBudget::new(1 << 30)),

@@ -1,14 +1,16 @@
-//! [`Lsm`]: the index itself.
+//! [`Lsm`]: the LSM tree as an [`Index`].
 //!
-//! Thread-safe; one `write_run` and one `apply` at a time (the engine sees to it), any number of jobs and views.
+//! Thread-safe. The engine runs one `write_run` and one `apply` at a time, beside any number of jobs
+//! and views.
 
-use crate::common::{Common, LsmEnv};
+use crate::common::Common;
 use crate::compaction::picker;
 use crate::edit::{Edit, EditOp};
+use crate::env::IndexEnv;
 use crate::levels::Levels;
 use crate::options::LsmOptions;
 use crate::range::KeyRange;
-use crate::relocation::LsmRelocation;
+use crate::relocation::RunRelocation;
 use crate::shared::Shared;
 use crate::table::TableMeta;
 use crate::view::View;
@@ -19,11 +21,10 @@ use glintdb_core::index::{
 };
 use glintdb_core::{Error, FileId, FileKind, Result};
 use glintdb_flash::DataClass;
-use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// The LSM index of one keyspace. See the crate's page.
+/// The LSM index of one keyspace.
 pub struct Lsm {
     shared: Arc<Shared>,
 }
@@ -45,33 +46,35 @@ impl Lsm {
     /// An empty index.
     ///
     /// # Errors
-    /// `InvalidArgument` where an option is out of its limits.
-    pub fn create(env: LsmEnv, options: LsmOptions) -> Result<Arc<Lsm>> {
+    /// `InvalidArgument` if an option is out of its limits.
+    pub fn create(env: IndexEnv, options: LsmOptions) -> Result<Arc<Lsm>> {
         options.validate()?;
         let common = Common::new(env, options);
         Ok(Lsm::with_levels(common, Levels::default()))
     }
 
-    /// The index that `edits`, in the order of the manifest, come to. Reads no table, but checks that each one is there with the size it should have.
+    /// The index that results from `edits`, in the order of the manifest. Reads no table, but checks
+    /// that each table's file exists and has the recorded length.
     ///
     /// # Errors
-    /// `InvalidArgument` (options), `Corruption` where edits do not fit each other or a table is missing or of another size (names it), I/O errors.
-    pub fn open(env: LsmEnv, options: LsmOptions, edits: &[Vec<u8>]) -> Result<Arc<Lsm>> {
+    /// `InvalidArgument` if an option is out of its limits. `Corruption` if the edits do not fit each
+    /// other, or a file is missing or has another length (the error names it). I/O errors.
+    pub fn open(env: IndexEnv, options: LsmOptions, edits: &[Vec<u8>]) -> Result<Arc<Lsm>> {
         options.validate()?;
         let common = Common::new(env, options);
         let mut levels = Levels::default();
         for edit in edits {
-            // Tables that went before were removed when they went, or are orphans that the engine removes.
-            levels.replay(&Edit::decode(edit)?, &common.table_env)?;
+            // The files of removed tables are gone already, or the engine removes them as orphans.
+            levels.replay(&Edit::decode(edit)?, common.env.tables())?;
         }
-        check_files(&common, &levels)?;
+        common.env.check_files(levels.slots())?;
         Ok(Lsm::with_levels(common, levels))
     }
 
-    /// The tables that an edit adds and removes, in order: for tools that show a manifest.
+    /// The tables that an edit adds and removes, in order. For tools that show a manifest.
     ///
     /// # Errors
-    /// `Corruption`, `UnsupportedFormat`: the bytes are not an edit.
+    /// `Corruption`, `UnsupportedFormat` if the bytes are not an edit.
     pub fn table_changes(edit: &[u8]) -> Result<Vec<TableChange>> {
         let ops = Edit::decode(edit)?.ops.into_iter();
         let changes = ops.map(|op| {
@@ -91,7 +94,8 @@ impl Lsm {
         Ok(changes.collect())
     }
 
-    /// The tables that are there after `edits`, which may have gaps: for tools that look at damaged databases.
+    /// The tables that exist after `edits`, which may have gaps. For tools that look at damaged
+    /// databases.
     #[must_use]
     pub fn tables_after(edits: &[Vec<u8>]) -> Vec<TableMeta> {
         let mut tables = std::collections::BTreeMap::new();
@@ -121,49 +125,18 @@ impl Lsm {
     }
 }
 
-/// Each table must be there with the size the manifest gives.
-fn check_files(common: &Common, levels: &Levels) -> Result<()> {
-    let there: HashSet<FileId> = common.env.volume.list()?.into_iter().collect();
-    for (place, slot) in levels.slots() {
-        let meta = slot.meta();
-        if !there.contains(&meta.id) {
-            return Err(Error::corruption(
-                meta.id,
-                0,
-                format!(
-                    "expected a table of {} bytes at {place:?}, found no such file",
-                    meta.bytes
-                ),
-            ));
-        }
-        let length = common.env.volume.open(meta.id)?.len()?;
-        if length != meta.bytes {
-            return Err(Error::corruption(
-                meta.id,
-                length.min(meta.bytes),
-                format!("expected a table of {} bytes, found {length}", meta.bytes),
-            ));
-        }
-    }
-    Ok(())
-}
-
 impl Index for Lsm {
     fn view(&self) -> Arc<dyn IndexView> {
         self.shared.view()
     }
 
     fn write_run(&self, run: &mut dyn SortedRun) -> Result<IndexChange> {
-        flush::write_run(
-            &self.shared.common,
-            run,
-            self.shared.next_run(),
-            DataClass::Flush,
-        )
+        let id = self.shared.next_run();
+        flush::write_to_level0(&self.shared.common, run, id, DataClass::Flush)
     }
 
     fn begin_relocation(&self) -> Box<dyn Relocation> {
-        Box::new(LsmRelocation::begin(&self.shared))
+        Box::new(RunRelocation::begin(&self.shared))
     }
 
     fn note_scanned(&self, entries: u64) -> bool {
@@ -197,7 +170,8 @@ impl Index for Lsm {
             return Ok(());
         }
         let common = &self.shared.common;
-        let edited = self.shared.view().levels.edited(&edit, &common.table_env)?;
+        let env = &common.env;
+        let edited = self.shared.view().levels.edited(&edit, env.tables())?;
         let added = edit.new_files().map(|file| file.number).collect();
         edited.levels.load(&added);
         let block_bytes = common.options().block_bytes;
@@ -209,7 +183,7 @@ impl Index for Lsm {
         for slot in &edited.gone {
             slot.table.mark_obsolete();
             if glintdb_core::seeded::bug("lsm: a table's file goes while a snapshot reads it") {
-                common.remove_file(slot.meta().id);
+                env.remove_file(slot.meta().id);
             }
         }
         self.shared.install(Arc::clone(&view), &edit);
@@ -218,17 +192,16 @@ impl Index for Lsm {
     }
 
     fn abandon(&self, change: IndexChange) {
-        // A change that cannot be read was not made here; its files, if any, are orphans that the next open removes.
+        // A change that cannot be decoded was not made here. The next open removes its files.
         let Ok(edit) = Edit::decode(&change.edit) else {
             return;
         };
+        let env = &self.shared.common.env;
         for file in edit.new_files() {
-            self.shared.common.remove_file(file);
-            self.shared
-                .common
-                .pins
-                .abandon(std::iter::once(file.number));
+            env.remove_file(file);
         }
+        let numbers = edit.new_files().map(|file| file.number);
+        drop(env.fresh.take(numbers));
         self.shared.abandon(&edit);
     }
 
@@ -289,7 +262,7 @@ impl Index for Lsm {
 
 impl Drop for Lsm {
     fn drop(&mut self) {
-        // Tasks hold what is shared, and what is shared holds tasks: without this neither would ever go.
+        // Breaks the cycle of references between `Shared` and its tasks.
         self.shared.stop();
     }
 }
@@ -305,7 +278,7 @@ impl std::fmt::Debug for Lsm {
 
 #[cfg(test)]
 impl Lsm {
-    /// The view with its insides.
+    /// The current view, with its levels.
     pub(crate) fn view_for_tests(&self) -> Arc<View> {
         self.shared.view()
     }

@@ -1,166 +1,22 @@
-//! The tables of an index by level: immutable; an edit makes a new set that shares the tables with the old one.
+//! The tables of an index by level. An edit makes a new set that shares the tables with the old one.
 //!
 //! Thread-safe: immutable, except that range tombstones are read at first use.
 //!
 //! Invariants:
-//! 1. Runs of level 0 stand newest first. Tables of a run, and of each level below, ascend and do not overlap (ranges hold range tombstones too).
-//! 2. Whatever an upper source (a newer run, a higher level) holds for a key is at least as new as what a lower source holds for it.
-//! 3. So a range tombstone never stands below an entry that it hides.
+//! 1. Runs of level 0 are in order, newest first.
+//! 2. Sources (runs newest first, then levels from the top) are in order of age: for each key, an
+//!    upper source has nothing older than a lower source has.
+//! 3. So a range tombstone is never below an entry that it hides.
 
 use crate::edit::{Edit, EditOp, LEVELS, Place};
-use crate::range::{KeyRange, before_end};
-use crate::table::{Table, TableEnv, TableMeta};
+use crate::sorted::{Run, Slot, Sorted, range_tombstones};
+use crate::table::TableEnv;
 use crate::tombstones::TombstoneSet;
-use crate::walk::merge::{key_head, shared_prefix};
-use bytes::Bytes;
 use glintdb_core::{Error, Result};
-use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// A table and the keys it answers for.
-pub(crate) struct Slot {
-    pub(crate) range: KeyRange,
-    pub(crate) table: Arc<Table>,
-}
-
-impl Slot {
-    fn new(env: &Arc<TableEnv>, meta: TableMeta) -> Arc<Slot> {
-        let (start, end) = meta.range.clone();
-        Arc::new(Slot {
-            range: KeyRange { start, end },
-            table: Table::open(env, meta),
-        })
-    }
-
-    /// The table's record in the manifest.
-    pub(crate) fn meta(&self) -> &TableMeta {
-        self.table.meta()
-    }
-
-    /// Number of the table's file.
-    pub(crate) fn number(&self) -> u64 {
-        self.meta().id.number
-    }
-}
-
-/// Tables that ascend and do not overlap.
-///
-/// Lookups search an array of 8-byte heads of the tables' ends, so that they touch a cache line or two, and the keys themselves only where heads are equal.
-#[derive(Clone, Default)]
-pub(crate) struct Sorted {
-    /// Shared with cursors, and with the states before and after that have the same ones.
-    pub(crate) slots: Arc<Vec<Arc<Slot>>>,
-    /// Bytes that all ends share.
-    prefix: Bytes,
-    /// For each table the head of its end behind the prefix; the greatest where it has no end.
-    end_heads: Vec<u64>,
-}
-
-impl Sorted {
-    /// The only table that may answer for `key`: the first one that ends behind it. It may also begin behind it.
-    #[inline]
-    pub(crate) fn candidate(&self, key: &[u8]) -> Option<&Arc<Slot>> {
-        self.slots.get(self.first_behind(key))
-    }
-
-    /// Index of the first table that ends behind `key`.
-    pub(crate) fn first_behind(&self, key: &[u8]) -> usize {
-        let behind = |slot: &Arc<Slot>| before_end(key, &slot.range.end);
-        let prefix = self.prefix.len();
-        match key.get(..prefix).unwrap_or(key).cmp(&self.prefix) {
-            // Shorter than the prefix, or less: every end is behind. Greater: only no end at all is.
-            Ordering::Less => 0,
-            Ordering::Greater => self.slots.partition_point(|slot| !behind(slot)),
-            Ordering::Equal => {
-                let head = key_head(key, prefix);
-                let from = self.end_heads.partition_point(|&end| end < head);
-                let same = self.end_heads.get(from..).unwrap_or_default();
-                let to = from + same.iter().take_while(|&&end| end == head).count();
-                let slots = self.slots.get(from..to).unwrap_or_default();
-                from + slots.partition_point(|slot| !behind(slot))
-            }
-        }
-    }
-
-    /// Computes what lookups search; after every change of `slots`.
-    fn index(&mut self) {
-        let mut ends = self.slots.iter().filter_map(|slot| slot.range.end.as_ref());
-        self.prefix = match (ends.next(), ends.next_back()) {
-            (Some(first), Some(last)) => first.slice(..shared_prefix(first, last)),
-            (Some(only), None) => only.clone(),
-            _ => Bytes::new(),
-        };
-        let prefix = self.prefix.len();
-        let head = |slot: &Arc<Slot>| match &slot.range.end {
-            Some(end) => key_head(end, prefix),
-            None => u64::MAX,
-        };
-        self.end_heads = self.slots.iter().map(head).collect();
-    }
-
-    /// The tables that meet `range`.
-    pub(crate) fn meeting(&self, range: &KeyRange) -> &[Arc<Slot>] {
-        self.slots
-            .get(self.places_meeting(range))
-            .unwrap_or_default()
-    }
-
-    /// Where in `slots` the tables stand that meet `range`.
-    pub(crate) fn places_meeting(&self, range: &KeyRange) -> Range<usize> {
-        let from = self.first_behind(&range.start);
-        let to = self
-            .slots
-            .partition_point(|slot| before_end(&slot.range.start, &range.end));
-        let mut to = to;
-        if to > from + 1
-            && glintdb_core::seeded::bug(
-                "lsm: of the tables that overlap a range the last is left out",
-            )
-        {
-            to -= 1;
-        }
-        from..to.max(from)
-    }
-
-    /// Bytes of the tables' files.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.meta().bytes).sum()
-    }
-
-    fn insert(&mut self, slot: Arc<Slot>) -> Result<(), Arc<Slot>> {
-        let at = self
-            .slots
-            .partition_point(|other| other.range.start <= slot.range.start);
-        let neighbours = [at.checked_sub(1), Some(at)];
-        let mut neighbours = neighbours
-            .into_iter()
-            .flatten()
-            .filter_map(|i| self.slots.get(i));
-        if neighbours
-            .any(|other| other.range.overlaps(&slot.range) || other.range.start == slot.range.start)
-        {
-            return Err(slot);
-        }
-        Arc::make_mut(&mut self.slots).insert(at, slot);
-        Ok(())
-    }
-
-    fn remove(&mut self, number: u64) -> Option<Arc<Slot>> {
-        let at = self.slots.iter().position(|slot| slot.number() == number)?;
-        Some(Arc::make_mut(&mut self.slots).remove(at))
-    }
-}
-
-/// A run of level 0.
-#[derive(Clone)]
-pub(crate) struct Run {
-    pub(crate) id: u64,
-    pub(crate) tables: Sorted,
-}
-
-/// See the module's page.
+/// The tables of an index by level.
 #[derive(Clone, Default)]
 pub(crate) struct Levels {
     /// Level 0, newest first.
@@ -170,10 +26,10 @@ pub(crate) struct Levels {
     tombstones: OnceLock<Arc<TombstoneSet>>,
 }
 
-/// What [`Levels::edited`] took away and put in.
+/// What [`Levels::edited`] makes.
 pub(crate) struct Edited {
     pub(crate) levels: Levels,
-    /// Tables that no longer stand anywhere.
+    /// Tables that are at no place any more.
     pub(crate) gone: Vec<Arc<Slot>>,
 }
 
@@ -188,31 +44,43 @@ impl Levels {
         (1u8..).zip(self.levels.iter())
     }
 
+    /// The levels below this one.
+    pub(crate) fn beneath(&self, level: u8) -> impl Iterator<Item = &Sorted> {
+        let beneath = self.below0().filter(move |(below, _)| *below > level);
+        beneath.map(|(_, tables)| tables)
+    }
+
     /// Every sorted sequence of tables with its place, newest data first.
     pub(crate) fn sources(&self) -> impl Iterator<Item = (Place, &Sorted)> {
         let runs = self
             .runs
             .iter()
             .map(|run| (Place::run(run.id), &run.tables));
-        let levels = self.below0().filter(|(_, tables)| !tables.slots.is_empty());
+        let levels = self.below0().filter(|(_, tables)| !tables.is_empty());
         runs.chain(levels.map(|(level, tables)| (Place::level(level), tables)))
     }
 
-    /// Sorted sequences in which a lookup may have to read a block: not all tables with entries are pinned.
+    /// Every sorted sequence of tables, newest data first.
+    pub(crate) fn sorted(&self) -> impl Iterator<Item = &Sorted> {
+        self.sources().map(|(_, tables)| tables)
+    }
+
+    /// Number of sorted sequences in which a lookup may have to read a block, because not all of
+    /// their tables with entries are pinned.
     pub(crate) fn unpinned_sources(&self) -> usize {
         let reads = |slot: &Arc<Slot>| slot.meta().entries > 0 && !slot.table.is_pinned();
-        self.sources()
-            .filter(|(_, tables)| tables.slots.iter().any(reads))
-            .count()
+        let unpinned = |tables: &&Sorted| tables.slots().iter().any(reads);
+        self.sorted().filter(unpinned).count()
     }
 
     /// Every table with its place.
     pub(crate) fn slots(&self) -> impl Iterator<Item = (Place, &Arc<Slot>)> {
         self.sources()
-            .flat_map(|(place, tables)| tables.slots.iter().map(move |slot| (place, slot)))
+            .flat_map(|(place, tables)| tables.slots().iter().map(move |slot| (place, slot)))
     }
 
-    /// Reads the tails of tables that are new, so that nobody who looks for a key waits for that. Where one cannot be read, whoever needs it tries again.
+    /// Reads the tails of these tables, which are new, so that no lookup has to wait for that. If one
+    /// cannot be read, the next user of the table tries again.
     pub(crate) fn load(&self, numbers: &HashSet<u64>) {
         for (_, slot) in self.slots() {
             if numbers.contains(&slot.number()) {
@@ -224,11 +92,11 @@ impl Levels {
     /// First level from 1 on that holds a table.
     pub(crate) fn first_level(&self) -> Option<u8> {
         self.below0()
-            .find(|(_, tables)| !tables.slots.is_empty())
+            .find(|(_, tables)| !tables.is_empty())
             .map(|(level, _)| level)
     }
 
-    /// All range tombstones, flat; reads those not yet in memory.
+    /// All range tombstones, flat. Reads those that are not in memory.
     ///
     /// # Errors
     /// I/O errors, `Corruption`.
@@ -236,21 +104,15 @@ impl Levels {
         if let Some(set) = self.tombstones.get() {
             return Ok(set);
         }
-        let mut all = Vec::new();
-        for (_, slot) in self.slots() {
-            if slot.meta().range_tombstones > 0 {
-                all.extend_from_slice(slot.table.range_tombstones()?);
-            }
-        }
-        Ok(self
-            .tombstones
-            .get_or_init(|| Arc::new(TombstoneSet::new(all))))
+        let all = range_tombstones(self.slots().map(|(_, slot)| slot))?;
+        Ok(self.tombstones.get_or_init(|| Arc::new(all)))
     }
 
     /// The state after `edit`.
     ///
     /// # Errors
-    /// `Corruption` where the edit takes away what is not there, or adds what is there or overlaps.
+    /// `Corruption` if the edit removes a table that is not there, or adds a table that is there or
+    /// overlaps another one.
     pub(crate) fn edited(&self, edit: &Edit, env: &Arc<TableEnv>) -> Result<Edited> {
         let mut levels = Levels {
             runs: self.runs.clone(),
@@ -261,7 +123,8 @@ impl Levels {
         Ok(Edited { levels, gone })
     }
 
-    /// Changes this state; the tables that no longer stand anywhere come back. After an error the state is useless.
+    /// Changes this state. Returns the tables that are at no place any more. After an error the
+    /// state is useless.
     ///
     /// # Errors
     /// As [`edited`](Self::edited).
@@ -285,7 +148,7 @@ impl Levels {
                 EditOp::Add(place, meta) => {
                     let slot = match taken.remove(&meta.id.number) {
                         Some(slot) => slot,
-                        None => Slot::new(env, meta.clone()),
+                        None => Slot::open(env, meta.clone()),
                     };
                     let inserted = self
                         .sorted_mut(*place, true)
@@ -303,7 +166,7 @@ impl Levels {
                 self.tombstones = OnceLock::new();
             }
         }
-        self.runs.retain(|run| !run.tables.slots.is_empty());
+        self.runs.retain(|run| !run.tables.is_empty());
         let tables = self.runs.iter_mut().map(|run| &mut run.tables);
         tables.chain(&mut self.levels).for_each(Sorted::index);
         Ok(taken.into_values().collect())

@@ -20,21 +20,28 @@
 mod common;
 mod compaction;
 mod edit;
+mod env;
 mod flush;
 mod index;
 mod levels;
 mod liveness;
+mod lookups;
 mod options;
 mod pinning;
+mod pins;
+mod places;
 mod range;
 mod relocation;
 mod sample;
+mod scans;
 mod shared;
+mod sorted;
 pub mod table;
 mod tombstones;
 mod verify;
 mod view;
 mod walk;
+mod write_run;
 
 /// An edit decoded and encoded again. For fuzz targets, and no part of the API.
 ///
@@ -45,8 +52,8 @@ pub fn edit_again(bytes: &[u8]) -> glintdb_core::Result<Vec<u8>> {
     edit::Edit::decode(bytes).map(|edit| edit.encode())
 }
 
-pub use common::LsmEnv;
 pub use compaction::shape::level_bytes;
+pub use env::IndexEnv;
 pub use glintdb_core::index::PinnedLevels;
 pub use index::{Lsm, TableChange};
 pub use options::{LEVELS_BELOW_0_MAX, LsmOptions};

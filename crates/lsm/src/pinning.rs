@@ -1,35 +1,34 @@
-//! Pinned levels: which of the top levels' key blocks stay in memory, and how they get there.
+//! Pinned levels: plans which of the top levels have their key blocks in memory, and reads those
+//! that are missing.
 //!
-//! The levels are counted from the top: level 0 with all its runs is the first one, empty or not; then come the levels from the first that holds a table down to the last. A plan is a number of them.
-//! Tables that a flush or compaction writes for a pinned place bring the blocks along that were just written; tables that become pinned otherwise (after opening, when the plan grows) are read by a job.
-//! Tables below the plan are unpinned at once.
+//! Levels are counted from the top. Level 0 with all its runs is the first one, even if it is empty.
+//! The others follow from the first level with a table down to the last one. A plan is a number of
+//! levels. Tables that are written for a pinned level bring their blocks along; a job reads tables
+//! that become pinned otherwise (after opening, or when the plan grows). Tables below the plan are
+//! unpinned at once.
 //!
-//! Thread-safe: `state` is held for moments, never across I/O; nothing else is locked under it.
-//!
-//! Invariants:
-//! 1. Pinned blocks and those being gathered are within what the index was given when they came (`PinMemory`).
-//! 2. A plan changes only memory: what a table holds is the same pinned or not, and an error while pinning leaves the table as it was; whoever reads the table meets the error.
+//! Thread-safe. `state` is never held across I/O. No lock is taken under it except that of the
+//! current view.
 
-use crate::levels::{Levels, Slot};
+use crate::env::RunEnv;
+use crate::levels::Levels;
+use crate::pins::{PinReading, PinStep, pin_bytes};
 use crate::shared::Shared;
-use crate::table::{
-    PINNED_BLOCK_OVERHEAD_BYTES, PinMemory, PinnedBlocks, Purpose, Table, TableCursor, TableMeta,
-};
+use crate::sorted::Slot;
+use crate::table::{PinMemory, Table};
+use glintdb_core::Result;
 use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep, MemoryShare, PinnedLevels};
-use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::Mutex;
-use glintdb_core::{Direction, Result};
 use std::collections::HashMap;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// Blocks that a step of the job reads: about 1 MiB.
-const STEP_BLOCKS: usize = 256;
-/// A level that is pinned by itself stays so up to this many quarters of the share in which it would be pinned anew.
+/// With `PinnedLevels::Auto`, a pinned level stays pinned while it fits this many quarters of the
+/// share in which it would be pinned.
 const KEEP_QUARTERS: u64 = 5;
 
-/// What the levels of an index would take if they were pinned, from the top; level 0 first, empty or not.
+/// The bytes that each level would take if it was pinned, from the top: level 0 first, even if it is
+/// empty, with all its runs.
 #[derive(Debug)]
 struct Needs(Vec<(u8, u64)>);
 
@@ -46,7 +45,7 @@ impl Needs {
         Needs(needs)
     }
 
-    /// How many levels from the top take no more than `bytes_max` together.
+    /// The number of levels from the top that fit `bytes_max` together.
     fn fitting(&self, bytes_max: u64) -> usize {
         let mut sum = 0u64;
         let fits = |&&(_, bytes): &&(u8, u64)| {
@@ -56,23 +55,13 @@ impl Needs {
         self.0.iter().take_while(fits).count()
     }
 
-    /// What the top `count` levels take.
+    /// The bytes that the top `count` levels take.
     fn bytes(&self, count: usize) -> u64 {
         self.0.iter().take(count).map(|(_, bytes)| bytes).sum()
     }
 }
 
-/// What a table takes when it is pinned: a little more than it will. Blocks are cut at `block_bytes` before they are compressed.
-fn pin_bytes(meta: &TableMeta, block_bytes: u32) -> u64 {
-    if meta.entries == 0 {
-        return 0;
-    }
-    let blocks = u64::from(meta.blocks);
-    let images = meta.tail_offset.max(blocks * u64::from(block_bytes));
-    images + blocks * PINNED_BLOCK_OVERHEAD_BYTES as u64
-}
-
-/// How many levels from the top are pinned, where `now` are.
+/// The number of levels from the top to be pinned, if `now` are.
 fn plan(needs: &Needs, wanted: PinnedLevels, share: MemoryShare, now: usize) -> usize {
     match wanted {
         PinnedLevels::Levels(levels) => {
@@ -86,12 +75,13 @@ fn plan(needs: &Needs, wanted: PinnedLevels, share: MemoryShare, now: usize) -> 
     }
 }
 
-/// The pins of one index. See the module's page.
+/// The plan of one index.
 pub(crate) struct Pins {
-    memory: Arc<PinMemory>,
+    env: Arc<RunEnv>,
     /// Levels with smaller numbers are pinned.
     below: AtomicU8,
-    /// Whether a table of a pinned level is not pinned; told by who plans, taken back by who finds none.
+    /// Whether a table of a pinned level may be missing in memory. Set by each new plan; cleared by
+    /// the job that finds no such table.
     missing: AtomicBool,
     state: Mutex<State>,
 }
@@ -99,22 +89,21 @@ pub(crate) struct Pins {
 struct State {
     wanted: PinnedLevels,
     share: MemoryShare,
-    /// Levels pinned, from the top.
+    /// Number of pinned levels, from the top.
     levels: usize,
     /// Bytes of the plan.
     bytes: u64,
-    /// Blocks of tables that wait for their change to be applied.
-    fresh: HashMap<u64, PinnedBlocks>,
-    /// Tables that could not be pinned: for good (they could not be read), or until the tree changes (there was no room).
+    /// Tables that could not be pinned. `true`: for good, because they could not be read. `false`:
+    /// until the tree changes, because there was no room.
     refused: HashMap<u64, bool>,
-    /// A job is under way.
+    /// A job is running.
     busy: bool,
 }
 
 impl Pins {
-    pub(crate) fn new(budget: &Arc<MemoryBudget>, wanted: PinnedLevels) -> Pins {
+    pub(crate) fn new(env: &Arc<RunEnv>, wanted: PinnedLevels) -> Pins {
         Pins {
-            memory: PinMemory::new(Arc::clone(budget)),
+            env: Arc::clone(env),
             below: AtomicU8::new(0),
             missing: AtomicBool::new(false),
             state: Mutex::new(State {
@@ -122,53 +111,37 @@ impl Pins {
                 share: MemoryShare::default(),
                 levels: 0,
                 bytes: 0,
-                fresh: HashMap::new(),
                 refused: HashMap::new(),
                 busy: false,
             }),
         }
     }
 
-    pub(crate) fn memory(&self) -> &Arc<PinMemory> {
-        &self.memory
+    fn memory(&self) -> &Arc<PinMemory> {
+        self.env.pin_memory()
     }
 
-    /// Levels pinned now, from the top.
+    /// Number of pinned levels, from the top.
     pub(crate) fn levels(&self) -> usize {
         self.state.lock().levels
     }
 
     /// Whether tables written for this level are to be pinned.
     pub(crate) fn covers(&self, level: u8) -> bool {
-        level < self.below.load(Ordering::Relaxed) && self.memory.limit_bytes() > 0
+        level < self.below.load(Ordering::Relaxed) && self.memory().limit_bytes() > 0
     }
 
-    /// Keeps the blocks of new tables until their change is applied or abandoned.
-    pub(crate) fn keep_fresh(&self, pins: impl Iterator<Item = (u64, PinnedBlocks)>) {
-        self.state.lock().fresh.extend(pins);
-    }
-
-    /// Forgets the blocks of tables that come to nothing.
-    pub(crate) fn abandon(&self, numbers: impl Iterator<Item = u64>) {
-        let mut state = self.state.lock();
-        for number in numbers {
-            state.fresh.remove(&number);
-        }
-    }
-
-    /// Takes over a change that is about to be seen: new tables get their blocks, and the plan follows the tree.
+    /// Takes over a change before it becomes visible: the new tables get their blocks, and the plan
+    /// follows the tree.
     pub(crate) fn follow(
         &self,
         levels: &Levels,
         added: impl IntoIterator<Item = u64>,
         block_bytes: u32,
     ) {
+        let mut fresh = self.env.fresh.take(added);
         let mut state = self.state.lock();
         state.refused.retain(|_, for_good| *for_good);
-        let mut fresh: HashMap<u64, PinnedBlocks> = added
-            .into_iter()
-            .filter_map(|number| state.fresh.remove(&number).map(|pins| (number, pins)))
-            .collect();
         self.replan(&mut state, levels, block_bytes);
         drop(state);
         if !fresh.is_empty() {
@@ -182,7 +155,8 @@ impl Pins {
         }
     }
 
-    /// When a change is seen: what is gone gives its memory back, whoever reads older views; so does what lies below the plan.
+    /// Follows a change that has become visible: unpins removed tables, even if older views still
+    /// read them, and tables below the plan.
     pub(crate) fn settle(&self, levels: &Levels, gone: &[Arc<Slot>]) {
         if !gone.is_empty() {
             let mut state = self.state.lock();
@@ -196,28 +170,29 @@ impl Pins {
         self.place(levels);
     }
 
-    /// Changes what may be pinned. Answers what the plan takes, or what is there if that is more.
+    /// Changes how much may be pinned. Returns the bytes of the plan, or the bytes that are pinned if
+    /// they are more.
     pub(crate) fn set_share(&self, share: MemoryShare, levels: &Levels, block_bytes: u32) -> u64 {
         let mut state = self.state.lock();
         let old = state.share;
         state.share = share;
-        self.memory
+        self.memory()
             .set_limit_bytes(usize::try_from(share.pins_max_bytes).unwrap_or(usize::MAX));
-        // The tables are walked only for a change that can matter.
+        // Spare the walk over all tables if the change is too small to matter.
         if is_near(old.pins_auto_bytes, share.pins_auto_bytes)
             && is_near(old.pins_max_bytes, share.pins_max_bytes)
             && state.bytes <= share.pins_max_bytes
         {
-            return state.bytes.max(self.memory.used_bytes() as u64);
+            return state.bytes.max(self.memory().used_bytes() as u64);
         }
         self.replan(&mut state, levels, block_bytes);
         let bytes = state.bytes;
         drop(state);
         self.place(levels);
-        bytes.max(self.memory.used_bytes() as u64)
+        bytes.max(self.memory().used_bytes() as u64)
     }
 
-    /// Changes what is wanted.
+    /// Changes how many levels the options ask for.
     pub(crate) fn set_wanted(&self, wanted: PinnedLevels, levels: &Levels, block_bytes: u32) {
         let mut state = self.state.lock();
         state.wanted = wanted;
@@ -231,7 +206,7 @@ impl Pins {
         let count = plan(&needs, state.wanted, state.share, state.levels);
         state.levels = count;
         state.bytes = needs.bytes(count);
-        // Where all that there is fits, a level that comes below it is pinned too, if so many are wanted.
+        // If all levels fit, a new level below them is pinned too, if the options allow.
         let more = match state.wanted {
             PinnedLevels::Auto => true,
             PinnedLevels::Levels(wanted) => usize::from(wanted) > count,
@@ -244,7 +219,7 @@ impl Pins {
         self.below.store(below, Ordering::Relaxed);
     }
 
-    /// Unpins what lies below the plan, and sees whether anything above is missing.
+    /// Unpins tables below the plan, and looks for tables above that are not pinned.
     fn place(&self, levels: &Levels) {
         let mut missing = false;
         for (place, slot) in levels.slots() {
@@ -265,19 +240,20 @@ fn is_near(old: u64, new: u64) -> bool {
     old.abs_diff(new) <= old / 16
 }
 
-/// A job that pins the tables of pinned levels that are not in memory; `None`: there are none, or one is under way.
+/// A job that reads and pins the missing tables of pinned levels. `None`: there are none, or such a
+/// job is running.
 pub(crate) fn pin_job(shared: &Arc<Shared>) -> Option<Box<dyn IndexJob>> {
     let pins = &shared.common.pins;
     if !pins.missing.load(Ordering::Relaxed) {
         return None;
     }
-    // Goes after the lock: with the last handle go files.
+    // Declared first, so that it is dropped after the lock: its last handle may remove files.
     let view;
     let mut state = pins.state.lock();
     if state.busy {
         return None;
     }
-    // First: a change that comes while the view is looked at says so again.
+    // Cleared before the view is read, because a later change sets it again.
     pins.missing.store(false, Ordering::Relaxed);
     view = shared.view();
     let missing = |(place, slot): &(crate::edit::Place, &Arc<Slot>)| {
@@ -298,67 +274,27 @@ pub(crate) fn pin_job(shared: &Arc<Shared>) -> Option<Box<dyn IndexJob>> {
     let mut tables = tables.into_iter();
     let current = tables.next()?;
     Some(Box::new(PinJob {
-        reading: Reading::new(shared, &current),
+        reading: PinReading::new(&current, pins.memory()),
         shared: Arc::clone(shared),
         rest: tables,
     }))
 }
 
-/// A table on its way into memory.
-struct Reading {
-    table: Arc<Table>,
-    cursor: TableCursor,
-    blocks: PinnedBlocks,
-}
-
-impl Reading {
-    fn new(shared: &Shared, table: &Arc<Table>) -> Reading {
-        let unbounded = Bound::Unbounded;
-        Reading {
-            table: Arc::clone(table),
-            cursor: table.cursor(
-                unbounded,
-                unbounded,
-                Direction::Forward,
-                Purpose::Compaction,
-            ),
-            blocks: PinnedBlocks::new(shared.common.pins.memory()),
-        }
-    }
-
-    /// Reads some blocks; `None`: the table can not be pinned, `Some(true)`: it is read.
-    fn step(&mut self) -> Result<Option<bool>> {
-        for _ in 0..STEP_BLOCKS {
-            if !self.cursor.advance()? {
-                let whole = self.blocks.len() == self.table.meta().blocks as usize;
-                return Ok(whole.then_some(true));
-            }
-            if !self.cursor.find_whole_block()? {
-                return Ok(None);
-            }
-            if !self.blocks.take(&self.cursor.take_block()) {
-                return Ok(None);
-            }
-        }
-        Ok(Some(false))
-    }
-}
-
 /// Reads tables and pins them, one after the other.
 struct PinJob {
     shared: Arc<Shared>,
-    reading: Reading,
+    reading: PinReading,
     rest: std::vec::IntoIter<Arc<Table>>,
 }
 
 impl PinJob {
     fn refuse(&self, for_good: bool) {
-        let number = self.reading.table.meta().id.number;
+        let number = self.reading.table().meta().id.number;
         let mut state = self.shared.common.pins.state.lock();
         state.refused.insert(number, for_good);
     }
 
-    /// Whether the table still stands at a pinned place.
+    /// Whether the table is still at a pinned place.
     fn is_wanted(&self, table: &Arc<Table>) -> bool {
         let view = self.shared.view();
         view.levels.slots().any(|(place, slot)| {
@@ -370,27 +306,24 @@ impl PinJob {
 impl IndexJob for PinJob {
     fn step_within(&mut self, _budget: u32) -> Result<JobStep> {
         match self.reading.step() {
-            Ok(Some(false)) => return Ok(JobStep::More),
-            Ok(Some(true)) => {
-                let table = Arc::clone(&self.reading.table);
-                let fresh = PinnedBlocks::new(self.shared.common.pins.memory());
-                let blocks = std::mem::replace(&mut self.reading.blocks, fresh);
+            Ok(PinStep::More) => return Ok(JobStep::More),
+            Ok(PinStep::Read(blocks)) => {
+                let table = Arc::clone(self.reading.table());
                 if !table.is_pinned() && self.is_wanted(&table) {
                     table.pin(blocks);
-                    // It may have gone meanwhile.
+                    // It may have been removed, or the plan changed, meanwhile.
                     if !self.is_wanted(&table) {
                         table.unpin();
                     }
                 }
             }
-            // No room for this table until the tree changes.
-            Ok(None) => self.refuse(false),
-            // Not this job's to tell: whoever reads the table meets the error.
+            Ok(PinStep::NoRoom) => self.refuse(false),
+            // Not reported here: the next reader of the table gets the error.
             Err(_) => self.refuse(true),
         }
         match self.rest.next() {
             Some(table) => {
-                self.reading = Reading::new(&self.shared, &table);
+                self.reading = PinReading::new(&table, self.shared.common.pins.memory());
                 Ok(JobStep::More)
             }
             None => Ok(JobStep::Done(IndexChange::default())),

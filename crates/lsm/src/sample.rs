@@ -1,30 +1,36 @@
-//! Samples of a view: keys spread evenly over its entries, and how many entries are near them. For
-//! counting without reading everything.
+//! Samples of tables: keys spread evenly over their entries, and the number of entries near them.
+//! For counting without reading everything.
 //!
-//! Thread-safe: plain functions over an immutable view. Reads fences, and the blocks that are
-//! counted.
+//! Thread-safe: plain functions over immutable tables. They read fences, and the blocks whose
+//! entries are counted.
 
-use crate::levels::Sorted;
 use crate::range::{Bounds, KeyRange, before_end};
+use crate::sorted::Sorted;
 use crate::table::{Purpose, TableCursor};
-use crate::view::View;
 use bytes::Bytes;
 use glintdb_core::{Direction, Result};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Implements [`IndexView::sample_keys`](glintdb_core::index::IndexView::sample_keys).
-pub(crate) fn sample_keys(view: &View, every: u64) -> Result<Vec<Bytes>> {
+/// Keys spread evenly over the entries of the sources, one for about `every` entries, in no
+/// particular order. Each is the first key of a table, or separates two blocks.
+///
+/// # Errors
+/// I/O errors, `Corruption`.
+pub(crate) fn sample_keys<'a>(
+    sources: impl Iterator<Item = &'a Sorted>,
+    every: u64,
+) -> Result<Vec<Bytes>> {
     let every = every.max(1);
     let mut keys = Vec::new();
     // Entries from here to the next sample.
     let mut until_next = every / 2;
-    for (_, slot) in view.levels.slots() {
+    for slot in sources.flat_map(Sorted::slots) {
         let (entries, blocks) = (slot.meta().entries, slot.meta().blocks);
         while until_next < entries {
             let block = u128::from(until_next) * u128::from(blocks) / u128::from(entries);
             keys.extend(match usize::try_from(block).unwrap_or(usize::MAX) {
-                // The first fence can be far below the first key.
+                // The first fence may be far below the first key.
                 0 => Some(slot.meta().smallest.clone()),
                 block => slot.table.fence_key(block)?.map(Bytes::from),
             });
@@ -35,10 +41,17 @@ pub(crate) fn sample_keys(view: &View, every: u64) -> Result<Vec<Bytes>> {
     Ok(keys)
 }
 
-/// Implements [`IndexView::sample_end`](glintdb_core::index::IndexView::sample_end).
-pub(crate) fn sample_end(view: &View, start: &[u8]) -> Result<Option<Bytes>> {
+/// A key behind `start`, so near that no source has more than two blocks from `start` up to it.
+/// `None`: no source has more than two blocks from `start` on.
+///
+/// # Errors
+/// I/O errors, `Corruption`.
+pub(crate) fn sample_end<'a>(
+    sources: impl Iterator<Item = &'a Sorted>,
+    start: &[u8],
+) -> Result<Option<Bytes>> {
     let mut nearest: Option<Bytes> = None;
-    for (_, tables) in view.levels.sources() {
+    for tables in sources {
         if let Some(end) = end_in(tables, start)?
             && before_end(&end, &nearest)
         {
@@ -51,7 +64,7 @@ pub(crate) fn sample_end(view: &View, start: &[u8]) -> Result<Option<Bytes>> {
 /// The second fence behind `start` in sorted tables. The first key of a table is a fence too.
 fn end_in(tables: &Sorted, start: &[u8]) -> Result<Option<Bytes>> {
     let mut skip = 1;
-    for slot in tables.slots.iter().skip(tables.first_behind(start)) {
+    for slot in tables.slots().iter().skip(tables.first_behind(start)) {
         if slot.meta().entries == 0 {
             continue;
         }
@@ -72,12 +85,20 @@ fn end_in(tables: &Sorted, start: &[u8]) -> Result<Option<Bytes>> {
     Ok(None)
 }
 
-/// Implements [`IndexView::count_entries`](glintdb_core::index::IndexView::count_entries).
-pub(crate) fn count_entries(view: &View, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
+/// Counts the entries of the sources within the bounds, also tombstones and hidden entries. Reads all
+/// of their blocks.
+///
+/// # Errors
+/// I/O errors, `Corruption`.
+pub(crate) fn count_entries<'a>(
+    sources: impl Iterator<Item = &'a Sorted>,
+    lower: Bound<&[u8]>,
+    upper: Bound<&[u8]>,
+) -> Result<u64> {
     let range = KeyRange::from_bounds(lower, upper);
     let bounds = Bounds::new(lower, upper);
     let mut entries = 0;
-    for (_, tables) in view.levels.sources() {
+    for tables in sources {
         for slot in tables.meeting(&range) {
             let bounds = Arc::clone(&bounds);
             let (table, purpose) = (&slot.table, Purpose::Read);

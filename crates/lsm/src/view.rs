@@ -1,74 +1,47 @@
-//! An immutable picture of an index: levels, and how they are read.
+//! An immutable picture of an index: its levels as an [`IndexView`].
 //!
-//! Thread-safe; reads take no lock and write no shared counter.
+//! Thread-safe. Reads take no lock and write no counter that threads share.
 
 use crate::common::Common;
 use crate::compaction::shape;
 use crate::levels::Levels;
 use crate::range::KeyRange;
-use crate::table::{Purpose, key_hash};
+use crate::sample;
+use crate::sorted::Sorted;
+use crate::table::Purpose;
+use crate::verify::{live_pointers, verify_tables};
 use crate::walk::cursor::MergeCursor;
 use crate::walk::lookup;
-use crate::{sample, verify};
 use bytes::Bytes;
 use glintdb_core::index::{Cursor, IndexStats, IndexView, LevelStats};
-use glintdb_core::{Direction, Entry, EntryValue, FileId, Result, SeqNum, ValuePointer};
+use glintdb_core::{Direction, Entry, FileId, Result, SeqNum, ValuePointer};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// See the module's page.
+/// An immutable picture of an index.
 pub(crate) struct View {
     pub(crate) levels: Levels,
     pub(crate) common: Arc<Common>,
 }
 
-/// An entry as a reader must see it who knows that `deleted` is the newest range tombstone over its key.
-#[inline]
-pub(crate) fn resolve(entry: Option<Entry>, deleted: SeqNum) -> Option<Entry> {
-    match entry {
-        Some(entry)
-            if entry.seqno > deleted
-                || (entry.seqno == deleted
-                    && !glintdb_core::seeded::bug(
-                        "lsm: a range deletion hides what its own batch put after it",
-                    )) =>
-        {
-            Some(entry)
-        }
-        _ if deleted > SeqNum::ZERO => Some(Entry {
-            seqno: deleted,
-            value: EntryValue::Tombstone,
-        }),
-        entry => entry,
-    }
-}
-
 impl IndexView for View {
     fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
-        let deleted = self.levels.tombstones()?.seqno_at(key);
-        let hash = key_hash(key);
-        let mut reads = 0;
-        let lookups = &self.common.counters.lookups;
-        for (_, tables) in self.levels.sources() {
-            let Some(slot) = tables.candidate(key) else {
-                continue;
-            };
-            // Nothing in the table is newer than the deletion: spare the read.
-            if deleted > SeqNum::ZERO && slot.meta().seqno_max < deleted {
-                continue;
-            }
-            if let Some(entry) = slot.table.get_counted(key, hash, &mut reads)? {
-                lookups.count(reads);
-                return Ok(resolve(Some(entry), deleted));
-            }
-        }
-        lookups.count(reads);
-        Ok(resolve(None, deleted))
+        lookup::get(
+            &self.common.env,
+            self.levels.sorted(),
+            self.levels.tombstones()?,
+            key,
+        )
     }
 
     fn get_batch(&self, keys: &[&[u8]]) -> Vec<Result<Option<Entry>>> {
-        lookup::get_batch(self, keys)
+        let tombstones = match self.levels.tombstones() {
+            Ok(tombstones) => tombstones,
+            Err(error) => return keys.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let sources: Vec<&Sorted> = self.levels.sorted().collect();
+        lookup::get_batch(&self.common.env, &sources, tombstones, keys)
     }
 
     fn cursor(
@@ -77,7 +50,9 @@ impl IndexView for View {
         upper: Bound<&[u8]>,
         direction: Direction,
     ) -> Result<Box<dyn Cursor>> {
-        let cursor = MergeCursor::new(&self.levels, lower, upper, direction, Purpose::Read)?;
+        let (sources, tombstones) = (self.levels.sorted(), self.levels.tombstones()?);
+        let bounds = (lower, upper);
+        let cursor = MergeCursor::new(sources, tombstones, bounds, direction, Purpose::Read);
         Ok(cursor.boxed())
     }
 
@@ -100,19 +75,30 @@ impl IndexView for View {
         live: &mut dyn FnMut(&[u8], ValuePointer),
         checked: &mut dyn FnMut(u64),
     ) {
-        verify::verify(self, report, held, live, checked);
+        let mut sound = true;
+        for (place, tables) in self.levels.sources() {
+            sound &= verify_tables(place, tables, report, held, checked);
+        }
+        let tombstones = self.levels.tombstones();
+        let walked = tombstones.and_then(|set| live_pointers(self.levels.sorted(), set, live));
+        if let Err(error) = walked
+            && sound
+        {
+            // Otherwise the error comes from a table whose damage was reported above.
+            report(error);
+        }
     }
 
     fn sample_keys(&self, every: u64) -> Result<Vec<Bytes>> {
-        sample::sample_keys(self, every)
+        sample::sample_keys(self.levels.sorted(), every)
     }
 
     fn sample_end(&self, start: &[u8]) -> Result<Option<Bytes>> {
-        sample::sample_end(self, start)
+        sample::sample_end(self.levels.sorted(), start)
     }
 
     fn count_entries(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
-        sample::count_entries(self, lower, upper)
+        sample::count_entries(self.levels.sorted(), lower, upper)
     }
 
     fn files(&self) -> Vec<FileId> {
@@ -123,10 +109,7 @@ impl IndexView for View {
     }
 
     fn bytes(&self) -> u64 {
-        self.levels
-            .sources()
-            .map(|(_, tables)| tables.bytes())
-            .sum()
+        self.levels.sorted().map(Sorted::bytes).sum()
     }
 
     fn stats(&self) -> IndexStats {
@@ -136,9 +119,9 @@ impl IndexView for View {
         let mut stats = IndexStats {
             levels: vec![LevelStats::default(); crate::edit::LEVELS],
             lookup_reads_max: u32::try_from(self.levels.unpinned_sources()).unwrap_or(u32::MAX),
-            lookups_by_reads: counters.lookups.sum(),
+            lookups_by_reads: self.common.env.lookups.sum(),
             pinned_levels: u32::try_from(self.common.pins.levels()).unwrap_or(u32::MAX),
-            pinned_bytes: self.common.pins.memory().used_bytes() as u64,
+            pinned_bytes: self.common.env.pin_memory().used_bytes() as u64,
             compactions: counters.compactions.load(Ordering::Relaxed),
             compaction_read_bytes: counters.read_bytes.load(Ordering::Relaxed),
             compaction_written_bytes: counters.written_bytes.load(Ordering::Relaxed),

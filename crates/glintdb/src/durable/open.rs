@@ -30,7 +30,7 @@ use glintdb_core::sync::atomic::AtomicU64;
 use glintdb_core::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SeqNum};
 use glintdb_flash::{ReadQueue, Volume};
 use glintdb_log::{Log, LogOptions, LogSetup, Lsn};
-use glintdb_lsm::LsmEnv;
+use glintdb_lsm::IndexEnv;
 use glintdb_memtable::{Arena, ChunkPool};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -136,7 +136,7 @@ impl Opening {
 
     fn index_factory(&self, numbers: &Arc<dyn FileNumbers>) -> IndexFactory {
         IndexFactory {
-            env: LsmEnv {
+            env: IndexEnv {
                 volume: Arc::clone(&self.volume),
                 cache: Arc::clone(&self.cache),
                 memory: Arc::clone(&self.memory),

@@ -3,12 +3,12 @@
 use crate::Result;
 use crate::options::KeyspaceOptions;
 use glintdb_core::index::Index;
-use glintdb_lsm::{Lsm, LsmEnv};
+use glintdb_lsm::{Lsm, IndexEnv};
 use std::sync::Arc;
 
 /// Makes indexes that share a volume, a cache and a memory budget.
 pub(crate) struct IndexFactory {
-    pub(crate) env: LsmEnv,
+    pub(crate) env: IndexEnv,
 }
 
 impl IndexFactory {

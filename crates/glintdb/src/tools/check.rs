@@ -16,7 +16,7 @@ use glintdb_core::sync::atomic::AtomicU64;
 use glintdb_core::{FileId, FileKind, FileNumbers, SeqNum, ValuePointer};
 use glintdb_flash::{DirOptions, Volume};
 use glintdb_log::{FrameView, LogOp};
-use glintdb_lsm::LsmEnv;
+use glintdb_lsm::IndexEnv;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -245,7 +245,7 @@ fn indexes(
     progress: &mut Progress<'_>,
 ) -> Result<()> {
     let factory = IndexFactory {
-        env: LsmEnv {
+        env: IndexEnv {
             volume: Arc::clone(volume),
             cache: Arc::new(Cache::new(CACHE_BYTES)),
             memory: Arc::new(MemoryBudget::new(CACHE_BYTES)),

@@ -25,7 +25,7 @@ use glintdb_core::{
     DbId, Direction, EntryRef, FileNumbers, RangeTombstone, Result, SegmentId, SeqNum, ValuePointer,
 };
 use glintdb_flash::{DirOptions, DirVolume, ReadEngine, ReadQueue, SystemClock, Volume};
-use glintdb_lsm::{Lsm, LsmEnv, LsmOptions};
+use glintdb_lsm::{IndexEnv, Lsm, LsmOptions};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -175,7 +175,7 @@ fn create(directory: &Path, options: DirOptions, batch: usize) -> Arc<Lsm> {
 }
 
 fn create_on(volume: Arc<dyn Volume>, reads: Option<Arc<ReadQueue>>) -> Arc<Lsm> {
-    let env = LsmEnv {
+    let env = IndexEnv {
         volume,
         reads,
         cache: Arc::new(Cache::new(2 << 30)),

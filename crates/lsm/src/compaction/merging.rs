@@ -1,18 +1,20 @@
-//! Merges one key range of a compaction: the newest entry of each key, without what range tombstones hide and without tombstones that nothing needs.
+//! Merges one key range of several sorted sequences of tables. Of each key it writes the newest
+//! entry, unless a range tombstone hides it, or it is a tombstone that is not needed any more.
 //!
 //! Not thread-safe: belongs to one job.
 //!
 //! Invariants:
-//! 1. An entry is dropped only if a newer one of its key is written, or a range tombstone of the index hides it, or it is a tombstone older than the floor with nothing
-//!    beneath it.
-//! 2. `liveness` loses the length of every pointer dropped, once.
+//! 1. An entry is dropped only for one of three reasons: a newer entry of its key was met; a range
+//!    tombstone of the index hides it; or it is a tombstone below the floor, and no table beneath
+//!    may hold its key.
+//! 2. `liveness` loses the length of every dropped pointer, once.
 
 use crate::compaction::outputs::{Outputs, Written};
-use crate::levels::{Levels, Slot};
 use crate::liveness::Liveness;
 use crate::range::{Bounds, KeyRange, before_end};
+use crate::sorted::{Slot, Sorted, range_tombstones};
 use crate::table::Purpose;
-use crate::tombstones::{TombstoneSet, TombstoneWalk};
+use crate::tombstones::{TombstoneSet, TombstoneWalk, range_of};
 use crate::walk::concat::Concat;
 use crate::walk::merge::{Tournament, shared_prefix};
 use bytes::Bytes;
@@ -20,39 +22,43 @@ use glintdb_core::{Direction, EntryRef, Result, SeqNum};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// So many bytes of value count as another entry: a step of large values is no longer than one of small ones.
+/// This many bytes of value count as one more entry, so that a step over large values takes no
+/// longer than a step over small ones.
 const ENTRY_BYTES: usize = 256;
-/// What a block counts in entries, at least.
+/// The least that a block counts, in entries.
 const BLOCK_ENTRIES: u32 = 32;
-/// Whole-block moves are tried at every block first, and ever more seldom (up to about every 2^5th block) where they keep failing.
+/// At first, every block is tried to be moved whole. Each failure doubles the distance to the next
+/// try, up to about 2^5 blocks.
 const TRY_SHIFT_MAX: u32 = 5;
 
-/// See the module's page.
+/// A merge in steps.
 pub(crate) struct Merging {
     sources: Vec<Concat>,
     tournament: Tournament,
     outputs: Outputs,
     end: Option<Bytes>,
-    /// Every range tombstone of the index, for what it hides.
+    /// All range tombstones of the index: they hide entries of the inputs.
     hiding: Arc<TombstoneSet>,
     walk: TombstoneWalk,
     beneath: Beneath,
     floor: SeqNum,
-    /// The key written or dropped last, of which older entries may follow, and its head.
+    /// What was done with the key that was met last. Older entries of it may follow.
     last: Last,
+    /// The head of that key.
     last_head: u64,
-    /// That key, where it was dropped; the outputs know what was written.
+    /// That key, if it was dropped. If it was written, the outputs know it.
     dropped_key: Vec<u8>,
-    /// For each source, whether it may hold tombstones that go: its blocks are not moved whole.
+    /// For each source, whether it may hold tombstones that can be dropped. Its blocks are not moved
+    /// whole then.
     holds_droppable: Vec<bool>,
     block_failures: u32,
     entries_to_skip: u32,
-    pub(crate) liveness: Liveness,
+    liveness: Liveness,
 }
 
-/// What became of the key that was met last.
+/// What was done with the key that was met last.
 enum Last {
-    /// There was none.
+    /// There was no key yet.
     None,
     Written,
     Dropped,
@@ -60,47 +66,51 @@ enum Last {
 
 /// What a merge is given.
 pub(crate) struct MergeInputs<'a> {
-    /// Newest data first.
+    /// The tables to be merged: sorted sequences, newest data first.
     pub(crate) sources: Vec<Arc<Vec<Arc<Slot>>>>,
+    /// The keys to be merged.
     pub(crate) range: &'a KeyRange,
-    pub(crate) levels: &'a Levels,
-    /// Level that is written.
-    pub(crate) output: u8,
+    /// All range tombstones of the index.
+    pub(crate) hiding: &'a Arc<TombstoneSet>,
+    /// All tables beneath the output. Tombstones over their keys are still needed.
+    pub(crate) beneath: Vec<&'a Sorted>,
+    /// Tombstones with this sequence number or a greater one are kept.
     pub(crate) floor: SeqNum,
 }
 
 impl MergeInputs<'_> {
+    /// The tables to be merged.
     pub(crate) fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
         self.sources.iter().flat_map(|slots| slots.iter())
     }
-}
 
-/// Range tombstones of the inputs within the range that must be written again.
-pub(crate) fn carried(inputs: &MergeInputs<'_>) -> Result<TombstoneSet> {
-    let mut all = Vec::new();
-    for slot in inputs.slots() {
-        if slot.meta().range_tombstones > 0 {
-            all.extend_from_slice(slot.table.range_tombstones()?);
+    /// The range tombstones of the inputs within the range that must be written again.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    pub(crate) fn carried(&self) -> Result<TombstoneSet> {
+        let set = range_tombstones(self.slots())?;
+        if set.is_empty() {
+            return Ok(set);
         }
+        let kept = set.clipped(self.range).filter(|tombstone| {
+            if glintdb_core::seeded::bug("lsm: a range deletion goes before what it hides") {
+                return false;
+            }
+            let range = range_of(tombstone);
+            let needed = |tables: &&Sorted| !tables.meeting(&range).is_empty();
+            tombstone.seqno >= self.floor || self.beneath.iter().any(needed)
+        });
+        Ok(TombstoneSet::new(kept))
     }
-    let set = TombstoneSet::new(all);
-    if set.is_empty() {
-        return Ok(set);
-    }
-    let kept = set.clipped(inputs.range).filter(|tombstone| {
-        let range = crate::tombstones::range_of(tombstone);
-        if glintdb_core::seeded::bug("lsm: a range deletion goes before what it hides") {
-            return false;
-        }
-        tombstone.seqno >= inputs.floor
-            || crate::compaction::pieces::anything_beneath(inputs.levels, inputs.output, &range)
-    });
-    Ok(TombstoneSet::new(kept))
 }
 
 impl Merging {
-    /// Opens the sources (which reads their first blocks).
-    pub(crate) fn new(inputs: MergeInputs<'_>, outputs: Outputs) -> Result<Merging> {
+    /// Opens the sources, which reads their first blocks.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    pub(crate) fn new(inputs: &MergeInputs<'_>, outputs: Outputs) -> Result<Merging> {
         let end = inputs.range.end.as_deref();
         let bounds = Bounds::new(
             Bound::Included(&inputs.range.start),
@@ -114,7 +124,7 @@ impl Merging {
             _ => 0,
         };
         let (mut sources, mut holds_droppable) = (Vec::new(), Vec::new());
-        // What each source begins with is read together.
+        // All sources offer their first blocks before any of them waits.
         let offered: Vec<Concat> = (inputs.sources.iter())
             .map(|slots| {
                 let mut source = Concat::new(
@@ -141,9 +151,9 @@ impl Merging {
             sources,
             outputs,
             end: inputs.range.end.clone(),
-            hiding: Arc::clone(inputs.levels.tombstones()?),
+            hiding: Arc::clone(inputs.hiding),
             walk: TombstoneWalk::default(),
-            beneath: Beneath::new(inputs.levels, inputs.output, inputs.range),
+            beneath: Beneath::new(&inputs.beneath, inputs.range),
             floor: inputs.floor,
             last: Last::None,
             last_head: 0,
@@ -155,7 +165,10 @@ impl Merging {
         })
     }
 
-    /// Merges about `budget` entries; `false`: everything is merged.
+    /// Merges about `budget` entries. `false`: everything is merged.
+    ///
+    /// # Errors
+    /// I/O errors; `Corruption`, also where an input's keys do not ascend.
     pub(crate) fn step(&mut self, mut budget: u32) -> Result<bool> {
         while budget > 0 {
             let Some(at) = self.tournament.winner(&self.sources) else {
@@ -179,12 +192,15 @@ impl Merging {
     }
 
     /// Finishes the last table.
+    ///
+    /// # Errors
+    /// `NoSpace`, I/O errors.
     pub(crate) fn finish(self) -> Result<(Written, Liveness)> {
         let written = self.outputs.finish(self.end.as_ref())?;
         Ok((written, self.liveness))
     }
 
-    /// Writes or drops the entry that source `at` stands on; answers how long its value is here.
+    /// Writes or drops the entry at which source `at` is. Returns the length of its inline value.
     #[inline]
     fn merge_entry(&mut self, at: usize) -> Result<usize> {
         let Some(cursor) = self.sources[at].cursor() else {
@@ -196,7 +212,7 @@ impl Merging {
             _ => 0,
         };
         let head = self.tournament.head_of(at);
-        // Equal keys have equal heads: nearly every key is known to be a new one without a look at it.
+        // Equal keys have equal heads, so for nearly every key the heads show that it is a new one.
         if head == self.last_head
             && (self.last_key() == Some(key)
                 || glintdb_core::seeded::bug("lsm: keys whose heads are equal are taken for one"))
@@ -227,7 +243,7 @@ impl Merging {
         self.last_head = head;
         if !ascends {
             let key = key.escape_ascii();
-            // What the cursors hand out was checksummed, but not compared.
+            // Cursors check the checksums of blocks, but not the order of keys across blocks.
             let what = format!("an input of a compaction gives its keys in disorder at {key}");
             return Err(cursor.corrupt(what));
         }
@@ -244,7 +260,8 @@ impl Merging {
         }
     }
 
-    /// Where source `at` stands on the first entry of a block that no other source and no range tombstone reaches into, writes the block as it is; answers its bytes.
+    /// Writes a whole block as it is, and returns its bytes, if source `at` is at the first entry of
+    /// the block and no other source and no range tombstone has anything to do with its keys.
     #[inline]
     fn move_block(&mut self, at: usize) -> Result<Option<usize>> {
         if self.entries_to_skip > 0 {
@@ -281,7 +298,8 @@ impl Merging {
         Ok(Some(bytes))
     }
 
-    /// Whether nothing but source `at`, which stands on a whole block, has a say about the block's keys.
+    /// Whether source `at`, which is at a whole block, is the only one that knows something about
+    /// the block's keys.
     fn is_free(&self, at: usize) -> bool {
         let Some(cursor) = self.sources[at].cursor() else {
             return false;
@@ -308,31 +326,32 @@ impl Merging {
     }
 }
 
-/// What a merge of `bytes` of value counts in entries.
+/// What an entry with `bytes` of value counts, in entries.
 fn cost(bytes: usize) -> u32 {
     1 + u32::try_from(bytes / ENTRY_BYTES).unwrap_or(u32::MAX - 1)
 }
 
-/// The tables beneath the level that is written, walked beside ascending keys.
+/// The tables beneath the output, walked beside ascending keys.
 struct Beneath {
-    /// For each level beneath, its tables within the range and the next one.
-    levels: Vec<(Vec<Arc<Slot>>, usize)>,
+    /// For each sorted sequence beneath, its tables within the range, and the index of the first one
+    /// that does not end before the key.
+    sequences: Vec<(Vec<Arc<Slot>>, usize)>,
 }
 
 impl Beneath {
-    fn new(levels: &Levels, output: u8, range: &KeyRange) -> Beneath {
-        let beneath = levels.below0().filter(|(level, _)| *level > output);
+    fn new(beneath: &[&Sorted], range: &KeyRange) -> Beneath {
+        let within = beneath.iter().map(|tables| tables.meeting(range));
         Beneath {
-            levels: beneath
-                .map(|(_, tables)| (tables.meeting(range).to_vec(), 0))
-                .filter(|(tables, _)| !tables.is_empty())
+            sequences: within
+                .filter(|tables| !tables.is_empty())
+                .map(|tables| (tables.to_vec(), 0))
                 .collect(),
         }
     }
 
-    /// Whether a table beneath answers for `key`, which is not smaller than those asked before.
+    /// Whether a table beneath may hold `key`, which is not less than the keys of earlier calls.
     fn may_hold(&mut self, key: &[u8]) -> bool {
-        self.levels.iter_mut().any(|(tables, at)| {
+        self.sequences.iter_mut().any(|(tables, at)| {
             while tables
                 .get(*at)
                 .is_some_and(|slot| !before_end(key, &slot.range.end))

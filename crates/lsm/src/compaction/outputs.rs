@@ -1,16 +1,18 @@
-//! Writes one ascending sequence of entries, with the range tombstones that belong to it, into tables: cut by size, and so that no table overlaps too much of
-//! the level below the one it is written to.
+//! Writes one ascending sequence of entries, with its range tombstones, into tables. Tables are cut
+//! by size, and so that no table overlaps too much of the tables beneath it.
 //!
 //! Not thread-safe: belongs to one flush or one piece of a compaction.
 //!
 //! Invariants:
-//! 1. Tables partition the keys: a cut at key `k` gives everything before `k`, range tombstones clipped at `k` included, to the table before it.
-//! 2. Dropped before [`commit`](Written::commit), every file that was begun is removed.
+//! 1. The tables partition the keys. A cut at key `k` gives everything before `k` to the table
+//!    before the cut. Range tombstones are clipped at `k`.
+//! 2. If a [`Written`] is dropped before [`commit`](Written::commit), every file that was begun is
+//!    removed.
 
-use crate::common::Common;
-use crate::levels::Slot;
+use crate::env::RunEnv;
 use crate::range::{KeyRange, before_end};
-use crate::table::{PinnedBlocks, StoredBlock, TableMeta, TableWriter};
+use crate::sorted::Slot;
+use crate::table::{PinnedBlocks, StoredBlock, TableConfig, TableMeta, TableWriter};
 use crate::tombstones::TombstoneSet;
 use bytes::Bytes;
 use glintdb_core::{EntryRef, ErrorKind, FileId, FileKind, Result, SeqNum};
@@ -22,10 +24,14 @@ const SIZE_CHECK_ENTRIES: u32 = 16;
 
 /// Where and how tables are written.
 pub(crate) struct OutputConfig {
+    /// The class of the tables' files.
     pub(crate) class: DataClass,
+    /// The form of the tables.
+    pub(crate) tables: TableConfig,
     /// Size at which a table is cut.
     pub(crate) table_bytes: u64,
-    /// Tables of the level below the output's, ascending.
+    /// The tables that outputs will be merged with next, ascending: those of the level below the
+    /// output's.
     pub(crate) grandparents: Vec<Arc<Slot>>,
     /// Bytes of grandparents that one table may overlap.
     pub(crate) overlap_bytes_max: u64,
@@ -35,33 +41,40 @@ pub(crate) struct OutputConfig {
     pub(crate) pin: bool,
 }
 
-/// See the module's page.
+/// Takes entries in ascending order and writes them into tables.
 pub(crate) struct Outputs {
     config: OutputConfig,
     writer: Option<TableWriter>,
     since_size_check: u32,
-    /// Range tombstones to be written, and where the table being written begins.
+    /// Range tombstones that belong to the sequence.
     carry: TombstoneSet,
+    /// First key of the table being written.
     from: Bytes,
     grandparent: usize,
     overlap_bytes: u64,
     written: Written,
 }
 
-/// Tables written so far and the files behind them.
+/// Tables written so far, and their files.
 pub(crate) struct Written {
-    common: Arc<Common>,
+    env: Arc<RunEnv>,
     files: Vec<FileId>,
-    pub(crate) tables: Vec<TableMeta>,
+    tables: Vec<TableMeta>,
     /// Blocks of tables that are to be pinned, by file number.
     pins: Vec<(u64, PinnedBlocks)>,
 }
 
 impl Written {
-    /// Gives the tables away; their files stay, and their blocks wait for the change to be applied.
+    /// Whether no table was written.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
+    /// Gives the tables away. Their files stay, and their blocks wait in
+    /// [`FreshBlocks`](crate::pins::FreshBlocks) until the change is applied.
     pub(crate) fn commit(mut self) -> Vec<TableMeta> {
         self.files.clear();
-        self.common.pins.keep_fresh(self.pins.drain(..));
+        self.env.fresh.keep(self.pins.drain(..));
         std::mem::take(&mut self.tables)
     }
 }
@@ -69,15 +82,15 @@ impl Written {
 impl Drop for Written {
     fn drop(&mut self) {
         for file in self.files.drain(..) {
-            self.common.remove_file(file);
+            self.env.remove_file(file);
         }
     }
 }
 
 impl Outputs {
-    /// Begins; `carry` are the range tombstones to be written, `from` the first key that may come.
+    /// Begins a sequence with the range tombstones `carry`. `from` is the first key that may come.
     pub(crate) fn new(
-        common: &Arc<Common>,
+        env: &Arc<RunEnv>,
         config: OutputConfig,
         carry: TombstoneSet,
         from: Bytes,
@@ -94,7 +107,7 @@ impl Outputs {
             grandparent,
             overlap_bytes: 0,
             written: Written {
-                common: Arc::clone(common),
+                env: Arc::clone(env),
                 files: Vec::new(),
                 tables: Vec::new(),
                 pins: Vec::new(),
@@ -102,7 +115,8 @@ impl Outputs {
         }
     }
 
-    /// Appends an entry; `false`: its key is not greater than the one before it in its table, and nothing was appended.
+    /// Appends an entry. `false`: its key is not greater than the one before it in its table, and
+    /// nothing was appended.
     #[inline]
     pub(crate) fn add(&mut self, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) -> Result<bool> {
         self.before(key)?;
@@ -122,7 +136,7 @@ impl Outputs {
         self.writer.as_ref().map(TableWriter::last_key)
     }
 
-    /// Finishes the last table; `end`: first key that could not have come.
+    /// Finishes the last table. `end` is the first key that could not have come.
     pub(crate) fn finish(mut self, end: Option<&Bytes>) -> Result<Written> {
         if self.carry.is_empty() {
             self.cut(None)?;
@@ -157,7 +171,8 @@ impl Outputs {
         Ok(())
     }
 
-    /// Passes the grandparents that begin where the next key may already be behind; where the table being written would overlap too many, the key to cut at.
+    /// Passes the grandparents for whose start `passed` is true. Returns the key to cut at, if the
+    /// table being written would overlap too many of them.
     #[inline]
     fn grandparent_boundary(&mut self, passed: impl Fn(&Bytes) -> bool) -> Option<Bytes> {
         while let Some(slot) = self.config.grandparents.get(self.grandparent) {
@@ -178,7 +193,8 @@ impl Outputs {
         None
     }
 
-    /// Ends the table being written: what comes from `at` on belongs to the next one (`None`: nothing comes any more).
+    /// Ends the table being written. Entries from `at` on belong to the next one. `None`: no entry
+    /// follows.
     fn cut(&mut self, at: Option<Bytes>) -> Result<()> {
         self.overlap_bytes = 0;
         let range = KeyRange {
@@ -220,20 +236,20 @@ impl Outputs {
     }
 
     fn begin(&mut self) -> Result<TableWriter> {
-        let common = &self.written.common;
-        let id = FileId::new(FileKind::Table, common.env.numbers.next()?);
+        let env = &self.written.env;
+        let id = FileId::new(FileKind::Table, env.index().numbers.next()?);
         self.written.files.push(id);
         // Each entry takes 8 bytes at the very least.
         let fits = usize::try_from(self.config.table_bytes / 8).unwrap_or(usize::MAX);
         let mut writer = TableWriter::create(
-            &common.table_env,
+            env.tables(),
             id,
             self.config.class,
-            &common.options().table_config(),
+            &self.config.tables,
             self.config.entries_hint.min(fits),
         )?;
         if self.config.pin {
-            writer.keep_blocks(common.pins.memory());
+            writer.keep_blocks(env.pin_memory());
         }
         Ok(writer)
     }

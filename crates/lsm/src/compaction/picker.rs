@@ -11,9 +11,10 @@
 
 use crate::compaction::shape::{BOTTOM, Shape, Targets, targets};
 use crate::edit::Place;
-use crate::levels::{Levels, Run, Slot};
+use crate::levels::Levels;
 use crate::options::LsmOptions;
 use crate::range::{KeyRange, hull_of};
+use crate::sorted::{Run, Slot};
 use glintdb_core::SeqNum;
 use glintdb_core::index::{Debt, JobPriority};
 use std::collections::HashSet;
@@ -176,7 +177,7 @@ impl Picker<'_> {
         }
         for (level, tables) in self.levels.below0().filter(|(level, _)| *level < BOTTOM) {
             let target = targets.bytes[usize::from(level)];
-            let bytes = self.free_bytes(&tables.slots);
+            let bytes = self.free_bytes(tables.slots());
             if bytes > target {
                 scored.push((bytes as f64 / target.max(1) as f64, level));
             }
@@ -245,7 +246,7 @@ impl Picker<'_> {
             .iter()
             .map(|run| Input {
                 place: Place::run(run.id),
-                slots: run.tables.slots.to_vec(),
+                slots: run.tables.slots().to_vec(),
             })
             .collect();
         let slots = || inputs.iter().flat_map(|input| &input.slots);
@@ -288,8 +289,8 @@ impl Picker<'_> {
             slot.meta().bytes < self.movable_bytes(base) && !self.is_reserved(slot)
         };
         let first = tables.first_behind(&hull.start);
-        let left = first.checked_sub(1).and_then(|at| tables.slots.get(at));
-        let right = tables.slots.get(first + tables.meeting(hull).len());
+        let left = first.checked_sub(1).and_then(|at| tables.slots().get(at));
+        let right = tables.slots().get(first + tables.meeting(hull).len());
         if let Some(left) = left.filter(small) {
             below.insert(0, Arc::clone(left));
         }
@@ -302,17 +303,17 @@ impl Picker<'_> {
         let run = runs.last()?;
         let any_reserved = runs
             .iter()
-            .flat_map(|run| run.tables.slots.iter())
+            .flat_map(|run| run.tables.slots().iter())
             .any(|slot| self.is_reserved(slot));
         let base = self.levels.level(targets.base);
-        let movable = run.tables.slots.iter().all(|slot| {
+        let movable = run.tables.slots().iter().all(|slot| {
             slot.meta().bytes >= self.movable_bytes(targets.base)
                 && base.meeting(&slot.range).is_empty()
         });
         (movable && !any_reserved).then(|| Plan {
             inputs: vec![Input {
                 place: Place::run(run.id),
-                slots: run.tables.slots.to_vec(),
+                slots: run.tables.slots().to_vec(),
             }],
             output: targets.base,
             barriers: Vec::new(),
@@ -333,7 +334,7 @@ impl Picker<'_> {
         let lower = self.levels.level(level + 1);
         let candidates = match range {
             Some(range) => upper.meeting(range),
-            None => upper.slots.as_slice(),
+            None => upper.slots(),
         };
         let mut best: Option<Candidate<'_>> = None;
         for slot in candidates.iter().filter(|slot| !self.is_reserved(slot)) {
@@ -372,7 +373,7 @@ impl Picker<'_> {
 
     /// A table at the bottom that consists in good part of tombstones which nobody needs any more.
     fn dense_tombstones(&self) -> Option<Plan> {
-        let slots = &self.levels.level(BOTTOM).slots;
+        let slots = self.levels.level(BOTTOM).slots();
         let slot = slots.iter().find(|slot| {
             let meta = slot.meta();
             (meta.tombstones + meta.range_tombstones) * TOMBSTONES_DENSE > meta.entries

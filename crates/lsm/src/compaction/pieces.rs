@@ -1,13 +1,16 @@
-//! Cuts a plan into what is moved as it is, and *pieces*: key ranges that are merged, each by a job of its own.
+//! Divides a plan into tables that are moved as they are, and *pieces*: key ranges that are merged,
+//! each by a job of its own.
 //!
-//! Tables of a plan whose ranges overlap, directly or through others, form a group. A group of one table moves whole, unless it is small or holds what can be
-//! dropped. Groups next to each other with nothing moved between them are merged together, which joins small tables. Large pieces are split at fences, so that several
-//! threads can share one compaction.
+//! Tables of a plan whose ranges overlap, directly or through others, form a group. A group of one
+//! table is moved whole, unless it is small or has entries that can be dropped. Neighbouring groups
+//! with no moved table between them are merged together, which joins small tables. Large pieces are
+//! split at fences, so that several threads can share one compaction.
 
 use crate::compaction::picker::Plan;
 use crate::edit::Place;
-use crate::levels::{Levels, Slot};
+use crate::levels::Levels;
 use crate::range::{KeyRange, compare_ends};
+use crate::sorted::Slot;
 use bytes::Bytes;
 use glintdb_core::SeqNum;
 use std::sync::Arc;
@@ -15,14 +18,14 @@ use std::sync::Arc;
 /// Most pieces one group of tables is split into.
 const SPLITS_MAX: u64 = 4;
 
-/// What a plan comes to.
+/// A divided plan.
 #[derive(Default)]
 pub(crate) struct Pieces {
-    /// Tables that change their place only.
+    /// Tables that only change their place.
     pub(crate) moved: Vec<(Place, Arc<Slot>)>,
     /// Tables that are merged.
     pub(crate) merged: Vec<(Place, Arc<Slot>)>,
-    /// Key ranges to be merged, ascending, disjoint; together they hold all of `merged`.
+    /// Key ranges to be merged, ascending and disjoint. Together they contain all of `merged`.
     pub(crate) ranges: Vec<KeyRange>,
 }
 
@@ -33,7 +36,8 @@ struct Group {
     barrier: bool,
 }
 
-/// Cuts `plan`. `movable_bytes`: tables at least this large may be moved from level 0; `split_bytes`: pieces of twice this size are split.
+/// Divides `plan`. Tables of `movable_bytes` or more may be moved from level 0. Pieces of at least
+/// twice `split_bytes` are split.
 pub(crate) fn cut(
     plan: &Plan,
     levels: &Levels,
@@ -42,7 +46,7 @@ pub(crate) fn cut(
     split_bytes: u64,
 ) -> Pieces {
     let mut pieces = Pieces::default();
-    // The run of groups being joined.
+    // The groups that are being joined.
     let mut open: Option<Group> = None;
     for group in groups(plan) {
         let alone = match group.slots.as_slice() {
@@ -92,7 +96,7 @@ fn stays_whole(
     if plan.rewrite && place.level == plan.output {
         return false;
     }
-    // Tombstones that nothing beneath needs go when the table is rewritten.
+    // A rewrite of the table drops the tombstones that nothing beneath needs.
     let droppable = meta.tombstones + meta.range_tombstones > 0
         && meta.seqno_min < floor
         && (place.level != plan.output || plan.rewrite)
@@ -106,11 +110,10 @@ fn stays_whole(
 }
 
 /// Whether a level below `level` holds a table that meets `range`.
-pub(crate) fn anything_beneath(levels: &Levels, level: u8, range: &KeyRange) -> bool {
+fn anything_beneath(levels: &Levels, level: u8, range: &KeyRange) -> bool {
     levels
-        .below0()
-        .filter(|(below, _)| *below > level)
-        .any(|(_, tables)| !tables.meeting(range).is_empty())
+        .beneath(level)
+        .any(|tables| !tables.meeting(range).is_empty())
 }
 
 /// The groups of overlapping tables and the barriers, ascending.
@@ -163,7 +166,6 @@ fn split(group: &Group, split_bytes: u64) -> Vec<KeyRange> {
     if parts < 2 {
         return vec![group.range.clone()];
     }
-    // Weigh by the blocks of the largest table, or by whole tables where there are several at one place.
     let mut points = split_points(group);
     points.retain(|point| group.range.contains(point) && *point > group.range.start);
     points.sort();
@@ -190,7 +192,8 @@ fn split(group: &Group, split_bytes: u64) -> Vec<KeyRange> {
     ranges
 }
 
-/// Keys spread evenly over the bytes of a group: where many tables are, their first keys; else fences of the largest.
+/// Keys spread evenly over the bytes of a group: the first keys of its tables if there are many, else
+/// the fences of the largest table.
 fn split_points(group: &Group) -> Vec<Bytes> {
     let starts: Vec<Bytes> = group
         .slots
@@ -201,7 +204,7 @@ fn split_points(group: &Group) -> Vec<Bytes> {
         return starts;
     }
     let largest = group.slots.iter().max_by_key(|(_, slot)| slot.meta().bytes);
-    // A table whose fences cannot be read is no reason not to begin: the merge will say what is wrong with it.
+    // Ignore an error: the merge reads the fences again and reports it.
     let fences = largest.and_then(|(_, slot)| slot.table.fences().ok());
     match fences {
         Some(fences) => fences

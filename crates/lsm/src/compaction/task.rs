@@ -1,14 +1,19 @@
-//! Compactions as jobs: one *task* for a plan, one job for each of its pieces, one change for all of them together.
+//! Compactions as jobs: a *task* for a plan, a job for each of its pieces, one change for all of them
+//! together.
 //!
-//! Thread-safe: the jobs of a task may run on several threads; what they share is behind the task's mutex.
+//! Thread-safe. The jobs of a task may run on several threads. What they share is behind the task's
+//! mutex.
 //!
 //! Invariants:
-//! 1. Inputs are reserved from the pick until the change is applied or abandoned, or, where there is none, until the task is dropped.
-//! 2. The job that finishes the last piece hands back the change; the others hand back an empty one. So a table cut by the pieces goes only with all of them.
-//! 3. A piece that fails, or whose job is dropped, ends the task: the other jobs hand back empty changes, and every output is removed.
+//! 1. Inputs are reserved from the pick until the change is applied or abandoned. Without a change,
+//!    they are reserved until the task is dropped.
+//! 2. The job that finishes the last piece returns the change; the others return an empty one. So an
+//!    input table that reaches into several pieces is removed only when all of them are written.
+//! 3. If a piece fails, or its job is dropped, the task ends: the other jobs return empty changes,
+//!    and every output is removed.
 
 use crate::common::count;
-use crate::compaction::merging::{MergeInputs, Merging, carried};
+use crate::compaction::merging::{MergeInputs, Merging};
 use crate::compaction::outputs::{OutputConfig, Outputs, Written};
 use crate::compaction::picker::{self, Plan};
 use crate::compaction::pieces::{self, Pieces};
@@ -25,10 +30,10 @@ use glintdb_flash::DataClass;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A table may overlap this many times its own fair share of the level below before it is cut.
+/// A table is cut when it overlaps this many times its fair share of the level below.
 const OVERLAP_SHARES: u64 = 2;
 
-/// See the module's page.
+/// A compaction under way.
 pub(crate) struct Task {
     shared: Arc<Shared>,
     view: Arc<View>,
@@ -40,7 +45,7 @@ pub(crate) struct Task {
 
 #[derive(Default)]
 struct Progress {
-    /// Next piece to be given to a job.
+    /// The next piece to be given to a job.
     next: usize,
     written: Vec<Written>,
     liveness: Liveness,
@@ -49,10 +54,10 @@ struct Progress {
 }
 
 impl Task {
-    /// Cuts a plan whose inputs are reserved.
+    /// Divides a plan whose inputs are reserved.
     pub(crate) fn new(shared: &Arc<Shared>, view: Arc<View>, plan: Plan) -> Arc<Task> {
         let options = shared.common.options();
-        let floor = shared.common.tombstone_floor();
+        let floor = shared.common.env.tombstone_floor();
         let shape = shared.common.shape(&options);
         let table_bytes = picker::table_bytes(&view.levels, &options, &shape, plan.output);
         let pieces = pieces::cut(
@@ -72,10 +77,10 @@ impl Task {
         })
     }
 
-    /// A job for the next piece; `None`: all are given out, or the task has ended.
+    /// A job for the next piece. `None`: all pieces are given out, or the task has ended.
     pub(crate) fn job(self: &Arc<Self>) -> Option<Box<dyn IndexJob>> {
         let mut progress = self.progress.lock();
-        // A task that only moves tables has one job without a piece.
+        // A task that only moves tables has one job, without a piece.
         if progress.ended || progress.next >= self.pieces.ranges.len().max(1) {
             return None;
         }
@@ -116,8 +121,8 @@ impl Task {
                 })
                 .collect(),
             range,
-            levels: self.levels(),
-            output: self.plan.output,
+            hiding: self.levels().tombstones()?,
+            beneath: self.levels().beneath(self.plan.output).collect(),
             floor: self.floor,
         };
         let options = common.options();
@@ -131,6 +136,7 @@ impl Task {
         let entries: u64 = inputs.slots().map(|slot| slot.meta().entries).sum();
         let config = OutputConfig {
             class: output_class(self.plan.output, targets(self.levels(), &shape).base),
+            tables: options.table_config(),
             table_bytes,
             grandparents: grandparents.to_vec(),
             overlap_bytes_max: table_bytes
@@ -138,12 +144,12 @@ impl Task {
             entries_hint: usize::try_from(entries).unwrap_or(usize::MAX),
             pin: common.pins.covers(self.plan.output),
         };
-        let carry = carried(&inputs)?;
-        let outputs = Outputs::new(common, config, carry, range.start.clone());
-        Merging::new(inputs, outputs)
+        let carry = inputs.carried()?;
+        let outputs = Outputs::new(&common.env, config, carry, range.start.clone());
+        Merging::new(&inputs, outputs)
     }
 
-    /// Takes a finished piece; the last one gives the change.
+    /// Takes a finished piece. Returns the change if it is the last one, else an empty change.
     fn finish(&self, piece: Option<(Written, Liveness)>) -> Result<IndexChange> {
         let mut progress = self.progress.lock();
         if progress.ended {
@@ -156,15 +162,12 @@ impl Task {
         if progress.written.len() < self.pieces.ranges.len() {
             return Ok(IndexChange::default());
         }
-        if !progress
-            .written
-            .iter()
-            .all(|written| written.tables.is_empty())
+        if !progress.written.iter().all(Written::is_empty)
             && !glintdb_core::seeded::bug(
                 "lsm: the names of a compaction's tables are not made durable",
             )
         {
-            self.shared.common.env.volume.sync_directory()?;
+            self.shared.common.env.index().volume.sync_directory()?;
         }
         let written = std::mem::take(&mut progress.written);
         let tables: Vec<_> = written.into_iter().flat_map(Written::commit).collect();
@@ -187,7 +190,8 @@ impl Task {
             edit.ops.push(EditOp::Add(output, meta));
         }
         count(&counters.compactions, 1);
-        // Inputs that only stay where they are are free again; the others until the change is applied or abandoned.
+        // Frees the inputs that stay at their place. The others stay reserved until the change is
+        // applied or abandoned.
         let in_edit: HashSet<u64> = edit.removed().collect();
         let stays = self
             .plan
@@ -203,7 +207,7 @@ impl Task {
         })
     }
 
-    /// Gives the task up.
+    /// Ends the task without a change.
     fn end(self: &Arc<Self>) {
         self.progress.lock().ended = true;
         self.shared.forget_task(self);
@@ -218,7 +222,7 @@ impl Drop for Task {
     }
 }
 
-/// The class of tables that go to level `output` of a tree whose levels begin at `base`.
+/// The class of the tables of level `output` in a tree whose levels begin at `base`.
 fn output_class(output: u8, base: u8) -> DataClass {
     let first = base.min(output);
     DataClass::Level {

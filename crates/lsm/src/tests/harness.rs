@@ -3,7 +3,7 @@
 use super::model::Model;
 use crate::edit::Edit;
 use crate::table::Purpose;
-use crate::{Lsm, LsmEnv, LsmOptions};
+use crate::{IndexEnv, Lsm, LsmOptions};
 use bytes::Bytes;
 use glintdb_cache::Cache;
 use glintdb_core::index::{Index, IndexChange, IndexJob, IndexView, JobStep, SortedRun};
@@ -92,7 +92,7 @@ pub(crate) fn small_options() -> LsmOptions {
 /// See the module's page.
 pub(crate) struct Harness {
     pub(crate) volume: Arc<MemVolume>,
-    pub(crate) env: LsmEnv,
+    pub(crate) env: IndexEnv,
     pub(crate) options: LsmOptions,
     pub(crate) lsm: Arc<Lsm>,
     pub(crate) model: Model,
@@ -105,9 +105,9 @@ pub(crate) struct Harness {
     pub(crate) checks: bool,
 }
 
-pub(crate) fn env(volume: &Arc<MemVolume>) -> LsmEnv {
+pub(crate) fn env(volume: &Arc<MemVolume>) -> IndexEnv {
     let memory = Arc::new(MemoryBudget::new(64 << 20));
-    LsmEnv {
+    IndexEnv {
         volume: Arc::clone(volume) as Arc<dyn Volume>,
         cache: Arc::new(Cache::new(64 << 10)),
         memory: Arc::clone(&memory),
@@ -340,10 +340,10 @@ impl Harness {
             assert!(pair[0].id > pair[1].id);
         }
         for (_, tables) in view.levels.sources() {
-            for pair in tables.slots.windows(2) {
+            for pair in tables.slots().windows(2) {
                 assert!(!pair[0].range.overlaps(&pair[1].range));
             }
-            for slot in tables.slots.iter() {
+            for slot in tables.slots() {
                 let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
                 let mut cursor = slot
                     .table

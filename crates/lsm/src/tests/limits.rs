@@ -459,7 +459,7 @@ fn level_0_is_not_merged_over_a_table_that_another_compaction_has() {
         }
         let view = harness.lsm.view_for_tests();
         let base = view.levels.first_level().unwrap();
-        let tables = &view.levels.level(base).slots;
+        let tables = view.levels.level(base).slots();
         assert!(
             base < 6 && tables.len() >= 3,
             "{} tables at L{base}",

@@ -243,14 +243,14 @@ impl World {
     /// With nothing under way, pinned is what the plan says, and no more than may be.
     fn check_pins(&self) {
         let view = self.harness.lsm.view_for_tests();
-        let pins = &view.common.pins;
-        let pinned = |slot: &crate::levels::Slot| slot.table.is_pinned();
+        let (pins, memory) = (&view.common.pins, view.common.env.pin_memory());
+        let pinned = |slot: &crate::sorted::Slot| slot.table.is_pinned();
         assert!(
             view.levels
                 .slots()
                 .all(|(place, slot)| !pinned(slot) || pins.covers(place.level))
         );
-        assert!(pins.memory().used_bytes() <= pins.memory().limit_bytes());
+        assert!(memory.used_bytes() <= memory.limit_bytes());
     }
 
     /// After a full compaction below the floor there is nothing but live entries, at one level.

@@ -1,9 +1,10 @@
 //! One cursor over tables that ascend and do not overlap: a run, a level, or a part of one.
 //!
-//! Not thread-safe: belongs to one reader or merge. Does no I/O before the first `look_ahead`, `advance` or `seek`.
+//! Not thread-safe: belongs to one reader or merge. Does no I/O before the first `look_ahead`,
+//! `advance` or `seek`.
 
-use crate::levels::Slot;
 use crate::range::{Bounds, key_of};
+use crate::sorted::Slot;
 use crate::table::{BlockHandle, Purpose, TableCursor};
 use crate::walk::merge::MergeSource;
 use bytes::Bytes;
@@ -11,13 +12,14 @@ use glintdb_core::{Direction, EntryRef, Result, SeqNum, key};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// See the module's page.
+/// A cursor that walks one table after the other.
 pub(crate) struct Concat {
     slots: Arc<Vec<Arc<Slot>>>,
-    /// Those not begun yet; the next one is at the front (forwards) or at the back. The first and the last one have entries.
+    /// Tables that are not begun yet. The next one is at the front (forwards) or at the back
+    /// (backwards). The first one and the last one have entries.
     rest: Range<usize>,
     cursor: Option<TableCursor>,
-    /// For compactions: a cursor on the next table, which has its first blocks read meanwhile.
+    /// For compactions: a cursor on the next table, whose first blocks are being read.
     upcoming: Option<Box<TableCursor>>,
     bounds: Arc<Bounds>,
     direction: Direction,
@@ -25,7 +27,7 @@ pub(crate) struct Concat {
 }
 
 impl Concat {
-    /// A cursor over those of `slots` at `places` that hold entries within the bounds.
+    /// A cursor over the tables of `slots` at `places` that hold entries within the bounds.
     pub(crate) fn new(
         slots: &Arc<Vec<Arc<Slot>>>,
         places: Range<usize>,
@@ -46,7 +48,7 @@ impl Concat {
         this
     }
 
-    /// Passes over tables at both ends that hold no entries within the bounds.
+    /// Skips tables at both ends that hold no entries within the bounds.
     fn trim(&mut self) {
         let slots = self.slots.get(self.rest.clone()).unwrap_or_default();
         let before = |slot: &&Arc<Slot>| {
@@ -124,14 +126,14 @@ impl Concat {
         Ok(false)
     }
 
-    /// Goes to the first entry at or behind `key`, from where it is.
+    /// Goes on to the first entry at or behind `key`.
     pub(crate) fn seek(&mut self, key: &[u8]) -> Result<bool> {
         if let Some(cursor) = &mut self.cursor
             && cursor.seek(key)?
         {
             return Ok(true);
         }
-        // Not in the table begun: pass the tables that end before the key.
+        // The current table has no such entry: skip the tables that end before the key.
         self.cursor = None;
         while let Some(slot) = self.peek() {
             let passed = match self.direction {
@@ -153,7 +155,8 @@ impl Concat {
         Ok(false)
     }
 
-    /// The table that the first `seek` to `key` (`None`: the first `advance`) will read, and the blocks it will miss there.
+    /// The table that the first `seek` to `key` (`None`: the first `advance`) will read, and the
+    /// blocks that it will have to read there.
     pub(crate) fn first_blocks(
         &self,
         key: Option<&[u8]>,
@@ -163,7 +166,7 @@ impl Concat {
             Direction::Forward => self.bounds.lower(),
             Direction::Reverse => self.bounds.upper(),
         });
-        // Whichever lies farther in the cursor's direction.
+        // The one that is farther in the cursor's direction.
         let key = match (key, near, self.direction) {
             (Some(key), Some(near), Direction::Forward) => Some(key.max(near)),
             (Some(key), Some(near), Direction::Reverse) => Some(key.min(near)),
@@ -188,7 +191,7 @@ impl Concat {
         Ok((!blocks.is_empty()).then(|| (Arc::clone(slot), blocks)))
     }
 
-    /// The table's cursor, where it stands on an entry.
+    /// The cursor of the current table, if it is at an entry.
     #[inline]
     pub(crate) fn cursor(&self) -> Option<&TableCursor> {
         self.cursor.as_ref()
@@ -225,7 +228,7 @@ impl Concat {
         })
     }
 
-    /// For compactions: offers what is read first of the next table.
+    /// For compactions: offers the first blocks of the next table to be read ahead.
     pub(crate) fn look_ahead(&mut self) {
         if self.purpose == Purpose::Compaction {
             self.upcoming = self.next_cursor().map(Box::new);
@@ -235,7 +238,7 @@ impl Concat {
         }
     }
 
-    /// Opens the next table's cursor; `false`: there is none, and the cursor is gone.
+    /// Opens a cursor on the next table. `false`: there is no next table, and no cursor any more.
     fn begin_table(&mut self) -> bool {
         let upcoming = self.upcoming.take();
         self.cursor = upcoming

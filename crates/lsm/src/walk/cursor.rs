@@ -1,9 +1,10 @@
-//! Walks a whole view in one direction: runs and levels merged, the newest entry of each key, what range tombstones hide left out.
+//! Walks sorted sequences of tables, merged, in one direction: the newest entry of each key, without
+//! the entries that range tombstones hide.
 //!
-//! Not thread-safe: belongs to one reader; keeps the tables it reads.
+//! Not thread-safe: belongs to one reader. Keeps the tables that it reads.
 
-use crate::levels::Levels;
 use crate::range::{Bounds, KeyRange};
+use crate::sorted::Sorted;
 use crate::table::{BlockHandle, Purpose, Table, TableCursor};
 use crate::tombstones::TombstoneSet;
 use crate::walk::concat::Concat;
@@ -14,10 +15,11 @@ use glintdb_core::{Direction, EntryRef, Result, SeqNum};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Blocks read ahead at the beginning of the last source, which holds most entries; of the others one.
+/// Blocks read ahead at the beginning of the last source, which holds most entries. Of the other
+/// sources one block is read.
 const FIRST_BLOCKS: usize = 4;
 
-/// See the module's page.
+/// A cursor that merges sources.
 pub(crate) struct MergeCursor {
     purpose: Purpose,
     sources: Vec<Concat>,
@@ -26,7 +28,7 @@ pub(crate) struct MergeCursor {
     /// `None`: there are none.
     tombstones: Option<Arc<TombstoneSet>>,
     direction: Direction,
-    /// Source it stands on.
+    /// The source that has the current entry.
     at: Option<usize>,
     begun: bool,
     /// Length of the prefix that all keys of the sources share.
@@ -35,21 +37,21 @@ pub(crate) struct MergeCursor {
 }
 
 impl MergeCursor {
-    pub(crate) fn new(
-        levels: &Levels,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
+    /// A cursor over `sources`, newest data first, with the range tombstones of all of them. Reads
+    /// nothing yet.
+    pub(crate) fn new<'a>(
+        sources: impl Iterator<Item = &'a Sorted>,
+        tombstones: &Arc<TombstoneSet>,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,
         purpose: Purpose,
-    ) -> Result<MergeCursor> {
+    ) -> MergeCursor {
         let range = KeyRange::from_bounds(lower, upper);
         let bounds = Bounds::new(lower, upper);
-        // They are large, and mostly there is one.
-        let sources: Vec<Concat> = levels
-            .sources()
-            .filter_map(|(_, tables)| {
+        let sources: Vec<Concat> = sources
+            .filter_map(|tables| {
                 let places = tables.places_meeting(&range);
-                let source = Concat::new(&tables.slots, places, &bounds, direction, purpose);
+                let source = Concat::new(tables.shared(), places, &bounds, direction, purpose);
                 (!source.is_empty()).then_some(source)
             })
             .collect();
@@ -59,22 +61,20 @@ impl MergeCursor {
         let prefix_bytes = first
             .zip(last)
             .map(|(first, last)| shared_prefix(first, last));
-        Ok(MergeCursor {
+        MergeCursor {
             purpose,
             sources,
             tournament: None,
-            tombstones: Some(levels.tombstones()?)
-                .filter(|set| !set.is_empty())
-                .cloned(),
+            tombstones: (!tombstones.is_empty()).then(|| Arc::clone(tombstones)),
             direction,
             at: None,
             begun: false,
             prefix_bytes: prefix_bytes.unwrap_or(0),
             last_key: Vec::new(),
-        })
+        }
     }
 
-    /// The cursor, or that of its only source where there is nothing to merge and nothing is hidden.
+    /// The cursor. If there is one source and no range tombstone, the cursor of that source.
     pub(crate) fn boxed(mut self) -> Box<dyn Cursor> {
         if self.sources.len() == 1 && self.tombstones.is_none() {
             return Box::new(Going(self.sources.pop()));
@@ -82,7 +82,7 @@ impl MergeCursor {
         Box::new(Going(Some(self)))
     }
 
-    /// Reads the blocks at which several sources begin together: one wait instead of one a source.
+    /// Reads the first blocks of all sources together: one wait instead of one for each source.
     fn read_first_blocks(&self, key: Option<&[u8]>) -> Result<()> {
         let Some(last) = self.sources.len().checked_sub(1) else {
             return Ok(());
@@ -95,7 +95,7 @@ impl MergeCursor {
             let count = if at == last { FIRST_BLOCKS } else { 1 };
             begun.extend(source.first_blocks(key, count)?);
         }
-        // One source alone reads better by itself: its cursor reads ahead.
+        // The cursor of a single source reads ahead better by itself.
         if begun.len() < 2 {
             return Ok(());
         }
@@ -103,7 +103,7 @@ impl MergeCursor {
             .iter()
             .flat_map(|(slot, blocks)| blocks.iter().map(|&block| (&*slot.table, block)))
             .collect();
-        // What fails here fails again, with its name, when the source reads it.
+        // Ignore errors: the source reads the block again, and reports the error with its name.
         if let Some((table, _)) = wanted.first() {
             drop(Table::read_blocks(table.env(), &wanted));
         }
@@ -129,7 +129,7 @@ impl MergeCursor {
         }
     }
 
-    /// Moves every source that stands on the current key behind it.
+    /// Moves every source that is at the current key past it.
     fn pass_key(&mut self) -> Result<()> {
         let Some(at) = self.at.take() else {
             return Ok(());
@@ -177,7 +177,7 @@ impl MergeCursor {
         self.settle()
     }
 
-    /// As long as the keys of one source come before those of all others, that source alone is walked.
+    /// Walks one source alone as long as its keys come before the keys of all others.
     fn walk_on(&mut self, take: &mut Take<'_>) -> Result<bool> {
         let mut found = self.move_on()?;
         while found {
@@ -240,12 +240,12 @@ impl MergeCursor {
     }
 }
 
-/// What a cursor goes by: a merge, or its only source.
+/// How a cursor moves: by a merge, or by its only source.
 trait Steps: Send {
     fn advance(&mut self) -> Result<bool>;
     fn walk(&mut self, take: &mut Take<'_>) -> Result<bool>;
     fn seek(&mut self, key: &[u8]) -> Result<bool>;
-    /// The table's cursor that stands on the entry.
+    /// The cursor of the table that has the current entry.
     fn standing(&self) -> Option<&TableCursor>;
 }
 
@@ -285,7 +285,7 @@ impl Steps for Concat {
     }
 }
 
-/// A cursor that goes by `S`. `None` after an error: it is over then.
+/// A cursor that moves by `S`. `None` after an error: the cursor is over then.
 struct Going<S>(Option<S>);
 
 impl<S: Steps> Going<S> {

@@ -1,22 +1,80 @@
-//! Many point lookups at once. In rounds: every key that has no answer yet goes on to the next table whose filter says "maybe", answers come from the cache where
-//! they can, and all blocks still missing are read in one batch, each once. So a key found at level 0 and one found at the bottom cost one batch together.
+//! Point lookups in sorted sequences of tables, newest data first: of one key, or of many keys at
+//! once.
 //!
-//! Thread-safe: works on an immutable view.
+//! Many keys are looked up in rounds. In a round, each key without a result goes on through its
+//! tables until it needs a block that is neither pinned nor cached. Then all these blocks are read
+//! in one batch, each once. So a key in the newest run and a key in the oldest table cost one batch
+//! together.
+//!
+//! Thread-safe: works on immutable tables.
 
-use crate::levels::{Slot, Sorted};
+use crate::env::RunEnv;
+use crate::sorted::{Slot, Sorted};
 use crate::table::{Block, BlockHandle, Table, key_hash};
-use crate::view::{View, resolve};
-use glintdb_core::{Entry, Result, SeqNum};
+use crate::tombstones::TombstoneSet;
+use glintdb_core::{Entry, EntryValue, Result, SeqNum};
 use std::sync::Arc;
 
-/// One key on its way through the index.
+/// The entry of a key for a reader who knows that `deleted` is the sequence number of the newest
+/// range tombstone over the key (0: there is none).
+#[inline]
+fn resolve(entry: Option<Entry>, deleted: SeqNum) -> Option<Entry> {
+    match entry {
+        Some(entry)
+            if entry.seqno > deleted
+                || (entry.seqno == deleted
+                    && !glintdb_core::seeded::bug(
+                        "lsm: a range deletion hides what its own batch put after it",
+                    )) =>
+        {
+            Some(entry)
+        }
+        _ if deleted > SeqNum::ZERO => Some(Entry {
+            seqno: deleted,
+            value: EntryValue::Tombstone,
+        }),
+        entry => entry,
+    }
+}
+
+/// Looks up one key. `tombstones` has the range tombstones of all sources.
+///
+/// # Errors
+/// I/O errors, `Corruption`.
+pub(crate) fn get<'a>(
+    env: &RunEnv,
+    sources: impl Iterator<Item = &'a Sorted>,
+    tombstones: &TombstoneSet,
+    key: &[u8],
+) -> Result<Option<Entry>> {
+    let deleted = tombstones.seqno_at(key);
+    let hash = key_hash(key);
+    let mut reads = 0;
+    for tables in sources {
+        let Some(slot) = tables.candidate(key) else {
+            continue;
+        };
+        // The deletion hides the whole table: spare the read.
+        if deleted > SeqNum::ZERO && slot.meta().seqno_max < deleted {
+            continue;
+        }
+        if let Some(entry) = slot.table.get_counted(key, hash, &mut reads)? {
+            env.lookups.count(reads);
+            return Ok(resolve(Some(entry), deleted));
+        }
+    }
+    env.lookups.count(reads);
+    Ok(resolve(None, deleted))
+}
+
+/// One key on its way through the sources.
 struct Search<'a> {
     key: &'a [u8],
     hash: u64,
     deleted: SeqNum,
-    /// Sources visited.
+    /// Number of sources it has visited.
     source: usize,
-    /// Blocks read for it.
+    /// Number of blocks that were read for it.
     reads: u32,
     answer: Option<Result<Option<Entry>>>,
 }
@@ -28,13 +86,14 @@ struct Wait<'a> {
     handle: BlockHandle,
 }
 
-/// See [`IndexView::get_batch`](glintdb_core::index::IndexView::get_batch).
-pub(crate) fn get_batch(view: &View, keys: &[&[u8]]) -> Vec<Result<Option<Entry>>> {
-    let tombstones = match view.levels.tombstones() {
-        Ok(tombstones) => tombstones,
-        Err(error) => return keys.iter().map(|_| Err(error.clone())).collect(),
-    };
-    let sources: Vec<&Sorted> = view.levels.sources().map(|(_, tables)| tables).collect();
+/// Looks up many keys. Returns one result for each key, in their order. `tombstones` has the range
+/// tombstones of all sources.
+pub(crate) fn get_batch(
+    env: &RunEnv,
+    sources: &[&Sorted],
+    tombstones: &TombstoneSet,
+    keys: &[&[u8]],
+) -> Vec<Result<Option<Entry>>> {
     let mut searches: Vec<Search<'_>> = keys
         .iter()
         .map(|key| Search {
@@ -50,7 +109,7 @@ pub(crate) fn get_batch(view: &View, keys: &[&[u8]]) -> Vec<Result<Option<Entry>
         let mut waits: Vec<Wait<'_>> = Vec::new();
         for (at, search) in searches.iter_mut().enumerate() {
             if search.answer.is_none()
-                && let Some((slot, handle)) = search.proceed(&sources)
+                && let Some((slot, handle)) = search.proceed(sources)
             {
                 search.reads += 1;
                 waits.push(Wait {
@@ -63,12 +122,12 @@ pub(crate) fn get_batch(view: &View, keys: &[&[u8]]) -> Vec<Result<Option<Entry>
         if waits.is_empty() {
             break;
         }
-        // Keys of one block stand together, and the device sees ascending offsets.
+        // Groups the keys of one block, and gives the device ascending offsets.
         waits.sort_by_key(|wait| (wait.slot.number(), wait.handle.index));
-        read(view, &waits, &mut searches);
+        read(env, &waits, &mut searches);
     }
     for search in &searches {
-        view.common.counters.lookups.count(search.reads);
+        env.lookups.count(search.reads);
     }
     searches
         .into_iter()
@@ -77,7 +136,7 @@ pub(crate) fn get_batch(view: &View, keys: &[&[u8]]) -> Vec<Result<Option<Entry>
 }
 
 impl<'a> Search<'a> {
-    /// Goes on until there is an answer, or a block must be read.
+    /// Goes on until the key has a result, or a block must be read.
     fn proceed<'s>(&mut self, sources: &[&'s Sorted]) -> Option<(&'s Arc<Slot>, BlockHandle)> {
         while let Some(tables) = sources.get(self.source) {
             self.source += 1;
@@ -108,7 +167,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Looks into a block.
+    /// Searches a block for the key.
     fn look(&mut self, slot: &Slot, block: &Block) {
         match slot.table.search(block, self.key) {
             Ok(Some(entry)) => self.answer = Some(Ok(resolve(Some(entry), self.deleted))),
@@ -118,8 +177,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Reads the blocks of `waits` (those of one block next to each other) and looks for the keys in them.
-fn read(view: &View, waits: &[Wait<'_>], searches: &mut [Search<'_>]) {
+/// Reads the blocks of `waits`, in which equal blocks are neighbours, and searches them.
+fn read(env: &RunEnv, waits: &[Wait<'_>], searches: &mut [Search<'_>]) {
     let groups: Vec<&[Wait<'_>]> = waits
         .chunk_by(|a, b| a.slot.number() == b.slot.number() && a.handle.index == b.handle.index)
         .collect();
@@ -128,7 +187,7 @@ fn read(view: &View, waits: &[Wait<'_>], searches: &mut [Search<'_>]) {
         .filter_map(|group| group.first())
         .map(|first| (&*first.slot.table, first.handle))
         .collect();
-    for (block, group) in Table::read_blocks(&view.common.table_env, &wanted)
+    for (block, group) in Table::read_blocks(env.tables(), &wanted)
         .into_iter()
         .zip(groups)
     {

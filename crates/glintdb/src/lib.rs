@@ -234,7 +234,8 @@ pub use durable::catalog::{DEFAULT_KEYSPACE, KEYSPACE_NAME_BYTES_MAX};
 pub use env::Env;
 pub use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use glintdb_core::{Error, ErrorKind, Result};
-pub use glintdb_lsm::{Compression, LsmOptions, PinnedLevels};
+pub use glintdb_lsm::{LsmOptions, PinnedLevels};
+pub use glintdb_runs::Compression;
 pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;
 pub use options::{

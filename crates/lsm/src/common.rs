@@ -4,10 +4,10 @@
 //! look only.
 
 use crate::compaction::shape::Shape;
-use crate::env::{IndexEnv, RunEnv};
 use crate::options::LsmOptions;
 use crate::pinning::Pins;
 use glintdb_core::sync::Mutex;
+use glintdb_runs::{IndexEnv, RunEnv};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,8 +22,8 @@ pub(crate) struct Common {
     run_bytes: AtomicU64,
 }
 
-/// The mean of flushes never falls below this part of the expected bytes, so that a few tiny flushes
-/// do not change the shape of the tree.
+/// The mean of flushes never falls below this part of the expected bytes, so that a few tiny
+/// flushes do not change the shape of the tree.
 const RUN_SHARE_MIN: u64 = 16;
 
 /// Figures since the index was opened.

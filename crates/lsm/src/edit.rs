@@ -7,9 +7,9 @@
 //!
 //! Thread-safe: plain values.
 
-use crate::table::TableMeta;
 use glintdb_core::codec::{Reader, put_varint};
 use glintdb_core::{Error, FileId, Result};
+use glintdb_runs::table::TableMeta;
 use std::collections::HashSet;
 
 /// Number of levels, level 0 included. With the default ratio and base size the last one holds 512 MiB x 10^5.

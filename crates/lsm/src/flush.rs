@@ -4,10 +4,10 @@
 
 use crate::common::Common;
 use crate::edit::{Edit, EditOp, Place};
-use crate::write_run::{RunConfig, write_run};
 use glintdb_core::Result;
 use glintdb_core::index::{IndexChange, SortedRun};
 use glintdb_flash::DataClass;
+use glintdb_runs::write::{RunConfig, write_run};
 
 /// Writes `run` as run `id` of level 0, in tables of this class. The tables and their directory are
 /// synced when it returns.

@@ -1,18 +1,14 @@
 //! [`Lsm`]: the LSM tree as an [`Index`].
 //!
-//! Thread-safe. The engine runs one `write_run` and one `apply` at a time, beside any number of jobs
-//! and views.
+//! Thread-safe. The engine runs one `write_run` and one `apply` at a time, beside any number of
+//! jobs and views.
 
 use crate::common::Common;
 use crate::compaction::picker;
 use crate::edit::{Edit, EditOp};
-use crate::env::IndexEnv;
 use crate::levels::Levels;
 use crate::options::LsmOptions;
-use crate::range::KeyRange;
-use crate::relocation::RunRelocation;
 use crate::shared::Shared;
-use crate::table::TableMeta;
 use crate::view::View;
 use crate::{flush, pinning};
 use glintdb_core::codec::Reader;
@@ -21,6 +17,10 @@ use glintdb_core::index::{
 };
 use glintdb_core::{Error, FileId, FileKind, Result};
 use glintdb_flash::DataClass;
+use glintdb_runs::IndexEnv;
+use glintdb_runs::keys::KeyRange;
+use glintdb_runs::table::TableMeta;
+use glintdb_runs::top::RunRelocation;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -53,12 +53,12 @@ impl Lsm {
         Ok(Lsm::with_levels(common, Levels::default()))
     }
 
-    /// The index that results from `edits`, in the order of the manifest. Reads no table, but checks
-    /// that each table's file exists and has the recorded length.
+    /// The index that results from `edits`, in the order of the manifest. Reads no table, but
+    /// checks that each table's file exists and has the recorded length.
     ///
     /// # Errors
-    /// `InvalidArgument` if an option is out of its limits. `Corruption` if the edits do not fit each
-    /// other, or a file is missing or has another length (the error names it). I/O errors.
+    /// `InvalidArgument` if an option is out of its limits. `Corruption` if the edits do not fit
+    /// each other, or a file is missing or has another length (the error names it). I/O errors.
     pub fn open(env: IndexEnv, options: LsmOptions, edits: &[Vec<u8>]) -> Result<Arc<Lsm>> {
         options.validate()?;
         let common = Common::new(env, options);

@@ -1,4 +1,5 @@
-//! The tables of an index by level. An edit makes a new set that shares the tables with the old one.
+//! The tables of an index by level. An edit makes a new set that shares the tables with the old
+//! one.
 //!
 //! Thread-safe: immutable, except that range tombstones are read at first use.
 //!
@@ -9,10 +10,10 @@
 //! 3. So a range tombstone is never below an entry that it hides.
 
 use crate::edit::{Edit, EditOp, LEVELS, Place};
-use crate::sorted::{Run, Slot, Sorted, range_tombstones};
-use crate::table::TableEnv;
-use crate::tombstones::TombstoneSet;
 use glintdb_core::{Error, Result};
+use glintdb_runs::keys::TombstoneSet;
+use glintdb_runs::table::TableEnv;
+use glintdb_runs::{Run, Slot, Sorted, range_tombstones};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
@@ -79,8 +80,8 @@ impl Levels {
             .flat_map(|(place, tables)| tables.slots().iter().map(move |slot| (place, slot)))
     }
 
-    /// Reads the tails of these tables, which are new, so that no lookup has to wait for that. If one
-    /// cannot be read, the next user of the table tries again.
+    /// Reads the tails of these tables, which are new, so that no lookup has to wait for that. If
+    /// one cannot be read, the next user of the table tries again.
     pub(crate) fn load(&self, numbers: &HashSet<u64>) {
         for (_, slot) in self.slots() {
             if numbers.contains(&slot.number()) {

@@ -1,12 +1,15 @@
-//! The LSM index: immutable tables of key blocks, levels of tables, merging and compaction.
+//! The LSM index: levels of sorted tables, and their compaction. Tables and runs themselves are in
+//! `glintdb-runs`.
 //!
-//! Bird's-eye view: a flush ([`Lsm::write_run`](glintdb_core::index::Index::write_run)) adds a run to level 0; the picker chooses what to compact; a compaction is a
-//! task cut into pieces, each merged by a resumable job; every change is an edit that the manifest records before [`Lsm::apply`](glintdb_core::index::Index::apply)
-//! makes it visible in a new view. Shape and its reasons: `docs/decisions/004-lsm-shape.md`,
-//! sizes of levels: `docs/decisions/016-level-sizes.md`.
+//! Bird's-eye view: a flush ([`Lsm::write_run`](glintdb_core::index::Index::write_run)) adds a run
+//! to level 0. The picker chooses what to compact. A compaction is a task that is divided into
+//! pieces, each merged by a resumable job. Every change is an edit, which the manifest records
+//! before [`Lsm::apply`](glintdb_core::index::Index::apply) makes it visible in a new view. The
+//! shape of the tree: `docs/decisions/004-lsm-shape.md`. The sizes of levels:
+//! `docs/decisions/016-level-sizes.md`.
 //!
-//! **Architecture invariants** (absences): nothing here opens a file by path (it knows a [`Volume`](glintdb_flash::Volume)), reads a clock, starts a thread, or
-//! is `unsafe`.
+//! **Architecture invariants** (absences): nothing here opens a file by path (it knows a
+//! [`Volume`](glintdb_flash::Volume)), reads a clock, starts a thread, or is `unsafe`.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -20,28 +23,13 @@
 mod common;
 mod compaction;
 mod edit;
-mod env;
 mod flush;
 mod index;
 mod levels;
-mod liveness;
-mod lookups;
 mod options;
 mod pinning;
-mod pins;
-mod places;
-mod range;
-mod relocation;
-mod sample;
-mod scans;
 mod shared;
-mod sorted;
-pub mod table;
-mod tombstones;
-mod verify;
 mod view;
-mod walk;
-mod write_run;
 
 /// An edit decoded and encoded again. For fuzz targets, and no part of the API.
 ///
@@ -53,11 +41,9 @@ pub fn edit_again(bytes: &[u8]) -> glintdb_core::Result<Vec<u8>> {
 }
 
 pub use compaction::shape::level_bytes;
-pub use env::IndexEnv;
 pub use glintdb_core::index::PinnedLevels;
 pub use index::{Lsm, TableChange};
 pub use options::{LEVELS_BELOW_0_MAX, LsmOptions};
-pub use table::Compression;
 
 #[cfg(test)]
 mod tests;

@@ -4,10 +4,10 @@
 //! Thread-safe: plain values.
 
 use crate::edit::LEVELS;
-use crate::table::{Compression, TableConfig};
 use glintdb_core::codec::{Reader, put_varint};
 use glintdb_core::index::PinnedLevels;
 use glintdb_core::{Error, Result};
+use glintdb_runs::table::{Compression, TableConfig};
 
 /// Options of an LSM index: its shape and the form of its tables. `docs/decisions/004-lsm-shape.md`
 /// has the reasons for the defaults. Each option is a public field with a method of the same name.
@@ -143,7 +143,7 @@ impl LsmOptions {
             1,
             LEVELS_BELOW_0_MAX.into(),
         )?;
-        if self.compression == Compression::Zstd && !cfg!(feature = "zstd") {
+        if !self.compression.is_available() {
             return Err(Error::invalid(
                 "compression: this build has no zstd (feature `zstd`)",
             ));
@@ -157,11 +157,6 @@ impl LsmOptions {
     /// levels, version 2 before `levels_max`; each is written where what it leaves out has its
     /// default.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let compression = match self.compression {
-            Compression::None => 0,
-            Compression::Lz4 => 1,
-            Compression::Zstd => 2,
-        };
         let pinned_levels = match self.pinned_levels {
             PinnedLevels::Auto => 0,
             PinnedLevels::Levels(levels) => u64::from(levels) + 1,
@@ -180,7 +175,7 @@ impl LsmOptions {
             self.table_bytes_target,
             self.block_bytes.into(),
             self.filter_bits_per_key.into(),
-            compression,
+            self.compression.code().into(),
             self.base_level_bytes,
         ];
         for field in fields.iter().chain(later) {
@@ -204,12 +199,7 @@ impl LsmOptions {
             table_bytes_target: reader.varint()?,
             block_bytes: reader.varint32()?,
             filter_bits_per_key: reader.varint32()?,
-            compression: match reader.varint()? {
-                0 => Compression::None,
-                1 => Compression::Lz4,
-                2 => Compression::Zstd,
-                _ => return None,
-            },
+            compression: Compression::from_code(reader.varint()?)?,
             base_level_bytes: reader.varint()?,
             pinned_levels: match version {
                 1 => PinnedLevels::Auto,

@@ -1,24 +1,22 @@
 //! Pinned levels: plans which of the top levels have their key blocks in memory, and reads those
 //! that are missing.
 //!
-//! Levels are counted from the top. Level 0 with all its runs is the first one, even if it is empty.
-//! The others follow from the first level with a table down to the last one. A plan is a number of
-//! levels. Tables that are written for a pinned level bring their blocks along; a job reads tables
-//! that become pinned otherwise (after opening, or when the plan grows). Tables below the plan are
-//! unpinned at once.
+//! Levels are counted from the top. Level 0 with all its runs is the first one, even if it is
+//! empty. The others follow from the first level with a table down to the last one. A plan is a
+//! number of levels. Tables that are written for a pinned level bring their blocks along; a job
+//! reads tables that become pinned otherwise (after opening, or when the plan grows). Tables below
+//! the plan are unpinned at once.
 //!
 //! Thread-safe. `state` is never held across I/O. No lock is taken under it except that of the
 //! current view.
 
-use crate::env::RunEnv;
 use crate::levels::Levels;
-use crate::pins::{PinReading, PinStep, pin_bytes};
 use crate::shared::Shared;
-use crate::sorted::Slot;
-use crate::table::{PinMemory, Table};
 use glintdb_core::Result;
 use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep, MemoryShare, PinnedLevels};
 use glintdb_core::sync::Mutex;
+use glintdb_runs::table::{PinMemory, Table};
+use glintdb_runs::{PinReading, PinStep, RunEnv, Slot, pin_bytes};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -27,8 +25,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 /// share in which it would be pinned.
 const KEEP_QUARTERS: u64 = 5;
 
-/// The bytes that each level would take if it was pinned, from the top: level 0 first, even if it is
-/// empty, with all its runs.
+/// The bytes that each level would take if it was pinned, from the top: level 0 first, even if it
+/// is empty, with all its runs.
 #[derive(Debug)]
 struct Needs(Vec<(u8, u64)>);
 
@@ -170,8 +168,8 @@ impl Pins {
         self.place(levels);
     }
 
-    /// Changes how much may be pinned. Returns the bytes of the plan, or the bytes that are pinned if
-    /// they are more.
+    /// Changes how much may be pinned. Returns the bytes of the plan, or the bytes that are pinned
+    /// if they are more.
     pub(crate) fn set_share(&self, share: MemoryShare, levels: &Levels, block_bytes: u32) -> u64 {
         let mut state = self.state.lock();
         let old = state.share;
@@ -387,7 +385,8 @@ mod tests {
             }
         }
 
-        /// A share that goes up and down by an eighth does not make the plan do so, once it is made.
+        /// A share that goes up and down by an eighth does not make the plan do so, once it is
+        /// made.
         #[test]
         fn prop_a_plan_stays_where_the_share_only_trembles(needs in needs(), auto in 64u64..40_000, down in 0u64..8) {
             let max = 1 << 20;

@@ -10,14 +10,12 @@ use crate::compaction::task::Task;
 use crate::edit::Edit;
 use crate::flush;
 use crate::levels::Levels;
-use crate::places::Places;
-use crate::relocation::Relocatable;
-use crate::scans::Scans;
 use crate::view::View;
 use glintdb_core::Result;
 use glintdb_core::index::{IndexChange, IndexJob, IndexView, SortedRun};
 use glintdb_core::sync::{Mutex, RwLock};
 use glintdb_flash::DataClass;
+use glintdb_runs::top::{Places, Relocatable, Scans};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -38,8 +36,8 @@ fn beneath_entries(levels: &Levels) -> u64 {
 struct State {
     /// Numbers of tables that are the input of a task, or of a change that is not applied yet.
     reserved: HashSet<u64>,
-    /// Numbers of runs. A place is pending while a relocation will write a run there, or has written
-    /// one with a change that is not applied yet.
+    /// Numbers of runs. A place is pending while a relocation will write a run there, or has
+    /// written one with a change that is not applied yet.
     places: Places,
     /// Tasks that still have jobs to give out.
     tasks: Vec<Arc<Task>>,

@@ -5,16 +5,13 @@
 use crate::common::Common;
 use crate::compaction::shape;
 use crate::levels::Levels;
-use crate::range::KeyRange;
-use crate::sample;
-use crate::sorted::Sorted;
-use crate::table::Purpose;
-use crate::verify::{live_pointers, verify_tables};
-use crate::walk::cursor::MergeCursor;
-use crate::walk::lookup;
 use bytes::Bytes;
 use glintdb_core::index::{Cursor, IndexStats, IndexView, LevelStats};
 use glintdb_core::{Direction, Entry, FileId, Result, SeqNum, ValuePointer};
+use glintdb_runs::keys::KeyRange;
+use glintdb_runs::read::{MergeCursor, live_pointers, verify_tables};
+use glintdb_runs::table::Purpose;
+use glintdb_runs::{Sorted, read};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +24,7 @@ pub(crate) struct View {
 
 impl IndexView for View {
     fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
-        lookup::get(
+        read::get(
             &self.common.env,
             self.levels.sorted(),
             self.levels.tombstones()?,
@@ -41,7 +38,7 @@ impl IndexView for View {
             Err(error) => return keys.iter().map(|_| Err(error.clone())).collect(),
         };
         let sources: Vec<&Sorted> = self.levels.sorted().collect();
-        lookup::get_batch(&self.common.env, &sources, tombstones, keys)
+        read::get_batch(&self.common.env, &sources, tombstones, keys)
     }
 
     fn cursor(
@@ -90,15 +87,15 @@ impl IndexView for View {
     }
 
     fn sample_keys(&self, every: u64) -> Result<Vec<Bytes>> {
-        sample::sample_keys(self.levels.sorted(), every)
+        read::sample_keys(self.levels.sorted(), every)
     }
 
     fn sample_end(&self, start: &[u8]) -> Result<Option<Bytes>> {
-        sample::sample_end(self.levels.sorted(), start)
+        read::sample_end(self.levels.sorted(), start)
     }
 
     fn count_entries(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
-        sample::count_entries(self.levels.sorted(), lower, upper)
+        read::count_entries(self.levels.sorted(), lower, upper)
     }
 
     fn files(&self) -> Vec<FileId> {

@@ -9,7 +9,7 @@ from glint_format.codec import FormatError, crc32c, xxh3_64
 from glint_format.table import Pointer, Table
 
 ROOT = Path(__file__).parents[3]
-GOLDEN = ROOT / "crates/lsm/testdata"
+GOLDEN = ROOT / "crates/runs/testdata"
 TABLES = sorted(GOLDEN.glob("table-v*.glint"))
 
 

@@ -3,10 +3,11 @@
 use super::Text;
 
 /// Crates from the bottom up; a crate may depend only on those of a lower layer.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 10] = [
     &["glintdb-core", "glintdb-faultdisk"],
     &["glintdb-flash"],
     &["glintdb-cache", "glintdb-simdisk"],
+    &["glintdb-runs"],
     &[
         "glintdb-log",
         "glintdb-lsm",

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 const PAGE: &str = "ARCHITECTURE.md";
 /// Crates whose modules the page names.
-const CRATES: [&str; 7] = [
-    "core", "flash", "cache", "log", "memtable", "lsm", "glintdb",
+const CRATES: [&str; 8] = [
+    "core", "flash", "cache", "log", "memtable", "runs", "lsm", "glintdb",
 ];
 /// Modules of tests, which it does not name.
 const TESTS: [&str; 5] = ["tests", "models", "golden", "scripted", "testing"];
@@ -82,8 +82,8 @@ mod tests {
     fn a_module_that_is_not_named_and_a_name_without_module_are_found() {
         let sections = "### `crates/core`\n\n`key` and `sync/seen`.\n\n### `crates/flash`\n\n\
                         | module | has |\n|---|---|\n| `volume`, `gone` | the `Volume` |\n\n\
-                        ### `crates/cache`\n\n### `crates/log`\n\n### `crates/memtable`\n\n### `crates/lsm`\n\n\
-                        ### `crates/glintdb`\n\n## Next\n`new`\n";
+                        ### `crates/cache`\n\n### `crates/log`\n\n### `crates/memtable`\n\n### `crates/runs`\n\n\
+                        ### `crates/lsm`\n\n### `crates/glintdb`\n\n## Next\n`new`\n";
         let texts = [
             text("ARCHITECTURE.md", sections),
             text("crates/core/src/lib.rs", ""),

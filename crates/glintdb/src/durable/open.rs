@@ -30,7 +30,7 @@ use glintdb_core::sync::atomic::AtomicU64;
 use glintdb_core::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SeqNum};
 use glintdb_flash::{ReadQueue, Volume};
 use glintdb_log::{Log, LogOptions, LogSetup, Lsn};
-use glintdb_lsm::IndexEnv;
+use glintdb_runs::IndexEnv;
 use glintdb_memtable::{Arena, ChunkPool};
 use std::collections::BTreeMap;
 use std::sync::Arc;

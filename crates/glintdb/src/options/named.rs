@@ -4,7 +4,8 @@
 use super::{GcReads, KeyspaceOptions, Options};
 use crate::{Error, Result};
 use glintdb_flash::{DirectIo, ReadEngine};
-use glintdb_lsm::{Compression, LsmOptions};
+use glintdb_lsm::LsmOptions;
+use glintdb_runs::Compression;
 use std::str::FromStr;
 
 const SWITCH: [(&str, bool); 4] = [

@@ -3,7 +3,8 @@
 use crate::Result;
 use crate::options::KeyspaceOptions;
 use glintdb_core::index::Index;
-use glintdb_lsm::{Lsm, IndexEnv};
+use glintdb_lsm::Lsm;
+use glintdb_runs::IndexEnv;
 use std::sync::Arc;
 
 /// Makes indexes that share a volume, a cache and a memory budget.

@@ -16,7 +16,7 @@ use glintdb_core::sync::atomic::AtomicU64;
 use glintdb_core::{FileId, FileKind, FileNumbers, SeqNum, ValuePointer};
 use glintdb_flash::{DirOptions, Volume};
 use glintdb_log::{FrameView, LogOp};
-use glintdb_lsm::IndexEnv;
+use glintdb_runs::IndexEnv;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -16,7 +16,7 @@ use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{DbId, EntryRef, FileId, FileKind, SegmentId, SeqNum};
 use glintdb_flash::{DirOptions, DirVolume, DirectIo, ReadEngine, Volume};
 use glintdb_log::{DumpFrame, DumpItem, LogEntry, LogOp, LogValue};
-use glintdb_lsm::table::{Table, TableEnv, TableMeta, salvage};
+use glintdb_runs::table::{Table, TableEnv, TableMeta, salvage};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;

@@ -25,7 +25,8 @@ use glintdb_core::{
     DbId, Direction, EntryRef, FileNumbers, RangeTombstone, Result, SegmentId, SeqNum, ValuePointer,
 };
 use glintdb_flash::{DirOptions, DirVolume, ReadEngine, ReadQueue, SystemClock, Volume};
-use glintdb_lsm::{IndexEnv, Lsm, LsmOptions};
+use glintdb_lsm::{Lsm, LsmOptions};
+use glintdb_runs::IndexEnv;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{DbId, Direction, FileId, FileKind};
 use glintdb_flash::{DataClass, DirOptions, DirVolume, Volume};
 use glintdb_lsm::LsmOptions;
-use glintdb_lsm::table::{Purpose, Table, TableConfig, TableCursor, TableEnv, TableWriter};
+use glintdb_runs::table::{Purpose, Table, TableConfig, TableCursor, TableEnv, TableWriter};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;

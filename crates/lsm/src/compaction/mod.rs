@@ -1,8 +1,6 @@
 //! Compactions: which tables are merged next, the division of the work, the merge, and the tables
 //! that it writes.
 
-pub(crate) mod merging;
-pub(crate) mod outputs;
 pub(crate) mod picker;
 pub(crate) mod pieces;
 pub(crate) mod shape;

@@ -13,10 +13,10 @@ use crate::compaction::shape::{BOTTOM, Shape, Targets, targets};
 use crate::edit::Place;
 use crate::levels::Levels;
 use crate::options::LsmOptions;
-use crate::range::{KeyRange, hull_of};
-use crate::sorted::{Run, Slot};
 use glintdb_core::SeqNum;
 use glintdb_core::index::{Debt, JobPriority};
+use glintdb_runs::keys::{KeyRange, hull_of};
+use glintdb_runs::{Run, Slot};
 use std::collections::HashSet;
 use std::sync::Arc;
 

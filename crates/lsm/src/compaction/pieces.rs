@@ -9,10 +9,10 @@
 use crate::compaction::picker::Plan;
 use crate::edit::Place;
 use crate::levels::Levels;
-use crate::range::{KeyRange, compare_ends};
-use crate::sorted::Slot;
 use bytes::Bytes;
 use glintdb_core::SeqNum;
+use glintdb_runs::Slot;
+use glintdb_runs::keys::{KeyRange, compare_ends};
 use std::sync::Arc;
 
 /// Most pieces one group of tables is split into.
@@ -192,8 +192,8 @@ fn split(group: &Group, split_bytes: u64) -> Vec<KeyRange> {
     ranges
 }
 
-/// Keys spread evenly over the bytes of a group: the first keys of its tables if there are many, else
-/// the fences of the largest table.
+/// Keys spread evenly over the bytes of a group: the first keys of its tables if there are many,
+/// else the fences of the largest table.
 fn split_points(group: &Group) -> Vec<Bytes> {
     let starts: Vec<Bytes> = group
         .slots

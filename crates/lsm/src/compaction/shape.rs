@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn runs_of_next_to_nothing_do_not_make_a_tree_of_many_levels() {
         let volume = glintdb_simdisk::MemVolume::new();
-        let env = crate::IndexEnv {
+        let env = glintdb_runs::IndexEnv {
             run_bytes: MIB,
             ..crate::tests::harness::env(&volume)
         };

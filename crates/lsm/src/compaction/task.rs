@@ -1,5 +1,5 @@
-//! Compactions as jobs: a *task* for a plan, a job for each of its pieces, one change for all of them
-//! together.
+//! Compactions as jobs: a *task* for a plan, a job for each of its pieces, one change for all of
+//! them together.
 //!
 //! Thread-safe. The jobs of a task may run on several threads. What they share is behind the task's
 //! mutex.
@@ -7,26 +7,25 @@
 //! Invariants:
 //! 1. Inputs are reserved from the pick until the change is applied or abandoned. Without a change,
 //!    they are reserved until the task is dropped.
-//! 2. The job that finishes the last piece returns the change; the others return an empty one. So an
-//!    input table that reaches into several pieces is removed only when all of them are written.
+//! 2. The job that finishes the last piece returns the change; the others return an empty one. So
+//!    an input table that reaches into several pieces is removed only when all of them are written.
 //! 3. If a piece fails, or its job is dropped, the task ends: the other jobs return empty changes,
 //!    and every output is removed.
 
 use crate::common::count;
-use crate::compaction::merging::{MergeInputs, Merging};
-use crate::compaction::outputs::{OutputConfig, Outputs, Written};
 use crate::compaction::picker::{self, Plan};
 use crate::compaction::pieces::{self, Pieces};
 use crate::compaction::shape::{BOTTOM, targets};
 use crate::edit::{Edit, EditOp, Place};
 use crate::levels::Levels;
-use crate::liveness::Liveness;
 use crate::shared::Shared;
 use crate::view::View;
 use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep};
 use glintdb_core::sync::Mutex;
 use glintdb_core::{Result, SeqNum};
 use glintdb_flash::DataClass;
+use glintdb_runs::Liveness;
+use glintdb_runs::write::{MergeInputs, Merging, OutputConfig, Outputs, Written};
 use std::collections::HashSet;
 use std::sync::Arc;
 

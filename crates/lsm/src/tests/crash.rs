@@ -25,7 +25,7 @@ fn prepared() -> (Harness, Random) {
 /// Opens what a power cut left, removes what the manifest does not name, as the engine does, and checks everything.
 fn check_after_cut(harness: &Harness, mode: CrashMode, random: &mut Random) {
     let volume = harness.volume.crash(mode);
-    let env = crate::IndexEnv {
+    let env = glintdb_runs::IndexEnv {
         tombstone_floor: Arc::clone(&harness.env.tombstone_floor),
         reads: None,
         ..env(&volume)

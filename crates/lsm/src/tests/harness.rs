@@ -2,8 +2,7 @@
 
 use super::model::Model;
 use crate::edit::Edit;
-use crate::table::Purpose;
-use crate::{IndexEnv, Lsm, LsmOptions};
+use crate::{Lsm, LsmOptions};
 use bytes::Bytes;
 use glintdb_cache::Cache;
 use glintdb_core::index::{Index, IndexChange, IndexJob, IndexView, JobStep, SortedRun};
@@ -13,6 +12,8 @@ use glintdb_core::{
     SeqNum, ValuePointer,
 };
 use glintdb_flash::{ManualClock, ReadQueue, Volume};
+use glintdb_runs::IndexEnv;
+use glintdb_runs::table::Purpose;
 use glintdb_simdisk::MemVolume;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -3,8 +3,9 @@
 use super::harness::{Harness, Random, small_options};
 use super::model::Model;
 use super::relocation::{Moved, Relocating};
-use crate::{Compression, LsmOptions, PinnedLevels};
+use crate::{LsmOptions, PinnedLevels};
 use glintdb_core::index::{Index, IndexChange, IndexJob, IndexView, JobStep, MemoryShare};
+use glintdb_runs::Compression;
 use proptest::prelude::*;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -244,7 +245,7 @@ impl World {
     fn check_pins(&self) {
         let view = self.harness.lsm.view_for_tests();
         let (pins, memory) = (&view.common.pins, view.common.env.pin_memory());
-        let pinned = |slot: &crate::sorted::Slot| slot.table.is_pinned();
+        let pinned = |slot: &glintdb_runs::Slot| slot.table.is_pinned();
         assert!(
             view.levels
                 .slots()

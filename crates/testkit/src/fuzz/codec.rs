@@ -5,7 +5,7 @@
 use super::input::Input;
 use glintdb_core::codec::{Reader, put_bytes, put_varint};
 use glintdb_core::{FileId, key};
-use glintdb_lsm::table::TableMeta;
+use glintdb_runs::table::TableMeta;
 
 pub(super) fn run(data: &[u8]) {
     let mut reader = Reader::new(data);

@@ -9,7 +9,7 @@ use glintdb_core::checksum::{FileSeed, crc32c, crc32c_append};
 use glintdb_core::{DbId, FileId, FileKind};
 use glintdb_flash::Volume;
 use glintdb_log::format::frame::FrameHeader;
-use glintdb_lsm::table::Table;
+use glintdb_runs::table::Table;
 use glintdb_simdisk::{Contents, MemOptions, MemVolume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};

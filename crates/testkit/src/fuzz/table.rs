@@ -8,7 +8,7 @@
 use super::input::Input;
 use super::table_image::{ID, TableImage, Value};
 use glintdb_core::{Direction, EntryRef, EntryValue, Error, ErrorKind};
-use glintdb_lsm::table::{Purpose, Table, key_hash};
+use glintdb_runs::table::{Purpose, Table, key_hash};
 use std::ops::Bound;
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use glintdb_core::{
     DbId, EntryRef, FileId, FileKind, RangeTombstone, SegmentId, SeqNum, ValuePointer,
 };
 use glintdb_flash::DataClass;
-use glintdb_lsm::table::{Compression, Table, TableConfig, TableEnv, TableWriter};
+use glintdb_runs::table::{Compression, Table, TableConfig, TableEnv, TableWriter};
 use glintdb_simdisk::{Contents, MemOptions, MemVolume};
 use std::collections::BTreeMap;
 use std::sync::Arc;

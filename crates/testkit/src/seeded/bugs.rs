@@ -160,7 +160,8 @@ mod tests {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut names = BTreeSet::new();
         for name in [
-            "core", "flash", "simdisk", "cache", "log", "lsm", "memtable", "glintdb", "server",
+            "core", "flash", "simdisk", "cache", "log", "runs", "lsm", "memtable", "glintdb",
+            "server",
         ] {
             sources(&crates.join(name).join("src"), &mut names);
         }

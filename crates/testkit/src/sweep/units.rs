@@ -8,7 +8,7 @@ use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{Direction, FileId, FileKind, SegmentId};
 use glintdb_flash::Volume;
 use glintdb_log::{DumpItem, LogOp, LogValue};
-use glintdb_lsm::table::{Purpose, Table, TableEnv};
+use glintdb_runs::table::{Purpose, Table, TableEnv};
 use glintdb_simdisk::{MemOptions, MemVolume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};

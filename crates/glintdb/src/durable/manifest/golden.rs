@@ -7,8 +7,9 @@ use super::*;
 use bytes::Bytes;
 use glintdb_core::{FileId, FileKind};
 use glintdb_flash::{CreateOptions, DataClass};
-use glintdb_lsm::table::TableMeta;
-use glintdb_lsm::{Compression, Lsm, PinnedLevels};
+use glintdb_lsm::{Lsm, PinnedLevels};
+use glintdb_runs::Compression;
+use glintdb_runs::table::TableMeta;
 use glintdb_simdisk::MemVolume;
 use std::path::Path;
 

@@ -9,7 +9,7 @@ use crate::options::{KeyspaceOptions, Options};
 use crate::{Db, Durability, Error, Keyspace, Result};
 use bytes::Bytes;
 use glintdb_core::{KeyspaceId, RangeTombstone, SeqNum, ValuePointer};
-use glintdb_lsm::table::salvage::KeyRange;
+use glintdb_runs::table::salvage::KeyRange;
 use std::collections::BTreeMap;
 use std::path::Path;
 

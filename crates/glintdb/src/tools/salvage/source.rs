@@ -12,7 +12,7 @@ use glintdb_flash::Volume;
 use glintdb_log::Lsn;
 use glintdb_log::format::segment::SegmentHeader;
 use glintdb_lsm::Lsm;
-use glintdb_lsm::table::{TableMeta, salvage::database_of};
+use glintdb_runs::table::{TableMeta, salvage::database_of};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Tables that nobody could assign become keyspaces of their own, with ids from here down.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use glintdb_core::checksum::crc32c;
 use glintdb_core::{EntryRef, FileId, FileKind, KeyspaceId, SegmentId, SeqNum, ValuePointer};
 use glintdb_flash::{Volume, VolumeFile};
-use glintdb_lsm::table::{TableMeta, key_hash, salvage};
+use glintdb_runs::table::{TableMeta, key_hash, salvage};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 

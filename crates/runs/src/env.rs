@@ -1,0 +1,135 @@
+//! What an index is given, and what all of its runs share.
+//!
+//! [`IndexEnv`] is the same for every kind of index. An index makes one [`RunEnv`] of it, and gives
+//! that to whatever reads or writes its runs.
+//!
+//! Thread-safe. No lock is held across I/O.
+
+use crate::pins::FreshBlocks;
+use crate::read::lookup_counts::LookupCounts;
+use crate::sorted::Slot;
+use crate::table::{PinMemory, TableEnv};
+use glintdb_cache::Cache;
+use glintdb_core::memory::MemoryBudget;
+use glintdb_core::sync::atomic::{AtomicU64, Ordering};
+use glintdb_core::{DbId, Error, ErrorKind, FileId, FileNumbers, Result, SeqNum};
+use glintdb_flash::{ReadQueue, Volume};
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// What every index is given.
+#[derive(Clone)]
+pub struct IndexEnv {
+    /// The volume that has the index's files.
+    pub volume: Arc<dyn Volume>,
+    /// The cache of blocks that were read and verified.
+    pub cache: Arc<Cache>,
+    /// The budget that fences, filters, buffers and pinned blocks are charged to.
+    pub memory: Arc<MemoryBudget>,
+    /// The database that the files belong to.
+    pub db: DbId,
+    /// Numbers of new files.
+    pub numbers: Arc<dyn FileNumbers>,
+    /// Expected bytes of a flush. An index corrects the figure as flushes come.
+    pub run_bytes: u64,
+    /// Tombstones with this sequence number or a greater one are kept, because transactions may
+    /// still have to see them.
+    pub tombstone_floor: Arc<AtomicU64>,
+    /// Reads the input of compactions ahead. `None`: each cursor reads ahead by itself.
+    pub reads: Option<Arc<ReadQueue>>,
+}
+
+/// What all runs of one index share.
+pub struct RunEnv {
+    index: IndexEnv,
+    tables: Arc<TableEnv>,
+    pin_memory: Arc<PinMemory>,
+    /// Blocks of new tables that wait for their change to be applied.
+    pub fresh: FreshBlocks,
+    /// Counts point lookups.
+    pub lookups: LookupCounts,
+}
+
+impl RunEnv {
+    /// The shared state of an index without runs.
+    pub fn new(index: IndexEnv) -> Arc<RunEnv> {
+        Arc::new(RunEnv {
+            tables: Arc::new(TableEnv {
+                volume: Arc::clone(&index.volume),
+                cache: Arc::clone(&index.cache),
+                memory: Arc::clone(&index.memory),
+                db: index.db,
+                reads: index.reads.clone(),
+            }),
+            pin_memory: PinMemory::new(Arc::clone(&index.memory)),
+            fresh: FreshBlocks::default(),
+            lookups: LookupCounts::default(),
+            index,
+        })
+    }
+
+    /// What the index was given.
+    pub fn index(&self) -> &IndexEnv {
+        &self.index
+    }
+
+    /// What the index's tables share.
+    pub fn tables(&self) -> &Arc<TableEnv> {
+        &self.tables
+    }
+
+    /// The memory of the index's pinned blocks.
+    pub fn pin_memory(&self) -> &Arc<PinMemory> {
+        &self.pin_memory
+    }
+
+    /// Tombstones below this sequence number may be dropped where nothing is beneath them.
+    pub fn tombstone_floor(&self) -> SeqNum {
+        SeqNum(self.index.tombstone_floor.load(Ordering::Acquire))
+    }
+
+    /// Removes a file that no manifest names. If that fails, the file is an orphan, which the next
+    /// open removes.
+    pub fn remove_file(&self, file: FileId) {
+        if let Err(error) = self.index.volume.delete(file) {
+            debug_assert!(
+                matches!(
+                    error.kind(),
+                    ErrorKind::NotFound
+                        | ErrorKind::Io
+                        | ErrorKind::Poisoned
+                        | ErrorKind::NoSpace
+                        | ErrorKind::Closed
+                ),
+                "{error}"
+            );
+        }
+    }
+
+    /// Checks that each table's file exists and has the length that the manifest records.
+    ///
+    /// # Errors
+    /// `Corruption` for the first table whose file is missing or has another length, I/O errors.
+    pub fn check_files<'a, P: Debug>(
+        &self,
+        slots: impl Iterator<Item = (P, &'a Arc<Slot>)>,
+    ) -> Result<()> {
+        let volume = &self.index.volume;
+        let there: HashSet<FileId> = volume.list()?.into_iter().collect();
+        for (place, slot) in slots {
+            let (id, bytes) = (slot.meta().id, slot.meta().bytes);
+            if !there.contains(&id) {
+                let what =
+                    format!("expected a table of {bytes} bytes at {place:?}, found no such file");
+                return Err(Error::corruption(id, 0, what));
+            }
+            let length = volume.open(id)?.len()?;
+            if length != bytes {
+                let what = format!("expected a table of {bytes} bytes, found {length}");
+                return Err(Error::corruption(id, length.min(bytes), what));
+            }
+        }
+        Ok(())
+    }
+}

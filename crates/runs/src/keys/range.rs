@@ -1,0 +1,160 @@
+//! Ranges of keys, half-open: what a table answers for. A table's range holds its entries *and* its range tombstones, so "do two tables have anything to do
+//! with each other" is one comparison.
+//!
+//! Thread-safe: plain values.
+
+use bytes::Bytes;
+use glintdb_core::key::{half_open, successor};
+use std::cmp::Ordering;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// The keys from `start` (inclusive) to `end` (exclusive; `None`: no end).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyRange {
+    /// First key.
+    pub start: Bytes,
+    /// First key behind.
+    pub end: Option<Bytes>,
+}
+
+/// The bounds of a cursor, which those of its parts share.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    lower: Bound<Box<[u8]>>,
+    upper: Bound<Box<[u8]>>,
+}
+
+impl Bounds {
+    pub(crate) fn new(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Arc<Bounds> {
+        Arc::new(Bounds {
+            lower: lower.map(Box::from),
+            upper: upper.map(Box::from),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn lower(&self) -> Bound<&[u8]> {
+        self.lower.as_ref().map(AsRef::as_ref)
+    }
+
+    #[inline]
+    pub(crate) fn upper(&self) -> Bound<&[u8]> {
+        self.upper.as_ref().map(AsRef::as_ref)
+    }
+}
+
+/// The key of a bound, if there is one.
+pub(crate) fn key_of(bound: Bound<&[u8]>) -> Option<&[u8]> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    }
+}
+
+impl KeyRange {
+    /// What two bounds enclose.
+    pub fn from_bounds(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> KeyRange {
+        let (start, end) = half_open(lower, upper);
+        KeyRange { start, end }
+    }
+
+    /// From `first` to `last`, both inclusive.
+    pub(crate) fn inclusive(first: &[u8], last: &[u8]) -> KeyRange {
+        KeyRange {
+            start: Bytes::copy_from_slice(first),
+            end: Some(successor(last)),
+        }
+    }
+
+    /// Whether there is no key in it.
+    pub fn is_empty(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| *end <= self.start)
+    }
+
+    /// Whether a key may be in both.
+    pub fn overlaps(&self, other: &KeyRange) -> bool {
+        before_end(&self.start, &other.end) && before_end(&other.start, &self.end)
+    }
+
+    /// Whether `key` is in it.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.start.as_ref() <= key && before_end(key, &self.end)
+    }
+
+    /// The smallest range that holds both.
+    pub fn hull(&self, other: &KeyRange) -> KeyRange {
+        KeyRange {
+            start: self.start.clone().min(other.start.clone()),
+            end: later_end(&self.end, &other.end).clone(),
+        }
+    }
+
+    /// The keys in both; `None` where there are none.
+    pub(crate) fn intersection(&self, other: &KeyRange) -> Option<KeyRange> {
+        let start = (&self.start).max(&other.start).clone();
+        let end = if compare_ends(&self.end, &other.end) == Ordering::Less {
+            self.end.clone()
+        } else {
+            other.end.clone()
+        };
+        let range = KeyRange { start, end };
+        (!range.is_empty()).then_some(range)
+    }
+}
+
+/// Whether `key` lies before an exclusive end.
+pub(crate) fn before_end(key: &[u8], end: &Option<Bytes>) -> bool {
+    end.as_ref().is_none_or(|end| key < end.as_ref())
+}
+
+/// Order of exclusive ends; no end is the last.
+pub fn compare_ends(a: &Option<Bytes>, b: &Option<Bytes>) -> Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => a.cmp(b),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => Ordering::Equal,
+    }
+}
+
+fn later_end<'a>(a: &'a Option<Bytes>, b: &'a Option<Bytes>) -> &'a Option<Bytes> {
+    if compare_ends(a, b) == Ordering::Less {
+        b
+    } else {
+        a
+    }
+}
+
+/// The smallest range that holds all; `None` for none.
+pub fn hull_of<'a>(ranges: impl IntoIterator<Item = &'a KeyRange>) -> Option<KeyRange> {
+    let mut ranges = ranges.into_iter();
+    let first = ranges.next()?.clone();
+    Some(ranges.fold(first, |hull, range| hull.hull(range)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: &'static str, end: Option<&'static str>) -> KeyRange {
+        KeyRange {
+            start: Bytes::from(start),
+            end: end.map(Bytes::from),
+        }
+    }
+
+    #[test]
+    fn touching_ranges_do_not_overlap() {
+        let ab = range("a", Some("b"));
+        let bc = range("b", Some("c"));
+        let rest = range("b", None);
+        assert!(!ab.overlaps(&bc) && !bc.overlaps(&ab));
+        assert!(bc.overlaps(&rest) && rest.overlaps(&bc) && !rest.overlaps(&ab));
+        assert!(KeyRange::inclusive(b"a", b"b").overlaps(&bc));
+        assert_eq!(ab.hull(&rest), range("a", None));
+        assert_eq!(ab.intersection(&bc), None);
+        assert_eq!(bc.intersection(&rest), Some(bc.clone()));
+        assert!(bc.contains(b"b") && !bc.contains(b"c"));
+    }
+}

@@ -1,0 +1,71 @@
+//! Sums the bytes of values that become live or dead in each log segment.
+//!
+//! Not thread-safe: belongs to one flush or merge. Neighbours mostly point to the same segment, so the sum of the last one is kept apart.
+
+use glintdb_core::index::LivenessDelta;
+use glintdb_core::{EntryRef, SegmentId, ValuePointer};
+use std::collections::HashMap;
+
+/// See the module's page.
+#[derive(Default)]
+pub struct Liveness {
+    last: Option<(SegmentId, i64)>,
+    others: HashMap<SegmentId, i64>,
+}
+
+impl Liveness {
+    /// A pointer was written that the index did not hold.
+    #[inline]
+    pub(crate) fn live(&mut self, pointer: ValuePointer) {
+        self.add(pointer.segment, i64::from(pointer.length));
+    }
+
+    /// A pointer was dropped.
+    #[inline]
+    pub(crate) fn dead(&mut self, pointer: ValuePointer) {
+        self.add(pointer.segment, -i64::from(pointer.length));
+    }
+
+    /// A value was dropped by a merge.
+    #[inline]
+    pub(crate) fn lose(&mut self, value: EntryRef<'_>) {
+        if let EntryRef::Pointer(pointer) = value {
+            self.dead(pointer);
+            if glintdb_core::seeded::bug("lsm: a value that dies is counted twice") {
+                self.dead(pointer);
+            }
+        }
+    }
+
+    /// Takes over what another one summed.
+    pub fn merge(&mut self, other: Liveness) {
+        for delta in other.deltas() {
+            self.add(delta.segment, delta.bytes);
+        }
+    }
+
+    /// One delta a segment, in order of segments, none of 0.
+    pub fn deltas(mut self) -> Vec<LivenessDelta> {
+        if let Some((segment, bytes)) = self.last.take() {
+            *self.others.entry(segment).or_default() += bytes;
+        }
+        let others = self.others.into_iter().filter(|(_, bytes)| *bytes != 0);
+        let mut deltas: Vec<LivenessDelta> = others
+            .map(|(segment, bytes)| LivenessDelta { segment, bytes })
+            .collect();
+        deltas.sort_by_key(|delta| delta.segment);
+        deltas
+    }
+
+    #[inline]
+    fn add(&mut self, segment: SegmentId, bytes: i64) {
+        match &mut self.last {
+            Some((last, sum)) if *last == segment => *sum += bytes,
+            _ => {
+                if let Some((last, sum)) = self.last.replace((segment, bytes)) {
+                    *self.others.entry(last).or_default() += sum;
+                }
+            }
+        }
+    }
+}

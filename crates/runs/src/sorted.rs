@@ -1,0 +1,208 @@
+//! Tables in order: a run, or a level.
+//!
+//! Thread-safe: immutable once built. A changed copy shares the tables with the original.
+//!
+//! Invariants:
+//! 1. The tables of a [`Sorted`] ascend and do not overlap. Ranges of tables include their range
+//!    tombstones.
+//! 2. What lookups search (`prefix`, `end_heads`) agrees with the tables, except between a change
+//!    and [`Sorted::index`].
+
+use crate::keys::range::{KeyRange, before_end};
+use crate::keys::tombstones::TombstoneSet;
+use crate::read::tournament::{key_head, shared_prefix};
+use crate::table::{Table, TableEnv, TableMeta};
+use bytes::Bytes;
+use glintdb_core::Result;
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A table and the range of keys that it may know something about.
+pub struct Slot {
+    /// The keys of the table's entries and range tombstones.
+    pub range: KeyRange,
+    /// The table.
+    pub table: Arc<Table>,
+}
+
+impl Slot {
+    /// The table that `meta` describes. Reads nothing yet.
+    pub fn open(env: &Arc<TableEnv>, meta: TableMeta) -> Arc<Slot> {
+        let (start, end) = meta.range.clone();
+        Arc::new(Slot {
+            range: KeyRange { start, end },
+            table: Table::open(env, meta),
+        })
+    }
+
+    /// The table's properties.
+    pub fn meta(&self) -> &TableMeta {
+        self.table.meta()
+    }
+
+    /// Number of the table's file.
+    pub fn number(&self) -> u64 {
+        self.meta().id.number
+    }
+}
+
+/// The range tombstones of all these tables, flat. Reads those that are not in memory.
+///
+/// # Errors
+/// I/O errors, `Corruption`.
+pub fn range_tombstones<'a>(slots: impl Iterator<Item = &'a Arc<Slot>>) -> Result<TombstoneSet> {
+    let mut all = Vec::new();
+    for slot in slots {
+        if slot.meta().range_tombstones > 0 {
+            all.extend_from_slice(slot.table.range_tombstones()?);
+        }
+    }
+    Ok(TombstoneSet::new(all))
+}
+
+/// Tables that ascend and do not overlap.
+///
+/// Lookups search an array of 8-byte heads of the tables' ends, so that they touch one or two cache
+/// lines. They compare the keys themselves only where heads are equal.
+#[derive(Clone, Default)]
+pub struct Sorted {
+    /// Shared with cursors, and with earlier and later copies that have the same tables.
+    slots: Arc<Vec<Arc<Slot>>>,
+    /// Bytes that all ends share.
+    prefix: Bytes,
+    /// For each table the head of its end behind the prefix, or `u64::MAX` if it has no end.
+    end_heads: Vec<u64>,
+}
+
+impl Sorted {
+    /// The tables, ascending.
+    pub fn slots(&self) -> &[Arc<Slot>] {
+        &self.slots
+    }
+
+    /// The tables, to be kept by a cursor.
+    pub(crate) fn shared(&self) -> &Arc<Vec<Arc<Slot>>> {
+        &self.slots
+    }
+
+    /// Whether there are no tables.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The only table that may hold `key`: the first one that ends behind it. Its range may also
+    /// begin behind the key.
+    #[inline]
+    pub(crate) fn candidate(&self, key: &[u8]) -> Option<&Arc<Slot>> {
+        self.slots.get(self.first_behind(key))
+    }
+
+    /// Index of the first table that ends behind `key`.
+    pub fn first_behind(&self, key: &[u8]) -> usize {
+        let behind = |slot: &Arc<Slot>| before_end(key, &slot.range.end);
+        let prefix = self.prefix.len();
+        match key.get(..prefix).unwrap_or(key).cmp(&self.prefix) {
+            // The key is less than the prefix, or a part of it: every end is behind the key.
+            Ordering::Less => 0,
+            // Of all ends, only "no end" is behind the key.
+            Ordering::Greater => self.slots.partition_point(|slot| !behind(slot)),
+            Ordering::Equal => {
+                let head = key_head(key, prefix);
+                let from = self.end_heads.partition_point(|&end| end < head);
+                let same = self.end_heads.get(from..).unwrap_or_default();
+                let to = from + same.iter().take_while(|&&end| end == head).count();
+                let slots = self.slots.get(from..to).unwrap_or_default();
+                from + slots.partition_point(|slot| !behind(slot))
+            }
+        }
+    }
+
+    /// The tables that meet `range`.
+    pub fn meeting(&self, range: &KeyRange) -> &[Arc<Slot>] {
+        self.slots
+            .get(self.places_meeting(range))
+            .unwrap_or_default()
+    }
+
+    /// The indexes of the tables that meet `range`.
+    pub(crate) fn places_meeting(&self, range: &KeyRange) -> Range<usize> {
+        let from = self.first_behind(&range.start);
+        let to = self
+            .slots
+            .partition_point(|slot| before_end(&slot.range.start, &range.end));
+        let mut to = to;
+        if to > from + 1
+            && glintdb_core::seeded::bug(
+                "lsm: of the tables that overlap a range the last is left out",
+            )
+        {
+            to -= 1;
+        }
+        from..to.max(from)
+    }
+
+    /// Bytes of the tables' files.
+    pub fn bytes(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.meta().bytes).sum()
+    }
+
+    /// Entries of the tables, range tombstones not counted.
+    pub fn entries(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.meta().entries).sum()
+    }
+
+    /// Adds a table. [`index`](Self::index) must be called before the tables are searched again.
+    ///
+    /// # Errors
+    /// The table itself, if it overlaps another one. Nothing has changed then.
+    pub fn insert(&mut self, slot: Arc<Slot>) -> std::result::Result<(), Arc<Slot>> {
+        let at = self
+            .slots
+            .partition_point(|other| other.range.start <= slot.range.start);
+        let neighbours = [at.checked_sub(1), Some(at)];
+        let mut neighbours = neighbours
+            .into_iter()
+            .flatten()
+            .filter_map(|i| self.slots.get(i));
+        if neighbours
+            .any(|other| other.range.overlaps(&slot.range) || other.range.start == slot.range.start)
+        {
+            return Err(slot);
+        }
+        Arc::make_mut(&mut self.slots).insert(at, slot);
+        Ok(())
+    }
+
+    /// Takes out the table with this file number, if there is one. [`index`](Self::index) must be
+    /// called before the tables are searched again.
+    pub fn remove(&mut self, number: u64) -> Option<Arc<Slot>> {
+        let at = self.slots.iter().position(|slot| slot.number() == number)?;
+        Some(Arc::make_mut(&mut self.slots).remove(at))
+    }
+
+    /// Computes what lookups search, after changes of the tables.
+    pub fn index(&mut self) {
+        let mut ends = self.slots.iter().filter_map(|slot| slot.range.end.as_ref());
+        self.prefix = match (ends.next(), ends.next_back()) {
+            (Some(first), Some(last)) => first.slice(..shared_prefix(first, last)),
+            (Some(only), None) => only.clone(),
+            _ => Bytes::new(),
+        };
+        let prefix = self.prefix.len();
+        let head = |slot: &Arc<Slot>| match &slot.range.end {
+            Some(end) => key_head(end, prefix),
+            None => u64::MAX,
+        };
+        self.end_heads = self.slots.iter().map(head).collect();
+    }
+}
+
+/// A run: the tables of one flush or relocation.
+#[derive(Clone)]
+pub struct Run {
+    /// Its number. A greater number is a newer run.
+    pub id: u64,
+    /// Its tables.
+    pub tables: Sorted,
+}

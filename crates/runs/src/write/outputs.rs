@@ -1,0 +1,256 @@
+//! Writes one ascending sequence of entries, with its range tombstones, into tables. Tables are cut
+//! by size, and so that no table overlaps too much of the tables beneath it.
+//!
+//! Not thread-safe: belongs to one flush or one piece of a compaction.
+//!
+//! Invariants:
+//! 1. The tables partition the keys. A cut at key `k` gives everything before `k` to the table
+//!    before the cut. Range tombstones are clipped at `k`.
+//! 2. If a [`Written`] is dropped before [`commit`](Written::commit), every file that was begun is
+//!    removed.
+
+use crate::env::RunEnv;
+use crate::keys::range::{KeyRange, before_end};
+use crate::keys::tombstones::TombstoneSet;
+use crate::sorted::Slot;
+use crate::table::{PinnedBlocks, StoredBlock, TableConfig, TableMeta, TableWriter};
+use bytes::Bytes;
+use glintdb_core::{EntryRef, ErrorKind, FileId, FileKind, Result, SeqNum};
+use glintdb_flash::DataClass;
+use std::sync::Arc;
+
+/// Entries between two looks at the size of the table being written.
+const SIZE_CHECK_ENTRIES: u32 = 16;
+
+/// Where and how tables are written.
+pub struct OutputConfig {
+    /// The class of the tables' files.
+    pub class: DataClass,
+    /// The form of the tables.
+    pub tables: TableConfig,
+    /// Size at which a table is cut.
+    pub table_bytes: u64,
+    /// The tables that outputs will be merged with next, ascending: those of the level below the
+    /// output's.
+    pub grandparents: Vec<Arc<Slot>>,
+    /// Bytes of grandparents that one table may overlap.
+    pub overlap_bytes_max: u64,
+    /// About how many entries will come.
+    pub entries_hint: usize,
+    /// Whether the tables' blocks are kept in memory as they are written, to be pinned.
+    pub pin: bool,
+}
+
+/// Takes entries in ascending order and writes them into tables.
+pub struct Outputs {
+    config: OutputConfig,
+    writer: Option<TableWriter>,
+    since_size_check: u32,
+    /// Range tombstones that belong to the sequence.
+    carry: TombstoneSet,
+    /// First key of the table being written.
+    from: Bytes,
+    grandparent: usize,
+    overlap_bytes: u64,
+    written: Written,
+}
+
+/// Tables written so far, and their files.
+pub struct Written {
+    env: Arc<RunEnv>,
+    files: Vec<FileId>,
+    tables: Vec<TableMeta>,
+    /// Blocks of tables that are to be pinned, by file number.
+    pins: Vec<(u64, PinnedBlocks)>,
+}
+
+impl Written {
+    /// Whether no table was written.
+    pub fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
+    /// Gives the tables away. Their files stay, and their blocks wait in
+    /// [`FreshBlocks`](crate::pins::FreshBlocks) until the change is applied.
+    pub fn commit(mut self) -> Vec<TableMeta> {
+        self.files.clear();
+        self.env.fresh.keep(self.pins.drain(..));
+        std::mem::take(&mut self.tables)
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        for file in self.files.drain(..) {
+            self.env.remove_file(file);
+        }
+    }
+}
+
+impl Outputs {
+    /// Begins a sequence with the range tombstones `carry`. `from` is the first key that may come.
+    pub fn new(
+        env: &Arc<RunEnv>,
+        config: OutputConfig,
+        carry: TombstoneSet,
+        from: Bytes,
+    ) -> Outputs {
+        let grandparent = config
+            .grandparents
+            .partition_point(|slot| slot.range.end.as_ref().is_some_and(|end| *end <= from));
+        Outputs {
+            config,
+            writer: None,
+            since_size_check: 0,
+            carry,
+            from,
+            grandparent,
+            overlap_bytes: 0,
+            written: Written {
+                env: Arc::clone(env),
+                files: Vec::new(),
+                tables: Vec::new(),
+                pins: Vec::new(),
+            },
+        }
+    }
+
+    /// Appends an entry. `false`: its key is not greater than the one before it in its table, and
+    /// nothing was appended.
+    #[inline]
+    pub(crate) fn add(&mut self, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) -> Result<bool> {
+        self.before(key)?;
+        self.writer()?.try_add(key, seqno, value)
+    }
+
+    /// Appends a whole block.
+    pub(crate) fn add_block(&mut self, block: &StoredBlock) -> Result<bool> {
+        self.since_size_check = SIZE_CHECK_ENTRIES;
+        self.before(block.first_key()?)?;
+        self.writer()?.add_block(block)
+    }
+
+    /// The key appended last.
+    #[inline]
+    pub(crate) fn last_key(&self) -> Option<&[u8]> {
+        self.writer.as_ref().map(TableWriter::last_key)
+    }
+
+    /// Finishes the last table. `end` is the first key that could not have come.
+    pub(crate) fn finish(mut self, end: Option<&Bytes>) -> Result<Written> {
+        if self.carry.is_empty() {
+            self.cut(None)?;
+        } else {
+            while let Some(at) = self.grandparent_boundary(|start| before_end(start, &end.cloned()))
+            {
+                self.cut(Some(at))?;
+            }
+            self.cut(end.cloned())?;
+        }
+        Ok(self.written)
+    }
+
+    /// Cuts before `key` where that is due.
+    #[inline]
+    fn before(&mut self, key: &[u8]) -> Result<()> {
+        while self.grandparent < self.config.grandparents.len() {
+            match self.grandparent_boundary(|start| start.as_ref() <= key) {
+                Some(at) => self.cut(Some(at))?,
+                None => break,
+            }
+        }
+        self.since_size_check += 1;
+        if self.since_size_check >= SIZE_CHECK_ENTRIES {
+            self.since_size_check = 0;
+            if let Some(writer) = &self.writer
+                && writer.estimated_bytes() >= self.config.table_bytes
+            {
+                self.cut(Some(Bytes::copy_from_slice(key)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes the grandparents for whose start `passed` is true. Returns the key to cut at, if the
+    /// table being written would overlap too many of them.
+    #[inline]
+    fn grandparent_boundary(&mut self, passed: impl Fn(&Bytes) -> bool) -> Option<Bytes> {
+        while let Some(slot) = self.config.grandparents.get(self.grandparent) {
+            let start = &slot.range.start;
+            if !passed(start) {
+                return None;
+            }
+            let bytes = slot.meta().bytes;
+            if self.overlap_bytes > 0
+                && self.overlap_bytes + bytes > self.config.overlap_bytes_max
+                && *start > self.from
+            {
+                return Some(start.clone());
+            }
+            self.overlap_bytes += bytes;
+            self.grandparent += 1;
+        }
+        None
+    }
+
+    /// Ends the table being written. Entries from `at` on belong to the next one. `None`: no entry
+    /// follows.
+    fn cut(&mut self, at: Option<Bytes>) -> Result<()> {
+        self.overlap_bytes = 0;
+        let range = KeyRange {
+            start: self.from.clone(),
+            end: at.clone(),
+        };
+        let tombstones: Vec<_> = self.carry.clipped(&range).collect();
+        let lost = at.is_some()
+            && glintdb_core::seeded::bug(
+                "lsm: a range deletion over several tables is only in the last",
+            );
+        if !tombstones.is_empty() && !lost {
+            let writer = self.writer()?;
+            for tombstone in tombstones {
+                writer.add_range_tombstone(tombstone)?;
+            }
+        }
+        if let Some(writer) = self.writer.take() {
+            let (meta, pins) = writer.finish_with_pins()?;
+            self.written
+                .pins
+                .extend(pins.map(|pins| (meta.id.number, pins)));
+            self.written.tables.push(meta);
+        }
+        if let Some(at) = at {
+            self.from = at;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn writer(&mut self) -> Result<&mut TableWriter> {
+        if self.writer.is_none() {
+            self.writer = Some(self.begin()?);
+        }
+        self.writer.as_mut().ok_or_else(|| {
+            glintdb_core::Error::new(ErrorKind::Closed, "a table that was just begun is gone")
+        })
+    }
+
+    fn begin(&mut self) -> Result<TableWriter> {
+        let env = &self.written.env;
+        let id = FileId::new(FileKind::Table, env.index().numbers.next()?);
+        self.written.files.push(id);
+        // Each entry takes 8 bytes at the very least.
+        let fits = usize::try_from(self.config.table_bytes / 8).unwrap_or(usize::MAX);
+        let mut writer = TableWriter::create(
+            env.tables(),
+            id,
+            self.config.class,
+            &self.config.tables,
+            self.config.entries_hint.min(fits),
+        )?;
+        if self.config.pin {
+            writer.keep_blocks(env.pin_memory());
+        }
+        Ok(writer)
+    }
+}

@@ -7,7 +7,7 @@ use crate::edit::{Edit, EditOp, Place};
 use glintdb_core::Result;
 use glintdb_core::index::{IndexChange, SortedRun};
 use glintdb_flash::DataClass;
-use glintdb_runs::write::{RunConfig, write_run};
+use glintdb_runs::write::{Grandparents, OutputConfig, write_run};
 
 /// Writes `run` as run `id` of level 0, in tables of this class. The tables and their directory are
 /// synced when it returns.
@@ -18,11 +18,12 @@ pub(crate) fn write_to_level0(
     class: DataClass,
 ) -> Result<IndexChange> {
     let options = common.options();
-    let config = RunConfig {
+    let config = OutputConfig {
         class,
         tables: options.table_config(),
         table_bytes: options.table_bytes_target,
         pin: common.pins.covers(0),
+        grandparents: Grandparents::default(),
     };
     let written = write_run(&common.env, config, run)?;
     if written.tables.is_empty() {

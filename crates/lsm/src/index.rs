@@ -201,7 +201,7 @@ impl Index for Lsm {
             env.remove_file(file);
         }
         let numbers = edit.new_files().map(|file| file.number);
-        drop(env.fresh.take(numbers));
+        drop(env.take_fresh_blocks(numbers));
         self.shared.abandon(&edit);
     }
 

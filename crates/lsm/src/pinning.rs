@@ -137,7 +137,7 @@ impl Pins {
         added: impl IntoIterator<Item = u64>,
         block_bytes: u32,
     ) {
-        let mut fresh = self.env.fresh.take(added);
+        let mut fresh = self.env.take_fresh_blocks(added);
         let mut state = self.state.lock();
         state.refused.retain(|_, for_good| *for_good);
         self.replan(&mut state, levels, block_bytes);

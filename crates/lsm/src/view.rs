@@ -116,7 +116,7 @@ impl IndexView for View {
         let mut stats = IndexStats {
             levels: vec![LevelStats::default(); crate::edit::LEVELS],
             lookup_reads_max: u32::try_from(self.levels.unpinned_sources()).unwrap_or(u32::MAX),
-            lookups_by_reads: self.common.env.lookups.sum(),
+            lookups_by_reads: self.common.env.lookups_by_reads(),
             pinned_levels: u32::try_from(self.common.pins.levels()).unwrap_or(u32::MAX),
             pinned_bytes: self.common.env.pin_memory().used_bytes() as u64,
             compactions: counters.compactions.load(Ordering::Relaxed),

@@ -8,13 +8,14 @@
 use crate::pins::FreshBlocks;
 use crate::read::lookup_counts::LookupCounts;
 use crate::sorted::Slot;
-use crate::table::{PinMemory, TableEnv};
+use crate::table::{PinMemory, PinnedBlocks, TableEnv};
 use glintdb_cache::Cache;
+use glintdb_core::index::LOOKUP_READS_PLACES;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::atomic::{AtomicU64, Ordering};
 use glintdb_core::{DbId, Error, ErrorKind, FileId, FileNumbers, Result, SeqNum};
 use glintdb_flash::{ReadQueue, Volume};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -46,9 +47,9 @@ pub struct RunEnv {
     tables: Arc<TableEnv>,
     pin_memory: Arc<PinMemory>,
     /// Blocks of new tables that wait for their change to be applied.
-    pub fresh: FreshBlocks,
+    pub(crate) fresh: FreshBlocks,
     /// Counts point lookups.
-    pub lookups: LookupCounts,
+    pub(crate) lookups: LookupCounts,
 }
 
 impl RunEnv {
@@ -82,6 +83,21 @@ impl RunEnv {
     /// The memory of the index's pinned blocks.
     pub fn pin_memory(&self) -> &Arc<PinMemory> {
         &self.pin_memory
+    }
+
+    /// Takes the blocks of new tables that were kept to be pinned, by file number.
+    pub fn take_fresh_blocks(
+        &self,
+        numbers: impl IntoIterator<Item = u64>,
+    ) -> HashMap<u64, PinnedBlocks> {
+        self.fresh.take(numbers)
+    }
+
+    /// Point lookups by the number of blocks that they read. The last place counts those with that
+    /// many or more.
+    #[must_use]
+    pub fn lookups_by_reads(&self) -> [u64; LOOKUP_READS_PLACES] {
+        self.lookups.sum()
     }
 
     /// Tombstones below this sequence number may be dropped where nothing is beneath them.

@@ -32,6 +32,6 @@ pub mod write;
 
 pub use env::{IndexEnv, RunEnv};
 pub use liveness::Liveness;
-pub use pins::{FreshBlocks, PinReading, PinStep, pin_bytes};
+pub use pins::{PinReading, PinStep, pin_bytes};
 pub use sorted::{Run, Slot, Sorted, range_tombstones};
 pub use table::Compression;

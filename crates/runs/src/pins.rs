@@ -39,7 +39,7 @@ pub fn pin_bytes(meta: &TableMeta, block_bytes: u32) -> u64 {
 /// Blocks of new tables, by file number, from the end of the writing until the change that adds the
 /// tables is applied or abandoned.
 #[derive(Default)]
-pub struct FreshBlocks(Mutex<HashMap<u64, PinnedBlocks>>);
+pub(crate) struct FreshBlocks(Mutex<HashMap<u64, PinnedBlocks>>);
 
 impl FreshBlocks {
     /// Keeps the blocks of new tables.
@@ -48,7 +48,10 @@ impl FreshBlocks {
     }
 
     /// Takes out the blocks of these tables, as far as any were kept.
-    pub fn take(&self, numbers: impl IntoIterator<Item = u64>) -> HashMap<u64, PinnedBlocks> {
+    pub(crate) fn take(
+        &self,
+        numbers: impl IntoIterator<Item = u64>,
+    ) -> HashMap<u64, PinnedBlocks> {
         let mut fresh = self.0.lock();
         numbers
             .into_iter()

@@ -25,7 +25,7 @@ use glintdb_core::sync::Mutex;
 use glintdb_core::{Result, SeqNum};
 use glintdb_flash::DataClass;
 use glintdb_runs::Liveness;
-use glintdb_runs::write::{MergeInputs, Merging, OutputConfig, Outputs, Written};
+use glintdb_runs::write::{Grandparents, MergeInputs, Merging, OutputConfig, Written};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -132,20 +132,18 @@ impl Task {
         } else {
             &[]
         };
-        let entries: u64 = inputs.slots().map(|slot| slot.meta().entries).sum();
         let config = OutputConfig {
             class: output_class(self.plan.output, targets(self.levels(), &shape).base),
             tables: options.table_config(),
             table_bytes,
-            grandparents: grandparents.to_vec(),
-            overlap_bytes_max: table_bytes
-                .saturating_mul(u64::from(options.size_ratio) * OVERLAP_SHARES),
-            entries_hint: usize::try_from(entries).unwrap_or(usize::MAX),
             pin: common.pins.covers(self.plan.output),
+            grandparents: Grandparents {
+                tables: grandparents.to_vec(),
+                overlap_bytes_max: table_bytes
+                    .saturating_mul(u64::from(options.size_ratio) * OVERLAP_SHARES),
+            },
         };
-        let carry = inputs.carried()?;
-        let outputs = Outputs::new(&common.env, config, carry, range.start.clone());
-        Merging::new(&inputs, outputs)
+        Merging::new(&common.env, &inputs, config)
     }
 
     /// Takes a finished piece. Returns the change if it is the last one, else an empty change.

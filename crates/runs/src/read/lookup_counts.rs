@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Point lookups by the number of blocks they read from the medium. The last place counts those
 /// with that many or more.
 #[derive(Default)]
-pub struct LookupCounts([Padded<[AtomicU64; LOOKUP_READS_PLACES]>; STRIPES]);
+pub(crate) struct LookupCounts([Padded<[AtomicU64; LOOKUP_READS_PLACES]>; STRIPES]);
 
 impl LookupCounts {
     /// Counts a lookup that read this many blocks.
@@ -22,7 +22,7 @@ impl LookupCounts {
     }
 
     /// The counts of all threads together.
-    pub fn sum(&self) -> [u64; LOOKUP_READS_PLACES] {
+    pub(crate) fn sum(&self) -> [u64; LOOKUP_READS_PLACES] {
         let mut sum = [0; LOOKUP_READS_PLACES];
         for stripe in &self.0 {
             for (sum, counter) in sum.iter_mut().zip(&stripe.0) {

@@ -13,6 +13,5 @@ mod verify;
 
 pub use cursor::MergeCursor;
 pub use lookup::{get, get_batch};
-pub use lookup_counts::LookupCounts;
 pub use sample::{count_entries, sample_end, sample_keys};
 pub use verify::{live_pointers, verify_tables};

@@ -32,7 +32,7 @@ pub struct Block {
 
 /// A verified key block with the bytes it is stored as, for whole-block moves.
 #[derive(Clone, Debug)]
-pub struct StoredBlock {
+pub(crate) struct StoredBlock {
     pub(super) file: FileId,
     pub(super) stored: Bytes,
     pub(super) block: Block,
@@ -61,7 +61,7 @@ impl StoredBlock {
 
     /// The block.
     #[must_use]
-    pub fn block(&self) -> &Block {
+    pub(crate) fn block(&self) -> &Block {
         &self.block
     }
 
@@ -69,15 +69,9 @@ impl StoredBlock {
     ///
     /// # Errors
     /// `Corruption` where it does not parse.
-    pub fn first_key(&self) -> Result<&[u8], Error> {
+    pub(crate) fn first_key(&self) -> Result<&[u8], Error> {
         let first = self.block.view().and_then(|view| view.first_key());
         first.map_err(|Malformed| self.corrupt("a key block to be moved does not parse"))
-    }
-
-    /// Bytes it takes in the file.
-    #[must_use]
-    pub fn stored_bytes(&self) -> usize {
-        self.stored.len()
     }
 }
 

@@ -196,7 +196,7 @@ impl TableCursor {
     ///
     /// # Errors
     /// `Corruption`.
-    pub fn find_whole_block(&mut self) -> Result<bool> {
+    pub(crate) fn find_whole_block(&mut self) -> Result<bool> {
         let on_first = self.state == State::On
             && self.direction == Direction::Forward
             && self.source.gives_stored()
@@ -217,7 +217,7 @@ impl TableCursor {
 
     /// Last key of the block that [`find_whole_block`](Self::find_whole_block) found last.
     #[must_use]
-    pub fn whole_block_end(&self) -> &[u8] {
+    pub(crate) fn whole_block_end(&self) -> &[u8] {
         &self.last_key
     }
 
@@ -225,7 +225,7 @@ impl TableCursor {
     ///
     /// # Panics
     /// Where [`find_whole_block`](Self::find_whole_block) did not just find one.
-    pub fn take_block(&mut self) -> StoredBlock {
+    pub(crate) fn take_block(&mut self) -> StoredBlock {
         assert!(
             self.state == State::On && self.iter.on_first(),
             "there is a block to take"

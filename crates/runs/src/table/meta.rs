@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use glintdb_core::codec::{Reader, put_bytes, put_varint};
 use glintdb_core::{FileId, FileKind, SeqNum, key};
-use std::ops::Bound;
 
 /// What the manifest records of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,28 +105,6 @@ impl TableMeta {
             && self.seqno_min <= self.seqno_max
             && self.seqno_max <= SeqNum::MAX
     }
-
-    /// Whether the table says something about a key within the bounds.
-    #[must_use]
-    pub fn overlaps(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
-        let starts_before_upper = key::at_or_before(&self.range.0, upper);
-        // `end` is exclusive: the last key the table can say something about is below it, so `lower` must be as well.
-        let ends_after_lower = self.range.1.as_ref().is_none_or(|end| match lower {
-            Bound::Included(lower) => lower < end.as_ref(),
-            Bound::Excluded(lower) => key::successor(lower) < end,
-            Bound::Unbounded => true,
-        });
-        starts_before_upper && ends_after_lower
-    }
-
-    /// Whether the table says something about a key in `[start, end)`.
-    #[must_use]
-    pub fn overlaps_range(&self, start: &[u8], end: Option<&[u8]>) -> bool {
-        self.overlaps(
-            Bound::Included(start),
-            end.map_or(Bound::Unbounded, Bound::Excluded),
-        )
-    }
 }
 
 fn key_field(reader: &mut Reader<'_>) -> Option<Bytes> {
@@ -173,21 +150,5 @@ mod tests {
                 assert_eq!(TableMeta::decode(&mut Reader::new(&out[..length])), None);
             }
         }
-    }
-
-    #[test]
-    fn overlap_counts_half_open_ends() {
-        let meta = meta(b"c", Some(b"p"));
-        let over = |lower, upper| meta.overlaps(lower, upper);
-        use Bound::{Excluded, Included, Unbounded};
-        assert!(over(Unbounded, Unbounded));
-        assert!(over(Unbounded, Included(b"c")));
-        assert!(!over(Unbounded, Excluded(b"c")));
-        assert!(over(Included(b"o"), Unbounded));
-        assert!(!over(Included(b"p"), Unbounded));
-        assert!(over(Excluded(b"o"), Unbounded));
-        assert!(!meta.overlaps_range(b"p", None));
-        assert!(meta.overlaps_range(b"a", Some(b"d")));
-        assert!(!meta.overlaps_range(b"a", Some(b"c")));
     }
 }

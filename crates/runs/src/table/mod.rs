@@ -1,16 +1,22 @@
-//! The table: one immutable file that holds one sorted run fragment. Format: `docs/format/table.md`.
+//! The table: one immutable file that holds a part of one sorted run. Format:
+//! `docs/format/table.md`.
 //!
 //! ```text
 //! header page | key blocks … | filter | fences | range tombstones | properties | footer
-//!             '── read one by one, when asked for       '── "the tail": read whole at first use, kept in memory
+//!             │              └── "the tail": read whole at first use, then kept in memory
+//!             └── read one by one, when they are needed
 //! ```
 //!
-//! A [`TableWriter`] writes it front to back and returns its [`TableMeta`], which the manifest records; [`Table`] reads it: point lookups
-//! ([`Table::get`], or in steps for batches: [`Table::locate`], [`Table::read_request`], [`Table::accept_block`], [`Table::search`]) and [`TableCursor`]s in both
-//! directions.
+//! A [`TableWriter`] writes it front to back and returns its [`TableMeta`], which the manifest
+//! records. [`Table`] reads it: [`Table::get`] looks up one key, [`Table::cursor`] walks in both
+//! directions. [`salvage`] reads what is intact in a damaged one.
 //!
-//! Everything but writers and cursors is thread-safe. **Invariants:** every byte is checksummed before it is believed, once, when it enters memory; bytes whose
-//! checksum is right are still not trusted to make sense (an error then, never a panic); what hostile bytes make us allocate is bounded by the file's length.
+//! Everything but writers and cursors is thread-safe.
+//!
+//! **Invariants:**
+//! 1. Every byte is checksummed once, when it enters memory, before it is used.
+//! 2. Bytes whose checksum is right may still make no sense. That is an error, never a panic.
+//! 3. The memory that hostile bytes make a reader allocate is bounded by the length of the file.
 
 mod ahead;
 mod block;
@@ -36,13 +42,15 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use block::{Block, BlockHandle, StoredBlock};
+pub(crate) use block::StoredBlock;
+pub use block::{Block, BlockHandle};
 pub use config::{Compression, TableConfig, TableEnv};
 pub use cursor::TableCursor;
 pub use fences::Fence;
 pub use filter::key_hash;
 pub use meta::TableMeta;
-pub use pinned::{PINNED_BLOCK_OVERHEAD_BYTES, PinMemory, PinnedBlocks};
+pub(crate) use pinned::PINNED_BLOCK_OVERHEAD_BYTES;
+pub use pinned::{PinMemory, PinnedBlocks};
 pub use reader::Table;
 pub use source::Purpose;
 pub use writer::TableWriter;

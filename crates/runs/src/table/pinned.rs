@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a pinned block costs beside its image: its place in the list (48), the reference count that it gets when it is first shared (32), the allocator's headers (16).
-pub const PINNED_BLOCK_OVERHEAD_BYTES: usize = 96;
+pub(crate) const PINNED_BLOCK_OVERHEAD_BYTES: usize = 96;
 
 /// Memory for the pins of one index.
 pub struct PinMemory {
@@ -76,7 +76,7 @@ pub struct PinnedBlocks {
 impl PinnedBlocks {
     /// None yet.
     #[must_use]
-    pub fn new(memory: &Arc<PinMemory>) -> PinnedBlocks {
+    pub(crate) fn new(memory: &Arc<PinMemory>) -> PinnedBlocks {
         PinnedBlocks {
             blocks: Vec::new(),
             bytes: 0,
@@ -102,7 +102,7 @@ impl PinnedBlocks {
 
     /// Copies the next block of a table that is read. `false`: as [`push`](Self::push).
     #[must_use]
-    pub fn take(&mut self, stored: &StoredBlock) -> bool {
+    pub(crate) fn take(&mut self, stored: &StoredBlock) -> bool {
         let image = &stored.block.image;
         let used = stored.block.view().map(|view| view.layout.used);
         used.is_ok_and(|used| {

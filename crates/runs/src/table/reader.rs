@@ -226,7 +226,12 @@ impl Table {
     ///
     /// # Errors
     /// I/O errors, `Corruption`.
-    pub fn get_counted(&self, key: &[u8], hash: u64, reads: &mut u32) -> Result<Option<Entry>> {
+    pub(crate) fn get_counted(
+        &self,
+        key: &[u8],
+        hash: u64,
+        reads: &mut u32,
+    ) -> Result<Option<Entry>> {
         let Some(handle) = self.locate(key, hash)? else {
             return Ok(None);
         };
@@ -295,7 +300,7 @@ impl Table {
     /// The block, if it is in memory: pinned, or in the cache.
     #[inline]
     #[must_use]
-    pub fn block_here(&self, handle: BlockHandle) -> Option<Block> {
+    pub(crate) fn block_here(&self, handle: BlockHandle) -> Option<Block> {
         self.pinned_block(handle)
             .or_else(|| self.cached_block(handle))
     }
@@ -334,7 +339,7 @@ impl Table {
     ///
     /// # Errors
     /// I/O errors and `Corruption` at first use of the table.
-    pub fn read_request(&self, handle: BlockHandle) -> Result<ReadRequest> {
+    pub(crate) fn read_request(&self, handle: BlockHandle) -> Result<ReadRequest> {
         let file = Arc::clone(&self.opened()?.file);
         Ok(ReadRequest::new(
             file,
@@ -347,7 +352,7 @@ impl Table {
     ///
     /// # Errors
     /// `Corruption`.
-    pub fn accept_block(&self, handle: BlockHandle, stored: Bytes) -> Result<Block> {
+    pub(crate) fn accept_block(&self, handle: BlockHandle, stored: Bytes) -> Result<Block> {
         let accepted = self.accept_stored(handle, stored)?;
         let image = &accepted.block.image;
         let image = self.env.keep(self.meta.id, handle.offset, image);
@@ -368,7 +373,10 @@ impl Table {
 
     /// Reads blocks of tables that share `env` in one batch. None of the blocks is in memory.
     #[must_use]
-    pub fn read_blocks(env: &TableEnv, wanted: &[(&Table, BlockHandle)]) -> Vec<Result<Block>> {
+    pub(crate) fn read_blocks(
+        env: &TableEnv,
+        wanted: &[(&Table, BlockHandle)],
+    ) -> Vec<Result<Block>> {
         let mut requests = Vec::with_capacity(wanted.len());
         let mut asked: Vec<Result<()>> = Vec::with_capacity(wanted.len());
         for &(table, handle) in wanted {
@@ -430,7 +438,7 @@ impl Table {
     ///
     /// # Errors
     /// I/O errors and `Corruption` at first use of the table.
-    pub fn first_blocks(
+    pub(crate) fn first_blocks(
         &self,
         key: Option<&[u8]>,
         direction: Direction,

@@ -117,7 +117,7 @@ impl TableWriter {
     }
 
     /// Keeps a copy of every block as it is written, as long as `memory` allows: for [`finish_with_pins`](Self::finish_with_pins). Before anything is added.
-    pub fn keep_blocks(&mut self, memory: &Arc<PinMemory>) {
+    pub(crate) fn keep_blocks(&mut self, memory: &Arc<PinMemory>) {
         self.pins = Some(PinnedBlocks::new(memory));
     }
 
@@ -142,7 +142,12 @@ impl TableWriter {
     /// # Panics
     /// Where something is beyond its limits.
     #[inline]
-    pub fn try_add(&mut self, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) -> Result<bool> {
+    pub(crate) fn try_add(
+        &mut self,
+        key: &[u8],
+        seqno: SeqNum,
+        value: EntryRef<'_>,
+    ) -> Result<bool> {
         assert!(key.len() <= KEY_BYTES_MAX, "key of {} bytes", key.len());
         if let EntryRef::Inline(value) = value {
             assert!(
@@ -196,7 +201,7 @@ impl TableWriter {
     ///
     /// # Panics
     /// Where the block's first key is not greater than every key before.
-    pub fn add_block(&mut self, stored: &StoredBlock) -> Result<bool> {
+    pub(crate) fn add_block(&mut self, stored: &StoredBlock) -> Result<bool> {
         let malformed = |_| stored.corrupt("a key block to be moved does not parse");
         let block = stored.block();
         let view = block.view().map_err(malformed)?;
@@ -362,7 +367,7 @@ impl TableWriter {
     ///
     /// # Panics
     /// As [`finish`](Self::finish).
-    pub fn finish_with_pins(mut self) -> Result<(TableMeta, Option<PinnedBlocks>)> {
+    pub(crate) fn finish_with_pins(mut self) -> Result<(TableMeta, Option<PinnedBlocks>)> {
         assert!(!self.is_empty(), "an empty table is not written");
         self.cut_block()?;
         self.complete_meta()?;

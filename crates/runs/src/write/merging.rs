@@ -9,6 +9,7 @@
 //!    may hold its key.
 //! 2. `liveness` loses the length of every dropped pointer, once.
 
+use crate::env::RunEnv;
 use crate::keys::range::{Bounds, KeyRange, before_end};
 use crate::keys::tombstones::{TombstoneSet, TombstoneWalk, range_of};
 use crate::liveness::Liveness;
@@ -16,7 +17,7 @@ use crate::read::concat::Concat;
 use crate::read::tournament::{Tournament, shared_prefix};
 use crate::sorted::{Slot, Sorted, range_tombstones};
 use crate::table::Purpose;
-use crate::write::outputs::{Outputs, Written};
+use crate::write::outputs::{OutputConfig, Outputs, Written};
 use bytes::Bytes;
 use glintdb_core::{Direction, EntryRef, Result, SeqNum};
 use std::ops::Bound;
@@ -80,7 +81,7 @@ pub struct MergeInputs<'a> {
 
 impl MergeInputs<'_> {
     /// The tables to be merged.
-    pub fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+    fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
         self.sources.iter().flat_map(|slots| slots.iter())
     }
 
@@ -88,7 +89,7 @@ impl MergeInputs<'_> {
     ///
     /// # Errors
     /// I/O errors, `Corruption`.
-    pub fn carried(&self) -> Result<TombstoneSet> {
+    fn carried(&self) -> Result<TombstoneSet> {
         let set = range_tombstones(self.slots())?;
         if set.is_empty() {
             return Ok(set);
@@ -106,11 +107,19 @@ impl MergeInputs<'_> {
 }
 
 impl Merging {
-    /// Opens the sources, which reads their first blocks.
+    /// Opens the sources, which reads their first blocks. `config` says how the outputs are written.
     ///
     /// # Errors
     /// I/O errors, `Corruption`.
-    pub fn new(inputs: &MergeInputs<'_>, outputs: Outputs) -> Result<Merging> {
+    pub fn new(
+        env: &Arc<RunEnv>,
+        inputs: &MergeInputs<'_>,
+        config: OutputConfig,
+    ) -> Result<Merging> {
+        let entries: u64 = inputs.slots().map(|slot| slot.meta().entries).sum();
+        let entries_hint = usize::try_from(entries).unwrap_or(usize::MAX);
+        let (carry, from) = (inputs.carried()?, inputs.range.start.clone());
+        let outputs = Outputs::new(env, config, entries_hint, carry, from);
         let end = inputs.range.end.as_deref();
         let bounds = Bounds::new(
             Bound::Included(&inputs.range.start),

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// Entries between two looks at the size of the table being written.
 const SIZE_CHECK_ENTRIES: u32 = 16;
 
-/// Where and how tables are written.
+/// How tables are written.
 pub struct OutputConfig {
     /// The class of the tables' files.
     pub class: DataClass,
@@ -30,27 +30,36 @@ pub struct OutputConfig {
     pub tables: TableConfig,
     /// Size at which a table is cut.
     pub table_bytes: u64,
-    /// The tables that outputs will be merged with next, ascending: those of the level below the
-    /// output's.
-    pub grandparents: Vec<Arc<Slot>>,
-    /// Bytes of grandparents that one table may overlap.
-    pub overlap_bytes_max: u64,
-    /// About how many entries will come.
-    pub entries_hint: usize,
     /// Whether the tables' blocks are kept in memory as they are written, to be pinned.
     pub pin: bool,
+    /// The tables that the outputs will be merged with next.
+    pub grandparents: Grandparents,
+}
+
+/// Tables beneath those that are written, and how many of them one table may overlap. By default
+/// there are none.
+#[derive(Default)]
+pub struct Grandparents {
+    /// The tables, ascending.
+    pub tables: Vec<Arc<Slot>>,
+    /// Bytes of them that one table may overlap.
+    pub overlap_bytes_max: u64,
 }
 
 /// Takes entries in ascending order and writes them into tables.
-pub struct Outputs {
+pub(crate) struct Outputs {
     config: OutputConfig,
+    /// About the number of entries to come.
+    entries_hint: usize,
     writer: Option<TableWriter>,
     since_size_check: u32,
     /// Range tombstones that belong to the sequence.
     carry: TombstoneSet,
     /// First key of the table being written.
     from: Bytes,
+    /// Index of the next grandparent.
     grandparent: usize,
+    /// Bytes of grandparents that the table being written overlaps.
     overlap_bytes: u64,
     written: Written,
 }
@@ -70,8 +79,8 @@ impl Written {
         self.tables.is_empty()
     }
 
-    /// Gives the tables away. Their files stay, and their blocks wait in
-    /// [`FreshBlocks`](crate::pins::FreshBlocks) until the change is applied.
+    /// Gives the tables away. Their files stay. Blocks that are to be pinned wait for
+    /// [`RunEnv::take_fresh_blocks`].
     pub fn commit(mut self) -> Vec<TableMeta> {
         self.files.clear();
         self.env.fresh.keep(self.pins.drain(..));
@@ -88,18 +97,22 @@ impl Drop for Written {
 }
 
 impl Outputs {
-    /// Begins a sequence with the range tombstones `carry`. `from` is the first key that may come.
-    pub fn new(
+    /// Begins a sequence of about `entries_hint` entries with the range tombstones `carry`. `from` is
+    /// the first key that may come.
+    pub(crate) fn new(
         env: &Arc<RunEnv>,
         config: OutputConfig,
+        entries_hint: usize,
         carry: TombstoneSet,
         from: Bytes,
     ) -> Outputs {
         let grandparent = config
             .grandparents
+            .tables
             .partition_point(|slot| slot.range.end.as_ref().is_some_and(|end| *end <= from));
         Outputs {
             config,
+            entries_hint,
             writer: None,
             since_size_check: 0,
             carry,
@@ -153,7 +166,7 @@ impl Outputs {
     /// Cuts before `key` where that is due.
     #[inline]
     fn before(&mut self, key: &[u8]) -> Result<()> {
-        while self.grandparent < self.config.grandparents.len() {
+        while self.grandparent < self.config.grandparents.tables.len() {
             match self.grandparent_boundary(|start| start.as_ref() <= key) {
                 Some(at) => self.cut(Some(at))?,
                 None => break,
@@ -175,14 +188,18 @@ impl Outputs {
     /// table being written would overlap too many of them.
     #[inline]
     fn grandparent_boundary(&mut self, passed: impl Fn(&Bytes) -> bool) -> Option<Bytes> {
-        while let Some(slot) = self.config.grandparents.get(self.grandparent) {
+        let Grandparents {
+            tables,
+            overlap_bytes_max,
+        } = &self.config.grandparents;
+        while let Some(slot) = tables.get(self.grandparent) {
             let start = &slot.range.start;
             if !passed(start) {
                 return None;
             }
             let bytes = slot.meta().bytes;
             if self.overlap_bytes > 0
-                && self.overlap_bytes + bytes > self.config.overlap_bytes_max
+                && self.overlap_bytes + bytes > *overlap_bytes_max
                 && *start > self.from
             {
                 return Some(start.clone());
@@ -246,7 +263,7 @@ impl Outputs {
             id,
             self.config.class,
             &self.config.tables,
-            self.config.entries_hint.min(fits),
+            self.entries_hint.min(fits),
         )?;
         if self.config.pin {
             writer.keep_blocks(env.pin_memory());

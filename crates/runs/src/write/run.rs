@@ -5,25 +5,12 @@
 use crate::env::RunEnv;
 use crate::keys::tombstones::TombstoneSet;
 use crate::liveness::Liveness;
-use crate::table::{TableConfig, TableMeta};
+use crate::table::TableMeta;
 use crate::write::outputs::{OutputConfig, Outputs};
 use bytes::Bytes;
 use glintdb_core::index::{LivenessDelta, SortedRun};
 use glintdb_core::{EntryRef, Result, SeqNum};
-use glintdb_flash::DataClass;
 use std::sync::Arc;
-
-/// How the tables of a run are written.
-pub struct RunConfig {
-    /// The class of the tables' files.
-    pub class: DataClass,
-    /// The form of the tables.
-    pub tables: TableConfig,
-    /// Size at which a table is cut.
-    pub table_bytes: u64,
-    /// Whether the blocks of the tables are kept in memory, to be pinned.
-    pub pin: bool,
-}
 
 /// A run whose files are durable. No reader sees it yet.
 #[derive(Default)]
@@ -45,20 +32,11 @@ pub struct WrittenRun {
 /// If the keys of the run do not ascend.
 pub fn write_run(
     env: &Arc<RunEnv>,
-    config: RunConfig,
+    config: OutputConfig,
     run: &mut dyn SortedRun,
 ) -> Result<WrittenRun> {
     let carry = TombstoneSet::new(run.range_tombstones().iter().cloned());
-    let config = OutputConfig {
-        class: config.class,
-        tables: config.tables,
-        table_bytes: config.table_bytes,
-        grandparents: Vec::new(),
-        overlap_bytes_max: u64::MAX,
-        entries_hint: run.entries_hint(),
-        pin: config.pin,
-    };
-    let mut outputs = Outputs::new(env, config, carry, Bytes::new());
+    let mut outputs = Outputs::new(env, config, run.entries_hint(), carry, Bytes::new());
     let mut liveness = Liveness::default();
     while let Some((key, seqno, value)) = run.next()? {
         if let EntryRef::Pointer(pointer) = value {

@@ -120,14 +120,17 @@ pub trait Relocation: Send {
 pub struct Debt {
     /// Sorted runs that a lookup must visit one by one at the top of the index.
     pub runs: u32,
-    /// `runs` at which writers begin to be slowed, and at which they must wait.
+    /// `runs` at which writers begin to be slowed.
     pub runs_slow: u32,
-    /// See `runs_slow`.
+    /// `runs` at which writers must wait.
     pub runs_stop: u32,
     /// Bytes that compactions must still move before every level is within its target.
     pub compaction_bytes: u64,
     /// Bytes of `compaction_bytes` at which writers begin to be slowed.
     pub compaction_bytes_slow: u64,
+    /// Bytes a second that the index has taken in lately while it worked off its debt; 0 if that is
+    /// not known. Writers are never slowed to less than half of it.
+    pub rate_bytes: u64,
 }
 
 /// How many levels of an index, from level 0 on, keep their key blocks in memory.
@@ -178,25 +181,34 @@ pub const LOOKUP_READS_PLACES: usize = 9;
 /// Figures of an index, for `stats()`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct IndexStats {
-    /// Level by level (level 0 first): tables, bytes, entries.
+    /// Kind of the index, such as `lsm`.
+    pub kind: &'static str,
+    /// Figures of each level. Level 0 is the first.
     pub levels: Vec<LevelStats>,
-    /// Bytes of files.
+    /// Number of files.
+    pub files: u64,
+    /// Bytes of the files.
     pub bytes: u64,
+    /// Bytes of the files that the index still needs. The rest is garbage, which a compaction
+    /// removes.
+    pub live_bytes: u64,
     /// Entries, tombstones included.
     pub entries: u64,
     /// Tombstones and range tombstones.
     pub tombstones: u64,
     /// Compactions finished since open.
     pub compactions: u64,
-    /// Bytes read and written by compactions since open.
+    /// Bytes read by compactions since open.
     pub compaction_read_bytes: u64,
-    /// See `compaction_read_bytes`.
+    /// Bytes written by compactions since open.
     pub compaction_written_bytes: u64,
     /// Bytes moved from level to level without being rewritten, since open.
     pub moved_bytes: u64,
-    /// Worst-case number of block reads of a point lookup now: sources whose tables are not all pinned.
+    /// Number of reads of a point lookup now, at worst: runs that are not pinned, and levels of nodes
+    /// that are not pinned.
     pub lookup_reads_max: u32,
-    /// Point lookups since open by the number of blocks they read from the medium; the last place has those with that many or more.
+    /// Point lookups since open, by the number of blocks that they read from the medium. The last
+    /// place counts those with that many or more.
     pub lookups_by_reads: [u64; LOOKUP_READS_PLACES],
     /// Levels pinned, counted from the top with level 0 as the first.
     pub pinned_levels: u32,
@@ -207,13 +219,13 @@ pub struct IndexStats {
 /// Figures of one level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LevelStats {
-    /// Tables.
-    pub tables: u32,
-    /// Bytes of their files.
+    /// Parts that the level consists of: tables of an LSM tree, nodes of a B+tree.
+    pub parts: u32,
+    /// Bytes of the parts.
     pub bytes: u64,
-    /// Entries in them.
+    /// Entries in the parts.
     pub entries: u64,
-    /// Bytes the level may hold before it is compacted; 0 where it has no target.
+    /// Bytes that the level may hold before it is compacted; 0 if it has no target.
     pub target_bytes: u64,
 }
 
@@ -278,10 +290,21 @@ pub trait Index: Send + Sync {
     /// `InvalidArgument` where they are none; nothing has changed then.
     fn set_options(&self, encoded: &[u8]) -> Result<()>;
 
-    /// What writers should know.
+    /// Returns the debt that slows writers.
     fn debt(&self) -> Debt;
 
-    /// Removes every file of the index as soon as no view names it (the keyspace was dropped).
+    /// Sets how many bytes of garbage the files of the index may hold ([`IndexStats::live_bytes`]).
+    /// Beyond them, [`pick_job`](Self::pick_job) returns jobs that remove garbage. An index whose
+    /// files hold no garbage ignores it.
+    fn set_garbage_max(&self, _bytes: u64) {}
+
+    /// Stops the index for good and keeps its files, because another index of the keyspace has taken
+    /// them over. It returns no more jobs. Views stay readable. Call it only while the index is not
+    /// [`busy`](Self::busy).
+    fn release(&self);
+
+    /// Stops the index for good and removes each file as soon as no view names it, because the
+    /// keyspace was dropped.
     fn discard(&self);
 }
 

@@ -214,6 +214,7 @@ mod engine;
 mod env;
 mod handle;
 mod handles;
+mod index_kinds;
 mod iter;
 mod keyspace;
 mod options;

@@ -17,11 +17,11 @@
 //! [`Durable`]: crate::durable::Durable
 
 use crate::durable::manifest::Manifest;
+use crate::index_kinds::IndexFactory;
 use crate::options::Options;
 use crate::read::pins::Pins;
 use crate::read::values::directory::ValueDirectory;
 use crate::space::reserve::Reserve;
-use crate::state::index_factory::IndexFactory;
 use crate::state::transactions::Transactions;
 use crate::state::version::{Generation, KeyspaceState, ReadPoint, Version};
 use crate::state::versions::Versions;

@@ -182,8 +182,14 @@ pub struct KeyspaceStats {
     pub flushed_entries: u64,
     /// Levels that hold tables or have a target size, from level 0 down.
     pub levels: Vec<LevelFigures>,
+    /// Kind of the index: `lsm`.
+    pub index_kind: String,
+    /// Number of the index's files.
+    pub index_files: u64,
     /// Bytes of the index's files.
     pub index_bytes: u64,
+    /// Bytes of the index's files that it still needs. The rest is garbage.
+    pub index_live_bytes: u64,
     /// Number of entries in the index, tombstones and overwritten entries included.
     pub index_entries: u64,
     /// Number of tombstones and range tombstones in the index.
@@ -298,17 +304,20 @@ impl KeyspaceStats {
             levels: (0..)
                 .zip(&index.levels)
                 .filter(|(level, figures)| {
-                    *level == 0 || figures.tables > 0 || figures.target_bytes > 0
+                    *level == 0 || figures.parts > 0 || figures.target_bytes > 0
                 })
                 .map(|(level, figures)| LevelFigures {
                     level,
-                    tables: figures.tables,
+                    tables: figures.parts,
                     bytes: figures.bytes,
                     entries: figures.entries,
                     target_bytes: figures.target_bytes,
                 })
                 .collect(),
+            index_kind: index.kind.to_owned(),
+            index_files: index.files,
             index_bytes: index.bytes,
+            index_live_bytes: index.live_bytes,
             index_entries: index.entries,
             index_tombstones: index.tombstones,
             compactions: index.compactions,

@@ -123,7 +123,7 @@ fn measure(data_mib: u64, size_ratio: u32, base_runs: u64, compact: u32, root: &
         .levels
         .iter()
         .enumerate()
-        .filter(|(_, level)| level.tables > 0)
+        .filter(|(_, level)| level.parts > 0)
         .map(|(n, level)| format!("L{n} {} MiB", level.bytes >> 20))
         .collect();
     println!(

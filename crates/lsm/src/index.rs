@@ -246,6 +246,10 @@ impl Index for Lsm {
         )
     }
 
+    fn release(&self) {
+        self.shared.stop();
+    }
+
     fn discard(&self) {
         self.shared.stop();
         let view = self.shared.view();

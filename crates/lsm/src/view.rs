@@ -123,6 +123,7 @@ impl IndexView for View {
             compaction_read_bytes: counters.read_bytes.load(Ordering::Relaxed),
             compaction_written_bytes: counters.written_bytes.load(Ordering::Relaxed),
             moved_bytes: counters.moved_bytes.load(Ordering::Relaxed),
+            kind: "lsm",
             ..IndexStats::default()
         };
         for (level, target) in stats.levels.iter_mut().zip(targets.bytes) {
@@ -131,13 +132,16 @@ impl IndexView for View {
         for (place, slot) in self.levels.slots() {
             let meta = slot.meta();
             let level = &mut stats.levels[usize::from(place.level)];
-            level.tables += 1;
+            level.parts += 1;
             level.bytes += meta.bytes;
             level.entries += meta.entries;
+            stats.files += 1;
             stats.bytes += meta.bytes;
             stats.entries += meta.entries;
             stats.tombstones += meta.tombstones + meta.range_tombstones;
         }
+        // A table is live as a whole until a compaction replaces it.
+        stats.live_bytes = stats.bytes;
         stats
     }
 }

@@ -47,6 +47,12 @@ def test_the_golden_manifest_of_changed_options_holds_the_last_ones():
     assert (options["compression"], options["pinned_levels"], options["levels_max"]) == (0, 4, 2)
 
 
+def test_the_golden_manifest_of_a_replaced_index_holds_the_new_one():
+    golden = ROOT / "crates/glintdb/testdata/manifest-v1-index.bin"
+    space = Manifest(golden.read_bytes(), 7).state.keyspaces[0]
+    assert (space.name, space.options["compression"], space.tables) == ("default", 1, set())
+
+
 def test_the_bytes_in_the_page_are_those_of_the_golden_manifest():
     page = (ROOT / "docs/format/manifest.md").read_text().split("## Worked example\n")[1].split("\n## ")[0]
     data = GOLDEN.read_bytes()

@@ -88,6 +88,12 @@ impl Durable {
         keyspace: &KeyspaceState,
         options: KeyspaceOptions,
     ) -> Result<()> {
+        if options.index != keyspace.options.lock().index {
+            return Err(Error::invalid(format!(
+                "keyspace {:?} keeps its kind of index",
+                keyspace.name
+            )));
+        }
         options.lsm.validate()?;
         let mut manifest = self.shared.manifest.lock();
         if keyspace.dropped.load(Ordering::Acquire) {

@@ -16,10 +16,10 @@ use crate::durable::orphans::{remove_orphans, remove_unfinished};
 use crate::durable::replay::{Replay, Replayed};
 use crate::engine::Engine;
 use crate::env::Env;
+use crate::index_kinds::IndexFactory;
 use crate::options::{KeyspaceOptions, OpenProgress, Options};
 use crate::shared::{Parts, Shared};
 use crate::space::reserve::Reserve;
-use crate::state::index_factory::IndexFactory;
 use crate::state::version::{Generation, KeyspaceState, KeyspaceVersion, Version};
 use crate::{Error, ErrorKind, Result};
 use glintdb_cache::Cache;
@@ -30,8 +30,8 @@ use glintdb_core::sync::atomic::AtomicU64;
 use glintdb_core::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SeqNum};
 use glintdb_flash::{ReadQueue, Volume};
 use glintdb_log::{Log, LogOptions, LogSetup, Lsn};
-use glintdb_runs::IndexEnv;
 use glintdb_memtable::{Arena, ChunkPool};
+use glintdb_runs::IndexEnv;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -135,18 +135,16 @@ impl Opening {
     }
 
     fn index_factory(&self, numbers: &Arc<dyn FileNumbers>) -> IndexFactory {
-        IndexFactory {
-            env: IndexEnv {
-                volume: Arc::clone(&self.volume),
-                cache: Arc::clone(&self.cache),
-                memory: Arc::clone(&self.memory),
-                db: self.db,
-                numbers: Arc::clone(numbers),
-                run_bytes: self.options.run_bytes_expected(),
-                tombstone_floor: Arc::clone(&self.tombstone_floor),
-                reads: self.reads.clone(),
-            },
-        }
+        IndexFactory::new(IndexEnv {
+            volume: Arc::clone(&self.volume),
+            cache: Arc::clone(&self.cache),
+            memory: Arc::clone(&self.memory),
+            db: self.db,
+            numbers: Arc::clone(numbers),
+            run_bytes: self.options.run_bytes_expected(),
+            tombstone_floor: Arc::clone(&self.tombstone_floor),
+            reads: self.reads.clone(),
+        })
     }
 
     fn log_setup(&self, numbers: &Arc<dyn FileNumbers>) -> LogSetup {

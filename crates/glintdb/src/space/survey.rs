@@ -123,7 +123,7 @@ impl DiskSpace {
             account.index_bytes += stats.bytes;
             account.index_entries += stats.entries;
             inline_bytes += stats
-                .bytes
+                .live_bytes
                 .saturating_sub(stats.entries * INDEX_ENTRY_BYTES);
         }
         drop(version);
@@ -199,6 +199,7 @@ impl DiskSpace {
                 if !self.shared.options.value_gc {
                     return;
                 }
+                self.share_garbage(&account);
                 self.sequencer.set_garbage_seal_bytes(account.seal_bytes());
                 self.shared
                     .log
@@ -212,6 +213,25 @@ impl DiskSpace {
                     .error
                     .get_or_insert_with(|| error.to_string());
             }
+        }
+    }
+
+    /// Divides the allowed garbage among the log and the indexes, by their live bytes.
+    fn share_garbage(&self, account: &Account) {
+        let version = self.shared.version.load_full();
+        let indexes: Vec<_> = version
+            .live_keyspaces()
+            .map(|keyspace| (keyspace.view.stats().live_bytes, &keyspace.state.index))
+            .collect();
+        let in_indexes: u64 = indexes.iter().map(|(live, _)| live).sum();
+        let all = (account.live_bytes + in_indexes).max(1) as f64;
+        for (live, index) in indexes {
+            #[allow(
+                clippy::cast_possible_truncation,
+                reason = "a share of what is allowed"
+            )]
+            let share = (account.allowed_bytes as f64 * (live as f64 / all)) as u64;
+            index.set_garbage_max(share);
         }
     }
 

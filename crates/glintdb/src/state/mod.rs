@@ -1,7 +1,6 @@
 //! What the database is in memory: generations and versions of it, range tombstones, running
 //! transactions, and the division of the memory budget.
 
-pub(crate) mod index_factory;
 pub(crate) mod memory;
 pub(crate) mod range_tombstones;
 pub(crate) mod scattered;

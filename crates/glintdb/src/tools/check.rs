@@ -7,7 +7,7 @@
 //! and reading would find, and also damage to padding and to data that opening would drop.
 
 use crate::durable::manifest::{Loaded, RecordReader, check_database, read_newest, read_whole};
-use crate::state::index_factory::IndexFactory;
+use crate::index_kinds::IndexFactory;
 use crate::tools::verify::{VALUES_BATCH, VerifyReport, compare_liveness, live_in_retired};
 use crate::{Error, ErrorKind, Result};
 use glintdb_cache::Cache;
@@ -244,18 +244,16 @@ fn indexes(
     report: &mut VerifyReport,
     progress: &mut Progress<'_>,
 ) -> Result<()> {
-    let factory = IndexFactory {
-        env: IndexEnv {
-            volume: Arc::clone(volume),
-            cache: Arc::new(Cache::new(CACHE_BYTES)),
-            memory: Arc::new(MemoryBudget::new(CACHE_BYTES)),
-            db: loaded.db,
-            numbers: Arc::new(NoNumbers),
-            run_bytes: 0,
-            tombstone_floor: Arc::new(AtomicU64::new(0)),
-            reads: None,
-        },
-    };
+    let factory = IndexFactory::new(IndexEnv {
+        volume: Arc::clone(volume),
+        cache: Arc::new(Cache::new(CACHE_BYTES)),
+        memory: Arc::new(MemoryBudget::new(CACHE_BYTES)),
+        db: loaded.db,
+        numbers: Arc::new(NoNumbers),
+        run_bytes: 0,
+        tombstone_floor: Arc::new(AtomicU64::new(0)),
+        reads: None,
+    });
     let mut held: BTreeMap<u32, BTreeMap<u64, u64>> = BTreeMap::new();
     let mut sound = true;
     for (id, record) in &loaded.state.keyspaces {

@@ -269,8 +269,7 @@ pub(crate) fn check_files(volume: &Arc<MemVolume>, db: &Db, context: &dyn std::f
     let tables: u64 = stats
         .keyspaces
         .iter()
-        .flat_map(|keyspace| &keyspace.levels)
-        .map(|level| u64::from(level.tables))
+        .map(|keyspace| keyspace.index_files)
         .sum();
     assert_eq!(files(volume, FileKind::Table), tables, "{context}: tables");
     assert_eq!(files(volume, FileKind::Manifest), 1, "{context}: manifests");

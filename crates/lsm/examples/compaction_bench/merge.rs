@@ -153,7 +153,7 @@ fn measure(runs: &[Vec<[u8; 16]>], values: Values, root: &Path) -> [f64; 2] {
             .stats()
             .levels
             .iter()
-            .map(|level| level.tables)
+            .map(|level| level.parts)
             .sum();
         assert_eq!(tables as usize, runs.len(), "a run is a table");
         let timer = Timer::start();

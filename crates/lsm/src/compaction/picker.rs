@@ -139,6 +139,7 @@ pub(crate) fn debt(levels: &Levels, options: &LsmOptions, shape: &Shape) -> Debt
         runs_stop: options.level0_runs_stop,
         compaction_bytes: bytes,
         compaction_bytes_slow: shape.base_bytes_max.saturating_mul(DEBT_SLOW_BASE_LEVELS),
+        rate_bytes: 0,
     }
 }
 

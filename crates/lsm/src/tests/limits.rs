@@ -39,7 +39,7 @@ fn sequential_load_is_moved_and_never_rewritten() {
     let stats = harness.lsm.view().stats();
     assert_eq!(stats.compaction_written_bytes, 0);
     assert!(stats.moved_bytes >= stats.bytes);
-    assert_eq!(stats.levels[0].tables, 0);
+    assert_eq!(stats.levels[0].parts, 0);
     assert_eq!(stats.entries, 2000);
     harness.check(&mut Random(1));
 }
@@ -109,7 +109,7 @@ fn small_tables_are_joined_rather_than_moved() {
         harness.settle();
     }
     let stats = harness.lsm.view().stats();
-    assert!(stats.levels.iter().map(|level| level.tables).sum::<u32>() <= 2);
+    assert!(stats.levels.iter().map(|level| level.parts).sum::<u32>() <= 2);
     harness.check(&mut Random(1));
 }
 
@@ -147,7 +147,7 @@ fn random_load_fills_levels_within_their_targets() {
         harness.settle();
     }
     let stats = harness.lsm.view().stats();
-    let used = stats.levels.iter().filter(|level| level.tables > 0).count();
+    let used = stats.levels.iter().filter(|level| level.parts > 0).count();
     assert!(used >= 3, "{stats:?}");
     for level in &stats.levels[1..6] {
         assert!(level.bytes <= level.target_bytes, "{stats:?}");
@@ -378,6 +378,25 @@ fn dropped_index_removes_its_files_when_the_last_view_goes() {
     assert!(!harness.volume.list().unwrap().is_empty());
     drop(view);
     assert!(harness.volume.list().unwrap().is_empty());
+}
+
+#[test]
+fn a_released_index_gives_out_no_jobs_and_leaves_its_files() {
+    let mut harness = Harness::new(small_options());
+    load(&mut harness, 0, 300, 100);
+    load(&mut harness, 0, 300, 100);
+    let (edit, files) = (harness.lsm.snapshot_edit(), harness.lsm.files());
+    harness.lsm.release();
+    assert!(harness.lsm.pick_job().is_none());
+    let everything = (Bound::Unbounded, Bound::Unbounded);
+    let full = harness.lsm.pick_full_compaction(everything.0, everything.1);
+    assert!(full.is_none());
+    assert!(harness.lsm.view().get(b"row00000007").unwrap().is_some());
+    let Harness { lsm, env, .. } = harness;
+    drop(lsm);
+    let another = Lsm::open(env, small_options(), &[edit]).unwrap();
+    assert_eq!(another.files(), files);
+    assert!(another.view().get(b"row00000007").unwrap().is_some());
 }
 
 #[test]

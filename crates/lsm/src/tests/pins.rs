@@ -92,7 +92,7 @@ fn no_lookup_reads_more_than_stats_say() {
             let latest: Vec<Bytes> = (0..20).map(|_| harness.key(random.below(newest))).collect();
             let most = most_reads(&harness, &uniform).max(most_reads(&harness, &latest));
             let levels = harness.lsm.view().stats().levels;
-            let deep = levels[1..].iter().filter(|level| level.tables > 0).count() as u32;
+            let deep = levels[1..].iter().filter(|level| level.parts > 0).count() as u32;
             match pinned {
                 // What is written for a pinned level is pinned from the start, so nothing has to be waited for.
                 PinnedLevels::Auto => assert_eq!(most, 0),
@@ -107,7 +107,7 @@ fn no_lookup_reads_more_than_stats_say() {
         assert!(
             stats.levels[1..]
                 .iter()
-                .filter(|level| level.tables > 0)
+                .filter(|level| level.parts > 0)
                 .count()
                 >= 3,
             "{stats:?}"
@@ -117,7 +117,7 @@ fn no_lookup_reads_more_than_stats_say() {
             PinnedLevels::Auto => {
                 stats.levels[1..]
                     .iter()
-                    .filter(|level| level.tables > 0)
+                    .filter(|level| level.parts > 0)
                     .count() as u32
                     + 1
             }

@@ -262,7 +262,7 @@ impl World {
             .env
             .tombstone_floor
             .load(std::sync::atomic::Ordering::Acquire);
-        let used = stats.levels.iter().filter(|level| level.tables > 0).count();
+        let used = stats.levels.iter().filter(|level| level.parts > 0).count();
         assert!(used <= 1);
         if floor > self.harness.seqno {
             assert_eq!(stats.entries, self.harness.model.live().len() as u64);

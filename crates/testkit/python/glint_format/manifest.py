@@ -138,6 +138,12 @@ class Manifest:
                 state.retired.add(segment)
             elif tag == 12:
                 state.ring_bytes = reader.varint()
+            elif tag == 13:
+                number, options, edit = reader.varint(), self._options(reader), reader.bytes()
+                need(number in state.keyspaces, f"an index of keyspace {number}, which is not there")
+                name = state.keyspaces[number].name
+                state.keyspaces[number] = Keyspace(number, name, options)
+                self._edit(state.keyspaces[number], Reader(edit))
             else:
                 raise FormatError(f"item {tag}")
 

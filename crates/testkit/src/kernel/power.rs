@@ -348,8 +348,7 @@ fn no_file_left_over(db: &Db, dir: &Path) -> Result<(), String> {
     let tables: u64 = stats
         .keyspaces
         .iter()
-        .flat_map(|keyspace| &keyspace.levels)
-        .map(|level| u64::from(level.tables))
+        .map(|keyspace| keyspace.index_files)
         .sum();
     let spare = count(FileKind::Log).saturating_sub(stats.log.segments);
     if count(FileKind::Table) == tables && count(FileKind::Manifest) == 1 && spare <= 2 {

@@ -20,8 +20,9 @@ impl Runner {
             return Ok(());
         }
         let stats = self.db().stats();
-        let levels = stats.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
-        let named: u64 = levels.map(|level| u64::from(level.tables)).sum();
+        let named: u64 = (stats.keyspaces.iter())
+            .map(|keyspace| keyspace.index_files)
+            .sum();
         let tables = self.place.count(FileKind::Table)?;
         ensure!(
             tables == named,

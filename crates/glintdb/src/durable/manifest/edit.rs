@@ -1,4 +1,5 @@
-//! Items of a manifest edit and their encoding: a varint tag, then the item's fields (`docs/format/manifest.md`). Decoding takes hostile bytes.
+//! Items of a manifest edit and their encoding: a varint tag, then the item's fields
+//! (`docs/format/manifest.md`). Decoding takes hostile bytes.
 
 use super::FlushPoint;
 use crate::options::KeyspaceOptions;
@@ -10,7 +11,7 @@ use glintdb_log::Lsn;
 /// One item of an edit.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Item {
-    /// First item of the first record: what follows in the record is the whole state.
+    /// The first item of the first record. The rest of that record is the whole state.
     Snapshot {
         db: DbId,
     },
@@ -25,7 +26,7 @@ pub(crate) enum Item {
         seqno: SeqNum,
     },
     KeyspaceNext(KeyspaceId),
-    /// It has these options from now on.
+    /// The keyspace has these options from here on.
     KeyspaceOptions {
         id: KeyspaceId,
         options: KeyspaceOptions,
@@ -40,10 +41,18 @@ pub(crate) enum Item {
         bytes: i64,
     },
     FlushPoint(FlushPoint),
-    /// Everything of the log before it was durable when this was written: opening must find it.
+    /// The log before this place was durable when the item was written, so opening must find it.
     LogDurable(Lsn),
-    /// No live value lies in it any more: its file may go, though shadowed and hidden entries still point into it.
+    /// The segment has no live value. Its file may be removed, though shadowed and hidden entries
+    /// still point into it.
     SegmentRetired(SegmentId),
+    /// The keyspace has this index from here on: these options and, as its first edit, this one. Its
+    /// earlier edits are void.
+    KeyspaceIndex {
+        id: KeyspaceId,
+        options: KeyspaceOptions,
+        edit: Vec<u8>,
+    },
     /// Size in bytes of the log's ring, where commits may be that no segment has; 0: there are
     /// none, for the database was closed or has no ring that survives the process.
     Ring(u64),
@@ -61,6 +70,7 @@ const LOG_DURABLE: u64 = 9;
 const KEYSPACE_OPTIONS: u64 = 10;
 const SEGMENT_RETIRED: u64 = 11;
 const RING: u64 = 12;
+const KEYSPACE_INDEX: u64 = 13;
 
 /// Encodes an edit.
 pub(crate) fn encode_items(items: &[Item]) -> Vec<u8> {
@@ -132,6 +142,12 @@ impl Item {
                 put_varint(out, SEGMENT_RETIRED);
                 put_varint(out, segment.0);
             }
+            Item::KeyspaceIndex { id, options, edit } => {
+                put_varint(out, KEYSPACE_INDEX);
+                put_varint(out, u64::from(id.0));
+                options.encode(out);
+                put_bytes(out, edit);
+            }
             Item::Ring(bytes) => {
                 put_varint(out, RING);
                 put_varint(out, *bytes);
@@ -139,7 +155,8 @@ impl Item {
         }
     }
 
-    /// Reads one item; `None` where the bytes are not one; an inner error where they are one that this build does not know.
+    /// Reads one item. Returns `None` if the bytes are not an item, and an inner error if this build
+    /// does not know the item.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Result<Item>> {
         let item = match reader.varint()? {
             SNAPSHOT => Item::Snapshot {
@@ -188,6 +205,15 @@ impl Item {
             }),
             SEGMENT_RETIRED => Item::SegmentRetired(SegmentId(reader.varint()?)),
             RING => Item::Ring(reader.varint()?),
+            KEYSPACE_INDEX => {
+                let id = KeyspaceId(reader.varint32()?);
+                let options = KeyspaceOptions::decode(reader)?;
+                let edit = reader.bytes()?.to_vec();
+                match options {
+                    Ok(options) => Item::KeyspaceIndex { id, options, edit },
+                    Err(error) => return Some(Err(error)),
+                }
+            }
             tag => {
                 return Some(Err(Error::new(
                     ErrorKind::UnsupportedFormat,

@@ -353,6 +353,9 @@ fn read_file(id: FileId, bytes: &[u8]) -> Result<Option<Loaded>> {
                 Item::KeyspaceDropped { id, .. } => {
                     loaded.edits.remove(id);
                 }
+                Item::KeyspaceIndex { id, edit, .. } => {
+                    loaded.edits.insert(*id, vec![edit.clone()]);
+                }
                 _ => {}
             }
             loaded.state.apply(&item).map_err(wrong)?;

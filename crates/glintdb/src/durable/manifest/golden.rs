@@ -23,6 +23,7 @@ const GOLDEN: &[u8] = include_bytes!("../../../testdata/manifest-v1.bin");
 const RETIRED: &[u8] = include_bytes!("../../../testdata/manifest-v1-retired.bin");
 const GOLDEN_PINS: &[u8] = include_bytes!("../../../testdata/manifest-v1-options-v2.bin");
 const CHANGED: &[u8] = include_bytes!("../../../testdata/manifest-v1-options-changed.bin");
+const INDEX: &[u8] = include_bytes!("../../../testdata/manifest-v1-index.bin");
 const SIZES: &[u8] = include_bytes!("../../../testdata/manifest-v1-options-sizes.bin");
 const PAGE: &str = include_str!("../../../../../docs/format/manifest.md");
 
@@ -188,6 +189,24 @@ fn written_changed() -> Bytes {
     read_whole(&*volume, ID).unwrap()
 }
 
+/// A keyspace whose index is replaced by another one, with other options.
+fn written_index() -> Bytes {
+    let volume: Arc<dyn Volume> = MemVolume::new();
+    let mut state = State::empty();
+    state
+        .apply(&created(0, "default", Compression::None))
+        .unwrap();
+    let mut manifest =
+        Manifest::create(Arc::clone(&volume), DB, NUMBER, state, Vec::new()).unwrap();
+    let replaced = Item::KeyspaceIndex {
+        id: KeyspaceId(0),
+        options: options().compression(Compression::Lz4),
+        edit: Vec::new(),
+    };
+    manifest.commit(&[replaced]).unwrap();
+    read_whole(&*volume, ID).unwrap()
+}
+
 #[test]
 fn writing_gives_the_golden_bytes() {
     for (name, written, golden) in [
@@ -199,6 +218,7 @@ fn writing_gives_the_golden_bytes() {
             CHANGED,
         ),
         ("manifest-v1-options-sizes.bin", written_with_sizes(), SIZES),
+        ("manifest-v1-index.bin", written_index(), INDEX),
     ] {
         if std::env::var_os("GLINTDB_BLESS").is_some() {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");

@@ -128,15 +128,17 @@ impl State {
             Item::KeyspaceNext(next) => {
                 self.keyspace_next = KeyspaceId(next.0.max(self.keyspace_next.0))
             }
-            Item::KeyspaceOptions { id, options } => match self.keyspaces.get_mut(id) {
-                Some(record) => record.options = options.clone(),
-                None => {
-                    return Err(format!(
-                        "keyspace {}, which is not there, gets options",
-                        id.0
-                    ));
+            Item::KeyspaceOptions { id, options } | Item::KeyspaceIndex { id, options, .. } => {
+                match self.keyspaces.get_mut(id) {
+                    Some(record) => record.options = options.clone(),
+                    None => {
+                        return Err(format!(
+                            "keyspace {}, which is not there, gets options",
+                            id.0
+                        ));
+                    }
                 }
-            },
+            }
             Item::Liveness {
                 keyspace,
                 segment,

@@ -450,3 +450,31 @@ fn a_search_behind_a_torn_record_does_not_grow_with_what_hostile_lengths_claim()
         "{error}"
     );
 }
+
+#[test]
+fn a_new_index_of_a_keyspace_voids_its_earlier_edits() {
+    let volume: Arc<dyn Volume> = MemVolume::new();
+    let mut manifest = new_manifest(&volume);
+    let edit = |edit: &[u8]| Item::IndexEdit {
+        keyspace: KeyspaceId(0),
+        edit: edit.to_vec(),
+    };
+    let mut options = KeyspaceOptions::default();
+    options.lsm.size_ratio = 4;
+    let index = |id| Item::KeyspaceIndex {
+        id: KeyspaceId(id),
+        options: options.clone(),
+        edit: b"first".to_vec(),
+    };
+    manifest.commit(&[edit(b"old")]).unwrap();
+    manifest.commit(&[index(0)]).unwrap();
+    manifest.commit(&[edit(b"next")]).unwrap();
+    let loaded = read_newest(&*volume).unwrap().loaded.unwrap();
+    assert_eq!(
+        loaded.edits[&KeyspaceId(0)],
+        [b"first".to_vec(), b"next".to_vec()]
+    );
+    assert_eq!(loaded.state.keyspaces[&KeyspaceId(0)].options, options);
+    let error = manifest.commit(&[index(7)]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+}

@@ -2,10 +2,10 @@
 
 use super::Line;
 use crate::durable::manifest::Item;
+use crate::index_kinds::{self, TableChange};
 use crate::options::KeyspaceOptions;
 use glintdb_core::KeyspaceId;
 use glintdb_log::Lsn;
-use glintdb_lsm::{Lsm, TableChange};
 
 const DEPTH: usize = 2;
 
@@ -23,15 +23,12 @@ pub(crate) fn item_lines(item: &Item) -> Vec<Line> {
         Item::KeyspaceDropped { id, seqno } => of(id, "keyspace_dropped").number("seqno", seqno.0),
         Item::KeyspaceNext(next) => of(next, "next_keyspace"),
         Item::KeyspaceOptions { id, options } => with_options(of(id, "keyspace_options"), options),
-        Item::IndexEdit { keyspace, edit } => match Lsm::table_changes(edit) {
-            Ok(changes) => {
-                let change = |change: &TableChange| table_change(*keyspace, change);
-                return changes.iter().map(change).collect();
-            }
-            Err(error) => of(keyspace, "damaged_index_edit")
-                .number("bytes", edit.len() as u64)
-                .text("reason", error),
-        },
+        Item::IndexEdit { keyspace, edit } => return edit_lines(*keyspace, edit),
+        Item::KeyspaceIndex { id, options, edit } => {
+            let mut lines = vec![with_options(of(id, "keyspace_index"), options)];
+            lines.extend(edit_lines(*id, edit));
+            return lines;
+        }
         Item::Liveness {
             keyspace,
             segment,
@@ -46,6 +43,22 @@ pub(crate) fn item_lines(item: &Item) -> Vec<Line> {
         Item::Ring(bytes) => line("ring_may_hold_commits").number("ring_bytes", *bytes),
         Item::SegmentRetired(segment) => line("segment_retired").text("file", segment.file()),
     }]
+}
+
+/// The lines that show an edit of an index: one for each table that it adds or removes.
+fn edit_lines(keyspace: KeyspaceId, edit: &[u8]) -> Vec<Line> {
+    match index_kinds::table_changes(edit) {
+        Ok(changes) => {
+            let change = |change: &TableChange| table_change(keyspace, change);
+            changes.iter().map(change).collect()
+        }
+        Err(error) => vec![
+            Line::new(DEPTH, "damaged_index_edit")
+                .number("keyspace", keyspace.0)
+                .number("bytes", edit.len() as u64)
+                .text("reason", error),
+        ],
+    }
 }
 
 fn place(line: Line, lsn: Lsn) -> Line {

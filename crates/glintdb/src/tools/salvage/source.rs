@@ -4,6 +4,7 @@ use super::SalvageReport;
 use crate::durable::manifest::{
     FlushPoint, Item, KeyspaceRecord, RecordReader, read_newest, read_whole, salvage_records,
 };
+use crate::index_kinds;
 use crate::options::KeyspaceOptions;
 use crate::{DEFAULT_KEYSPACE, Error, Result};
 use glintdb_core::codec::Reader;
@@ -11,7 +12,6 @@ use glintdb_core::{DbId, FileId, FileKind, KeyspaceId, SegmentId, SeqNum};
 use glintdb_flash::Volume;
 use glintdb_log::Lsn;
 use glintdb_log::format::segment::SegmentHeader;
-use glintdb_lsm::Lsm;
 use glintdb_runs::table::{TableMeta, salvage::database_of};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -151,7 +151,7 @@ pub(super) fn read(volume: &dyn Volume, report: &mut SalvageReport) -> Result<So
         }
     };
     for (keyspace, edits) in &edits {
-        for meta in Lsm::tables_after(edits) {
+        for meta in index_kinds::tables_after(edits) {
             source.tables.insert(meta.id.number, (*keyspace, meta));
         }
     }
@@ -225,6 +225,12 @@ fn remains(
                     }
                     Item::IndexEdit { keyspace, edit } => {
                         edits.entry(keyspace).or_default().push(edit);
+                    }
+                    Item::KeyspaceIndex { id, options, edit } => {
+                        if let Some(record) = source.keyspaces.get_mut(&id) {
+                            record.options = options;
+                        }
+                        edits.insert(id, vec![edit]);
                     }
                     _ => {}
                 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Bytes a second when the debt begins to count: about what one thread compacts.
 const RATE_MAX: f64 = 160e6;
-/// Bytes a second just before writers are stopped.
+/// Bytes a second just before writers are stopped, unless an index takes in less than twice as much.
 const RATE_MIN: f64 = 4e6;
 /// Times the debt at which slowing begins, from where on writers go at [`RATE_MIN`].
 const DEBT_FACTOR: f64 = 4.0;
@@ -43,7 +43,11 @@ impl CompactionDebt {
     pub(crate) fn update(&self, debts: impl FnOnce() -> Vec<Debt>) {
         let lock = self.lock.lock();
         let (mut worst, mut slowed, mut stopped) = (0.0f64, false, false);
+        let mut least = RATE_MIN;
         for debt in debts() {
+            if debt.rate_bytes > 0 {
+                least = least.min(debt.rate_bytes as f64 / 2.0);
+            }
             stopped |= debt.runs_stop > 0 && debt.runs >= debt.runs_stop;
             if debt.runs_slow > 0 && debt.runs >= debt.runs_slow {
                 slowed = true;
@@ -64,7 +68,7 @@ impl CompactionDebt {
             }
         }
         let rate = match slowed {
-            true => RATE_MAX * (RATE_MIN / RATE_MAX).powf(worst),
+            true => RATE_MAX * (least / RATE_MAX).powf(worst),
             false => 0.0,
         };
         self.limiter.set(rate, stopped, slowed || stopped);
@@ -119,6 +123,7 @@ mod models {
             runs_stop: 20,
             compaction_bytes: 0,
             compaction_bytes_slow: 0,
+            rate_bytes: 0,
         }
     }
 
@@ -171,6 +176,7 @@ mod tests {
             runs_stop: 20,
             compaction_bytes,
             compaction_bytes_slow: 1000,
+            rate_bytes: 0,
         }
     }
 
@@ -194,5 +200,18 @@ mod tests {
         assert!(debts.stopped());
         debts.update(|| vec![debt(0, 1500)]);
         assert!(debts.engaged() && !debts.stopped());
+    }
+
+    #[test]
+    fn writers_are_slowed_to_half_the_rate_of_a_slow_index() {
+        let debts = CompactionDebt::default();
+        let slow = Debt {
+            rate_bytes: 2_000_000,
+            ..debt(19, 4000)
+        };
+        debts.update(|| vec![debt(19, 4000)]);
+        assert_eq!(debts.rate(), 4_000_000);
+        debts.update(|| vec![debt(0, 0), slow]);
+        assert_eq!(debts.rate(), 1_000_000);
     }
 }

@@ -1,0 +1,66 @@
+//! The kinds of indexes. This is the only module that names them: it makes and opens the index of a
+//! keyspace, and reads what the manifest records of one.
+
+use crate::options::{IndexKind, KeyspaceOptions};
+use crate::{Error, ErrorKind, Result};
+use glintdb_core::index::Index;
+use glintdb_lsm::Lsm;
+pub(crate) use glintdb_lsm::TableChange;
+use glintdb_runs::IndexEnv;
+use glintdb_runs::table::TableMeta;
+use std::sync::Arc;
+
+/// First byte of the edits of an LSM index.
+const LSM_EDIT: u8 = 1;
+
+/// Makes indexes that share a volume, a cache and a memory budget.
+pub(crate) struct IndexFactory {
+    env: IndexEnv,
+}
+
+impl IndexFactory {
+    pub(crate) fn new(env: IndexEnv) -> Self {
+        IndexFactory { env }
+    }
+
+    /// Creates an empty index.
+    pub(crate) fn create(&self, options: &KeyspaceOptions) -> Result<Arc<dyn Index>> {
+        let env = self.env.clone();
+        match options.index {
+            IndexKind::Lsm => Ok(Lsm::create(env, options.lsm.clone())?),
+        }
+    }
+
+    /// Opens an index from the edits that the manifest recorded for it.
+    pub(crate) fn open(
+        &self,
+        options: &KeyspaceOptions,
+        edits: &[Vec<u8>],
+    ) -> Result<Arc<dyn Index>> {
+        let env = self.env.clone();
+        match options.index {
+            IndexKind::Lsm => Ok(Lsm::open(env, options.lsm.clone(), edits)?),
+        }
+    }
+}
+
+/// Returns the tables that an edit of an index of any kind adds and removes.
+///
+/// # Errors
+/// `Corruption`: the bytes are not an edit. `UnsupportedFormat`: the edit is of a kind or version
+/// that this build does not know.
+pub(crate) fn table_changes(edit: &[u8]) -> Result<Vec<TableChange>> {
+    match edit.first() {
+        None => Ok(Vec::new()),
+        Some(&LSM_EDIT) => Lsm::table_changes(edit),
+        Some(other) => Err(Error::new(
+            ErrorKind::UnsupportedFormat,
+            format!("an edit of an index begins with {other}, which this build does not know"),
+        )),
+    }
+}
+
+/// Returns the tables that are left after the edits of an index. Skips edits that do not parse.
+pub(crate) fn tables_after(edits: &[Vec<u8>]) -> Vec<TableMeta> {
+    Lsm::tables_after(edits)
+}

@@ -1,6 +1,7 @@
 //! CRC-32C, seeded with where the bytes belong, so that a block read from another file or another place fails its check.
 
 use crate::ids::{DbId, FileId};
+use crate::planted;
 
 /// CRC-32C of `bytes`.
 #[must_use]
@@ -104,15 +105,17 @@ impl FileSeed {
     /// The seed of `file` in database `db`.
     #[must_use]
     pub fn new(db: DbId, file: FileId) -> Self {
-        let mut seed = crc32c(&db.0);
-        if crate::seeded::bug("core: a checksum is not bound to its database") {
-            seed = 0;
-        }
-        let seed = crc32c_append(seed, file.kind.prefix().as_bytes());
-        if crate::seeded::bug("core: a checksum is not bound to its file") {
-            return FileSeed(seed);
-        }
-        FileSeed(crc32c_append(seed, &file.number.to_le_bytes()))
+        let of_database = planted!(
+            "core: a checksum is not bound to its database",
+            crc32c(&db.0),
+            0
+        );
+        let of_kind = crc32c_append(of_database, file.kind.prefix().as_bytes());
+        FileSeed(planted!(
+            "core: a checksum is not bound to its file",
+            crc32c_append(of_kind, &file.number.to_le_bytes()),
+            of_kind
+        ))
     }
 
     /// Checksum of `bytes` that stand at `offset` of the file: the seed, the offset (u64 little-endian), the bytes.

@@ -1,6 +1,8 @@
-//! Every planted mistake: its name, as the place in the source asks for it; what is done wrong; the lane that is expected to find it.
+//! The list of planted mistakes: the name of each, as the source has it; what goes wrong; the lane
+//! that is expected to find it.
 //!
-//! A new one: `if glintdb_core::seeded::bug("crate: what goes wrong") { … }` at the place, and a line here. A test holds the two together.
+//! To plant a new one, write `planted!("crate: what goes wrong", right, wrong)` in the source and a
+//! line here. A test compares the list with the sources.
 
 use super::lanes::Lane;
 

@@ -15,7 +15,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use glintdb_core::sync::hint;
-use glintdb_core::{Direction, EntryRef, SeqNum};
+use glintdb_core::{Direction, EntryRef, SeqNum, planted};
 
 use crate::memtable::{Memtable, Seen, Target};
 use crate::node::{NodeRef, SLOTS};
@@ -304,12 +304,11 @@ impl MemCursor {
             _ => self.leaf.before(&self.lower),
         };
         let to = match self.leaf.high {
-            Some(high) if below(&self.upper, high.key()) => {
-                let lost = glintdb_core::seeded::bug(
-                    "memtable: a cursor leaves out the last entry of a node",
-                );
-                self.leaf.records.len().saturating_sub(usize::from(lost))
-            }
+            Some(high) if below(&self.upper, high.key()) => planted!(
+                "memtable: a cursor leaves out the last entry of a node",
+                self.leaf.records.len(),
+                self.leaf.records.len().saturating_sub(1)
+            ),
             _ => self.leaf.up_to(&self.upper),
         };
         (from, to)

@@ -10,7 +10,7 @@ use crate::node::{Locked, Node, NodeRef, Position, SLOTS};
 use crate::record::Record;
 use glintdb_core::sync::atomic::{AtomicPtr, Ordering};
 use glintdb_core::sync::hint;
-use glintdb_core::{Direction, EntryRef, SeqNum};
+use glintdb_core::{Direction, EntryRef, SeqNum, planted};
 
 const COUNTERS: usize = 8;
 
@@ -81,10 +81,11 @@ impl Memtable {
     /// The newest record of `key` with a seqno of at most `at`. Takes no lock and writes nothing shared.
     #[must_use]
     pub fn get(&self, key: &[u8], at: SeqNum) -> Option<(SeqNum, EntryRef<'_>)> {
-        let at = match glintdb_core::seeded::bug("memtable: a search takes the newest version") {
-            true => SeqNum::MAX,
-            false => at,
-        };
+        let at = planted!(
+            "memtable: a search takes the newest version",
+            at,
+            SeqNum::MAX
+        );
         let record = self.newest(key)?.newest_at(at)?;
         Some((record.seqno(), record.value()))
     }
@@ -195,9 +196,12 @@ impl Memtable {
         if let Some(newest) = position.found {
             let leaf = seen.node.lock(seen.version)?;
             leaf.raise_max_seqno(record.seqno());
-            let last_wins =
-                !glintdb_core::seeded::bug("memtable: of two writes in a batch the first one wins");
-            if newest.seqno() < record.seqno() || (newest.seqno() == record.seqno() && last_wins) {
+            let wins = planted!(
+                "memtable: of two writes in a batch the first one wins",
+                newest.seqno() <= record.seqno(),
+                newest.seqno() < record.seqno()
+            );
+            if wins {
                 record.put_in_front_of(newest);
                 leaf.replace_record(position.index, record);
             } else {

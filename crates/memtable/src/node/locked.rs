@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use glintdb_core::SeqNum;
+use glintdb_core::{SeqNum, planted};
 
 use super::{NodeRef, SLOTS};
 use crate::prefetch_line;
@@ -56,10 +56,13 @@ impl Locked {
 
     pub(crate) fn raise_max_seqno(&self, seqno: SeqNum) {
         let max = &self.0.node().max_seqno;
-        let late =
-            glintdb_core::seeded::bug("memtable: a node's newest sequence number is not raised");
-        if max.load(Ordering::Relaxed) < seqno.0 && !late {
-            max.store(seqno.0, Ordering::Relaxed);
+        let seqno = planted!(
+            "memtable: a node's newest sequence number is not raised",
+            seqno.0,
+            0
+        );
+        if max.load(Ordering::Relaxed) < seqno {
+            max.store(seqno, Ordering::Relaxed);
         }
     }
 
@@ -214,8 +217,11 @@ impl Locked {
     /// Moves the slots from `from` on to the empty node `right`, keeps those below `keep`, and sets the fences of both.
     fn move_upper(&self, right: &Self, keep: usize, from: usize, separator: Record) {
         let (node, right_node) = (self.0.node(), right.0.node());
-        let lost = glintdb_core::seeded::bug("memtable: a split loses an entry");
-        let from = from + usize::from(lost && from < SLOTS && self.0.is_leaf());
+        let from = planted!(
+            "memtable: a split loses an entry",
+            from,
+            SLOTS.min(from + usize::from(self.0.is_leaf()))
+        );
         for index in from..SLOTS {
             right.set_prefix(index - from, node.prefixes[index].load(Ordering::Relaxed));
             right.set_record(index - from, self.0.record(index));

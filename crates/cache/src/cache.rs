@@ -15,6 +15,7 @@ pub(crate) use key::{Mixer, Slot};
 
 use crate::slabs::{Held, SLAB_BYTES, Slabs};
 use bytes::Bytes;
+use glintdb_core::planted;
 use parking_lot::Mutex;
 use prefetch_hints::PrefetchHints;
 use quick_cache::{OptionsBuilder, Weighter, sync};
@@ -161,8 +162,11 @@ impl Cache {
     #[inline]
     fn entry(&self, key: &CacheKey) -> Option<Entry> {
         let entry = self.entries.get(&key.slot())?;
-        let its = entry.stands_at(key)
-            || glintdb_core::seeded::bug("cache: the cache has one value of a key for all of them");
+        let its = planted!(
+            "cache: the cache has one value of a key for all of them",
+            entry.stands_at(key),
+            true
+        );
         its.then_some(entry)
     }
 
@@ -331,10 +335,14 @@ impl Cache {
     /// The value of a key that stands at `from` stands at `to` as well from now on, and is asked for there. Nothing is copied, and it is as recent as it was. Whether it is cached.
     pub fn moved(&self, key: &KeyHash, from: ValuePlace, to: ValuePlace) -> bool {
         let slot = Slot::of_value(key);
-        let taken = glintdb_core::seeded::bug(
-            "cache: what moves is taken for whatever is cached of its key",
-        );
-        let entry = (self.entries.peek(&slot)).filter(|entry| entry.place == from || taken);
+        let moves = |entry: &Entry| {
+            planted!(
+                "cache: what moves is taken for whatever is cached of its key",
+                entry.place == from,
+                true
+            )
+        };
+        let entry = self.entries.peek(&slot).filter(moves);
         // Where another value of the key came in between, this one takes its place: whoever asks for that is told that it is not there.
         entry.is_some_and(|entry| {
             let moved = Entry { place: to, ..entry };

@@ -9,7 +9,7 @@ use super::image::Image;
 use super::moment::{Moment, Observer};
 use super::random::Random;
 use super::{CrashMode, MemOptions};
-use glintdb_core::{Error, ErrorKind, FileId, Result};
+use glintdb_core::{Error, ErrorKind, FileId, Result, planted};
 use glintdb_flash::{CreateOptions, VolumeStats};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -254,15 +254,12 @@ impl State {
         let number = self.directories[directory].find(id)?;
         self.directories[directory].change(id, None, self.faults.count);
         if recycle && self.inode(number).handles == 0 {
-            let linked = self.directories.iter().any(|directory| {
-                let mut named = directory.names().values();
-                named.any(|&other| other == number)
-            });
-            if !linked
-                || glintdb_core::seeded::bug(
-                    "simdisk: a deleted file that has another name is recycled",
-                )
-            {
+            let has_another_name = planted!(
+                "simdisk: a deleted file that has another name is recycled",
+                self.has_name(number),
+                false
+            );
+            if !has_another_name {
                 self.directories[directory].keep(number);
             }
         }
@@ -270,6 +267,13 @@ impl State {
             Some(FaultKind::PowerOff) => Err(power_is_off()),
             _ => Ok(()),
         }
+    }
+
+    /// Whether some directory has a name for the inode.
+    fn has_name(&self, number: u64) -> bool {
+        let names =
+            |directory: &Directory| directory.names().values().any(|&inode| inode == number);
+        self.directories.iter().any(names)
     }
 
     pub(super) fn list(&mut self, directory: usize) -> Result<Vec<FileId>> {

@@ -1,7 +1,7 @@
 //! One process, and one volume in it, per directory: a `flock` on the file `LOCK`, which the kernel drops when its holder ends in whatever way.
 
 use crate::process::ProcessToken;
-use glintdb_core::{Error, ErrorKind, Result};
+use glintdb_core::{Error, ErrorKind, Result, planted};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::fd::AsRawFd;
@@ -41,8 +41,9 @@ impl DirLock {
             .map_err(|error| failed("open", error))?;
         loop {
             // SAFETY: the descriptor is open; `flock` touches no memory.
-            let free = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
-            if free || glintdb_core::seeded::bug("flash: a second opener is let in") {
+            let locked =
+                unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
+            if planted!("flash: a second opener is let in", locked, true) {
                 break;
             }
             let error = std::io::Error::last_os_error();

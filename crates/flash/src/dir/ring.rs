@@ -13,7 +13,7 @@ use crate::buffer::AlignedBuffer;
 use crate::process::ProcessToken;
 use crate::ring::{HeapRing, Words, assert_aligned, check_ring_bytes};
 use crate::volume::{Ring, VolumeFile};
-use glintdb_core::{Error, ErrorKind, Result};
+use glintdb_core::{Error, ErrorKind, Result, planted};
 use parking_lot::Mutex;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -204,10 +204,11 @@ impl Mapping {
 
     /// Maps a range of the file, all of whose blocks are allocated.
     fn map_file(&self, file: &File, range: (usize, usize), flags: libc::c_int) -> io::Result<()> {
-        let shared = match glintdb_core::seeded::bug("flash: the ring is a private mapping") {
-            true => libc::MAP_PRIVATE,
-            false => libc::MAP_SHARED,
-        };
+        let shared = planted!(
+            "flash: the ring is a private mapping",
+            libc::MAP_SHARED,
+            libc::MAP_PRIVATE
+        );
         self.replace(
             range,
             libc::PROT_READ | libc::PROT_WRITE,

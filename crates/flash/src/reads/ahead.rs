@@ -21,7 +21,7 @@ use bytes::Bytes;
 use glintdb_core::clock::Clock;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::sync::{Condvar, Mutex, MutexGuard};
-use glintdb_core::{Error, Result};
+use glintdb_core::{Error, Result, planted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -308,10 +308,12 @@ impl ReadQueue {
             .collect();
         let mut state = self.state.lock();
         let pieces = state.batches.remove(&batch).map(|batch| batch.pieces);
-        let mut pieces = pieces.unwrap_or_default();
-        if glintdb_core::seeded::bug("flash: a piece read ahead is given to its neighbour") {
-            pieces.reverse();
-        }
+        let pieces = pieces.unwrap_or_default();
+        let pieces: Vec<_> = planted!(
+            "flash: a piece read ahead is given to its neighbour",
+            pieces,
+            pieces.into_iter().rev().collect()
+        );
         for ((number, length), answer) in pieces.into_iter().zip(answers) {
             let answer = answer.unwrap_or_else(|| Err(Error::invalid("a read without an answer")));
             match state.pieces.get_mut(&number) {

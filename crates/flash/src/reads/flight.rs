@@ -8,7 +8,7 @@ use crate::dir::Shared;
 use crate::reads::plan::Plan;
 use crate::reads::queue::{Kind, Queue, Read};
 use crate::volume::ReadRequest;
-use glintdb_core::Error;
+use glintdb_core::{Error, planted};
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::RawFd;
@@ -229,10 +229,11 @@ impl Flight {
             } else {
                 break;
             };
-            let mut place = span;
-            if glintdb_core::seeded::bug("flash: a read in flight goes to the place before") {
-                place = span.saturating_sub(1);
-            }
+            let place = planted!(
+                "flash: a read in flight goes to the place before",
+                span,
+                span.saturating_sub(1)
+            );
             self.push(span, plan.spans[place].extent.start)?;
         }
         Ok(())

@@ -9,7 +9,7 @@ use crate::reads::flight::Queues;
 use crate::reads::queue::Kind;
 use crate::volume::{BegunBatch, ReadRequest};
 use bytes::Bytes;
-use glintdb_core::{Error, Result};
+use glintdb_core::{Error, Result, planted};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -236,10 +236,11 @@ impl Span {
         if length > MERGED_BYTES_MAX && length > own.length {
             return false;
         }
-        self.extent.length = length;
-        if glintdb_core::seeded::bug("flash: reads that are merged are as long as the last one") {
-            self.extent.length = next.length;
-        }
+        self.extent.length = planted!(
+            "flash: reads that are merged are as long as the last one",
+            length,
+            next.length
+        );
         self.members.end = member + 1;
         true
     }

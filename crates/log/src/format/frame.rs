@@ -2,9 +2,9 @@
 
 use super::pad8;
 use super::segment::SegmentKind;
-use glintdb_core::SeqNum;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::codec::Reader;
+use glintdb_core::{SeqNum, planted};
 
 /// First four bytes of every frame; the last names the version.
 pub const FRAME_MAGIC: [u8; 4] = *b"GLF\x01";
@@ -78,12 +78,13 @@ impl FrameKind {
     }
 }
 
-/// What of its place the checksum of a frame covers.
+/// The place that the checksum of a frame at `offset` covers.
 fn bound_to(offset: u32) -> u64 {
-    if glintdb_core::seeded::bug("log: a frame's checksum is not bound to its place") {
-        return 0;
-    }
-    u64::from(offset)
+    planted!(
+        "log: a frame's checksum is not bound to its place",
+        u64::from(offset),
+        0
+    )
 }
 
 /// Header of a frame. Its checksum covers every other byte of it, seeded with database, segment and offset, so that a frame is valid in one place only.

@@ -13,7 +13,7 @@ use crate::segment::{LogView, Segment, SegmentTable};
 use bytes::Bytes;
 use glintdb_core::checksum::crc32c;
 use glintdb_core::sync::atomic::{Ordering, fence};
-use glintdb_core::{Error, Result, ValuePointer};
+use glintdb_core::{Error, Result, ValuePointer, planted};
 use glintdb_flash::{BegunBatch, ReadRequest, VolumeFile};
 use std::sync::Arc;
 
@@ -218,9 +218,12 @@ pub(crate) fn verify(pointer: &ValuePointer, bytes: Bytes) -> Result<Bytes> {
             ),
         ));
     }
-    let found = crc32c(&bytes);
-    let trusting = glintdb_core::seeded::bug("log: a value's checksum is not checked");
-    if found != pointer.checksum && !trusting {
+    let found = planted!(
+        "log: a value's checksum is not checked",
+        crc32c(&bytes),
+        pointer.checksum
+    );
+    if found != pointer.checksum {
         return Err(Error::corruption(
             file,
             offset,

@@ -20,7 +20,7 @@ use crate::write::append::seal_frame;
 use crate::write::prepare::PrepareState;
 use crate::write::ring_space::RingSpace;
 use glintdb_core::checksum::FileSeed;
-use glintdb_core::{DbId, Error, ErrorKind, FileKind, Result, SegmentId, SeqNum};
+use glintdb_core::{DbId, Error, ErrorKind, FileKind, Result, SegmentId, SeqNum, planted};
 use glintdb_flash::{ReadRequest, Ring, Volume, VolumeFile};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -200,9 +200,15 @@ pub(crate) fn walk(
                     total_bytes: total_bytes.max(replayed_bytes + u64::from(offset)),
                 });
             })?;
-            let mended = next.is_none()
-                && check_tail(setup, &mut scan, walk.end, durable, ring, files)? == Tail::Mended;
-            if !mended {
+            if next.is_some() {
+                break next;
+            }
+            let tail = planted!(
+                "log: damage ahead of whole frames is taken for the tail",
+                check_tail(setup, &mut scan, walk.end, durable, ring, files)?,
+                Tail::End
+            );
+            if tail == Tail::End {
                 break next;
             }
             offset = walk.end;
@@ -316,9 +322,6 @@ fn check_tail(
     ring: Option<&dyn Ring>,
     files: &BTreeSet<SegmentId>,
 ) -> Result<Tail> {
-    if glintdb_core::seeded::bug("log: damage ahead of whole frames is taken for the tail") {
-        return Ok(Tail::End);
-    }
     let hole_position = scan.position(hole);
     let hole_segment = scan.header.id;
     let reason = match scan.probe(hole)? {
@@ -491,11 +494,11 @@ fn finish(
         files_removed += 1;
     }
     write_again(&*setup.volume, walk)?;
-    let ring_bytes =
-        match glintdb_core::seeded::bug("log: recovery does not copy what only the ring has") {
-            true => 0,
-            false => copy_survivors(&*ring, walk)?,
-        };
+    let ring_bytes = planted!(
+        "log: recovery does not copy what only the ring has",
+        copy_survivors(&*ring, walk)?,
+        0
+    );
     if u64::from(walk.end) + SEAL_FRAME_BYTES as u64 > last.capacity {
         return Err(Error::corruption(
             last.id.file(),
@@ -506,11 +509,12 @@ fn finish(
     fill_up_sealed(walk)?;
     last_file.set_len(u64::from(walk.end))?;
     for (file, header) in &walk.segments {
-        if glintdb_core::seeded::bug("log: recovery does not sync what it keeps") {
-            continue;
-        }
-        file.sync()
-            .map_err(|error| error.context(format!("sync log segment {}", header.id)))?;
+        let synced = planted!(
+            "log: recovery does not sync what it keeps",
+            file.sync(),
+            Ok(())
+        );
+        synced.map_err(|error| error.context(format!("sync log segment {}", header.id)))?;
     }
     let base = (last.base + last.capacity).next_multiple_of(setup.options.ring_bytes as u64);
     let mut prepare = PrepareState::new(base, &*ring);
@@ -519,9 +523,11 @@ fn finish(
     let end_position = last.base + u64::from(walk.end);
     let seal = seal_frame(seed, walk.end, end_position, first.id);
     last_file.write_at(u64::from(walk.end), &seal)?;
-    if !glintdb_core::seeded::bug("log: recovery does not sync the seal") {
-        last_file.sync()?;
-    }
+    planted!(
+        "log: recovery does not sync the seal",
+        last_file.sync()?,
+        ()
+    );
 
     let recovered = Recovered {
         end: Lsn::new(last.id, walk.end),

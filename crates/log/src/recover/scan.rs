@@ -10,7 +10,7 @@ use crate::format::{ALIGN, FIRST_FRAME_OFFSET, block_down, block_up};
 use bytes::Bytes;
 use glintdb_core::checksum::{FileSeed, crc32c, crc32c_append};
 use glintdb_core::codec::Reader;
-use glintdb_core::{DbId, Error, Result, SegmentId, ValuePointer};
+use glintdb_core::{DbId, Error, Result, SegmentId, ValuePointer, planted};
 use glintdb_flash::{BegunBatch, ReadRequest, Ring, Volume, VolumeFile};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -385,12 +385,8 @@ impl<'a> SegmentScan<'a> {
             offset,
             (false, values),
         )?;
-        match (&in_file, &mut self.ring) {
-            (Probe::Hole(_), Some(_))
-                if glintdb_core::seeded::bug("log: recovery forgets the ring") =>
-            {
-                Ok(in_file)
-            }
+        let ring = planted!("log: recovery forgets the ring", self.ring.as_mut(), None);
+        match (&in_file, ring) {
             (Probe::Hole(_), Some(ring)) => {
                 let in_ring = probe(ring, self.seed, self.header.id, offset, (true, values))?;
                 Ok(match in_ring {
@@ -513,11 +509,12 @@ fn probe(
         start + FRAME_HEADER_BYTES as u64,
         header.meta_bytes as usize,
     )?;
-    let trusting =
-        glintdb_core::seeded::bug("log: the checksum of a frame's entries is not checked");
-    if meta.len() != header.meta_bytes as usize
-        || (crc32c(&meta) != header.meta_checksum && !trusting)
-    {
+    let meta_checksum = planted!(
+        "log: the checksum of a frame's entries is not checked",
+        crc32c(&meta),
+        header.meta_checksum
+    );
+    if meta.len() != header.meta_bytes as usize || meta_checksum != header.meta_checksum {
         return Ok(Probe::Hole("a frame with another metadata checksum"));
     }
     let counted = count(entry_reader(&header, offset, &meta, segment));
@@ -540,9 +537,12 @@ fn probe(
             "a frame with other entries than its header says",
         ));
     }
-    let values = header.values_bytes > 0
-        && !glintdb_core::seeded::bug("log: recovery does not look at separated values");
-    if header.kind.has_entries() && values && with_values {
+    let with_values = planted!(
+        "log: recovery does not look at separated values",
+        with_values,
+        false
+    );
+    if header.kind.has_entries() && header.values_bytes > 0 && with_values {
         for entry in entry_reader(&header, offset, &meta, segment) {
             let Some(pointer) = crate::write::builder::pointer_of(&entry) else {
                 continue;

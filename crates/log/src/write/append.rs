@@ -13,7 +13,7 @@ use crate::segment::{Segment, Stream};
 use crate::write::builder::FrameBuilder;
 use glintdb_core::checksum::{FileSeed, crc32c};
 use glintdb_core::sync::atomic::{Ordering, fence};
-use glintdb_core::{SegmentId, SeqNum};
+use glintdb_core::{SegmentId, SeqNum, planted};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -174,11 +174,7 @@ impl Log {
             if refused(stream, space) {
                 return Err(WaitReason::Segment);
             }
-            let trailer =
-                match glintdb_core::seeded::bug("log: a segment keeps no room for its end") {
-                    true => 0,
-                    false => trailer,
-                };
+            let trailer = planted!("log: a segment keeps no room for its end", trailer, 0);
             if u64::from(*offset) + u64::from(bytes) + u64::from(trailer)
                 <= u64::from(stream.capacity)
             {
@@ -255,10 +251,11 @@ impl Log {
             return Err(WaitReason::Ring);
         }
         self.check_ring_space(start, end)?;
-        let taken = end.saturating_sub(self.ring_bytes);
-        if glintdb_core::seeded::bug("log: readers are not told that the ring was taken") {
-            return Ok(());
-        }
+        let taken = planted!(
+            "log: readers are not told that the ring was taken",
+            end.saturating_sub(self.ring_bytes),
+            0
+        );
         if self.reclaimed.load(Ordering::Relaxed) < taken {
             let ahead = (taken + self.ring_bytes / RECLAIM_PART).min(limit - self.ring_bytes);
             self.reclaimed.fetch_max(ahead, Ordering::AcqRel);
@@ -303,10 +300,11 @@ impl Log {
             u64::from(reservation.bytes),
             "the frame that was reserved for"
         );
-        let mut durable = self.durable.load(Ordering::Acquire);
-        if glintdb_core::seeded::bug("log: a frame claims more durability than there is") {
-            durable = self.completed.load(Ordering::Acquire);
-        }
+        let durable = planted!(
+            "log: a frame claims more durability than there is",
+            self.durable.load(Ordering::Acquire),
+            self.completed.load(Ordering::Acquire)
+        );
         self.copy_seal(reservation, durable);
         frame.seal_header(reservation.seed, reservation.offset, seqno, durable);
         let position = reservation.position();
@@ -340,8 +338,8 @@ impl Log {
         let at = (position % self.ring_bytes) as usize;
         let (first, rest) = bytes.split_at(bytes.len().min(self.ring_bytes as usize - at));
         self.ring.write(at, first);
-        let lost = glintdb_core::seeded::bug("log: what goes round the ring's end is lost");
-        if !rest.is_empty() && !lost {
+        let rest: &[u8] = planted!("log: what goes round the ring's end is lost", rest, &[]);
+        if !rest.is_empty() {
             self.ring.write(0, rest);
         }
     }

@@ -9,7 +9,7 @@ use crate::format::{ALIGN, pad8};
 use crate::lsn::Lsn;
 use crate::write::append::Reservation;
 use glintdb_core::checksum::{FileSeed, crc32c};
-use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer};
+use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer, planted};
 
 /// Encodes the entries of one batch. Reusable: [`clear`](Self::clear) keeps the memory (up to 1 MiB a section). Order of calls: puts and deletes, [`finish`](Self::finish),
 /// [`Log::reserve`](crate::Log::reserve) of [`frame_bytes`](Self::frame_bytes), [`pointers`](Self::pointers), [`Log::copy`](crate::Log::copy).
@@ -170,15 +170,17 @@ impl FrameBuilder {
     pub(crate) fn pointers_at(&self, lsn: Lsn) -> impl ExactSizeIterator<Item = ValuePointer> + '_ {
         assert!(self.finished, "finish first");
         let segment = lsn.segment;
-        let mut base = u64::from(lsn.offset) + self.meta.len() as u64;
-        if glintdb_core::seeded::bug("log: a pointer to a value is eight bytes off") {
-            base += 8;
-        }
+        let values = u64::from(lsn.offset) + self.meta.len() as u64;
+        let values = planted!(
+            "log: a pointer to a value is eight bytes off",
+            values,
+            values + 8
+        );
         self.separated
             .iter()
             .map(move |&(offset, length, checksum)| ValuePointer {
                 segment,
-                offset: (base + offset) as u32,
+                offset: (values + offset) as u32,
                 length,
                 checksum,
             })

@@ -7,7 +7,7 @@ use crate::format::segment::{SegmentHeader, SegmentKind};
 use crate::log::{Log, LogSetup};
 use crate::segment::Segment;
 use crate::write::append::Space;
-use glintdb_core::{ErrorKind, FileId, Result, SegmentId};
+use glintdb_core::{ErrorKind, FileId, Result, SegmentId, planted};
 use glintdb_flash::{CreateOptions, DataClass, Ring, VolumeFile};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -65,18 +65,18 @@ impl PrepareState {
         let written = file
             .write_at(0, &header.encode())
             .and_then(|()| {
-                match glintdb_core::seeded::bug("log: the header of a new segment is not synced") {
-                    true => Ok(()),
-                    false => file.sync(),
-                }
+                planted!(
+                    "log: the header of a new segment is not synced",
+                    file.sync(),
+                    Ok(())
+                )
             })
             .and_then(|()| {
-                match glintdb_core::seeded::bug(
+                planted!(
                     "log: the name of a new segment is not made durable",
-                ) {
-                    true => Ok(()),
-                    false => setup.volume.sync_directory(),
-                }
+                    setup.volume.sync_directory(),
+                    Ok(())
+                )
             });
         if let Err(error) = written {
             // Where the removal fails too, recovery finds a file that no seal names and removes it.

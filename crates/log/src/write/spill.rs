@@ -9,7 +9,7 @@ use crate::format::segment::SegmentKind;
 use crate::format::{block_down, block_up};
 use crate::log::Log;
 use crate::segment::Segment;
-use glintdb_core::{Result, SegmentId};
+use glintdb_core::{Result, SegmentId, planted};
 use glintdb_flash::AlignedBuffer;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -84,24 +84,31 @@ impl SpillState {
 
     /// Segments that are wholly written and not synced, and the position before which they and what is durable hold every byte.
     pub(crate) fn take_full_unsynced(&mut self) -> (u64, Vec<Arc<Segment>>) {
-        let mut segments = std::mem::take(&mut self.unsynced);
+        let segments = std::mem::take(&mut self.unsynced);
         let ends = (segments.iter()).filter_map(|segment| segment.stream().end_position());
         let end = ends.max().unwrap_or(0);
-        if glintdb_core::seeded::bug("log: full segments are called durable without a sync") {
-            segments.clear();
-        }
+        let segments = planted!(
+            "log: full segments are called durable without a sync",
+            segments,
+            Vec::new()
+        );
         (end, segments)
     }
 
     /// What a sync must sync: segments written since the last one.
     pub(crate) fn take_unsynced(&mut self) -> Vec<Arc<Segment>> {
-        let mut segments = std::mem::take(&mut self.unsynced);
-        if glintdb_core::seeded::bug("log: a sync forgets segments that are full") {
-            segments.clear();
-        }
-        if glintdb_core::seeded::bug("log: a large frame is not synced") {
-            segments.retain(|segment| segment.stream().kind != SegmentKind::Large);
-        }
+        let full = std::mem::take(&mut self.unsynced);
+        let full = planted!(
+            "log: a sync forgets segments that are full",
+            full,
+            Vec::new()
+        );
+        let is_small = |segment: &Arc<Segment>| segment.stream().kind != SegmentKind::Large;
+        let mut segments = planted!(
+            "log: a large frame is not synced",
+            full,
+            full.into_iter().filter(is_small).collect()
+        );
         segments.extend(self.current.clone());
         segments
     }
@@ -306,11 +313,11 @@ impl Log {
         self.ring_read(state.position, front);
         rest.fill(0);
         let offset = state.position - segment.stream().base;
-        let bytes =
-            match glintdb_core::seeded::bug("log: a sync leaves out the block that is not full") {
-                true => block_down(filled as u64) as usize,
-                false => bytes,
-            };
+        let bytes = planted!(
+            "log: a sync leaves out the block that is not full",
+            bytes,
+            block_down(filled as u64) as usize
+        );
         segment
             .written_file()
             .write_at(offset, &state.scratch.as_slice()[..bytes])?;
@@ -369,14 +376,16 @@ impl Log {
                 continue;
             }
             while state.reclaim_position + FRAME_HEADER_BYTES as u64 <= state.position {
-                let next = state.reclaim_position + self.frame_bytes_at(state.reclaim_position);
-                if next > state.position {
-                    if glintdb_core::seeded::bug("log: half a frame is given up in the ring") {
-                        state.reclaim_position = state.position;
-                    }
+                let end = state.reclaim_position + self.frame_bytes_at(state.reclaim_position);
+                let end = planted!(
+                    "log: half a frame is given up in the ring",
+                    end,
+                    end.min(state.position)
+                );
+                if end > state.position {
                     return;
                 }
-                state.reclaim_position = next;
+                state.reclaim_position = end;
             }
             return;
         }

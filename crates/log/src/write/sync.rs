@@ -7,7 +7,7 @@ use crate::log::Log;
 use crate::lsn::Lsn;
 use crate::segment::Segment;
 use glintdb_core::sync::{Condvar, Mutex, thread};
-use glintdb_core::{Error, ErrorKind, Result};
+use glintdb_core::{Error, ErrorKind, Result, planted};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -216,13 +216,13 @@ impl Log {
     fn sync_segments(&self, target: u64, segments: &[Arc<Segment>]) -> Result<()> {
         for segment in segments {
             self.counters.segment_syncs.fetch_add(1, Ordering::Relaxed);
-            if glintdb_core::seeded::bug("log: the log is not synced") {
-                continue;
-            }
-            let mut synced = segment.written_file().sync();
-            if glintdb_core::seeded::bug("log: a failed sync is tried again and believed") {
-                synced = synced.or_else(|_| segment.written_file().sync());
-            }
+            let sync = || segment.written_file().sync();
+            let synced = planted!("log: the log is not synced", sync(), Ok(()));
+            let synced = planted!(
+                "log: a failed sync is tried again and believed",
+                synced,
+                synced.or_else(|_| sync())
+            );
             synced.map_err(|error| self.poison(error.context("sync the log")))?;
         }
         // SeqCst, as `durable_position`: who moves it and looks for commits to show, and who shows commits and looks at it, do not both miss each other.

@@ -19,7 +19,7 @@ use crate::write::append::Space;
 use crate::write::builder::FrameBuilder;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::sync::atomic::Ordering;
-use glintdb_core::{Error, KeyspaceId, Result, SegmentId, ValuePointer};
+use glintdb_core::{Error, KeyspaceId, Result, SegmentId, ValuePointer, planted};
 use glintdb_flash::{AlignedBuffer, Volume, VolumeFile};
 use std::sync::Arc;
 
@@ -333,10 +333,11 @@ impl Open {
         if self.chunk_offset < self.header.capacity {
             self.file.set_len(self.chunk_offset)?;
         }
-        match glintdb_core::seeded::bug("log: a relocated value's segment is not synced") {
-            true => Ok(()),
-            false => self.file.sync(),
-        }
+        planted!(
+            "log: a relocated value's segment is not synced",
+            self.file.sync(),
+            Ok(())
+        )
     }
 }
 

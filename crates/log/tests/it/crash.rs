@@ -6,6 +6,7 @@ use glintdb_flash::Volume;
 use glintdb_log::{Log, LogOptions, Lsn, Space};
 use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemOptions, MemVolume};
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// What a life of the log promised before it ended.
@@ -37,24 +38,26 @@ fn options() -> LogOptions {
 fn live(volume: &Arc<MemVolume>, numbers: &Arc<Numbers>, promises: &mut Promises) -> Result<()> {
     let log = Log::create(setup(volume, numbers, options()))?;
     promises.from = Some(log.end());
-    go_on(volume, &log, promises, 1, 46)?;
+    go_on(volume, &log, promises, 0, 1..=46)?;
     log.close()?;
     log.release_ring()
 }
 
+/// Commits the batches `steps` of a life in a log that has `before` other batches.
 fn go_on(
     volume: &MemVolume,
     log: &Log,
     promises: &mut Promises,
-    first: u64,
-    last: u64,
+    before: u64,
+    steps: RangeInclusive<u64>,
 ) -> Result<()> {
-    for n in first..=last {
+    for n in steps {
+        let seqno = before + n;
         let batch = match n % 23 {
-            5 => Batch::separated(n, 20_000),
-            7 | 12 => Batch::put(n, 2500),
-            n if n % 2 == 0 => Batch::separated(n, 1500),
-            _ => Batch::put(n, 300),
+            5 => Batch::separated(seqno, 20_000),
+            7 | 12 => Batch::put(seqno, 2500),
+            even if even % 2 == 0 => Batch::separated(seqno, 1500),
+            _ => Batch::put(seqno, 300),
         };
         // Whether a commit that fails is there is unknown.
         promises.committed.push(batch.clone());
@@ -113,8 +116,13 @@ fn live_in_recycled_files(
 ) -> Result<u64> {
     let log = Log::create(setup(volume, numbers, options()))?;
     let mut dead = Vec::new();
-    for n in 1000..1060 {
-        let lsn = commit(&log, &Batch::separated(n, 1500)).lsn;
+    let mut batches = 0;
+    let mut fill = || {
+        batches += 1;
+        commit(&log, &Batch::separated(batches, 1500)).lsn
+    };
+    for _ in 0..60 {
+        let lsn = fill();
         if dead.last() != Some(&lsn.segment) {
             dead.push(lsn.segment);
         }
@@ -127,14 +135,14 @@ fn live_in_recycled_files(
     volume.sync_directory()?;
     // Past those that were made before.
     while volume.stats().recycled_files < 2 {
-        commit(&log, &Batch::separated(1100, 1500));
+        fill();
         seal(&log);
         log.sync_all()?;
     }
     let before = volume.operation_count();
     fail_at(volume, before + at, FaultKind::PowerOff, false);
     promises.from = Some(log.end());
-    go_on(volume, &log, promises, 1, 46)?;
+    go_on(volume, &log, promises, batches, 1..=46)?;
     Ok(volume.operation_count() - before)
 }
 
@@ -255,9 +263,9 @@ fn a_crash_while_the_ring_grows_and_shrinks_loses_nothing() {
     RING_BYTES.set(256 << 10);
     let (volume, mut promises) = (MemVolume::new(), Promises::default());
     let log = Log::create(setup(&volume, &numbers(), options())).unwrap();
-    go_on(&volume, &log, &mut promises, 1, 28).unwrap();
+    go_on(&volume, &log, &mut promises, 0, 1..=28).unwrap();
     assert_eq!(log.stats().ring_space_bytes, 128 << 10);
-    go_on(&volume, &log, &mut promises, 29, 29).unwrap();
+    go_on(&volume, &log, &mut promises, 0, 29..=29).unwrap();
     assert_eq!(log.stats().ring_space_bytes, 64 << 10);
     for at in 0..operations_of_a_life() {
         let (volume, numbers) = (MemVolume::new(), numbers());
@@ -343,7 +351,7 @@ fn many_lives_one_after_the_other_keep_every_promise() {
             ..Promises::default()
         };
         let from = log.end();
-        go_on(&volume, &log, &mut promises, 1, 10).unwrap();
+        go_on(&volume, &log, &mut promises, 0, 1..=10).unwrap();
         drop(log);
         for life in 0..8u64 {
             let dice = seed * 1000 + life;
@@ -359,7 +367,8 @@ fn many_lives_one_after_the_other_keep_every_promise() {
                 FaultKind::PowerOff,
                 false,
             );
-            drop(go_on(&volume, &replay.log, &mut promises, next, next + 30));
+            let steps = next..=next + 30;
+            drop(go_on(&volume, &replay.log, &mut promises, 0, steps));
             let (after, promised) = if dice % 3 == 0 {
                 (volume.kill(), promises.os)
             } else {
@@ -397,7 +406,7 @@ fn a_failed_operation_gives_an_error_poisons_at_most_and_loses_nothing() {
                 ..Promises::default()
             };
             let from = log.end();
-            if let Err(error) = go_on(&volume, &log, &mut promises, 1, 46) {
+            if let Err(error) = go_on(&volume, &log, &mut promises, 0, 1..=46) {
                 assert!(
                     matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned),
                     "{context}: {error}"

@@ -258,15 +258,15 @@ fn the_reserve_holds_two_segments_of_the_size_that_is_made_then() {
     assert!((5 * MIB..=6 * MIB).contains(&segment), "{segment}");
     volume.set_capacity_bytes(Some(used_bytes(&volume)));
     let full = log.stats().appended_bytes;
-    let full = (seqno + 1..)
+    let (refused, full) = (seqno + 1..)
         .find_map(|seqno| {
             let batch = Batch::separated(seqno, 10_000);
             let refused = try_commit(&log, &batch, Space::Normal).is_err();
             run_jobs_that_find_no_space(&log);
-            refused.then(|| log.stats().appended_bytes.max(full))
+            refused.then(|| (seqno, log.stats().appended_bytes.max(full)))
         })
         .unwrap();
-    let more = (seqno + 100_000..)
+    let more = (refused..)
         .find_map(|seqno| {
             let batch = Batch::separated(seqno, 10_000);
             let refused = try_commit(&log, &batch, Space::Reserve).is_err();

@@ -94,10 +94,12 @@ fn a_scan_gives_every_separated_record_of_a_segment_and_nothing_else() {
     let (volume, numbers) = (MemVolume::new(), numbers());
     let log = Log::create(setup(&volume, &numbers, small())).unwrap();
     let from = log.end();
-    let mut batches: Vec<_> = (1..=300).map(mixed).collect();
-    // One that goes round the ring.
-    batches.insert(150, Batch::separated(1000, 100_000));
-    let committed = filled(&log, batches);
+    let batch = |n| match n {
+        // Goes round the ring.
+        151 => Batch::separated(n, 100_000),
+        _ => mixed(n),
+    };
+    let committed = filled(&log, (1..=301).map(batch).collect());
     let expected = expected(&committed);
     assert!(expected.len() > 4);
     let mut kinds = Vec::new();

@@ -149,18 +149,21 @@ fn check(volume: &Arc<MemVolume>, from: Lsn) -> Vec<glintdb_core::Error> {
     checked.unwrap().errors
 }
 
-/// A log that goes on in a file which was another segment, full of values, and where it begins there.
-fn in_a_recycled_file() -> (Arc<MemVolume>, Arc<Numbers>, Log, Lsn) {
+/// A log that goes on in a file which was another segment, full of values; where it begins there,
+/// and the sequence number of the next batch.
+fn in_a_recycled_file() -> (Arc<MemVolume>, Arc<Numbers>, Log, Lsn, u64) {
     let (volume, numbers) = (MemVolume::new(), numbers());
     let log = Log::create(setup(&volume, &numbers, small())).unwrap();
-    for n in 1..10 {
+    let mut next = 1;
+    for _ in 1..10 {
         let from = log.end();
         if rest_of_block(&volume, from.segment, from.offset + 8) {
-            return (volume, numbers, log, from);
+            return (volume, numbers, log, from, next);
         }
         // To its last block, so that no sync writes zeros ahead.
-        for at in 0..20 {
-            commit(&log, &Batch::separated(n * 100 + at, 3000));
+        for _ in 0..20 {
+            commit(&log, &Batch::separated(next, 3000));
+            next += 1;
         }
         seal(&log);
         log.sync_all().unwrap();
@@ -181,26 +184,26 @@ fn rest_of_block(volume: &MemVolume, segment: SegmentId, offset: u32) -> bool {
 /// The segment is none that recovery cuts, and old bytes stood behind its seal: `glintdb check` called them damage.
 #[test]
 fn a_seal_that_only_the_ring_had_is_followed_by_zeros_in_a_file_that_was_another_segment() {
-    let (volume, numbers, log, from) = in_a_recycled_file();
-    let last = commit(&log, &Batch::put(9000, 500));
+    let (volume, numbers, log, from, next) = in_a_recycled_file();
+    let last = commit(&log, &Batch::put(next, 500));
     seal(&log);
     let killed = volume.kill();
     assert!(rest_of_block(&killed, from.segment, last.end.offset + 48));
     assert_eq!(check(&killed, from).len(), 0);
     let replay = recover(setup(&killed, &numbers, small()), from);
-    assert_eq!(replay.batches, [Batch::put(9000, 500)]);
+    assert_eq!(replay.batches, [Batch::put(next, 500)]);
     assert_eq!(check(&killed, from).len(), 0);
     assert!(!rest_of_block(&killed, from.segment, last.end.offset + 48));
 }
 
 #[test]
 fn a_power_cut_that_leaves_a_seal_and_not_the_rest_of_its_block_is_no_damage() {
-    let (volume, numbers, log, from) = in_a_recycled_file();
+    let (volume, numbers, log, from, next) = in_a_recycled_file();
     // The seal begins a block of its own.
-    let first = commit(&log, &Batch::separated(9000, 800));
+    let batch = Batch::separated(next, 800);
+    let first = commit(&log, &batch);
     let rest = 4096 - 2 * (first.end.offset - first.lsn.offset) + 800;
-    let batches =
-        [9000, 9001].map(|n| Batch::separated(n, if n == 9000 { 800 } else { rest as usize }));
+    let batches = [batch, Batch::separated(next + 1, rest as usize)];
     let last = commit(&log, &batches[1]);
     assert_eq!(last.end.offset, 8192);
     log.sync_all().unwrap();
@@ -225,11 +228,11 @@ fn a_power_cut_that_leaves_a_seal_and_not_the_rest_of_its_block_is_no_damage() {
 /// Once frames say that a seal was durable, what is behind it in its block was written with it.
 #[test]
 fn what_is_not_zero_behind_a_durable_seal_is_damage() {
-    let (volume, _numbers, log, from) = in_a_recycled_file();
-    commit(&log, &Batch::put(9000, 500));
+    let (volume, _numbers, log, from, next) = in_a_recycled_file();
+    commit(&log, &Batch::put(next, 500));
     seal(&log);
     log.sync_all().unwrap();
-    commit(&log, &Batch::put(9001, 500));
+    commit(&log, &Batch::put(next + 1, 500));
     log.sync_all().unwrap();
     let killed = volume.kill();
     assert_eq!(check(&killed, from).len(), 0);

@@ -170,6 +170,12 @@ impl Record {
 
     /// Puts this new record in front of `newest`, which is not newer. Only under the lock of the key's leaf, before it is published.
     pub(crate) fn put_in_front_of(self, newest: Self) {
+        assert!(
+            newest.seqno() <= self.seqno(),
+            "sequence numbers never increase along a chain: {} in front of {}",
+            self.seqno(),
+            newest.seqno()
+        );
         self.set_older(Some(newest));
         let Some(history) = self.history() else {
             // It was made before another thread put the key in. The count starts anew.
@@ -192,6 +198,12 @@ impl Record {
 
     /// Puts this new record behind the last record that is newer, of which `newest` is one. Only under the lock of the key's leaf.
     pub(crate) fn put_behind(self, newest: Self) {
+        assert!(
+            self.seqno() <= newest.seqno(),
+            "sequence numbers never increase along a chain: {} behind {}",
+            self.seqno(),
+            newest.seqno()
+        );
         let newer = newest.last_newer_than(self.seqno());
         self.set_older(newer.older());
         newer.set_older(Some(self));

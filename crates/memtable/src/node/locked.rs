@@ -72,6 +72,10 @@ impl Locked {
         let node = self.0.node();
         let count = self.0.count();
         assert!(count < SLOTS, "insert into a full node");
+        assert!(
+            index <= count,
+            "a node's slots are used from the first one on: {index} of {count}"
+        );
         let key = record.key();
         if count == 0 && self.0.reference().is_none() {
             self.refer_to(record, key.len().saturating_sub(8));
@@ -221,6 +225,10 @@ impl Locked {
             "memtable: a split loses an entry",
             from,
             SLOTS.min(from + usize::from(self.0.is_leaf()))
+        );
+        assert!(
+            keep <= from && from <= SLOTS && right.0.count() == 0,
+            "a split moves the upper slots to an empty node: keeps {keep}, moves from {from} on"
         );
         for index in from..SLOTS {
             right.set_prefix(index - from, node.prefixes[index].load(Ordering::Relaxed));

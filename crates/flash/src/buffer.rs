@@ -98,7 +98,11 @@ impl BufferPool {
 
     fn give_back(&self, memory: Memory) {
         let bytes = memory.capacity();
-        self.0.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let used = self.0.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(
+            bytes <= used,
+            "a buffer comes back once: {bytes} bytes of {used} that are out"
+        );
         let Some(list) = class_of(bytes).and_then(|class| self.0.idle.get(class)) else {
             return;
         };

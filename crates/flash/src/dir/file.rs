@@ -202,6 +202,12 @@ impl DirFile {
         buffer: &mut [u8],
         mut filled: usize,
     ) -> Result<usize> {
+        assert!(
+            buffer.len() == extent.length && filled <= extent.length,
+            "a read fills a buffer of its own length: {filled} of {} bytes in a buffer of {}",
+            extent.length,
+            buffer.len()
+        );
         let mut direct = extent.direct;
         while let Some(rest) = buffer.get_mut(filled..)
             && !rest.is_empty()
@@ -287,6 +293,12 @@ impl DirFile {
         memory: *const u8,
         length: usize,
     ) -> Result<usize> {
+        assert!(
+            offset.is_multiple_of(DIRECT_ALIGNMENT as u64)
+                && (memory as usize).is_multiple_of(DIRECT_ALIGNMENT)
+                && length.is_multiple_of(DIRECT_ALIGNMENT),
+            "a direct write is of whole blocks: {length} bytes at {offset}"
+        );
         let mut done = 0;
         while done < length && done.is_multiple_of(DIRECT_ALIGNMENT) {
             let at = offset + done as u64;
@@ -400,6 +412,11 @@ impl DirFile {
         let (head, tail) = ((first - offset) as usize, (last - offset) as usize);
         let (body, tail_bytes) = bytes.split_at(tail);
         let (head_bytes, body) = body.split_at(head);
+        assert_eq!(
+            head_bytes.len() + body.len() + tail_bytes.len(),
+            bytes.len(),
+            "the parts of a write are the whole of it"
+        );
         if !head_bytes.is_empty() {
             self.write_buffered(offset, head_bytes)?;
         }
@@ -472,6 +489,10 @@ impl VolumeFile for DirFile {
 
 /// `length` bytes at file offset `offset` out of `data`, which stands at `start <= offset`; fewer where `data` ends.
 pub(crate) fn slice_of(data: &Bytes, start: u64, offset: u64, length: usize) -> Bytes {
+    assert!(
+        start <= offset,
+        "a read begins at or before what it is for: {start}, {offset}"
+    );
     let from = usize::try_from(offset - start)
         .unwrap_or(usize::MAX)
         .min(data.len());

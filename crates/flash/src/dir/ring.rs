@@ -86,6 +86,7 @@ pub(super) fn open_or_create(
         .open(shared.path.join(NAME))
         .map_err(|error| Error::io("open the ring", error))?;
     let held = read_through(&file, mapped_bytes)?;
+    assert_granules(held, mapped_bytes);
     let mapped = Mapping::new(mapped_bytes).and_then(|mapping| {
         // Allocates nothing, unless the file was copied without its blocks of zeros.
         if held > 0 && !file::reserve(&file, held as u64, None)? {
@@ -415,6 +416,10 @@ impl Ring for MappedRing {
             },
             None => 0,
         };
+        assert!(
+            done <= length,
+            "a write of {length} bytes has written {done}"
+        );
         if done < length {
             self.words.write_copy_to(
                 offset + done,

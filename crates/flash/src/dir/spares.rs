@@ -150,6 +150,10 @@ impl State {
     }
 
     fn add(&mut self, slot: usize, metadata: &fs::Metadata) {
+        assert!(
+            self.kept.len() < SPARES_MAX && self.kept.iter().all(|spare| spare.slot != slot),
+            "each of {SPARES_MAX} spares at most has a name of its own: {slot}"
+        );
         self.kept.push(Spare {
             slot,
             file: (metadata.dev(), metadata.ino()),

@@ -309,6 +309,12 @@ impl ReadQueue {
         let mut state = self.state.lock();
         let pieces = state.batches.remove(&batch).map(|batch| batch.pieces);
         let pieces = pieces.unwrap_or_default();
+        assert!(
+            pieces.len() == answers.len() || pieces.is_empty(),
+            "a batch has one answer for each piece: {} answers, {} pieces",
+            answers.len(),
+            pieces.len()
+        );
         let pieces: Vec<_> = planted!(
             "flash: a piece read ahead is given to its neighbour",
             pieces,
@@ -327,6 +333,11 @@ impl ReadQueue {
 
     /// Bytes are no longer the queue's.
     fn free(&self, state: &mut State, bytes: usize) {
+        assert!(
+            bytes <= state.bytes,
+            "the queue gives up only bytes that it holds: {bytes} of {}",
+            state.bytes
+        );
         state.bytes -= bytes;
         self.memory.sub(MemoryPart::Prefetch, bytes);
     }
@@ -350,6 +361,10 @@ impl ReadQueue {
             Some(Stage::Reading { batch }) => {
                 count(&self.counters.withdrawn_bytes, length as u64);
                 let left = state.batches.get_mut(batch).map(|reading| {
+                    assert!(
+                        reading.wanted > 0,
+                        "each piece of a batch is withdrawn once"
+                    );
                     reading.wanted -= 1;
                     (reading.wanted, reading.begun.is_some())
                 });

@@ -121,6 +121,12 @@ impl Queues {
     /// Waits for everything, begins what was not begun yet, and takes the queue back.
     fn end(&self, mut flight: Flight, shared: &Shared, requests: &mut [ReadRequest], plan: &Plan) {
         if flight.queue.is_some() && flight.run(shared, requests, plan).is_ok() {
+            assert!(
+                flight.pushed + flight.in_kernel == 0 && flight.again.is_empty(),
+                "a batch ends when all of its reads are answered: {} pushed, {} in the kernel",
+                flight.pushed,
+                flight.in_kernel
+            );
             let mut idle = self.idle.lock();
             if idle.len() < IDLE_QUEUES_MAX {
                 idle.extend(flight.queue.take());
@@ -258,6 +264,7 @@ impl Flight {
             return Err(io::Error::other("no queue or no slot"));
         };
         let rest = &mut slot.buffer.as_mut_slice()[slot.filled..];
+        assert!(!rest.is_empty(), "a read that is whole is not begun again");
         let read = Read {
             number: span,
             fd: slot.fd,
@@ -323,6 +330,10 @@ impl Flight {
 
     fn completion(&mut self) -> Option<(usize, i32)> {
         let answer = self.queue.as_mut()?.completion()?;
+        assert!(
+            self.in_kernel > 0,
+            "the kernel answers only reads that it has taken"
+        );
         self.in_kernel -= 1;
         Some(answer)
     }

@@ -206,8 +206,20 @@ impl Plan {
     /// Gives each request of `span` its part of the answer.
     pub(crate) fn finish(&self, requests: &mut [ReadRequest], span: usize, answer: Result<Bytes>) {
         let span = &self.spans[span];
+        let read_bytes = answer.as_ref().map_or(0, Bytes::len);
+        assert!(
+            read_bytes <= span.extent.length,
+            "a read of {} bytes has {read_bytes}",
+            span.extent.length
+        );
         for &index in &self.order[span.members.clone()] {
             let request = &mut requests[index];
+            assert!(
+                request.result.is_none(),
+                "each request is answered once: {} bytes at {}",
+                request.length,
+                request.offset
+            );
             request.result = Some(match &answer {
                 Ok(data) => Ok(slice_of(
                     data,
@@ -240,6 +252,15 @@ impl Span {
             "flash: reads that are merged are as long as the last one",
             length,
             next.length
+        );
+        assert!(
+            self.extent.start <= next.start && end <= self.extent.start + self.extent.length as u64,
+            "a merged read has every byte that its parts have: {:?} and {next:?}",
+            self.extent
+        );
+        assert_eq!(
+            self.members.end, member,
+            "the requests of a merged read are neighbours"
         );
         self.members.end = member + 1;
         true

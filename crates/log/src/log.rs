@@ -191,6 +191,8 @@ pub struct Log {
     /// Ring bytes before it are taken: readers go to the segment. Moved by who reserves, under the sequencer's lock, before anything is overwritten.
     pub(crate) reclaimed: AtomicU64,
     pub(crate) durable: AtomicU64,
+    /// Sequence number of the first batch that got a place; set when a batch is copied.
+    pub(crate) first_seqno: OnceLock<u64>,
     /// Ring bytes before it were made ready to be written.
     pub(crate) populated: AtomicU64,
     /// Bytes of segments that are wholly written and not synced.
@@ -251,6 +253,10 @@ impl Log {
         older: SegmentTable,
     ) -> Result<Log> {
         let start = first.stream().first_position();
+        assert!(
+            first.stream().end_offset().is_none() && start.is_multiple_of(BLOCK_BYTES),
+            "a log goes on in an empty segment, at a whole block: position {start}"
+        );
         Ok(Log {
             ring_bytes: ring.len() as u64,
             survives_kill: ring.survives_kill(),
@@ -273,6 +279,7 @@ impl Log {
             reclaimable: AtomicU64::new(start),
             reclaimed: AtomicU64::new(start),
             durable: AtomicU64::new(start),
+            first_seqno: OnceLock::new(),
             populated: AtomicU64::new(start),
             full_unsynced_bytes: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
@@ -312,6 +319,12 @@ impl Log {
         volume.remove_ring()?;
         self.ring = volume.ring(self.setup.options.ring_bytes)?;
         self.ring_bytes = self.ring.len() as u64;
+        let begin = self.completed.load(Ordering::Acquire);
+        assert_eq!(
+            begin % self.ring_bytes,
+            u64::from(FIRST_FRAME_OFFSET),
+            "the ring is replaced before the first commit, which goes to its front: position {begin}"
+        );
         self.ring_space = RingSpace::begin(&*self.ring)?;
         self.survives_kill = self.ring.survives_kill();
         Ok(())

@@ -55,6 +55,11 @@ impl Stream {
     }
 
     pub(crate) fn seal(&self, end: u32) {
+        assert!(
+            FIRST_FRAME_OFFSET < end && end <= self.capacity,
+            "a segment has room for its seal: up to {end} of {} bytes",
+            self.capacity
+        );
         let before = self.end.swap(end, Ordering::AcqRel);
         assert_eq!(before, 0, "a segment is sealed once");
     }

@@ -190,11 +190,11 @@ fn answers(
         let bytes = read.next().and_then(|request| request.result);
         verify(pointer, bytes.unwrap_or_else(|| Ok(Bytes::new()))?)
     };
-    pointers
-        .iter()
-        .zip(results)
+    let answers = (pointers.iter().zip(results))
         .map(|(pointer, result)| result.unwrap_or_else(|| answer(pointer)))
-        .collect()
+        .collect();
+    assert!(read.next().is_none(), "each read is for one pointer");
+    answers
 }
 
 fn gone(pointer: &ValuePointer) -> Error {

@@ -482,6 +482,10 @@ fn finish(
     let Some((last_file, last)) = walk.segments.last() else {
         unreachable!("the walk begins in a segment")
     };
+    assert!(
+        walk.segments.len() == walk.walked.len() && walk.segments.len() == walk.seals.len() + 1,
+        "every segment of the stream but the last one ends with a seal"
+    );
     let kept: BTreeSet<SegmentId> = walk
         .segments
         .iter()
@@ -521,6 +525,11 @@ fn finish(
     let first = prepare.create_first(&setup)?;
     let seed = FileSeed::new(setup.db, last.id.file());
     let end_position = last.base + u64::from(walk.end);
+    assert!(
+        end_position + SEAL_FRAME_BYTES as u64 <= base
+            && base % setup.options.ring_bytes as u64 == 0,
+        "the log goes on behind what was recovered, at the ring's front: recovered up to {end_position}, goes on at {base}"
+    );
     let seal = seal_frame(seed, walk.end, end_position, first.id);
     last_file.write_at(u64::from(walk.end), &seal)?;
     planted!(
@@ -617,6 +626,11 @@ fn copy_survivors(ring: &dyn Ring, walk: &Walk) -> Result<u64> {
         let Some((file, header)) = walk.segments.get(index) else {
             unreachable!("ranges name segments of the walk")
         };
+        assert!(
+            FIRST_FRAME_OFFSET <= start && start < end && u64::from(end) <= header.capacity,
+            "a frame is wholly within its segment: {start} to {end} of {} bytes",
+            header.capacity
+        );
         let mut at = start;
         while at < end {
             // To a whole block, so that the next piece is written directly.

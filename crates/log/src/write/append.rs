@@ -6,7 +6,7 @@
 use crate::format::frame::{
     FrameHeader, FrameKind, MARK_FRAME_BYTES, SEAL_FRAME_BYTES, TRAILER_BYTES,
 };
-use crate::format::{FIRST_FRAME_OFFSET, block_up};
+use crate::format::{ALIGN, FIRST_FRAME_OFFSET, block_up};
 use crate::log::Log;
 use crate::lsn::Lsn;
 use crate::segment::{Segment, Stream};
@@ -64,6 +64,8 @@ pub struct Reservation {
     /// The segment that ends before this one begins, the offset of its seal, and what the seal names.
     pub(crate) seal: Option<(Arc<Segment>, u32, SegmentId)>,
     pub(crate) end_position: u64,
+    /// Batches that got a place before this one, since the log was opened.
+    pub(crate) batches_before: u64,
 }
 
 impl Reservation {
@@ -108,6 +110,8 @@ pub(crate) struct Sequencer {
     pub(crate) begun: VecDeque<Arc<Segment>>,
     /// Bytes of commit frames given places.
     pub(crate) appended_bytes: u64,
+    /// Commit frames given places.
+    pub(crate) appended_batches: u64,
 }
 
 impl Sequencer {
@@ -118,6 +122,7 @@ impl Sequencer {
             prepared: VecDeque::new(),
             begun: VecDeque::new(),
             appended_bytes: 0,
+            appended_batches: 0,
         }
     }
 
@@ -127,10 +132,21 @@ impl Sequencer {
         next: SegmentId,
     ) -> Option<(Arc<Segment>, u32, SegmentId)> {
         let (segment, offset) = self.active.take()?;
+        assert!(
+            next > segment.id,
+            "segment ids grow along the stream: the seal of segment {} names {next}",
+            segment.id
+        );
         let end = offset + SEAL_FRAME_BYTES as u32;
         segment.stream().seal(end);
         self.sealed_end = block_up(segment.stream().position(end));
         Some((segment, offset, next))
+    }
+
+    /// Counts a commit frame that got a place.
+    pub(crate) fn count_batch(&mut self, frame_bytes: u64) {
+        self.appended_bytes += frame_bytes;
+        self.appended_batches += 1;
     }
 }
 
@@ -147,6 +163,10 @@ impl Log {
             !self.is_large(frame_bytes),
             "a frame of {frame_bytes} bytes goes round the ring: prepare_large"
         );
+        assert!(
+            frame_bytes.is_multiple_of(ALIGN as u64),
+            "a frame of {frame_bytes} bytes: frames begin at multiples of {ALIGN}"
+        );
         let mut sequencer = self.sequencer.lock();
         if self.poisoned() {
             return Err(WaitReason::Ring);
@@ -157,7 +177,7 @@ impl Log {
             TRAILER_BYTES as u32,
             space,
         )?;
-        sequencer.appended_bytes += frame_bytes;
+        sequencer.count_batch(frame_bytes);
         Ok(reservation)
     }
 
@@ -189,6 +209,7 @@ impl Log {
                     bytes,
                     seal: None,
                     end_position,
+                    batches_before: sequencer.appended_batches,
                 };
                 *offset += bytes;
                 return Ok(reservation);
@@ -219,12 +240,14 @@ impl Log {
             self.skip_to(sequencer, &next)?;
             limit = limit.max(stream.first_position() + self.ring_bytes);
         }
-        if let Some((segment, _)) = &sequencer.active {
-            let end = segment.stream().position(segment.stream().capacity);
+        if let Some((segment, offset)) = &sequencer.active {
+            let active = segment.stream();
             assert_eq!(
-                stream.base, end,
+                stream.base,
+                active.position(active.capacity),
                 "a prepared segment follows the active one without a gap"
             );
+            self.assert_positions_in_order(active.position(*offset));
         }
         let end_position = stream.first_position() + u64::from(bytes);
         self.take_ring(stream.first_position(), end_position, limit)?;
@@ -240,6 +263,7 @@ impl Log {
             bytes,
             seal,
             end_position,
+            batches_before: sequencer.appended_batches,
         })
     }
 
@@ -256,10 +280,15 @@ impl Log {
             end.saturating_sub(self.ring_bytes),
             0
         );
-        if self.reclaimed.load(Ordering::Relaxed) < taken {
-            let ahead = (taken + self.ring_bytes / RECLAIM_PART).min(limit - self.ring_bytes);
-            self.reclaimed.fetch_max(ahead, Ordering::AcqRel);
+        let mut reclaimed = self.reclaimed.load(Ordering::Relaxed);
+        if reclaimed < taken {
+            reclaimed = (taken + self.ring_bytes / RECLAIM_PART).min(limit - self.ring_bytes);
+            self.reclaimed.fetch_max(reclaimed, Ordering::AcqRel);
         }
+        assert!(
+            end <= reclaimed.saturating_add(self.ring_bytes),
+            "readers leave a part of the ring before it is given to a frame: a frame up to {end}, the ring is taken up to {reclaimed}"
+        );
         Ok(())
     }
 
@@ -269,6 +298,11 @@ impl Log {
             return Err(WaitReason::Ring);
         }
         let begin = next.stream().first_position();
+        assert!(
+            sequencer.sealed_end < begin,
+            "a segment begins behind the end of the one before: {begin}, {}",
+            sequencer.sealed_end
+        );
         if self.reclaimed.fetch_max(begin, Ordering::AcqRel) < begin {
             let gap = begin - sequencer.sealed_end;
             self.skipped.fetch_add(gap, Ordering::Relaxed);
@@ -308,6 +342,12 @@ impl Log {
         self.copy_seal(reservation, durable);
         frame.seal_header(reservation.seed, reservation.offset, seqno, durable);
         let position = reservation.position();
+        assert!(
+            durable <= position,
+            "no frame says that itself is durable: position {position}, durable up to {durable}"
+        );
+        self.assert_next_seqno(reservation, seqno);
+        self.assert_taken(position, reservation.end_position);
         // Pairs with the fence in `read`: who reads one of these words knows that `reclaimed` has passed what stood here.
         fence(Ordering::Release);
         self.ring_write(position, &frame.meta);
@@ -317,6 +357,35 @@ impl Log {
     /// Writes a reservation that holds no batch: [`reserve_seal`](Self::reserve_seal)'s.
     pub fn copy_control(&self, reservation: &Reservation) {
         self.copy_seal(reservation, self.durable.load(Ordering::Acquire));
+    }
+
+    /// Asserts that sequence numbers ascend by one from batch to batch, in the order of the stream.
+    pub(crate) fn assert_next_seqno(&self, reservation: &Reservation, seqno: SeqNum) {
+        // Of the first batch, as this one has it.
+        let first = seqno.0.wrapping_sub(reservation.batches_before);
+        let expected = *self.first_seqno.get_or_init(|| first);
+        assert_eq!(
+            first,
+            expected,
+            "sequence numbers ascend by one along the log: batch {} at {} has {seqno}, and batch 0 has {expected}",
+            reservation.batches_before,
+            reservation.lsn(),
+        );
+    }
+
+    /// Asserts that the ring's bytes from `start` to `end` may be written: no earlier frame is
+    /// there that only the ring has, the spill has not passed them, and they have space.
+    fn assert_taken(&self, start: u64, end: u64) {
+        let reclaimable = self.reclaimable.load(Ordering::Acquire);
+        assert!(
+            reclaimable <= start && end <= reclaimable + self.ring_bytes,
+            "a frame from {start} to {end} overwrites bytes that only the ring of {} bytes has: segments have all up to {reclaimable}",
+            self.ring_bytes
+        );
+        assert!(
+            self.has_ring_space(start, end),
+            "a place that was given out keeps its space in the ring: {start} to {end}"
+        );
     }
 
     fn copy_seal(&self, reservation: &Reservation, durable: u64) {
@@ -329,6 +398,7 @@ impl Log {
         // To the end of the block: what stood there before must not get into the segment.
         let end = block_up(position + SEAL_FRAME_BYTES as u64);
         bytes.resize((end - position) as usize, 0);
+        self.assert_taken(position, end);
         fence(Ordering::Release);
         self.ring_write(position, &bytes);
     }
@@ -346,8 +416,13 @@ impl Log {
 
     /// Says that every frame up to and including this one is copied. To be called in the order of reservations.
     pub fn complete(&self, reservation: &Reservation) {
-        self.completed
+        let before = self
+            .completed
             .fetch_max(reservation.end_position, Ordering::AcqRel);
+        assert!(
+            before <= reservation.position(),
+            "frames are completed once, in the order of the stream: {reservation:?} behind position {before}"
+        );
         if self.progress_waiters.load(Ordering::Relaxed) > 0 {
             self.notify_progress();
         }
@@ -369,6 +444,7 @@ impl Log {
         self.copy_seal(&reservation, durable);
         let mark = control_frame(FrameKind::Mark, durable, &[]);
         let mark = mark.encode(reservation.seed, reservation.offset);
+        self.assert_taken(reservation.position(), reservation.end_position);
         fence(Ordering::Release);
         self.ring_write(reservation.position(), &mark);
         self.complete(&reservation);

@@ -5,7 +5,7 @@ use crate::format::entry::{
     encode_put_separated,
 };
 use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
-use crate::format::{ALIGN, pad8};
+use crate::format::{ALIGN, FIRST_FRAME_OFFSET, pad8};
 use crate::lsn::Lsn;
 use crate::write::append::Reservation;
 use glintdb_core::checksum::{FileSeed, crc32c};
@@ -233,6 +233,13 @@ impl FrameBuilder {
         seqno: SeqNum,
         durable_position: u64,
     ) {
+        assert!(self.finished, "finish first");
+        assert!(
+            seqno <= SeqNum::MAX
+                && FIRST_FRAME_OFFSET <= offset
+                && (offset as usize).is_multiple_of(ALIGN),
+            "a frame begins at a multiple of {ALIGN} behind the header, with a number of seven bytes: offset {offset}, number {seqno}"
+        );
         let header = FrameHeader {
             kind,
             seqno,

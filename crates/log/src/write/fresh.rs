@@ -11,9 +11,9 @@ use crate::log::Log;
 use crate::segment::Segment;
 use crate::write::append::{Reservation, Space, WaitReason};
 use crate::write::prepare::PrepareState;
-use glintdb_core::Result;
 use glintdb_core::sync::MutexGuard;
 use glintdb_core::sync::atomic::Ordering;
+use glintdb_core::{Result, SegmentId};
 use std::sync::Arc;
 
 /// A segment that is ready for [`Log::reserve_seal`]. Dropping it gives its space back if it
@@ -77,9 +77,10 @@ impl Log {
         if nothing_to_end {
             return Ok(None);
         }
-        let Some((ended, offset, next)) = sequencer.seal_active(fresh.segment.id) else {
+        let Some(seal) = sequencer.seal_active(fresh.segment.id) else {
             return Ok(None);
         };
+        let batches_before = sequencer.appended_batches;
         let unused: Vec<_> = sequencer.prepared.drain(..).collect();
         self.change_table(|table| {
             let mut table = table.with(Arc::clone(&fresh.segment));
@@ -96,14 +97,13 @@ impl Log {
         drop(sequencer);
         // The lock of these is held while files are removed.
         self.doomed.lock().waiting.extend(unused);
-        Ok(Some(self.seal_reservation(ended, offset, next)))
+        Ok(Some(self.seal_reservation(seal, batches_before)))
     }
 
     pub(crate) fn seal_reservation(
         &self,
-        ended: Arc<Segment>,
-        offset: u32,
-        next: glintdb_core::SegmentId,
+        (ended, offset, next): (Arc<Segment>, u32, SegmentId),
+        batches_before: u64,
     ) -> Reservation {
         let stream = ended.stream();
         Reservation {
@@ -113,6 +113,7 @@ impl Log {
             bytes: SEAL_FRAME_BYTES as u32,
             end_position: stream.position(offset) + SEAL_FRAME_BYTES as u64,
             seal: Some((ended, offset, next)),
+            batches_before,
         }
     }
 }

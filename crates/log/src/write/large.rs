@@ -3,7 +3,7 @@
 //! Everything but the block with the frame header is written before the frame gets its place, so that running out of space harms nothing and others commit meanwhile. As
 //! segment ids must grow along the stream, no other segment can be prepared until the frame has its place; commits that fill the active segment and the prepared one wait.
 
-use crate::format::frame::{FRAME_HEADER_BYTES, TRAILER_BYTES};
+use crate::format::frame::{FRAME_HEADER_BYTES, SEAL_FRAME_BYTES, TRAILER_BYTES};
 use crate::format::segment::SegmentKind;
 use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET, block_up};
 use crate::log::Log;
@@ -74,7 +74,13 @@ impl Log {
             self.discard(&segment);
             prepare.base_next = base_before;
         })?;
-        debug_assert!(base_before < prepare.base_next);
+        assert!(
+            segment.id < next.id && base_before < next.stream().base,
+            "segment ids and positions grow along the stream: {} at {base_before}, then {} at {}",
+            segment.id,
+            next.id,
+            next.stream().base
+        );
         let mut large = LargeFrame {
             log: self,
             prepare,
@@ -115,14 +121,21 @@ impl Log {
             table.with(Arc::clone(&large.next))
         });
         let stream = large.segment.stream();
-        let gap = stream.first_position() - sequencer.sealed_end;
+        let begin = stream.first_position();
+        assert!(
+            sequencer.sealed_end < begin,
+            "a segment begins behind the end of the one before: {begin}, {}",
+            sequencer.sealed_end
+        );
+        let gap = begin - sequencer.sealed_end;
         self.skipped.fetch_add(gap, Ordering::Relaxed);
-        let end = large.end + crate::format::frame::SEAL_FRAME_BYTES as u32;
+        let end = large.end + SEAL_FRAME_BYTES as u32;
         stream.seal(end);
         sequencer.sealed_end = block_up(stream.position(end));
         sequencer.begun.push_back(Arc::clone(&large.segment));
         sequencer.prepared.push_back(Arc::clone(&large.next));
-        sequencer.appended_bytes += u64::from(large.bytes);
+        let batches_before = sequencer.appended_batches;
+        sequencer.count_batch(u64::from(large.bytes));
         large.placed = true;
         self.forget_wanted_ring_space();
         drop(sequencer);
@@ -138,6 +151,7 @@ impl Log {
             bytes: large.bytes,
             seal,
             end_position: stream.position(end),
+            batches_before,
         })
     }
 
@@ -153,6 +167,12 @@ impl Log {
         seqno: SeqNum,
     ) -> Result<()> {
         assert!(large.placed, "reserve_large first");
+        assert_eq!(
+            frame.frame_bytes(),
+            u64::from(reservation.bytes),
+            "the frame that was prepared"
+        );
+        self.assert_next_seqno(reservation, seqno);
         let durable = self.durable.load(Ordering::Acquire);
         self.copy_control(reservation);
         frame.seal_header(reservation.seed, reservation.offset, seqno, durable);
@@ -203,6 +223,12 @@ impl LargeFrame<'_> {
         loop {
             let filled = fill(chunk.as_mut_slice());
             if filled == 0 {
+                let end = block_up(u64::from(self.end) + SEAL_FRAME_BYTES as u64);
+                assert_eq!(
+                    offset,
+                    end.max(HEADER_BLOCK_END),
+                    "a large frame is written up to its seal and no further"
+                );
                 return Ok(());
             }
             let whole = block_up(filled as u64);

@@ -15,6 +15,29 @@ impl Reservation {
 }
 
 impl Log {
+    /// Asserts the order of positions that the head of `log.rs` states. Under the sequencer's lock,
+    /// while a segment is active whose next frame begins at `head`. Positions only grow, so of two
+    /// the smaller one is read first.
+    pub(crate) fn assert_positions_in_order(&self, head: u64) {
+        let durable = self.durable.load(Ordering::Acquire);
+        let completed = self.completed.load(Ordering::Acquire);
+        assert!(
+            durable <= completed && completed <= head,
+            "durable, completed and reserved positions are in this order: {durable}, {completed}, {head}"
+        );
+        let reclaimed = self.reclaimed.load(Ordering::Acquire);
+        let reclaimable = self.reclaimable.load(Ordering::Acquire);
+        assert!(
+            reclaimed <= reclaimable && reclaimable <= head,
+            "reclaimed, reclaimable and reserved positions are in this order: {reclaimed}, {reclaimable}, {head}"
+        );
+        assert!(
+            head <= reclaimed + self.ring_bytes,
+            "the ring holds all from {reclaimed} to {head}: it has {} bytes",
+            self.ring_bytes
+        );
+    }
+
     /// As [`complete`](Self::complete) of the reservation that ends at `position`: every frame before it is copied.
     pub fn complete_to(&self, position: u64) {
         self.completed.fetch_max(position, Ordering::AcqRel);

@@ -4,6 +4,7 @@
 //! The reserve is a number of empty, preallocated files; one is removed to make room for a segment when nothing else gives any.
 
 use crate::format::segment::{SegmentHeader, SegmentKind};
+use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET};
 use crate::log::{Log, LogSetup};
 use crate::segment::Segment;
 use crate::write::append::Space;
@@ -60,6 +61,14 @@ impl PrepareState {
             base: self.base_next,
             capacity,
         };
+        assert!(
+            header.base.is_multiple_of(BLOCK_BYTES)
+                && capacity.is_multiple_of(BLOCK_BYTES)
+                && capacity > u64::from(FIRST_FRAME_OFFSET)
+                && u32::try_from(capacity).is_ok(),
+            "a segment is of whole blocks, fewer than 4 GiB: base {}, capacity {capacity}",
+            header.base
+        );
         let options = create_options(DataClass::Log, capacity, self.direct);
         let file = setup.volume.create_recycled(header.id.file(), options)?;
         let written = file

@@ -73,17 +73,24 @@ impl Log {
     /// Refuses a place that has no space in the ring yet, and remembers that a commit needs it.
     /// Under the sequencer's lock.
     pub(crate) fn check_ring_space(&self, start: u64, end: u64) -> Result<(), WaitReason> {
-        let grown = self.ring_space.grown();
-        // Always so once the log has gone round the ring.
-        if grown == self.ring_bytes {
+        if self.has_ring_space(start, end) {
             return Ok(());
         }
-        let needed = (start % self.ring_bytes + (end - start)).min(self.ring_bytes);
-        if needed <= grown {
-            return Ok(());
-        }
+        let needed = self.ring_space_needed(start, end);
         self.ring_space.wanted.fetch_max(needed, Ordering::Relaxed);
         Err(WaitReason::Ring)
+    }
+
+    /// Whether the place from `start` to `end` has space in the ring.
+    pub(crate) fn has_ring_space(&self, start: u64, end: u64) -> bool {
+        let grown = self.ring_space.grown();
+        // The whole ring has space once the log has gone round it.
+        grown == self.ring_bytes || self.ring_space_needed(start, end) <= grown
+    }
+
+    /// Bytes from the ring's front on that hold the place from `start` to `end`.
+    fn ring_space_needed(&self, start: u64, end: u64) -> u64 {
+        (start % self.ring_bytes + (end - start)).min(self.ring_bytes)
     }
 
     /// Called under the sequencer's lock where the next frame goes to the ring's front: places that

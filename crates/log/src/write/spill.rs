@@ -8,7 +8,7 @@ use crate::format::frame::FRAME_HEADER_BYTES;
 use crate::format::segment::SegmentKind;
 use crate::format::{block_down, block_up};
 use crate::log::Log;
-use crate::segment::Segment;
+use crate::segment::{Segment, Stream};
 use glintdb_core::{Result, SegmentId, planted};
 use glintdb_flash::AlignedBuffer;
 use std::collections::VecDeque;
@@ -73,6 +73,22 @@ impl SpillState {
         self.written
     }
 
+    /// Asserts the order of the spill's own positions.
+    fn assert_in_order(&self) {
+        assert!(
+            self.reclaim_position <= self.position,
+            "the ring gives up only what is in segments: up to {}, segments have all up to {}",
+            self.reclaim_position,
+            self.position
+        );
+        assert!(
+            block_down(self.written) <= self.position && self.position <= block_up(self.written),
+            "whole blocks are written up to {}, and bytes up to {} in the next block",
+            self.position,
+            self.written
+        );
+    }
+
     /// Bytes of the segments that are wholly written and not synced.
     fn full_unsynced_bytes(&self) -> u64 {
         let bytes = |segment: &Arc<Segment>| {
@@ -87,6 +103,11 @@ impl SpillState {
         let segments = std::mem::take(&mut self.unsynced);
         let ends = (segments.iter()).filter_map(|segment| segment.stream().end_position());
         let end = ends.max().unwrap_or(0);
+        assert!(
+            end <= self.written,
+            "a full segment is wholly in its file before it is synced: its end {end}, written up to {}",
+            self.written
+        );
         let segments = planted!(
             "log: full segments are called durable without a sync",
             segments,
@@ -273,10 +294,32 @@ impl Log {
         Ok(())
     }
 
+    /// Asserts, before the ring's bytes up to `end` are written to the file of `stream`, that the
+    /// ring still has them and that they are that segment's.
+    fn assert_movable(&self, state: &SpillState, stream: &Stream, end: u64) {
+        let (start, reclaimable) = (state.position, self.reclaimable.load(Ordering::Acquire));
+        assert!(
+            reclaimable <= start && start < end && end <= reclaimable + self.ring_bytes,
+            "the ring of {} bytes has what goes to a segment: {start} to {end}, given up before {reclaimable}",
+            self.ring_bytes
+        );
+        let segment_end = stream.position(stream.capacity);
+        assert!(
+            stream.first_position() <= start && block_up(end) <= segment_end,
+            "bytes of the stream go to their own segment: {start} to {end}, the segment ends at {segment_end}"
+        );
+        assert_eq!(start, block_down(start), "segments take whole blocks");
+    }
+
     fn current_segment(&self, state: &mut SpillState) -> Option<Arc<Segment>> {
         if state.current.is_none() {
             let next = self.sequencer.lock().begun.pop_front()?;
             let start = next.stream().first_position();
+            assert!(
+                state.position < start,
+                "segments follow each other along the stream: one from {start} on behind {}",
+                state.position
+            );
             state.position = start;
             state.written = start;
             state.zeroed = start;
@@ -295,6 +338,7 @@ impl Log {
             .min(STEP_BYTES_MAX)
             .min(self.ring_bytes - at);
         let offset = state.position - segment.stream().base;
+        self.assert_movable(state, segment.stream(), state.position + bytes);
         let file = segment.written_file();
         self.ring
             .write_to(at as usize, bytes as usize, &**file, offset)?;
@@ -307,6 +351,7 @@ impl Log {
 
     /// Writes everything before `exact`: whole blocks, and the one behind them, which is not full.
     fn write_partial(&self, state: &mut SpillState, segment: &Segment, exact: u64) -> Result<()> {
+        self.assert_movable(state, segment.stream(), exact);
         let filled = (exact - state.position) as usize;
         let bytes = block_up(filled as u64) as usize;
         let (front, rest) = state.scratch.as_mut_slice()[..bytes].split_at_mut(filled);
@@ -336,6 +381,11 @@ impl Log {
     ) -> Result<()> {
         let stream = segment.stream();
         let used = block_up(end) - stream.base;
+        assert!(
+            used <= u64::from(stream.capacity),
+            "a segment ends within its capacity: {used} of {} bytes",
+            stream.capacity
+        );
         if u64::from(stream.capacity) - used >= UNUSED_BYTES_MAX {
             segment
                 .written_file()
@@ -352,8 +402,14 @@ impl Log {
     }
 
     fn publish_spilled(&self, state: &mut SpillState) {
-        self.spilled.fetch_max(state.position, Ordering::AcqRel);
+        let before = self.spilled.fetch_max(state.position, Ordering::AcqRel);
+        assert!(
+            before <= state.position,
+            "the spill goes forward only: from {before} to {}",
+            state.position
+        );
         self.walk_reclaimable(state);
+        state.assert_in_order();
         let before = self
             .reclaimable
             .fetch_max(state.reclaim_position, Ordering::AcqRel);

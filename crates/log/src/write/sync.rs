@@ -204,6 +204,11 @@ impl Log {
             self.check()?;
             let target = self.completed.load(Ordering::Acquire);
             while state.written() < target && self.spill_some(&mut state, true)? {}
+            assert!(
+                target <= state.written(),
+                "a sync covers only what is in files: up to {target}, written up to {}",
+                state.written()
+            );
             self.zero_ahead(&mut state)?;
             let segments = state.take_unsynced();
             self.publish_unsynced(&state);
@@ -225,6 +230,11 @@ impl Log {
             );
             synced.map_err(|error| self.poison(error.context("sync the log")))?;
         }
+        let completed = self.completed.load(Ordering::Acquire);
+        assert!(
+            target <= completed,
+            "only completed frames become durable: up to {target}, completed up to {completed}"
+        );
         // SeqCst, as `durable_position`: who moves it and looks for commits to show, and who shows commits and looks at it, do not both miss each other.
         self.durable.fetch_max(target, Ordering::SeqCst);
         Ok(())

@@ -216,7 +216,19 @@ impl ValuesWriter {
             };
             self.begin_segment(log, block_up(expected.max(header + bytes)))?;
         }
+        assert!(
+            self.frame.frame_bytes() <= FRAME_BYTES_MAX || self.frame.entry_count() == 1,
+            "a frame of {} records is at most {FRAME_BYTES_MAX} bytes long: it has {}",
+            self.frame.entry_count(),
+            self.frame.frame_bytes()
+        );
         if let Some(open) = &mut self.open {
+            assert!(
+                open.offset() + bytes <= open.header.capacity,
+                "a frame and the segment's end fit the segment: {bytes} at {} of {} bytes",
+                open.offset(),
+                open.header.capacity
+            );
             let lsn = Lsn::new(open.header.id, open.offset() as u32);
             self.frame.seal_relocation(open.seed, lsn.offset);
             self.made.pointers.extend(self.frame.pointers_at(lsn));
@@ -329,7 +341,13 @@ impl Open {
         if self.filled > 0 {
             self.write(log)?;
         }
-        debug_assert!(self.chunk_offset.is_multiple_of(BLOCK_BYTES));
+        assert!(
+            self.chunk_offset.is_multiple_of(BLOCK_BYTES)
+                && self.chunk_offset <= self.header.capacity,
+            "a values segment is of whole blocks within its capacity: {} of {} bytes",
+            self.chunk_offset,
+            self.header.capacity
+        );
         if self.chunk_offset < self.header.capacity {
             self.file.set_len(self.chunk_offset)?;
         }

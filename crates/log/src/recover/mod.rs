@@ -523,6 +523,18 @@ fn finish(
     let base = (last.base + last.capacity).next_multiple_of(setup.options.ring_bytes as u64);
     let mut prepare = PrepareState::new(base, &*ring);
     let first = prepare.create_first(&setup)?;
+    if first.id <= last.id {
+        // The number is of the manifest: an older one than the log has brings this about. The new
+        // file goes at the next opening.
+        return Err(Error::corruption(
+            last.id.file(),
+            u64::from(walk.end),
+            format!(
+                "next segment: expected a file number above {}, found {}",
+                last.id, first.id
+            ),
+        ));
+    }
     let seed = FileSeed::new(setup.db, last.id.file());
     let end_position = last.base + u64::from(walk.end);
     assert!(

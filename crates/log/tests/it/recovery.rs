@@ -240,6 +240,24 @@ fn what_is_not_zero_behind_a_durable_seal_is_damage() {
     assert_eq!(check(&killed, from).len(), 1);
 }
 
+/// A manifest that is older than the log gives such a number. The seal would name a segment that no
+/// later opening goes on in.
+#[test]
+fn a_file_number_that_is_not_above_the_logs_own_is_corruption() {
+    let volume = MemVolume::new();
+    let [own, older] = [100, 1].map(|next| Arc::new(Numbers(next.into())));
+    let log = Log::create(setup(&volume, &own, small())).unwrap();
+    let from = log.end();
+    commit(&log, &Batch::put(1, 100));
+    let killed = volume.kill();
+    let error = try_recover(setup(&killed, &older, small()), from, &[]);
+    let error = error.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    assert_eq!(error.place().unwrap().0, log_file(from.segment).to_string());
+    let replay = recover(setup(&killed, &own, small()), from);
+    assert_eq!(replay.batches, [Batch::put(1, 100)]);
+}
+
 #[test]
 fn an_older_segments_header_over_frames_is_damage() {
     let (volume, numbers) = (MemVolume::new(), numbers());

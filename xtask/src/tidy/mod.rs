@@ -22,7 +22,7 @@ pub(crate) struct Text {
 
 type Lint = fn(&[Text]) -> Vec<String>;
 
-const LINTS: [(&str, Lint); 14] = [
+const LINTS: [(&str, Lint); 15] = [
     ("no file over 1,000 lines", source::lengths),
     ("every Rust file opens with //!", source::heads),
     (
@@ -50,6 +50,10 @@ const LINTS: [(&str, Lint); 14] = [
     (
         "no more comments that refer to their module than before",
         prose::referrals,
+    ),
+    (
+        "no more doc comments that are no sentence than before",
+        prose::sentences,
     ),
     (
         "no more commit subjects over 72 characters than before",

@@ -17,9 +17,11 @@ const COMMENT_COLUMNS_MAX: usize = 100;
 const SUBJECT_CHARS_MAX: usize = 72;
 
 /// Comment lines over [`COMMENT_COLUMNS_MAX`] in the repository.
-const LONG_COMMENTS: usize = 2087;
+const LONG_COMMENTS: usize = 1997;
 /// Comments that refer to their module instead of describing their item.
-const REFERRALS: usize = 47;
+const REFERRALS: usize = 36;
+/// Doc comments that are no sentence: they go on with the sentence of the item before, or do not end.
+const FRAGMENTS: usize = 86;
 /// Commits with a subject over [`SUBJECT_CHARS_MAX`]. History does not change, so this count cannot
 /// fall.
 const LONG_SUBJECTS: usize = 179;
@@ -138,6 +140,39 @@ fn referral_count(texts: &[Text]) -> usize {
         .count()
 }
 
+/// Doc comments whose first paragraph is no sentence: it begins with a small letter, or does not end
+/// with a mark.
+fn fragment_count(texts: &[Text]) -> usize {
+    let sources = texts.iter().filter(|text| text.path.ends_with(".rs"));
+    sources.map(|text| fragments(&text.text).count()).sum()
+}
+
+/// The first paragraphs of doc comments that are no sentence.
+fn fragments(source: &str) -> impl Iterator<Item = String> {
+    let mut paragraphs: Vec<String> = Vec::new();
+    let (mut inside, mut first) = (false, false);
+    for line in source.lines() {
+        let Some(text) = line.trim_start().strip_prefix("///") else {
+            inside = false;
+            continue;
+        };
+        let text = text.trim();
+        if !inside {
+            (inside, first) = (true, true);
+            paragraphs.push(String::new());
+        }
+        first &= !text.is_empty() && !text.starts_with(['-', '|', '#']) && !text.starts_with("```");
+        if let Some(paragraph) = paragraphs.last_mut().filter(|_| first) {
+            *paragraph += text;
+        }
+    }
+    paragraphs.into_iter().filter(|text| {
+        let begins = text.starts_with(|first: char| !first.is_lowercase());
+        let ends = text.ends_with(['.', ':', '?', '!', ')', '*', '`']);
+        !text.is_empty() && !(begins && ends)
+    })
+}
+
 fn long_subject_count(subjects: &str) -> usize {
     let long = |subject: &&str| subject.chars().count() > SUBJECT_CHARS_MAX;
     subjects.lines().filter(long).count()
@@ -170,6 +205,15 @@ pub(super) fn referrals(texts: &[Text]) -> Vec<String> {
     )
 }
 
+pub(super) fn sentences(texts: &[Text]) -> Vec<String> {
+    risen(
+        fragment_count(texts),
+        FRAGMENTS,
+        "doc comments that are no sentence",
+        "begin with a capital letter, end with a full stop, and describe the item alone",
+    )
+}
+
 /// Without git, or in a shallow clone, there are fewer commits to look at.
 pub(super) fn subjects(_: &[Text]) -> Vec<String> {
     let mut git = Command::new("git");
@@ -187,6 +231,7 @@ pub(super) fn notes(texts: &[Text]) -> Vec<String> {
     let counts = [
         ("LONG_COMMENTS", long_comment_count(texts), LONG_COMMENTS),
         ("REFERRALS", referral_count(texts), REFERRALS),
+        ("FRAGMENTS", fragment_count(texts), FRAGMENTS),
     ];
     let fallen = counts.iter().filter(|(_, count, limit)| count < limit);
     fallen
@@ -264,6 +309,27 @@ mod tests {
         let needle = format!("{}{}", REFERRAL.0, REFERRAL.1);
         let text = format!("/// {needle}'s page.\nlet x = \"{needle}\";\n// {needle}.\n");
         assert_eq!(referral_count(&one("a.rs", text)), 2);
+    }
+
+    #[test]
+    fn doc_comments_begin_with_a_capital_letter_and_end_with_a_mark() {
+        let found = |source: &str| fragments(source).collect::<Vec<_>>();
+        assert_eq!(
+            found("/// Counts bytes,\n/// all of them.\nfn a() {}\n"),
+            [""; 0]
+        );
+        assert_eq!(
+            found("/// `a` counts:\n///\n/// - bytes\nfn a() {}\n"),
+            [""; 0]
+        );
+        assert_eq!(
+            found("    /// but no more than this.\n    a: u64,\n"),
+            ["but no more than this."]
+        );
+        assert_eq!(
+            found("/// Counts bytes,\nfn a() {}\n// no doc\n"),
+            ["Counts bytes,"]
+        );
     }
 
     #[test]

@@ -169,7 +169,7 @@ fn fragments(source: &str) -> impl Iterator<Item = String> {
     paragraphs.into_iter().filter(|text| {
         let begins = text.starts_with(|first: char| !first.is_lowercase());
         let ends = text.ends_with(['.', ':', '?', '!', ')', '*', '`']);
-        !text.is_empty() && !(begins && ends)
+        !(text.is_empty() || begins && ends)
     })
 }
 

@@ -15,7 +15,7 @@ use glintdb_core::codec::Reader;
 use glintdb_core::index::{
     Debt, Index, IndexChange, IndexJob, IndexView, MemoryShare, Relocation, SortedRun,
 };
-use glintdb_core::{Error, FileId, FileKind, Result};
+use glintdb_core::{Error, FileId, FileKind, Result, planted};
 use glintdb_flash::DataClass;
 use glintdb_runs::IndexEnv;
 use glintdb_runs::keys::KeyRange;
@@ -182,9 +182,11 @@ impl Index for Lsm {
         });
         for slot in &edited.gone {
             slot.table.mark_obsolete();
-            if glintdb_core::seeded::bug("lsm: a table's file goes while a snapshot reads it") {
-                env.remove_file(slot.meta().id);
-            }
+            planted!(
+                "lsm: a table's file goes while a snapshot reads it",
+                (),
+                env.remove_file(slot.meta().id)
+            );
         }
         self.shared.install(Arc::clone(&view), &edit);
         common.pins.settle(&view.levels, &edited.gone);

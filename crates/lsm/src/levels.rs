@@ -10,7 +10,7 @@
 //! 3. So a range tombstone is never below an entry that it hides.
 
 use crate::edit::{Edit, EditOp, LEVELS, Place};
-use glintdb_core::{Error, Result};
+use glintdb_core::{Error, Result, planted};
 use glintdb_runs::keys::TombstoneSet;
 use glintdb_runs::table::TableEnv;
 use glintdb_runs::{Run, Slot, Sorted, range_tombstones};
@@ -187,10 +187,12 @@ impl Levels {
         if place.level > 0 {
             return self.levels.get_mut(usize::from(place.level) - 1);
         }
-        let oldest_first = glintdb_core::seeded::bug("lsm: level 0 is read oldest first");
-        let at = self.runs.partition_point(|run| match oldest_first {
-            true => run.id < place.run,
-            false => run.id > place.run,
+        let at = self.runs.partition_point(|run| {
+            planted!(
+                "lsm: level 0 is read oldest first",
+                run.id > place.run,
+                run.id < place.run
+            )
         });
         if create && self.runs.get(at).is_none_or(|run| run.id != place.run) {
             let run = Run {

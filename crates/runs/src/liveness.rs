@@ -1,12 +1,13 @@
 //! Sums the bytes of values that become live or dead in each log segment.
 //!
-//! Not thread-safe: belongs to one flush or merge. Neighbours mostly point to the same segment, so the sum of the last one is kept apart.
+//! Not thread-safe: belongs to one flush or merge. Neighbouring entries mostly point to the same
+//! segment, so the sum of the last segment is kept apart.
 
 use glintdb_core::index::LivenessDelta;
-use glintdb_core::{EntryRef, SegmentId, ValuePointer};
+use glintdb_core::{EntryRef, SegmentId, ValuePointer, planted};
 use std::collections::HashMap;
 
-/// See the module's page.
+/// The change of live bytes in each segment.
 #[derive(Default)]
 pub struct Liveness {
     last: Option<(SegmentId, i64)>,
@@ -14,37 +15,40 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// A pointer was written that the index did not hold.
+    /// Counts a pointer that is new in the index.
     #[inline]
     pub(crate) fn live(&mut self, pointer: ValuePointer) {
         self.add(pointer.segment, i64::from(pointer.length));
     }
 
-    /// A pointer was dropped.
+    /// Counts a pointer that was dropped.
     #[inline]
     pub(crate) fn dead(&mut self, pointer: ValuePointer) {
         self.add(pointer.segment, -i64::from(pointer.length));
     }
 
-    /// A value was dropped by a merge.
+    /// Counts a value that a merge has dropped.
     #[inline]
     pub(crate) fn lose(&mut self, value: EntryRef<'_>) {
         if let EntryRef::Pointer(pointer) = value {
             self.dead(pointer);
-            if glintdb_core::seeded::bug("lsm: a value that dies is counted twice") {
-                self.dead(pointer);
-            }
+            planted!(
+                "lsm: a value that dies is counted twice",
+                (),
+                self.dead(pointer)
+            );
         }
     }
 
-    /// Takes over what another one summed.
+    /// Adds the sums of another one.
     pub fn merge(&mut self, other: Liveness) {
         for delta in other.deltas() {
             self.add(delta.segment, delta.bytes);
         }
     }
 
-    /// One delta a segment, in order of segments, none of 0.
+    /// One delta for each segment whose sum is not 0, in order of segments.
+    #[must_use]
     pub fn deltas(mut self) -> Vec<LivenessDelta> {
         if let Some((segment, bytes)) = self.last.take() {
             *self.others.entry(segment).or_default() += bytes;

@@ -13,7 +13,7 @@ use crate::keys::tombstones::TombstoneSet;
 use crate::read::tournament::{key_head, shared_prefix};
 use crate::table::{Table, TableEnv, TableMeta};
 use bytes::Bytes;
-use glintdb_core::Result;
+use glintdb_core::{Result, planted};
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
@@ -131,14 +131,11 @@ impl Sorted {
         let to = self
             .slots
             .partition_point(|slot| before_end(&slot.range.start, &range.end));
-        let mut to = to;
-        if to > from + 1
-            && glintdb_core::seeded::bug(
-                "lsm: of the tables that overlap a range the last is left out",
-            )
-        {
-            to -= 1;
-        }
+        let to = planted!(
+            "lsm: of the tables that overlap a range the last is left out",
+            to,
+            if to > from + 1 { to - 1 } else { to }
+        );
         from..to.max(from)
     }
 

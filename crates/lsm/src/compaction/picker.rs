@@ -13,8 +13,8 @@ use crate::compaction::shape::{BOTTOM, Shape, Targets, targets};
 use crate::edit::Place;
 use crate::levels::Levels;
 use crate::options::LsmOptions;
-use glintdb_core::SeqNum;
 use glintdb_core::index::{Debt, JobPriority};
+use glintdb_core::{SeqNum, planted};
 use glintdb_runs::keys::{KeyRange, hull_of};
 use glintdb_runs::{Run, Slot};
 use std::collections::HashSet;
@@ -231,12 +231,12 @@ impl Picker<'_> {
     /// The runs of level 0 that may be taken, newest first.
     fn runs(&self) -> &[Run] {
         let runs = &self.levels.runs;
-        let careless =
-            glintdb_core::seeded::bug("lsm: a run above a pending relocation leaves level 0");
-        let from = match self.runs_below {
-            Some(place) if !careless => runs.partition_point(|run| run.id >= place),
-            _ => 0,
-        };
+        let lowest = planted!(
+            "lsm: a run above a pending relocation leaves level 0",
+            self.runs_below,
+            None
+        );
+        let from = lowest.map_or(0, |place| runs.partition_point(|run| run.id >= place));
         runs.get(from..).unwrap_or_default()
     }
 

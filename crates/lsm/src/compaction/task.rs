@@ -22,7 +22,7 @@ use crate::shared::Shared;
 use crate::view::View;
 use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep};
 use glintdb_core::sync::Mutex;
-use glintdb_core::{Result, SeqNum};
+use glintdb_core::{Result, SeqNum, planted};
 use glintdb_flash::DataClass;
 use glintdb_runs::Liveness;
 use glintdb_runs::write::{Grandparents, MergeInputs, Merging, OutputConfig, Written};
@@ -159,12 +159,12 @@ impl Task {
         if progress.written.len() < self.pieces.ranges.len() {
             return Ok(IndexChange::default());
         }
-        if !progress.written.iter().all(Written::is_empty)
-            && !glintdb_core::seeded::bug(
+        if !progress.written.iter().all(Written::is_empty) {
+            planted!(
                 "lsm: the names of a compaction's tables are not made durable",
-            )
-        {
-            self.shared.common.env.index().volume.sync_directory()?;
+                self.shared.common.env.index().volume.sync_directory()?,
+                ()
+            );
         }
         let written = std::mem::take(&mut progress.written);
         let tables: Vec<_> = written.into_iter().flat_map(Written::commit).collect();

@@ -1,5 +1,5 @@
-//! Ranges of keys, half-open: what a table answers for. A table's range holds its entries *and* its range tombstones, so "do two tables have anything to do
-//! with each other" is one comparison.
+//! Half-open ranges of keys. The range of a table contains its entries *and* its range tombstones,
+//! so two tables whose ranges do not overlap never affect each other's keys.
 //!
 //! Thread-safe: plain values.
 
@@ -14,11 +14,11 @@ use std::sync::Arc;
 pub struct KeyRange {
     /// First key.
     pub start: Bytes,
-    /// First key behind.
+    /// First key behind the range.
     pub end: Option<Bytes>,
 }
 
-/// The bounds of a cursor, which those of its parts share.
+/// The bounds of a cursor, shared with the cursors that it merges.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     lower: Bound<Box<[u8]>>,
@@ -53,7 +53,8 @@ pub(crate) fn key_of(bound: Bound<&[u8]>) -> Option<&[u8]> {
 }
 
 impl KeyRange {
-    /// What two bounds enclose.
+    /// The keys between two bounds.
+    #[must_use]
     pub fn from_bounds(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> KeyRange {
         let (start, end) = half_open(lower, upper);
         KeyRange { start, end }
@@ -67,22 +68,26 @@ impl KeyRange {
         }
     }
 
-    /// Whether there is no key in it.
+    /// Whether it contains no key.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.end.as_ref().is_some_and(|end| *end <= self.start)
     }
 
     /// Whether a key may be in both.
+    #[must_use]
     pub fn overlaps(&self, other: &KeyRange) -> bool {
         before_end(&self.start, &other.end) && before_end(&other.start, &self.end)
     }
 
-    /// Whether `key` is in it.
+    /// Whether it contains `key`.
+    #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         self.start.as_ref() <= key && before_end(key, &self.end)
     }
 
-    /// The smallest range that holds both.
+    /// The smallest range that contains both.
+    #[must_use]
     pub fn hull(&self, other: &KeyRange) -> KeyRange {
         KeyRange {
             start: self.start.clone().min(other.start.clone()),
@@ -90,7 +95,7 @@ impl KeyRange {
         }
     }
 
-    /// The keys in both; `None` where there are none.
+    /// The keys in both. `None`: there are none.
     pub(crate) fn intersection(&self, other: &KeyRange) -> Option<KeyRange> {
         let start = (&self.start).max(&other.start).clone();
         let end = if compare_ends(&self.end, &other.end) == Ordering::Less {
@@ -103,12 +108,13 @@ impl KeyRange {
     }
 }
 
-/// Whether `key` lies before an exclusive end.
+/// Whether `key` is before an exclusive end.
 pub(crate) fn before_end(key: &[u8], end: &Option<Bytes>) -> bool {
     end.as_ref().is_none_or(|end| key < end.as_ref())
 }
 
-/// Order of exclusive ends; no end is the last.
+/// The order of exclusive ends. No end comes last.
+#[must_use]
 pub fn compare_ends(a: &Option<Bytes>, b: &Option<Bytes>) -> Ordering {
     match (a, b) {
         (Some(a), Some(b)) => a.cmp(b),
@@ -126,7 +132,7 @@ fn later_end<'a>(a: &'a Option<Bytes>, b: &'a Option<Bytes>) -> &'a Option<Bytes
     }
 }
 
-/// The smallest range that holds all; `None` for none.
+/// The smallest range that contains all. `None`: there are no ranges.
 pub fn hull_of<'a>(ranges: impl IntoIterator<Item = &'a KeyRange>) -> Option<KeyRange> {
     let mut ranges = ranges.into_iter();
     let first = ranges.next()?.clone();

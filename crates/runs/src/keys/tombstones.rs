@@ -1,13 +1,17 @@
-//! Range tombstones of many tables made flat: disjoint fragments in key order, each with the newest sequence number that deletes it.
+//! Range tombstones of many tables made flat: disjoint fragments in key order, each with the newest
+//! sequence number that deletes its keys.
 //!
-//! An index holds one entry a key and its view is never read "as of" an older commit, so of overlapping tombstones only the newest counts: lookups are one
-//! binary search, merges walk beside the keys.
+//! An index holds one entry a key, and no reader of its view asks for an older commit. So of
+//! overlapping tombstones only the newest counts. A lookup is one binary search; a merge walks
+//! beside its keys.
 //!
 //! Thread-safe: immutable once built.
 //!
 //! Invariants:
-//! 1. Fragments are not empty, ascend, and do not overlap; neighbours that touch have different sequence numbers.
-//! 2. For every key the fragment's number is the greatest of all tombstones that cover the key.
+//! 1. Fragments are not empty, ascend, and do not overlap. Neighbours that touch have different
+//!    sequence numbers.
+//! 2. For every key, the number of its fragment is the greatest of all tombstones that cover the
+//!    key.
 
 use crate::keys::range::{KeyRange, before_end, compare_ends};
 use bytes::Bytes;
@@ -32,7 +36,8 @@ impl TombstoneSet {
         ends.sort_by(compare_ends);
 
         let mut set = TombstoneSet::default();
-        // Tombstones that began, newest first; those that ended are thrown out when they come to the top.
+        // Tombstones that have begun, newest first. One that has ended is removed when it comes to
+        // the top.
         let mut open: BinaryHeap<(SeqNum, usize)> = BinaryHeap::new();
         let mut from = Bytes::new();
         let (mut starts, mut next_end) = (tombstones.iter().enumerate().peekable(), 0);
@@ -70,7 +75,7 @@ impl TombstoneSet {
         set
     }
 
-    /// Adds a fragment behind the last, joined with it where they touch and agree.
+    /// Adds a fragment behind the last one. Joins them if they touch and have the same number.
     fn push(&mut self, start: Bytes, end: Option<Bytes>, seqno: SeqNum) {
         if !before_end(&start, &end) {
             return;
@@ -96,7 +101,7 @@ impl TombstoneSet {
         &self.fragments
     }
 
-    /// Newest deletion of `key`; zero where there is none.
+    /// The sequence number of the newest deletion of `key`. Zero: there is none.
     pub(crate) fn seqno_at(&self, key: &[u8]) -> SeqNum {
         if self.fragments.is_empty() {
             return SeqNum::ZERO;
@@ -121,21 +126,22 @@ impl TombstoneSet {
         self.fragments.get(from..to).unwrap_or_default()
     }
 
-    /// The parts of the fragments that lie in `range`.
+    /// The parts of the fragments that are in `range`.
     pub(crate) fn clipped(&self, range: &KeyRange) -> impl Iterator<Item = RangeTombstone> {
         self.meeting(range)
             .iter()
             .filter_map(move |fragment| clip(fragment, range))
     }
 
-    /// Newest number of a fragment that meets `range`.
+    /// The newest sequence number of the fragments that meet `range`.
+    #[must_use]
     pub fn newest_meeting(&self, range: &KeyRange) -> Option<SeqNum> {
         self.meeting(range).iter().map(|t| t.seqno).max()
     }
 }
 
-/// The part of `tombstone` that lies in `range`.
-pub(crate) fn clip(tombstone: &RangeTombstone, range: &KeyRange) -> Option<RangeTombstone> {
+/// The part of `tombstone` that is in `range`.
+fn clip(tombstone: &RangeTombstone, range: &KeyRange) -> Option<RangeTombstone> {
     let own = range_of(tombstone);
     let part = own.intersection(range)?;
     Some(RangeTombstone {
@@ -145,7 +151,7 @@ pub(crate) fn clip(tombstone: &RangeTombstone, range: &KeyRange) -> Option<Range
     })
 }
 
-/// The keys a tombstone deletes.
+/// The keys that a tombstone deletes.
 pub(crate) fn range_of(tombstone: &RangeTombstone) -> KeyRange {
     KeyRange {
         start: tombstone.start.clone(),
@@ -153,14 +159,15 @@ pub(crate) fn range_of(tombstone: &RangeTombstone) -> KeyRange {
     }
 }
 
-/// A position in a [`TombstoneSet`] that only moves forward: O(1) amortised a key.
+/// A position in a [`TombstoneSet`] that only moves forward: amortised O(1) a key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TombstoneWalk {
     at: usize,
 }
 
 impl TombstoneWalk {
-    /// Newest deletion of `key`, which is not smaller than the keys asked before.
+    /// The sequence number of the newest deletion of `key`, which is not less than the keys of
+    /// earlier calls. Zero: there is none.
     #[inline]
     pub(crate) fn seqno_at(&mut self, set: &TombstoneSet, key: &[u8]) -> SeqNum {
         while let Some(fragment) = set.fragments.get(self.at) {

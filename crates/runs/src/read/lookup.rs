@@ -12,7 +12,7 @@ use crate::env::RunEnv;
 use crate::keys::tombstones::TombstoneSet;
 use crate::sorted::{Slot, Sorted};
 use crate::table::{Block, BlockHandle, Table, key_hash};
-use glintdb_core::{Entry, EntryValue, Result, SeqNum};
+use glintdb_core::{Entry, EntryValue, Result, SeqNum, planted};
 use std::sync::Arc;
 
 /// The entry of a key for a reader who knows that `deleted` is the sequence number of the newest
@@ -21,11 +21,11 @@ use std::sync::Arc;
 fn resolve(entry: Option<Entry>, deleted: SeqNum) -> Option<Entry> {
     match entry {
         Some(entry)
-            if entry.seqno > deleted
-                || (entry.seqno == deleted
-                    && !glintdb_core::seeded::bug(
-                        "lsm: a range deletion hides what its own batch put after it",
-                    )) =>
+            if planted!(
+                "lsm: a range deletion hides what its own batch put after it",
+                entry.seqno >= deleted,
+                entry.seqno > deleted
+            ) =>
         {
             Some(entry)
         }

@@ -1,23 +1,26 @@
-//! A tournament of sources: gives the source that stands on the smallest key (greatest, going backwards); of equal keys the newest source first.
+//! A tournament tree over sources. It finds the source with the smallest key (backwards: the
+//! greatest), and of equal keys the newest source.
 //!
-//! Each source's key is kept as a *head*: 8 bytes of it, big-endian, behind the prefix that all keys share, so that nearly every match of the tournament is one
-//! comparison of two integers in one cache line; the keys themselves are compared only where heads are equal.
+//! Of each source's key the tree keeps a *head*: 8 bytes of the key, big-endian, behind the prefix
+//! that all keys share. Nearly every match is one comparison of two integers in one cache line.
+//! Keys themselves are compared only if their heads are equal.
 //!
 //! Not thread-safe: belongs to one merge.
 //!
 //! Invariants:
-//! 1. `tree[0]` is the winner, `tree[1..]` hold the losers of the inner matches; a source's head is up to date whenever [`replay`](Tournament::replay) is not running.
-//! 2. Sources are given newest first; equal keys come out in that order.
+//! 1. `tree[0]` is the winner, `tree[1..]` are the losers of the inner matches. The heads are up to
+//!    date except while [`replay`](Tournament::replay) runs.
+//! 2. Sources are given newest first. Equal keys come out in that order.
 
-use glintdb_core::Direction;
+use glintdb_core::{Direction, planted};
 
-/// What a tournament merges.
+/// A source of a tournament.
 pub(crate) trait MergeSource {
-    /// The key it stands on; `None` at the end.
+    /// The current key. `None`: the source is at its end.
     fn current(&self) -> Option<&[u8]>;
 }
 
-/// See the module's page.
+/// A tournament tree over sources.
 pub(crate) struct Tournament {
     tree: Vec<u32>,
     heads: Vec<u64>,
@@ -27,7 +30,8 @@ pub(crate) struct Tournament {
 }
 
 impl Tournament {
-    /// A tournament among `sources`, each already standing on its first key. All keys to come must share their first `prefix_bytes` bytes (0 is always right).
+    /// A tournament among `sources`, each already at its first key. All keys to come must share
+    /// their first `prefix_bytes` bytes (0 is always right).
     pub(crate) fn new<S: MergeSource>(
         sources: &[S],
         prefix_bytes: usize,
@@ -47,7 +51,7 @@ impl Tournament {
     pub(crate) fn rebuild<S: MergeSource>(&mut self, sources: &[S]) {
         let count = sources.len();
         self.heads = sources.iter().map(|s| self.head(s.current())).collect();
-        // Leaf i stands at count + i; play from the leaves up.
+        // Leaf i is at count + i. Play from the leaves up.
         let mut winners = vec![0u32; 2 * count];
         for at in 0..count {
             winners[count + at] = to_u32(at);
@@ -66,7 +70,7 @@ impl Tournament {
         self.tree[0] = if count > 1 { winners[1] } else { 0 };
     }
 
-    /// The source whose turn it is, or `None` when all are at their end.
+    /// The source with the next key. `None`: all sources are at their end.
     #[inline]
     pub(crate) fn winner<S: MergeSource>(&self, sources: &[S]) -> Option<usize> {
         let at = self.tree[0] as usize;
@@ -76,13 +80,13 @@ impl Tournament {
         Some(at)
     }
 
-    /// Head of the key that source `at` stands on.
+    /// The head of the current key of source `at`.
     #[inline]
     pub(crate) fn head_of(&self, at: usize) -> u64 {
         self.heads[at]
     }
 
-    /// The smallest head of the other sources than `at`; of none the greatest there is.
+    /// The smallest head of the sources other than `at`. Without other sources `u64::MAX`.
     #[inline]
     pub(crate) fn rival_head(&self, at: usize) -> u64 {
         let (before, behind) = self.heads.split_at(at);
@@ -90,14 +94,15 @@ impl Tournament {
         others.copied().min().unwrap_or(u64::MAX)
     }
 
-    /// Whether another source than `at` stands on a key with the same head: without that, none has the same key.
+    /// Whether the current key of another source has the same head as that of `at`. If not, no
+    /// other source is at the same key.
     #[inline]
     pub(crate) fn is_tied(&self, at: usize) -> bool {
         let head = self.heads[at];
         self.heads.iter().filter(|other| **other == head).count() > 1
     }
 
-    /// The winner was moved: finds the next one.
+    /// Finds the next winner, after the winner was moved.
     #[inline]
     pub(crate) fn replay<S: MergeSource>(&mut self, sources: &[S]) {
         let count = self.heads.len();
@@ -105,7 +110,8 @@ impl Tournament {
         let mut head = self.head(sources[winner as usize].current());
         self.heads[winner as usize] = head;
         let mut node = (winner as usize + count) / 2;
-        // Who wins a match cannot be foreseen, so it must not decide a jump: that costs more than the match.
+        // No branch may depend on the winner of a match: mispredicted, it would cost more than the
+        // match itself.
         while node > 0 {
             let rival = self.tree[node];
             let rival_head = self.heads[rival as usize];
@@ -122,7 +128,7 @@ impl Tournament {
         self.tree[0] = winner;
     }
 
-    /// The source that would win if the winner were not there: the best among those it beat.
+    /// The source that would win without the winner: the best of those that lost to it.
     pub(crate) fn runner_up<S: MergeSource>(&self, sources: &[S]) -> Option<usize> {
         let count = self.heads.len();
         let mut node = (self.tree[0] as usize + count) / 2;
@@ -158,10 +164,11 @@ impl Tournament {
                 } else {
                     key_a.cmp(key_b)
                 };
-                let mut newer = a.cmp(&b);
-                if glintdb_core::seeded::bug("lsm: of two runs with a key the older one wins") {
-                    newer = newer.reverse();
-                }
+                let newer = planted!(
+                    "lsm: of two runs with a key the older one wins",
+                    a.cmp(&b),
+                    b.cmp(&a)
+                );
                 order.then(newer).is_lt()
             }
             (Some(_), None) => true,
@@ -170,7 +177,7 @@ impl Tournament {
         }
     }
 
-    /// The head of a key; of none the greatest there is.
+    /// The head of a key. Without a key `u64::MAX`.
     #[inline]
     pub(crate) fn head(&self, key: Option<&[u8]>) -> u64 {
         let Some(key) = key else { return u64::MAX };
@@ -179,7 +186,8 @@ impl Tournament {
     }
 }
 
-/// 8 bytes of `key` from `prefix_bytes` on, big-endian, short keys filled with zeros: orders like the key, except that different keys may have equal heads.
+/// 8 bytes of `key` from `prefix_bytes` on, big-endian, padded with zeros. Heads are ordered like
+/// their keys, except that different keys may have equal heads.
 #[inline]
 pub(crate) fn key_head(key: &[u8], prefix_bytes: usize) -> u64 {
     let rest = key.get(prefix_bytes..).unwrap_or_default();

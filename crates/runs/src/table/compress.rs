@@ -5,7 +5,7 @@ use super::config::Compression;
 use super::format::{BLOCK_HEADER_BYTES, EXPANSION_MAX};
 use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
-use glintdb_core::{Error, ErrorKind, FileId, Result};
+use glintdb_core::{Error, ErrorKind, FileId, Result, planted};
 
 /// Seals `stored` (a whole block, its checksum not yet right) for `offset`.
 pub(super) fn seal(seed: FileSeed, offset: u64, stored: &mut [u8]) {
@@ -75,8 +75,11 @@ pub(super) fn open(
         u32::from_le_bytes(*found),
         seed.checksum(handle.offset, covered),
     );
-    let trusting = glintdb_core::seeded::bug("lsm: a block's checksum is not checked");
-    if found != expected && !trusting {
+    if planted!(
+        "lsm: a block's checksum is not checked",
+        found != expected,
+        false
+    ) {
         return Err(corrupt(format!(
             "key block checksum {found:#010x}, computed {expected:#010x}"
         )));

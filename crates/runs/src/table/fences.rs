@@ -11,6 +11,7 @@ use super::format::{EXPANSION_MAX, PAGE_BYTES};
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::codec::{Reader, put_bytes, put_varint};
 use glintdb_core::key::KEY_BYTES_MAX;
+use glintdb_core::planted;
 use std::cmp::Ordering;
 
 const HEAD_BYTES: usize = 8;
@@ -88,18 +89,24 @@ impl Fences {
             };
         };
         let wanted = head_of(rest);
-        if glintdb_core::seeded::bug(
+        planted!(
             "lsm: a key that equals a fence is looked for a block too early",
-        ) {
-            let found = self.heads.partition_point(|&head| head < wanted);
-            return found.saturating_sub(1);
-        }
-        let mut found = self.heads.partition_point(|&head| head <= wanted);
+            self.at_or_below(wanted, rest),
+            self.heads.partition_point(|&head| head < wanted)
+        )
+        .saturating_sub(1)
+    }
+
+    /// The number of fences at or below the key whose head is `wanted`, and that is `rest` behind the
+    /// common prefix.
+    #[inline]
+    fn at_or_below(&self, wanted: u64, rest: &[u8]) -> usize {
+        let found = self.heads.partition_point(|&head| head <= wanted);
         if found > 0 && self.heads[found - 1] == wanted {
             let ties = self.heads[..found].partition_point(|&head| head < wanted);
-            found = ties + self.partition_ties(ties, found, rest);
+            return ties + self.partition_ties(ties, found, rest);
         }
-        found.saturating_sub(1)
+        found
     }
 
     /// Whether a fence is at or below `key`.

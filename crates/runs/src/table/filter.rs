@@ -7,6 +7,7 @@
 use super::format::{FILTER_HEADER_BYTES, FILTER_LINE_BYTES};
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::codec::Reader;
+use glintdb_core::planted;
 
 const GOLDEN: u32 = 0x9e37_79b9;
 const _: () = assert!(size_of::<Line>() == FILTER_LINE_BYTES);
@@ -77,8 +78,12 @@ impl Filter {
             probes: probes_for(bits_per_key),
             lines: vec![Line([0; 8]); lines].into_boxed_slice(),
         };
-        let lost = glintdb_core::seeded::bug("lsm: a filter forgets its last key");
-        for &hash in &hashes[..hashes.len() - usize::from(lost)] {
+        let hashes = planted!(
+            "lsm: a filter forgets its last key",
+            hashes,
+            &hashes[..hashes.len() - 1]
+        );
+        for &hash in hashes {
             let line = &mut filter.lines[line_of(hash, lines)];
             for (word, mask) in probes_of(hash, filter.probes) {
                 line.0[word] |= mask;

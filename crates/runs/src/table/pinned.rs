@@ -9,6 +9,7 @@
 use super::block::{Block, BlockHandle, StoredBlock};
 use bytes::Bytes;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
+use glintdb_core::planted;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -125,10 +126,11 @@ impl PinnedBlocks {
     #[inline]
     pub(super) fn block(&self, handle: BlockHandle) -> Option<&Block> {
         let index = handle.index as usize;
-        if index > 0 && glintdb_core::seeded::bug("lsm: a pinned block stands for its neighbour") {
-            return self.blocks.get(index - 1);
-        }
-        self.blocks.get(index)
+        self.blocks.get(planted!(
+            "lsm: a pinned block stands for its neighbour",
+            index,
+            index.saturating_sub(1)
+        ))
     }
 
     /// Has the beginning of a block fetched from memory, if there is one with this number.

@@ -22,7 +22,7 @@ use glintdb_core::memory::MemoryPart;
 use glintdb_core::sync::atomic::{AtomicBool, Ordering};
 use glintdb_core::sync::{ArcSwapOption, Mutex};
 use glintdb_core::{
-    Direction, Entry, Error, ErrorKind, FileId, RangeTombstone, Result, ValuePointer,
+    Direction, Entry, Error, ErrorKind, FileId, RangeTombstone, Result, ValuePointer, planted,
 };
 use glintdb_flash::{ReadRequest, VolumeFile};
 use std::ops::Bound;
@@ -547,9 +547,12 @@ impl Drop for Table {
             memory.sub(MemoryPart::Filters, filter_bytes);
             memory.sub(MemoryPart::Fences, opened.fences.memory_bytes());
         }
-        let kept = glintdb_core::seeded::bug("lsm: the files of obsolete tables stay");
-        if self.obsolete.load(Ordering::Acquire) && !kept {
-            // What cannot be removed now is removed at the next open, as no manifest names it.
+        if planted!(
+            "lsm: the files of obsolete tables stay",
+            self.obsolete.load(Ordering::Acquire),
+            false
+        ) {
+            // If this fails, the next open removes the file, because no manifest names it.
             self.env.volume.delete(self.meta.id).ok();
         }
     }

@@ -19,7 +19,7 @@ use crate::sorted::{Slot, Sorted, range_tombstones};
 use crate::table::Purpose;
 use crate::write::outputs::{OutputConfig, Outputs, Written};
 use bytes::Bytes;
-use glintdb_core::{Direction, EntryRef, Result, SeqNum};
+use glintdb_core::{Direction, EntryRef, Result, SeqNum, planted};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -95,19 +95,21 @@ impl MergeInputs<'_> {
             return Ok(set);
         }
         let kept = set.clipped(self.range).filter(|tombstone| {
-            if glintdb_core::seeded::bug("lsm: a range deletion goes before what it hides") {
-                return false;
-            }
             let range = range_of(tombstone);
-            let needed = |tables: &&Sorted| !tables.meeting(&range).is_empty();
-            tombstone.seqno >= self.floor || self.beneath.iter().any(needed)
+            let hides = |tables: &&Sorted| !tables.meeting(&range).is_empty();
+            planted!(
+                "lsm: a range deletion goes before what it hides",
+                tombstone.seqno >= self.floor || self.beneath.iter().any(hides),
+                false
+            )
         });
         Ok(TombstoneSet::new(kept))
     }
 }
 
 impl Merging {
-    /// Opens the sources, which reads their first blocks. `config` says how the outputs are written.
+    /// Opens the sources, which reads their first blocks. `config` says how the outputs are
+    /// written.
     ///
     /// # Errors
     /// I/O errors, `Corruption`.
@@ -191,12 +193,14 @@ impl Merging {
             self.tournament.replay(&self.sources);
             budget = budget.saturating_sub(cost);
         }
-        if glintdb_core::seeded::bug("lsm: a merge that is cut short leaves out an entry")
-            && let Some(at) = self.tournament.winner(&self.sources)
-        {
-            self.sources[at].advance()?;
-            self.tournament.replay(&self.sources);
-        }
+        planted!(
+            "lsm: a merge that is cut short leaves out an entry",
+            (),
+            if let Some(at) = self.tournament.winner(&self.sources) {
+                self.sources[at].advance()?;
+                self.tournament.replay(&self.sources);
+            }
+        );
         Ok(true)
     }
 
@@ -223,8 +227,11 @@ impl Merging {
         let head = self.tournament.head_of(at);
         // Equal keys have equal heads, so for nearly every key the heads show that it is a new one.
         if head == self.last_head
-            && (self.last_key() == Some(key)
-                || glintdb_core::seeded::bug("lsm: keys whose heads are equal are taken for one"))
+            && planted!(
+                "lsm: keys whose heads are equal are taken for one",
+                self.last_key() == Some(key),
+                true
+            )
         {
             self.liveness.lose(value);
             return Ok(bytes);
@@ -232,12 +239,16 @@ impl Merging {
         let hidden = !self.hiding.is_empty() && self.walk.seqno_at(&self.hiding, key) > seqno;
         let kept = !hidden
             && (value != EntryRef::Tombstone
-                || (seqno >= self.floor
-                    && !glintdb_core::seeded::bug(
-                        "lsm: a tombstone goes while a transaction needs it",
-                    ))
-                || (self.beneath.may_hold(key)
-                    && !glintdb_core::seeded::bug("lsm: a tombstone goes before what it hides")));
+                || planted!(
+                    "lsm: a tombstone goes while a transaction needs it",
+                    seqno >= self.floor,
+                    false
+                )
+                || planted!(
+                    "lsm: a tombstone goes before what it hides",
+                    self.beneath.may_hold(key),
+                    false
+                ));
         let mut ascends = head >= self.last_head;
         if kept {
             ascends = ascends && self.outputs.add(key, seqno, value)?;
@@ -317,21 +328,17 @@ impl Merging {
         if self.last_key().is_some_and(|last_key| first <= last_key) {
             return false;
         }
-        if glintdb_core::seeded::bug(
-            "lsm: a block is moved whole though another run has keys in it",
-        ) {
-            return true;
-        }
         let rival = self.tournament.runner_up(&self.sources);
         let rival = rival.and_then(|rival| self.sources[rival].cursor());
-        if rival.is_some_and(|rival| rival.key() <= last) {
-            return false;
-        }
-        if self.hiding.is_empty() {
-            return true;
-        }
-        let block = KeyRange::inclusive(first, last);
-        self.hiding.meeting(&block).is_empty()
+        let hidden = || {
+            let block = KeyRange::inclusive(first, last);
+            !self.hiding.meeting(&block).is_empty()
+        };
+        planted!(
+            "lsm: a block is moved whole though another run has keys in it",
+            rival.is_none_or(|rival| rival.key() > last) && (self.hiding.is_empty() || !hidden()),
+            true
+        )
     }
 }
 

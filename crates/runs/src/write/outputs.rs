@@ -15,7 +15,7 @@ use crate::keys::tombstones::TombstoneSet;
 use crate::sorted::Slot;
 use crate::table::{PinnedBlocks, StoredBlock, TableConfig, TableMeta, TableWriter};
 use bytes::Bytes;
-use glintdb_core::{EntryRef, ErrorKind, FileId, FileKind, Result, SeqNum};
+use glintdb_core::{EntryRef, ErrorKind, FileId, FileKind, Result, SeqNum, planted};
 use glintdb_flash::DataClass;
 use std::sync::Arc;
 
@@ -97,8 +97,8 @@ impl Drop for Written {
 }
 
 impl Outputs {
-    /// Begins a sequence of about `entries_hint` entries with the range tombstones `carry`. `from` is
-    /// the first key that may come.
+    /// Begins a sequence of about `entries_hint` entries with the range tombstones `carry`. `from`
+    /// is the first key that may come.
     pub(crate) fn new(
         env: &Arc<RunEnv>,
         config: OutputConfig,
@@ -219,11 +219,12 @@ impl Outputs {
             end: at.clone(),
         };
         let tombstones: Vec<_> = self.carry.clipped(&range).collect();
-        let lost = at.is_some()
-            && glintdb_core::seeded::bug(
-                "lsm: a range deletion over several tables is only in the last",
-            );
-        if !tombstones.is_empty() && !lost {
+        let tombstones = planted!(
+            "lsm: a range deletion over several tables is only in the last",
+            tombstones,
+            if at.is_none() { tombstones } else { Vec::new() }
+        );
+        if !tombstones.is_empty() {
             let writer = self.writer()?;
             for tombstone in tombstones {
                 writer.add_range_tombstone(tombstone)?;

@@ -9,7 +9,7 @@ use crate::table::TableMeta;
 use crate::write::outputs::{OutputConfig, Outputs};
 use bytes::Bytes;
 use glintdb_core::index::{LivenessDelta, SortedRun};
-use glintdb_core::{EntryRef, Result, SeqNum};
+use glintdb_core::{EntryRef, Result, SeqNum, planted};
 use std::sync::Arc;
 
 /// A run whose files are durable. No reader sees it yet.
@@ -49,9 +49,11 @@ pub fn write_run(
     if written.is_empty() {
         return Ok(WrittenRun::default());
     }
-    if !glintdb_core::seeded::bug("lsm: the name of a flushed table is not made durable") {
-        env.index().volume.sync_directory()?;
-    }
+    planted!(
+        "lsm: the name of a flushed table is not made durable",
+        env.index().volume.sync_directory()?,
+        ()
+    );
     let tables = written.commit();
     let seqno_max = tables.iter().map(|meta| meta.seqno_max).max();
     Ok(WrittenRun {

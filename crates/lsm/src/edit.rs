@@ -34,6 +34,11 @@ impl Place {
     pub(crate) fn run(run: u64) -> Place {
         Place { level: 0, run }
     }
+
+    /// Whether there is such a level, and the place names a run at level 0 only.
+    fn is_sound(self) -> bool {
+        usize::from(self.level) < LEVELS && (self.level == 0 || self.run == 0)
+    }
 }
 
 /// One step of an edit.
@@ -61,7 +66,10 @@ const TAG_ADD: u8 = 1;
 const TAG_REMOVE: u8 = 2;
 
 impl Edit {
-    /// The encoded form; empty where there are no operations.
+    /// The encoded form. Empty if there are no operations.
+    ///
+    /// # Panics
+    /// If a place or a table's record is one that [`decode`](Self::decode) refuses.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if self.ops.is_empty() {
@@ -71,6 +79,7 @@ impl Edit {
         for op in &self.ops {
             match op {
                 EditOp::Add(place, meta) => {
+                    assert!(meta.is_sound(), "unsound record {meta:?}");
                     put_place(&mut out, TAG_ADD, *place);
                     meta.encode(&mut out);
                 }
@@ -140,6 +149,7 @@ impl Edit {
 }
 
 fn put_place(out: &mut Vec<u8>, tag: u8, place: Place) {
+    assert!(place.is_sound(), "no such place: {place:?}");
     out.push(tag);
     out.push(place.level);
     put_varint(out, place.run);
@@ -151,7 +161,7 @@ fn decode_op(reader: &mut Reader<'_>) -> Option<EditOp> {
         level: reader.u8()?,
         run: reader.varint()?,
     };
-    if usize::from(place.level) >= LEVELS || (place.level > 0 && place.run != 0) {
+    if !place.is_sound() {
         return None;
     }
     match tag {

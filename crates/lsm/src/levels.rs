@@ -168,6 +168,9 @@ impl Levels {
             }
         }
         self.runs.retain(|run| !run.tables.is_empty());
+        // Invariant 1.
+        let newest_first = self.runs.is_sorted_by(|newer, older| newer.id > older.id);
+        assert!(newest_first, "level 0 is out of order");
         let tables = self.runs.iter_mut().map(|run| &mut run.tables);
         tables.chain(&mut self.levels).for_each(Sorted::index);
         Ok(taken.into_values().collect())

@@ -116,7 +116,11 @@ impl Shared {
                 tombstone_floor: self.common.env.tombstone_floor(),
                 scans_pay: self.scans.pay(),
             })?;
-            state.reserved.extend(plan.numbers());
+            for number in plan.numbers() {
+                // No table is the input of two tasks.
+                let is_free = state.reserved.insert(number);
+                assert!(is_free, "table {number:016x} is reserved already");
+            }
             (view, plan)
         };
         // Not under the lock, because it may read fences. The inputs are reserved by now.

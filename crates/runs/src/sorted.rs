@@ -6,7 +6,7 @@
 //! 1. The tables of a [`Sorted`] ascend and do not overlap. Ranges of tables include their range
 //!    tombstones.
 //! 2. What lookups search (`prefix`, `end_heads`) agrees with the tables, except between a change
-//!    and [`Sorted::index`].
+//!    and [`Sorted::index`], when the value is *stale* and must not be searched.
 
 use crate::keys::range::{KeyRange, before_end};
 use crate::keys::tombstones::TombstoneSet;
@@ -73,6 +73,8 @@ pub struct Sorted {
     prefix: Bytes,
     /// For each table the head of its end behind the prefix, or `u64::MAX` if it has no end.
     end_heads: Vec<u64>,
+    /// The tables have changed since the last [`Sorted::index`].
+    is_stale: bool,
 }
 
 impl Sorted {
@@ -100,6 +102,7 @@ impl Sorted {
 
     /// Index of the first table that ends behind `key`.
     pub fn first_behind(&self, key: &[u8]) -> usize {
+        debug_assert!(!self.is_stale, "searched before it was indexed");
         let behind = |slot: &Arc<Slot>| before_end(key, &slot.range.end);
         let prefix = self.prefix.len();
         match key.get(..prefix).unwrap_or(key).cmp(&self.prefix) {
@@ -168,6 +171,7 @@ impl Sorted {
             return Err(slot);
         }
         Arc::make_mut(&mut self.slots).insert(at, slot);
+        self.is_stale = true;
         Ok(())
     }
 
@@ -175,11 +179,25 @@ impl Sorted {
     /// called before the tables are searched again.
     pub fn remove(&mut self, number: u64) -> Option<Arc<Slot>> {
         let at = self.slots.iter().position(|slot| slot.number() == number)?;
+        self.is_stale = true;
         Some(Arc::make_mut(&mut self.slots).remove(at))
     }
 
-    /// Computes what lookups search, after changes of the tables.
+    /// Computes what lookups search, if the tables have changed.
+    ///
+    /// # Panics
+    /// If invariant 1 does not hold: [`insert`](Self::insert) has let in a table that overlaps.
     pub fn index(&mut self) {
+        if !std::mem::take(&mut self.is_stale) {
+            return;
+        }
+        for pair in self.slots.windows(2) {
+            // Neighbours are disjoint and ascend.
+            if let [a, b] = pair {
+                let disjoint = !before_end(&b.range.start, &a.range.end);
+                assert!(disjoint, "{} overlaps {}", b.meta().id, a.meta().id);
+            }
+        }
         let mut ends = self.slots.iter().filter_map(|slot| slot.range.end.as_ref());
         self.prefix = match (ends.next(), ends.next_back()) {
             (Some(first), Some(last)) => first.slice(..shared_prefix(first, last)),
@@ -202,4 +220,65 @@ pub struct Run {
     pub id: u64,
     /// Its tables.
     pub tables: Sorted,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::meta::tests::meta;
+    use crate::table::tests::{env, table_id};
+
+    fn slot(env: &Arc<TableEnv>, number: u64, start: &[u8], end: Option<&[u8]>) -> Arc<Slot> {
+        let mut meta = meta(start, end);
+        meta.id = table_id(number);
+        Slot::open(env, meta)
+    }
+
+    #[test]
+    fn a_table_that_overlaps_another_is_refused() {
+        let (_volume, env) = env();
+        let mut tables = Sorted::default();
+        tables.insert(slot(&env, 1, b"c", Some(b"f"))).ok().unwrap();
+        tables.insert(slot(&env, 2, b"k", None)).ok().unwrap();
+        for (start, end) in [
+            (&b"a"[..], None),
+            (b"d", Some(&b"e"[..])),
+            (b"e", Some(b"g")),
+        ] {
+            assert!(tables.insert(slot(&env, 3, start, end)).is_err());
+        }
+        tables.insert(slot(&env, 3, b"f", Some(b"k"))).ok().unwrap();
+        tables.index();
+        let numbers: Vec<u64> = tables.slots().iter().map(|slot| slot.number()).collect();
+        assert_eq!(numbers, [1, 3, 2]);
+    }
+
+    #[test]
+    fn searches_follow_inserts_and_removals() {
+        let (_volume, env) = env();
+        let mut tables = Sorted::default();
+        for (number, start, end) in [
+            (1, "user1", Some("user3")),
+            (2, "user3", Some("user4")),
+            (3, "user6", None),
+        ] {
+            let end = end.map(str::as_bytes);
+            tables
+                .insert(slot(&env, number, start.as_bytes(), end))
+                .ok()
+                .unwrap();
+        }
+        tables.index();
+        let found = |tables: &Sorted, key: &str| {
+            let slot = tables.candidate(key.as_bytes());
+            slot.map(|slot| slot.number())
+        };
+        let keys = ["a", "user", "user2", "user3", "user5", "user9", "zebra"];
+        let all = keys.map(|key| found(&tables, key));
+        assert_eq!(all, [1, 1, 1, 2, 3, 3, 3].map(Some));
+        assert!(tables.remove(3).is_some() && tables.remove(3).is_none());
+        tables.index();
+        let two = keys.map(|key| found(&tables, key));
+        assert_eq!(two, [Some(1), Some(1), Some(1), Some(2), None, None, None]);
+    }
 }

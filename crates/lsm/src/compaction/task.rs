@@ -25,7 +25,9 @@ use glintdb_core::sync::Mutex;
 use glintdb_core::{Result, SeqNum, planted};
 use glintdb_flash::DataClass;
 use glintdb_runs::Liveness;
-use glintdb_runs::write::{Grandparents, MergeInputs, Merging, OutputConfig, Written};
+use glintdb_runs::write::{
+    Grandparents, MergeInputs, Merged, Merging, OutputConfig, Written, check_balance,
+};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -48,6 +50,8 @@ struct Progress {
     next: usize,
     written: Vec<Written>,
     liveness: Liveness,
+    /// Number of entries that the finished pieces have dropped.
+    dropped: u64,
     ended: bool,
     committed: bool,
 }
@@ -147,18 +151,26 @@ impl Task {
     }
 
     /// Takes a finished piece. Returns the change if it is the last one, else an empty change.
-    fn finish(&self, piece: Option<(Written, Liveness)>) -> Result<IndexChange> {
+    fn finish(&self, piece: Option<Merged>) -> Result<IndexChange> {
         let mut progress = self.progress.lock();
         if progress.ended {
             return Ok(IndexChange::default());
         }
-        if let Some((written, liveness)) = piece {
-            progress.written.push(written);
-            progress.liveness.merge(liveness);
+        if let Some(merged) = piece {
+            progress.written.push(merged.written);
+            progress.liveness.merge(merged.liveness);
+            progress.dropped += merged.dropped;
         }
         if progress.written.len() < self.pieces.ranges.len() {
             return Ok(IndexChange::default());
         }
+        let liveness = std::mem::take(&mut progress.liveness).deltas();
+        check_balance(
+            self.pieces.merged.iter().map(|(_, slot)| slot.meta()),
+            progress.written.iter().flat_map(Written::tables),
+            progress.dropped,
+            &liveness,
+        )?;
         if !progress.written.iter().all(Written::is_empty) {
             planted!(
                 "lsm: the names of a compaction's tables are not made durable",
@@ -199,7 +211,7 @@ impl Task {
         progress.ended = true;
         Ok(IndexChange {
             edit: edit.encode(),
-            liveness: std::mem::take(&mut progress.liveness).deltas(),
+            liveness,
             seqno_max,
         })
     }

@@ -1,4 +1,7 @@
-//! What is known of a table without reading it: the manifest holds this, and so does the table itself (its properties section).
+//! The record of a table: what is known of it without reading it. The manifest has it, and so does
+//! the table itself, in its properties section.
+//!
+//! Thread-safe: plain values.
 
 use bytes::Bytes;
 use glintdb_core::codec::{Reader, put_bytes, put_varint};
@@ -23,11 +26,12 @@ pub struct TableMeta {
     pub range_tombstones: u64,
     /// Sum of the lengths of the values that entries point to.
     pub pointed_bytes: u64,
-    /// First key with an entry; empty where there is no entry.
+    /// First key with an entry. Empty without entries.
     pub smallest: Bytes,
-    /// Last key with an entry (inclusive); empty where there is no entry.
+    /// Last key with an entry (inclusive). Empty without entries.
     pub largest: Bytes,
-    /// Everything the table says something about, range tombstones included: inclusive start, exclusive end (`None`: to the end).
+    /// The keys of its entries and range tombstones: inclusive start, exclusive end (`None`: no
+    /// end).
     pub range: (Bytes, Option<Bytes>),
     /// Oldest sequence number of an entry or range tombstone.
     pub seqno_min: SeqNum,
@@ -36,7 +40,8 @@ pub struct TableMeta {
 }
 
 impl TableMeta {
-    /// Appends the encoded form: a varint length, then the fields in the order of `docs/format/table.md`.
+    /// Appends the encoded form: a varint length, then the fields in the order of
+    /// `docs/format/table.md`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut body = Vec::with_capacity(64 + self.smallest.len() * 2 + self.largest.len() * 2);
         for value in [
@@ -63,7 +68,8 @@ impl TableMeta {
         put_bytes(out, &body);
     }
 
-    /// Reads the encoded form from the front of `reader`; `None` where there is none, or one that contradicts itself.
+    /// Reads the encoded form from the front of `reader`. `None`: there is none, or it is not
+    /// [sound](Self::is_sound).
     #[must_use]
     pub fn decode(reader: &mut Reader<'_>) -> Option<TableMeta> {
         let mut body = Reader::new(reader.bytes()?);
@@ -92,12 +98,27 @@ impl TableMeta {
         (body.is_empty() && meta.is_sound()).then_some(meta)
     }
 
-    fn is_sound(&self) -> bool {
-        let covers_entries = self.entries == 0
-            || (self.range.0 <= self.smallest
-                && self.range.1.as_ref().is_none_or(|end| self.largest < *end));
-        self.smallest <= self.largest
-            && covers_entries
+    /// Whether the record does not contradict itself. Writers assert this before they hand a record
+    /// out. [`decode`](Self::decode) refuses a record for which it is false.
+    ///
+    /// - A table has an entry or a range tombstone.
+    /// - Its range is not empty, and contains the first and the last key.
+    /// - `smallest <= largest`, and both are empty if there is no entry.
+    /// - There is a block if and only if there is an entry. There are no more blocks, and no more
+    ///   tombstones, than entries.
+    /// - The blocks end within the file, and sequence numbers are in order and in their limits.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let before_end = |key: &Bytes| self.range.1.as_ref().is_none_or(|end| key < end);
+        let keys_are_sound = match self.entries {
+            0 => {
+                let no_keys = self.smallest.is_empty() && self.largest.is_empty();
+                no_keys && self.range_tombstones > 0 && before_end(&self.range.0)
+            }
+            _ => self.range.0 <= self.smallest && before_end(&self.largest),
+        };
+        keys_are_sound
+            && self.smallest <= self.largest
             && self.tail_offset < self.bytes
             && self.tombstones <= self.entries
             && u64::from(self.blocks) <= self.entries
@@ -114,10 +135,11 @@ fn key_field(reader: &mut Reader<'_>) -> Option<Bytes> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn meta(start: &[u8], end: Option<&[u8]>) -> TableMeta {
+    /// The record of a table with keys from `f` to `m`.
+    pub(crate) fn meta(start: &[u8], end: Option<&[u8]>) -> TableMeta {
         TableMeta {
             id: FileId::new(FileKind::Table, 300),
             bytes: 8192,
@@ -149,6 +171,41 @@ mod tests {
             for length in 0..out.len() {
                 assert_eq!(TableMeta::decode(&mut Reader::new(&out[..length])), None);
             }
+        }
+    }
+
+    #[test]
+    fn records_that_contradict_themselves_are_refused() {
+        type Spoil = fn(&mut TableMeta);
+        let without_entries = |meta: &mut TableMeta| {
+            (meta.entries, meta.tombstones, meta.blocks) = (0, 0, 0);
+            (meta.smallest, meta.largest) = (Bytes::new(), Bytes::new());
+        };
+        let mut only_ranges = meta(b"f", Some(b"m"));
+        without_entries(&mut only_ranges);
+        let whole = meta(b"f", Some(b"m\0"));
+        let spoilt: [(&TableMeta, Spoil); 10] = [
+            (&whole, |meta| meta.smallest = Bytes::from_static(b"n")),
+            (&whole, |meta| meta.range.0 = Bytes::from_static(b"g")),
+            (&whole, |meta| meta.range.1 = Some(meta.largest.clone())),
+            (&whole, |meta| meta.tombstones = 4),
+            (&whole, |meta| meta.blocks = 0),
+            (&whole, |meta| meta.blocks = 4),
+            (&whole, |meta| meta.tail_offset = meta.bytes),
+            (&only_ranges, |meta| meta.range_tombstones = 0),
+            (&only_ranges, |meta| {
+                meta.range.1 = Some(meta.range.0.clone())
+            }),
+            (&only_ranges, |meta| meta.largest = Bytes::from_static(b"g")),
+        ];
+        for (at, (sound, spoil)) in spoilt.into_iter().enumerate() {
+            let mut meta = sound.clone();
+            assert!(meta.is_sound());
+            spoil(&mut meta);
+            let mut out = Vec::new();
+            meta.encode(&mut out);
+            assert!(!meta.is_sound(), "{at}");
+            assert_eq!(TableMeta::decode(&mut Reader::new(&out)), None, "{at}");
         }
     }
 }

@@ -29,7 +29,7 @@ mod cursor;
 mod fences;
 mod filter;
 mod format;
-mod meta;
+pub(crate) mod meta;
 mod pinned;
 mod reader;
 pub mod salvage;
@@ -40,7 +40,7 @@ mod verify;
 mod writer;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use block::StoredBlock;
 pub use block::{Block, BlockHandle};

@@ -62,7 +62,9 @@ impl PinMemory {
     }
 
     fn give_back(&self, bytes: usize) {
-        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let used = self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        // No more is given back than was taken.
+        assert!(used >= bytes, "{bytes} of {used} pinned bytes given back");
         self.budget.sub(MemoryPart::Pinned, bytes);
     }
 }

@@ -394,6 +394,17 @@ impl TableWriter {
             footer.tombstones = self.output.section(&section)?;
         }
         let section = self.properties();
+        // The record never contradicts itself, and the filter knows every key.
+        assert!(self.meta.is_sound(), "unsound record {:?}", self.meta);
+        let filter_is_whole =
+            self.config.filter_bits_per_key <= 0.0 || self.hashes.len() as u64 == self.meta.entries;
+        assert!(
+            filter_is_whole,
+            "{} keys of {} are in the filter of {}",
+            self.hashes.len(),
+            self.meta.entries,
+            self.meta.id
+        );
         footer.properties = self.output.section(&section)?;
         let footer_at = self.meta.bytes - FOOTER_BYTES as u64;
         let gap =

@@ -40,7 +40,12 @@ impl Places {
     }
 
     /// Frees a place, if this is the number of one: its run is visible, or will never come.
+    ///
+    /// # Panics
+    /// If the number was never given out.
     pub fn free(&mut self, run: u64) {
+        // Nothing becomes visible under a number that a later run may still get.
+        assert!(run < self.next, "run {run} is freed, {} is next", self.next);
         self.pending.remove(&run);
     }
 
@@ -52,5 +57,31 @@ impl Places {
     /// Whether a place is pending.
     pub fn any_pending(&self) -> bool {
         !self.pending.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_ascend_and_the_oldest_pending_place_counts() {
+        let mut places = Places::above(7);
+        assert_eq!((places.next_run(), places.lowest()), (8, None));
+        let (first, second) = (places.reserve(), places.reserve());
+        assert_eq!((first, second, places.next_run()), (9, 10, 11));
+        assert_eq!(places.lowest(), Some(first));
+        // A run that is no place frees nothing.
+        places.free(8);
+        places.free(first);
+        assert_eq!(places.lowest(), Some(second));
+        places.free(second);
+        assert!(!places.any_pending());
+    }
+
+    #[test]
+    #[should_panic(expected = "run 3 is freed, 3 is next")]
+    fn a_number_that_was_not_given_out_cannot_be_freed() {
+        Places::above(2).free(3);
     }
 }

@@ -8,6 +8,7 @@
 //!    tombstone of the index hides it; or it is a tombstone below the floor, and no table beneath
 //!    may hold its key.
 //! 2. `liveness` loses the length of every dropped pointer, once.
+//! 3. Every entry of the inputs within the range is written or dropped ([`check_balance`]).
 
 use crate::env::RunEnv;
 use crate::keys::range::{Bounds, KeyRange, before_end};
@@ -16,10 +17,11 @@ use crate::liveness::Liveness;
 use crate::read::concat::Concat;
 use crate::read::tournament::{Tournament, shared_prefix};
 use crate::sorted::{Slot, Sorted, range_tombstones};
-use crate::table::Purpose;
+use crate::table::{Purpose, TableMeta};
 use crate::write::outputs::{OutputConfig, Outputs, Written};
 use bytes::Bytes;
-use glintdb_core::{Direction, EntryRef, Result, SeqNum, planted};
+use glintdb_core::index::LivenessDelta;
+use glintdb_core::{Direction, EntryRef, Error, Result, SeqNum, planted};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -55,6 +57,18 @@ pub struct Merging {
     block_failures: u32,
     entries_to_skip: u32,
     liveness: Liveness,
+    /// Number of entries that were dropped.
+    dropped: u64,
+}
+
+/// A finished merge.
+pub struct Merged {
+    /// The tables that were written.
+    pub written: Written,
+    /// Bytes of values that die with the dropped entries.
+    pub liveness: Liveness,
+    /// Number of entries that were dropped.
+    pub dropped: u64,
 }
 
 /// What was done with the key that was met last.
@@ -173,6 +187,7 @@ impl Merging {
             block_failures: 0,
             entries_to_skip: 0,
             liveness: Liveness::default(),
+            dropped: 0,
         })
     }
 
@@ -208,9 +223,12 @@ impl Merging {
     ///
     /// # Errors
     /// `NoSpace`, I/O errors.
-    pub fn finish(self) -> Result<(Written, Liveness)> {
-        let written = self.outputs.finish(self.end.as_ref())?;
-        Ok((written, self.liveness))
+    pub fn finish(self) -> Result<Merged> {
+        Ok(Merged {
+            written: self.outputs.finish(self.end.as_ref())?,
+            liveness: self.liveness,
+            dropped: self.dropped,
+        })
     }
 
     /// Writes or drops the entry at which source `at` is. Returns the length of its inline value.
@@ -234,6 +252,7 @@ impl Merging {
             )
         {
             self.liveness.lose(value);
+            self.dropped += 1;
             return Ok(bytes);
         }
         let hidden = !self.hiding.is_empty() && self.walk.seqno_at(&self.hiding, key) > seqno;
@@ -256,6 +275,7 @@ impl Merging {
         } else {
             ascends = ascends && self.last_key().is_none_or(|last| key > last);
             self.liveness.lose(value);
+            self.dropped += 1;
             self.dropped_key.clear();
             self.dropped_key.extend_from_slice(key);
             self.last = Last::Dropped;
@@ -342,6 +362,60 @@ impl Merging {
     }
 }
 
+/// Checks that a compaction neither lost nor invented an entry or a pointer, before its change is
+/// handed out: `entries of inputs = entries of outputs + dropped`, and the same for the bytes that
+/// entries point to. O(tables + segments).
+///
+/// # Errors
+/// `Corruption` if the sums differ: the record of an input is wrong, although the input's checksums
+/// are right.
+///
+/// # Panics
+/// If a value became live. A merge adds no pointer.
+pub fn check_balance<'a>(
+    inputs: impl Iterator<Item = &'a TableMeta> + Clone,
+    outputs: impl Iterator<Item = &'a TableMeta> + Clone,
+    dropped: u64,
+    liveness: &[LivenessDelta],
+) -> Result<()> {
+    assert!(
+        liveness.iter().all(|delta| delta.bytes < 0),
+        "values become live by a merge: {liveness:?}"
+    );
+    let Some(first) = inputs.clone().next() else {
+        return Ok(());
+    };
+    let entries = |metas: &mut dyn Iterator<Item = &'a TableMeta>| -> i128 {
+        metas.map(|meta| i128::from(meta.entries)).sum()
+    };
+    let pointed = |metas: &mut dyn Iterator<Item = &'a TableMeta>| -> i128 {
+        metas.map(|meta| i128::from(meta.pointed_bytes)).sum()
+    };
+    let died: i128 = liveness.iter().map(|delta| i128::from(delta.bytes)).sum();
+    let checks = [
+        (
+            "entries",
+            entries(&mut inputs.clone()),
+            entries(&mut outputs.clone()) + i128::from(dropped),
+        ),
+        (
+            "bytes of pointed values",
+            pointed(&mut inputs.clone()),
+            pointed(&mut outputs.clone()) - died,
+        ),
+    ];
+    for (what, recorded, found) in checks {
+        if recorded != found {
+            let what = format!(
+                "the records of a compaction's inputs, of which this is the first, \
+                 count {recorded} {what}; {found} were found"
+            );
+            return Err(Error::corruption(first.id, 0, what));
+        }
+    }
+    Ok(())
+}
+
 /// What an entry with `bytes` of value counts, in entries.
 fn cost(bytes: usize) -> u32 {
     1 + u32::try_from(bytes / ENTRY_BYTES).unwrap_or(u32::MAX - 1)
@@ -378,5 +452,50 @@ impl Beneath {
                 .get(*at)
                 .is_some_and(|slot| slot.range.start.as_ref() <= key)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::meta::tests::meta;
+    use glintdb_core::{ErrorKind, SegmentId};
+
+    fn table(entries: u64, pointed_bytes: u64) -> TableMeta {
+        let mut meta = meta(b"f", None);
+        (meta.entries, meta.pointed_bytes) = (entries, pointed_bytes);
+        meta
+    }
+
+    fn died(bytes: i64) -> [LivenessDelta; 1] {
+        let segment = SegmentId(1);
+        [LivenessDelta { segment, bytes }]
+    }
+
+    #[test]
+    fn a_compaction_whose_sums_differ_is_corrupt() {
+        let inputs = [table(10, 500), table(5, 100)];
+        let outputs = [table(9, 400), table(3, 50)];
+        let check = |dropped, died: &[LivenessDelta]| {
+            check_balance(inputs.iter(), outputs.iter(), dropped, died)
+        };
+        check(3, &died(-150)).unwrap();
+        for (dropped, bytes, sums) in [
+            (2, -150, "15 entries; 14 were found"),
+            (4, -150, "15 entries; 16 were found"),
+            (3, -149, "600 bytes of pointed values; 599 were found"),
+        ] {
+            let error = check(dropped, &died(bytes)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corruption);
+            assert!(error.to_string().contains(sums), "{error}");
+        }
+        // Tables that are only moved.
+        check_balance([].iter(), [].iter(), 0, &[]).unwrap();
+    }
+
+    #[test]
+    #[should_panic(expected = "values become live by a merge")]
+    fn a_merge_makes_no_value_live() {
+        check_balance([].iter(), [].iter(), 0, &died(1)).unwrap();
     }
 }

@@ -4,6 +4,6 @@ mod merging;
 mod outputs;
 mod run;
 
-pub use merging::{MergeInputs, Merging};
+pub use merging::{MergeInputs, Merged, Merging, check_balance};
 pub use outputs::{Grandparents, OutputConfig, Written};
 pub use run::{WrittenRun, write_run};

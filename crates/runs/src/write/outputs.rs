@@ -5,17 +5,18 @@
 //!
 //! Invariants:
 //! 1. The tables partition the keys. A cut at key `k` gives everything before `k` to the table
-//!    before the cut. Range tombstones are clipped at `k`.
+//!    before the cut. Range tombstones are clipped at `k`. A table that reaches out of its part is
+//!    `Corruption`, because keys come from the medium.
 //! 2. If a [`Written`] is dropped before [`commit`](Written::commit), every file that was begun is
 //!    removed.
 
 use crate::env::RunEnv;
-use crate::keys::range::{KeyRange, before_end};
+use crate::keys::range::{KeyRange, before_end, compare_ends};
 use crate::keys::tombstones::TombstoneSet;
 use crate::sorted::Slot;
 use crate::table::{PinnedBlocks, StoredBlock, TableConfig, TableMeta, TableWriter};
 use bytes::Bytes;
-use glintdb_core::{EntryRef, ErrorKind, FileId, FileKind, Result, SeqNum, planted};
+use glintdb_core::{EntryRef, Error, ErrorKind, FileId, FileKind, Result, SeqNum, planted};
 use glintdb_flash::DataClass;
 use std::sync::Arc;
 
@@ -77,6 +78,11 @@ impl Written {
     /// Whether no table was written.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
+    }
+
+    /// The tables, ascending.
+    pub fn tables(&self) -> &[TableMeta] {
+        &self.tables
     }
 
     /// Gives the tables away. Their files stay. Blocks that are to be pinned wait for
@@ -151,15 +157,13 @@ impl Outputs {
 
     /// Finishes the last table. `end` is the first key that could not have come.
     pub(crate) fn finish(mut self, end: Option<&Bytes>) -> Result<Written> {
-        if self.carry.is_empty() {
-            self.cut(None)?;
-        } else {
+        if !self.carry.is_empty() {
             while let Some(at) = self.grandparent_boundary(|start| before_end(start, &end.cloned()))
             {
                 self.cut(Some(at))?;
             }
-            self.cut(end.cloned())?;
         }
+        self.cut(end.cloned())?;
         Ok(self.written)
     }
 
@@ -175,8 +179,10 @@ impl Outputs {
         self.since_size_check += 1;
         if self.since_size_check >= SIZE_CHECK_ENTRIES {
             self.since_size_check = 0;
+            // A key that does not ascend must not begin a table: its writer refuses it.
             if let Some(writer) = &self.writer
                 && writer.estimated_bytes() >= self.config.table_bytes
+                && key > writer.last_key()
             {
                 self.cut(Some(Bytes::copy_from_slice(key)))?;
             }
@@ -232,6 +238,11 @@ impl Outputs {
         }
         if let Some(writer) = self.writer.take() {
             let (meta, pins) = writer.finish_with_pins()?;
+            let (start, end) = &meta.range;
+            if *start < range.start || compare_ends(end, &range.end).is_gt() {
+                let what = "a table was written with keys outside of its part";
+                return Err(Error::corruption(meta.id, 0, what));
+            }
             self.written
                 .pins
                 .extend(pins.map(|pins| (meta.id.number, pins)));
@@ -248,9 +259,9 @@ impl Outputs {
         if self.writer.is_none() {
             self.writer = Some(self.begin()?);
         }
-        self.writer.as_mut().ok_or_else(|| {
-            glintdb_core::Error::new(ErrorKind::Closed, "a table that was just begun is gone")
-        })
+        self.writer
+            .as_mut()
+            .ok_or_else(|| Error::new(ErrorKind::Closed, "a table that was just begun is gone"))
     }
 
     fn begin(&mut self) -> Result<TableWriter> {

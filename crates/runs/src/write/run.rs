@@ -38,12 +38,14 @@ pub fn write_run(
     let carry = TombstoneSet::new(run.range_tombstones().iter().cloned());
     let mut outputs = Outputs::new(env, config, run.entries_hint(), carry, Bytes::new());
     let mut liveness = Liveness::default();
+    let mut entries = 0;
     while let Some((key, seqno, value)) = run.next()? {
         if let EntryRef::Pointer(pointer) = value {
             liveness.live(pointer);
         }
         let added = outputs.add(key, seqno, value)?;
         assert!(added, "a run's keys ascend, each once");
+        entries += 1;
     }
     let written = outputs.finish(None)?;
     if written.is_empty() {
@@ -54,11 +56,29 @@ pub fn write_run(
         env.index().volume.sync_directory()?,
         ()
     );
+    let liveness = liveness.deltas();
+    assert_whole(written.tables(), entries, &liveness);
     let tables = written.commit();
     let seqno_max = tables.iter().map(|meta| meta.seqno_max).max();
     Ok(WrittenRun {
         tables,
-        liveness: liveness.deltas(),
+        liveness,
         seqno_max: seqno_max.unwrap_or(SeqNum::ZERO),
     })
+}
+
+/// Asserts that the tables hold all entries of the run, and that the deltas count all of their
+/// pointers, before the change is handed out. O(tables + segments).
+fn assert_whole(tables: &[TableMeta], entries: u64, liveness: &[LivenessDelta]) {
+    let written: u64 = tables.iter().map(|meta| meta.entries).sum();
+    assert!(
+        written == entries,
+        "{written} of {entries} entries were written"
+    );
+    let pointed: u64 = tables.iter().map(|meta| meta.pointed_bytes).sum();
+    let live: i64 = liveness.iter().map(|delta| delta.bytes).sum();
+    assert!(
+        i128::from(pointed) == i128::from(live) && liveness.iter().all(|delta| delta.bytes > 0),
+        "{pointed} bytes are pointed to, {live} become live"
+    );
 }

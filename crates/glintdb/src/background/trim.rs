@@ -19,7 +19,7 @@ use glintdb_log::Space;
 /// The log goes on in a new segment where that gives this much back.
 const SURPLUS_BYTES: u64 = 4 << 20;
 
-/// Bytes of tables, and of values in the log that they point to.
+/// Live bytes of indexes, and of values in the log that they point to.
 pub(crate) fn data_bytes(manifest: &Mutex<Manifest>, version: &Version) -> u64 {
     let values = {
         let manifest = manifest.lock();
@@ -27,7 +27,7 @@ pub(crate) fn data_bytes(manifest: &Mutex<Manifest>, version: &Version) -> u64 {
         let live = state.live_segments();
         live.iter().map(|&id| state.live_bytes(id)).sum::<u64>()
     };
-    values + version.table_bytes()
+    values + version.index_live_bytes()
 }
 
 impl Options {
@@ -50,9 +50,9 @@ impl Background {
                 begun => begun?,
             }
         }
-        let tables = self.shared.version.load_full().table_bytes();
+        let in_indexes = self.shared.version.load_full().index_live_bytes();
         let unflushed = || self.sequencer.unflushed_bytes();
-        self.shared.reserve.trim(tables, unflushed)
+        self.shared.reserve.trim(in_indexes, unflushed)
     }
 
     /// Bytes of the segment in use that are flushed and not live.

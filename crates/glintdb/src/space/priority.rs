@@ -96,7 +96,7 @@ impl DiskSpace {
     /// Makes the reserve as large as it should be when `more_bytes` have come into memory; `Ok(false)`: there is no space for it now.
     pub(crate) fn refill_reserve(&self, more_bytes: u64) -> Result<bool> {
         let unflushed = self.sequencer.unflushed_bytes() + more_bytes;
-        let tables = self.shared.version.load_full().table_bytes();
+        let tables = self.shared.version.load_full().index_live_bytes();
         self.shared
             .reserve
             .refill(&*self.shared.numbers, tables, unflushed)

@@ -245,10 +245,11 @@ impl Version {
         !self.sealed.is_empty()
     }
 
-    /// Bytes of the files of all indexes.
-    pub(crate) fn table_bytes(&self) -> u64 {
-        let tables = self.live_keyspaces();
-        tables.map(|keyspace| keyspace.view.stats().bytes).sum()
+    /// Bytes of the files of all indexes that the indexes still need.
+    pub(crate) fn index_live_bytes(&self) -> u64 {
+        self.live_keyspaces()
+            .map(|keyspace| keyspace.view.stats().live_bytes)
+            .sum()
     }
 
     /// Generations, newest first.

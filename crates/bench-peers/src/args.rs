@@ -66,7 +66,7 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunArgs {
     /// Engines, comma-separated (see `engines`); GlintDB's options may follow its name, as in
-    /// glintdb:size_ratio=4:read_engine=sync
+    /// glintdb:size_ratio=4:direct_io=off
     #[arg(long, value_delimiter = ',', default_values_t = engines::default_names(), value_parser = parse_engine)]
     pub(crate) engines: Vec<String>,
     /// Option of every GlintDB as NAME=VALUE, with a name of docs/options.md; may be repeated

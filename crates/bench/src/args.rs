@@ -77,7 +77,7 @@ pub struct BenchArgs {
     /// Memory budget in MiB [default: the engine's own default]
     #[arg(long)]
     pub memory_mb: Option<u64>,
-    /// Set an option of docs/options.md, such as size_ratio=4 or read_engine=sync. May be given
+    /// Set an option of docs/options.md, such as size_ratio=4 or direct_io=off. May be given
     /// several times
     #[arg(long, value_name = "NAME=VALUE")]
     pub option: Vec<String>,

@@ -21,7 +21,8 @@ pub struct GlintOptions {
 const NOT_HERE: [&str; 3] = ["create_if_missing", "error_if_exists", "durability"];
 
 impl GlintOptions {
-    /// Every name that [`set`](Self::set) knows.
+    /// Names of the options that [`set`](Self::set) accepts. Options for experiments are left out,
+    /// though `set` accepts them too.
     pub fn names() -> impl Iterator<Item = &'static str> {
         let database = Options::NAMES.into_iter();
         database
@@ -48,18 +49,17 @@ impl GlintOptions {
             .split_once('=')
             .ok_or_else(|| format!("`{assignment}` is not NAME=VALUE"))?;
         let (name, value) = (name.trim().replace('-', "_"), value.trim());
-        if !Self::names().any(|known| known == name) {
+        if KeyspaceOptions::has(&name) {
+            self.keyspace.get_or_insert_default().set(&name, value)?;
+        } else if Options::has(&name) && !NOT_HERE.contains(&name.as_str()) {
+            self.database.set(&name, value)?;
+        } else {
             let names: Vec<_> = Self::names().collect();
             let names = names.join(" ");
             return Err(format!(
                 "option {name}: there is no option of this name; the names are {names}"
             )
             .into());
-        }
-        if KeyspaceOptions::NAMES.contains(&name.as_str()) {
-            self.keyspace.get_or_insert_default().set(&name, value)?;
-        } else {
-            self.database.set(&name, value)?;
         }
         Ok(())
     }
@@ -84,10 +84,13 @@ mod tests {
     fn options_go_where_they_belong() {
         let mut options = GlintOptions::default();
         assert!(options.reads_directly() && options.keyspace.is_none());
-        let assignments = "log-segment-bytes=4m size-ratio=4 direct-io=off";
+        let assignments =
+            "log-segment-bytes=4m size-ratio=4 direct-io=off hot-keys=off level0-runs-stop=30";
         options.set_all(assignments.split(' ')).unwrap();
         assert_eq!(options.database.log_segment_bytes, 4 << 20);
-        assert_eq!(options.keyspace.as_ref().unwrap().lsm.size_ratio, 4);
+        assert!(!options.database.experiments.hot_keys);
+        let lsm = &options.keyspace.as_ref().unwrap().lsm;
+        assert_eq!((lsm.size_ratio, lsm.experiments.level0_runs_stop), (4, 30));
         assert!(!options.reads_directly());
     }
 

@@ -32,8 +32,7 @@ pub(crate) fn options(place: &Place, engine: &Engine) -> Result<Options, Failure
     }
     let of_keyspace = |assignment: &&String| {
         let name = assignment.split('=').next().unwrap_or_default();
-        let name = name.trim().replace('-', "_");
-        KeyspaceOptions::NAMES.contains(&name.as_str())
+        KeyspaceOptions::has(name)
     };
     let first = engine.option.iter().find(of_keyspace);
     Err(Failure::Usage(format!(

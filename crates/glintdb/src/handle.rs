@@ -37,9 +37,9 @@ impl Handle {
         let options = options.resolve()?;
         let dir = DirOptions {
             direct: options.direct_io,
-            read_engine: options.read_engine,
-            read_depth: options.read_depth,
-            recycle: options.recycle_files,
+            read_engine: options.experiments.read_engine,
+            read_depth: options.experiments.read_depth,
+            recycle: options.experiments.recycle_files,
             create: options.create_if_missing,
             idle_buffer_bytes_max: options.idle_buffer_bytes_max(),
             ..DirOptions::default()

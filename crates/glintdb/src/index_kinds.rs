@@ -6,6 +6,8 @@ use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::Index;
 use glintdb_lsm::Lsm;
 pub(crate) use glintdb_lsm::TableChange;
+pub(crate) use glintdb_lsm::{LEVELS_BELOW_0_MAX, level_bytes};
+pub use glintdb_lsm::{LsmExperiments, LsmOptions};
 use glintdb_runs::IndexEnv;
 use glintdb_runs::table::TableMeta;
 use std::sync::Arc;

@@ -233,17 +233,22 @@ pub use bytes::Bytes;
 pub use db::Db;
 pub use durable::catalog::{DEFAULT_KEYSPACE, KEYSPACE_NAME_BYTES_MAX};
 pub use env::Env;
+pub use glintdb_core::index::PinnedLevels;
 pub use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use glintdb_core::{Error, ErrorKind, Result};
-pub use glintdb_lsm::{LsmOptions, PinnedLevels};
 pub use glintdb_runs::Compression;
+#[doc(hidden)]
+pub use index_kinds::LsmExperiments;
+pub use index_kinds::LsmOptions;
 pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;
 pub use options::{
-    DirectIo, Durability, GcReads, IndexKind, Isolation, KeyspaceOptions, LOG_RING_BYTES,
-    LOG_SEGMENT_BYTES, MEMORY_BUDGET_BYTES_MIN, OpenProgress, Options, ProgressFn, READ_DEPTH_MAX,
-    REPLAY_BYTES_MAX, ReadEngine, SEPARATE_MIN_BYTES, TransactionOptions, parse_bytes,
+    DirectIo, Durability, IndexKind, Isolation, KeyspaceOptions, LOG_RING_BYTES, LOG_SEGMENT_BYTES,
+    MEMORY_BUDGET_BYTES_MIN, OpenProgress, Options, ProgressFn, REPLAY_BYTES_MAX,
+    SEPARATE_MIN_BYTES, TransactionOptions, parse_bytes,
 };
+#[doc(hidden)]
+pub use options::{Experiments, GcReads, READ_DEPTH_MAX, ReadEngine};
 pub use read::count::KeyCount;
 pub use snapshot::Snapshot;
 pub use stats::{

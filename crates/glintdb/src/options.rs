@@ -1,24 +1,28 @@
 //! Options of a database, of a keyspace and of a transaction, with their defaults and limits.
 
+mod derived;
+mod experiments;
 mod named;
 
+use crate::index_kinds::LsmOptions;
 use crate::{Error, Result};
+pub use experiments::{Experiments, GcReads};
 use glintdb_core::codec::{Reader, put_varint};
+use glintdb_core::index::PinnedLevels;
 pub use glintdb_flash::{DirectIo, READ_DEPTH_MAX, ReadEngine};
-use glintdb_lsm::{LsmOptions, PinnedLevels};
 use glintdb_runs::Compression;
 pub use named::parse_bytes;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What a commit survives. The levels are ordered: each survives what the one before it survives.
+/// What a commit survives. The levels are ordered: each also survives what the one before it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Durability {
-    /// Promises nothing until the next `Os` or `Sync` commit or
+    /// The commit may be lost until the next `Os` or `Sync` commit or
     /// [`flush_log`](crate::Db::flush_log).
     Buffered,
     /// The commit survives a killed process (`kill -9` at any instruction): its bytes have reached
@@ -61,24 +65,9 @@ pub enum Isolation {
     /// to commit succeeds. The default.
     #[default]
     Snapshot,
-    /// Like `Snapshot`, and the commit also fails if a key or range that the transaction read was
-    /// written since. Keys that it found absent count as read.
+    /// Like `Snapshot`, and the commit also fails if a key or range that the transaction read has
+    /// been written since. Keys that the transaction found absent count as read.
     Serializable,
-}
-
-/// How value GC finds the live values of the segments that it empties. For experiments: leave it at
-/// its default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum GcReads {
-    /// Chooses the cheaper way for each round: the index if values are large or mostly cached. The
-    /// default.
-    #[default]
-    Auto,
-    /// Reads the segments from end to end and looks up their records in the index.
-    Segments,
-    /// Walks the index from end to end and reads only the live values of the segments.
-    Index,
 }
 
 /// Options of one transaction. Each option is a public field with a method of the same name.
@@ -108,24 +97,24 @@ impl TransactionOptions {
     }
 }
 
-/// How far opening a database has come with the replay of its log.
+/// Progress of the log replay while a database opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenProgress {
     /// Bytes of the log that have been replayed.
     pub replayed_bytes: u64,
-    /// Bytes of the log that have to be replayed, about.
+    /// Bytes of the log to replay in total, approximately.
     pub total_bytes: u64,
 }
 
-/// A function that opening calls now and then while it replays the log.
+/// A function that is called from time to time while opening a database replays its log.
 pub type ProgressFn = Arc<dyn Fn(OpenProgress) + Send + Sync>;
 
 /// Options of a database. Each option is a public field with a method of the same name.
 /// [`set`](Self::set) sets an option by name.
 ///
-/// Options are given at each opening and not stored. The page `docs/options.md` lists them by use,
-/// with the five that matter first.
+/// Options are passed at each opening and are not stored. The page `docs/options.md` groups them by
+/// purpose and starts with the five that matter most.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -146,90 +135,58 @@ pub struct Options {
     /// Whether opening fails with `AlreadyExists` if the directory holds a database. Default:
     /// false.
     pub error_if_exists: bool,
-    /// Whether to open a database that was not closed although its file `ring` is missing or has
-    /// another size. Its newest commits, at most [`log_ring_bytes`](Self::log_ring_bytes) of them,
-    /// are lost if only that file held them. If false, opening fails with `Corruption`. Default:
-    /// false.
+    /// Whether a database that was not closed opens although its file `ring` is missing or has
+    /// another size. The newest commits that only this file held are then lost: at most
+    /// [`log_ring_bytes`](Self::log_ring_bytes) bytes. If false, opening fails with `Corruption`.
+    /// Default: false.
     pub accept_missing_ring: bool,
-    /// What a commit survives if it does not name a durability itself. Default: [`Durability::Os`].
+    /// What a commit survives if it does not choose a durability itself. Default:
+    /// [`Durability::Os`].
     pub durability: Durability,
     /// Memory for memtables, log ring, fences, filters, buffers, pinned levels and cache together,
     /// in bytes. At least 8 MiB. Default: a quarter of RAM, at most 1 GiB.
     pub memory_budget_bytes: usize,
-    /// Number of threads for flushes, compactions and value GC, 0 to 64. With 0, the threads that
+    /// Number of threads for flushes, compactions and value GC: 0 to 64. With 0, the threads that
     /// write run these jobs, in a repeatable order. Default: the number of cores, at most 4.
     pub background_threads: usize,
     /// Size in bytes from which a value stays in the log and the index holds a pointer to it. The
-    /// index holds smaller values itself. At least 1. Applies to values written from now on.
-    /// Default: 512.
+    /// index holds smaller values itself. At least 1. The option applies to values written from now
+    /// on. Default: 512.
     pub separate_min_bytes: usize,
-    /// Size of the log's files in bytes, at most. 64 KiB to 1 GiB. They are smaller, from 1 MiB on,
-    /// while little was written and while there is little data. Default: 64 MiB.
+    /// Maximum size of a log file in bytes: 64 KiB to 1 GiB. Files are smaller, but at least 1 MiB,
+    /// after few writes and with little data. Default: 64 MiB.
     pub log_segment_bytes: u64,
     /// Size in bytes of the ring that commits are copied into: a multiple of 4 KiB, 64 KiB to 1 GiB
     /// and at most a quarter of the memory budget. 0, the default, selects a sixteenth of the
     /// budget, clamped to [512 KiB, 32 MiB].
     pub log_ring_bytes: usize,
-    /// Bytes of the log that opening replays, at most. At least `log_segment_bytes`. Memtables are
-    /// sealed when the log has grown by half of this since the last one. Default: 512 MiB.
+    /// Maximum number of log bytes that opening replays. At least `log_segment_bytes`. The engine
+    /// seals the memtables when the log has grown by half of this since they were created. Default:
+    /// 512 MiB.
     pub replay_bytes_max: u64,
     /// Memory in bytes that open snapshots, transactions and iterators may keep alive. Above it,
-    /// the engine gives up the oldest one, whose reads then fail with `SnapshotTooOld`. 0, the
+    /// the engine invalidates the oldest one, whose reads then fail with `SnapshotTooOld`. 0, the
     /// default, selects a quarter of the memory budget.
     pub snapshot_pin_bytes_max: usize,
-    /// Whether files bypass the page cache. Default: if the file system accepts it.
+    /// Whether files bypass the page cache. Default: [`DirectIo::Auto`], which bypasses it if the
+    /// file system supports that.
     pub direct_io: DirectIo,
-    /// How batches of reads are submitted. Default: [`ReadEngine::Auto`].
-    pub read_engine: ReadEngine,
-    /// Number of reads of one batch in flight, at most. 1 to [`READ_DEPTH_MAX`]. Default: 128.
-    pub read_depth: usize,
-    /// For experiments: number of 256 KiB pieces of compaction input that are read together, ahead
-    /// of the merge. 0 to 256. With 0, each input reads its next MiB for itself. Default: 4.
-    pub read_batch_max: usize,
-    /// For experiments: whether threads that wait for something else begin reads of compactions
-    /// meanwhile. Default: true.
-    pub help: bool,
-    /// For experiments: whether the engine remembers where the newest values of recently read keys
-    /// are, so that a get that hits the cache needs no index lookup. Takes 1/64 to 1/32 of the
-    /// memory budget, clamped to [128 KiB, 16 MiB]. Default: true.
-    pub hot_keys: bool,
-    /// For experiments: size in bytes from which separated values are cached when they are written,
-    /// while value GC has work or the device lags and the cache has room. Default: 4 KiB.
-    pub cache_written_min_bytes: usize,
-    /// For experiments: whether separated values that scans read together are cached as one entry.
-    /// Its hints take 1/64 to 1/32 of the memory budget, at most 32 MiB. Default: true.
-    pub range_cache: bool,
-    /// For experiments: whether level 0 is compacted once scans have spent as much on merging its
-    /// runs as a compaction costs. Default: true.
-    pub compact_for_scans: bool,
-    /// For experiments: whether separated values are rewritten in key order once scans have paid
-    /// for it with twice as many reads. Needs `value_gc`. Default: true.
-    pub order_for_scans: bool,
-    /// Whether live values are moved out of segments that hold much garbage. Without it, a segment
-    /// is removed only when nothing in it is live. Default: true.
-    pub value_gc: bool,
-    /// For experiments: how value GC finds live values. Default: [`GcReads::Auto`].
-    pub value_gc_reads: GcReads,
-    /// Bytes of files for each byte of live keys and values, at most: 1.1 to 100. Value GC starts
-    /// before the bound is reached, and near it writers are slowed. Default: 1.5.
+    /// Maximum number of file bytes for each byte of live keys and values: 1.1 to 100. Value GC
+    /// starts before the bound is reached, and near it the engine slows writers. Default: 1.5.
     pub space_amp_max: f64,
-    /// Bytes of garbage that are always allowed, however little data is live; at most a quarter of
-    /// the space that is free or holds garbage. 0, the default, selects four log segments.
+    /// Bytes of garbage that are always allowed, even if little data is live. The engine allows at
+    /// most a quarter of the space that is free or holds garbage. 0, the default, selects four log
+    /// segments.
     pub garbage_bytes_min: u64,
-    /// For experiments: whether writers are slowed in steps of a few milliseconds during a flush,
-    /// rather than stopped at its end. Default: true.
-    pub pace_writers: bool,
-    /// For experiments: whether up to four dead log files are kept and written again, on file
-    /// systems that overwrite in place. Default: true.
-    pub recycle_files: bool,
     /// A function that receives the progress of the replay while the database opens. Default: none.
     pub progress: Option<ProgressFn>,
+    /// Options that only experiments change.
+    #[doc(hidden)]
+    pub experiments: Experiments,
 }
 
-/// Least [`Options::memory_budget_bytes`]: 8 MiB.
+/// Minimum of [`Options::memory_budget_bytes`]: 8 MiB.
 pub const MEMORY_BUDGET_BYTES_MIN: usize = 8 << 20;
-/// Default of [`Options::cache_written_min_bytes`].
-const CACHE_WRITTEN_MIN_BYTES: usize = 4096;
 /// Default of [`Options::separate_min_bytes`]: 512 bytes.
 pub const SEPARATE_MIN_BYTES: usize = 512;
 /// Default of [`Options::log_segment_bytes`]: 64 MiB.
@@ -240,8 +197,6 @@ pub const LOG_RING_BYTES: usize = 32 << 20;
 pub const REPLAY_BYTES_MAX: u64 = 512 << 20;
 /// Default of [`Options::space_amp_max`].
 const SPACE_AMP_MAX: f64 = 1.5;
-/// Most bytes of compaction input that is read ahead.
-const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
 /// Default of [`Options::garbage_bytes_min`], in segments.
 const GARBAGE_SEGMENTS: u64 = 4;
 
@@ -257,27 +212,15 @@ impl Default for Options {
             memory_budget_bytes: (ram / 4).clamp(MEMORY_BUDGET_BYTES_MIN, 1 << 30),
             background_threads: cores.clamp(1, 4),
             separate_min_bytes: SEPARATE_MIN_BYTES,
-            cache_written_min_bytes: CACHE_WRITTEN_MIN_BYTES,
             log_segment_bytes: LOG_SEGMENT_BYTES,
             log_ring_bytes: 0,
             replay_bytes_max: REPLAY_BYTES_MAX,
             snapshot_pin_bytes_max: 0,
             direct_io: DirectIo::Auto,
-            read_engine: ReadEngine::Auto,
-            read_depth: 128,
-            read_batch_max: 4,
-            help: true,
-            hot_keys: true,
-            range_cache: true,
-            compact_for_scans: true,
-            order_for_scans: true,
-            value_gc: true,
-            value_gc_reads: GcReads::Auto,
             space_amp_max: SPACE_AMP_MAX,
             garbage_bytes_min: 0,
-            pace_writers: true,
-            recycle_files: true,
             progress: None,
+            experiments: Experiments::default(),
         }
     }
 }
@@ -289,29 +232,29 @@ impl fmt::Debug for Options {
             .field("memory_budget_bytes", &self.memory_budget_bytes)
             .field("background_threads", &self.background_threads)
             .field("separate_min_bytes", &self.separate_min_bytes)
-            .field("cache_written_min_bytes", &self.cache_written_min_bytes)
             .field("log_segment_bytes", &self.log_segment_bytes)
             .field("log_ring_bytes", &self.log_ring_bytes)
+            .field("experiments", &self.experiments)
             .finish_non_exhaustive()
     }
 }
 
+#[doc(hidden)]
+impl Options {
+    glintdb_core::setters! { experiments: Experiments }
+}
+
 impl Options {
     glintdb_core::setters! {
-        create_if_missing: bool, error_if_exists: bool, accept_missing_ring: bool, durability: Durability, memory_budget_bytes: usize, background_threads: usize, separate_min_bytes: usize,
-        log_segment_bytes: u64, log_ring_bytes: usize, replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo, read_engine: ReadEngine, read_depth: usize,
-        read_batch_max: usize, help: bool, hot_keys: bool, cache_written_min_bytes: usize, range_cache: bool, compact_for_scans: bool, order_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, space_amp_max: f64, garbage_bytes_min: u64, pace_writers: bool, recycle_files: bool, progress: Option<ProgressFn>,
+        create_if_missing: bool, error_if_exists: bool, accept_missing_ring: bool,
+        durability: Durability, memory_budget_bytes: usize, background_threads: usize,
+        separate_min_bytes: usize, log_segment_bytes: u64, log_ring_bytes: usize,
+        replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo,
+        space_amp_max: f64, garbage_bytes_min: u64, progress: Option<ProgressFn>,
     }
 
-    /// Replaces zeros that select a default by their values, and checks every field.
+    /// Replaces each 0 that selects a default by its value, and checks the limits of all options.
     pub(crate) fn resolve(mut self) -> Result<Self> {
-        fn check(ok: bool, message: impl FnOnce() -> String) -> Result<()> {
-            if ok {
-                Ok(())
-            } else {
-                Err(Error::invalid(message()))
-            }
-        }
         let budget = self.memory_budget_bytes;
         check(budget >= MEMORY_BUDGET_BYTES_MIN, || {
             format!(
@@ -347,14 +290,6 @@ impl Options {
         check(replay >= segment, || {
             format!("replay_bytes_max is {replay}; at least one segment ({segment}) is needed")
         })?;
-        let depth = self.read_depth;
-        check((1..=READ_DEPTH_MAX).contains(&depth), || {
-            format!("read_depth is {depth}; it must be from 1 to {READ_DEPTH_MAX}")
-        })?;
-        let batch = self.read_batch_max;
-        check(batch <= READ_DEPTH_MAX, || {
-            format!("read_batch_max is {batch}; at most {READ_DEPTH_MAX}")
-        })?;
         let amp = self.space_amp_max;
         check((1.1..=100.0).contains(&amp), || {
             format!("space_amp_max is {amp}; it must be from 1.1 to 100")
@@ -367,44 +302,20 @@ impl Options {
             "separate_min_bytes is 0; at least 1 (an empty value has nothing to separate)"
                 .to_owned()
         })?;
+        self.experiments.validate()?;
         Ok(self)
-    }
-
-    /// Memory in bytes that active and sealed memtables may take together.
-    pub(crate) fn memtable_share_bytes(&self) -> usize {
-        self.memory_budget_bytes / 4
-    }
-
-    /// Memory in bytes of idle read buffers. A round of value GC can use twice as much; fresh
-    /// memory for each round would have to be cleared first.
-    pub(crate) fn idle_buffer_bytes_max(&self) -> usize {
-        (self.memory_budget_bytes / 16).clamp(1 << 20, 64 << 20)
-    }
-
-    /// Size in bytes at which the active memtables are sealed: half of the share, so that one
-    /// generation fills while another is flushed.
-    pub(crate) fn memtable_seal_bytes(&self) -> usize {
-        self.memtable_share_bytes() / 2
-    }
-
-    /// Log at which the active memtables are sealed. With another generation sealed,
-    /// `replay_bytes_max` holds.
-    pub(crate) fn log_seal_bytes(&self) -> u64 {
-        self.replay_bytes_max / 2
-    }
-
-    /// Memory in bytes for compaction input that is read ahead.
-    pub(crate) fn read_ahead_bytes_max(&self) -> usize {
-        (self.memory_budget_bytes / 16).min(READ_AHEAD_BYTES_MAX)
-    }
-
-    /// Expected bytes of a flush's tables before the first flush: about half of a memtable.
-    pub(crate) fn run_bytes_expected(&self) -> u64 {
-        self.memtable_seal_bytes() as u64 / 2
     }
 }
 
-/// Kind of index that a keyspace has.
+fn check(ok: bool, message: impl FnOnce() -> String) -> Result<()> {
+    if ok {
+        Ok(())
+    } else {
+        Err(Error::invalid(message()))
+    }
+}
+
+/// Kind of index of a keyspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -452,7 +363,7 @@ impl KeyspaceOptions {
         glintdb_core::codec::put_bytes(out, &self.encoded_index());
     }
 
-    /// The encoded options of the index.
+    /// Returns the encoded options of the index.
     pub(crate) fn encoded_index(&self) -> Vec<u8> {
         let mut lsm = Vec::new();
         self.lsm.encode(&mut lsm);
@@ -468,7 +379,7 @@ impl KeyspaceOptions {
                     index: IndexKind::Lsm,
                     lsm: options,
                 }),
-                // The checksum of the record is right, so a build of another version wrote it.
+                // The checksum of the record matches, so a build of another version wrote it.
                 _ => Err(Error::new(
                     crate::ErrorKind::UnsupportedFormat,
                     "options of an LSM index are not ones that this build knows",
@@ -479,40 +390,5 @@ impl KeyspaceOptions {
                 format!("index kind {other} is not known to this build"),
             )),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Compares the "Memory" section of `docs/options.md`, and the defaults there that follow from
-    /// the budget, with the code.
-    #[test]
-    fn budget_shares_are_as_documented() {
-        let page = include_str!("../../../docs/options.md");
-        for row in [
-            "| memtables | 1/4; a memtable is sealed at 1/8,",
-            "| compaction input read ahead | at most 1/16 and at most 64M |",
-            "| idle read buffers | at most 1/16, clamped to [1M, 64M] |",
-        ] {
-            assert!(page.contains(row), "{row}");
-        }
-        for (budget, ring) in [
-            (8 << 20, 512 << 10),
-            (64 << 20, 4 << 20),
-            (1 << 30, LOG_RING_BYTES),
-        ] {
-            let options = Options::default().memory_budget_bytes(budget);
-            let options = options.resolve().unwrap();
-            assert_eq!(options.memtable_share_bytes(), budget / 4);
-            assert_eq!(options.memtable_seal_bytes(), budget / 8);
-            assert_eq!(options.log_ring_bytes, ring);
-            assert_eq!(options.snapshot_pin_bytes_max, budget / 4);
-            let sixteenth = budget / 16;
-            assert_eq!(options.read_ahead_bytes_max(), sixteenth.min(64 << 20));
-            let idle = options.idle_buffer_bytes_max();
-            assert_eq!(idle, sixteenth.clamp(1 << 20, 64 << 20));
-        }
     }
 }

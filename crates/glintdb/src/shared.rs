@@ -141,7 +141,7 @@ impl Shared {
                 Arc::clone(&parts.clock),
                 options.memtable_seal_bytes(),
             ),
-            helps: options.help && options.background_threads > 0,
+            helps: options.experiments.help && options.background_threads > 0,
             pipeline: Pipeline::new(parts.newest, Arc::clone(&waits)),
             version: Versions::new(parts.version),
             transactions: Transactions::new(parts.tombstone_floor),

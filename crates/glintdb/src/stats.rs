@@ -138,9 +138,9 @@ pub struct ValueGcFigures {
     /// Number of records that rounds moved.
     pub relocated_records: u64,
     /// Number of moved records whose values came from the cache
-    /// (`Options::cache_written_min_bytes`).
+    /// (option `cache_written_min_bytes`).
     pub cached_records: u64,
-    /// Number of records rewritten in key order for scans (`Options::order_for_scans`).
+    /// Number of records rewritten in key order for scans (option `order_for_scans`).
     pub ordered_records: u64,
     /// Share of the values that index entries point to but that newer entries hide, as estimated
     /// from earlier rounds. 0 to 1.

@@ -15,7 +15,7 @@ use glintdb_core::index::{Index, JobStep, SortedRun};
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{DbId, EntryRef, FileNumbers, RangeTombstone, Result, SeqNum};
 use glintdb_flash::{DirOptions, DirVolume, Volume};
-use glintdb_lsm::{Lsm, LsmOptions};
+use glintdb_lsm::{Lsm, LsmExperiments, LsmOptions};
 use glintdb_runs::IndexEnv;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -76,13 +76,15 @@ fn measure(data_mib: u64, size_ratio: u32, base_runs: u64, compact: u32, root: &
         tombstone_floor: Arc::new(AtomicU64::new(u64::MAX)),
         reads: None,
     };
-    let options = LsmOptions::default()
-        .size_ratio(size_ratio)
+    let experiments = LsmExperiments::default()
         .level0_runs_compact(compact)
         .level0_runs_slow(compact + 4)
         .level0_runs_stop(compact + 8)
-        .table_bytes_target(RUN_BYTES)
         .base_level_bytes(base_runs * RUN_BYTES);
+    let options = LsmOptions::default()
+        .size_ratio(size_ratio)
+        .table_bytes_target(RUN_BYTES)
+        .experiments(experiments);
     let lsm = Lsm::create(env, options).unwrap();
     let keys_all = (data_mib << 20) / 116;
     let (mut state, mut flushed, mut reads, mut longest) = (7, 0u64, 0, 0u64);

@@ -43,6 +43,8 @@ pub fn edit_again(bytes: &[u8]) -> glintdb_core::Result<Vec<u8>> {
 pub use compaction::shape::level_bytes;
 pub use glintdb_core::index::PinnedLevels;
 pub use index::{Lsm, TableChange};
+#[doc(hidden)]
+pub use options::LsmExperiments;
 pub use options::{LEVELS_BELOW_0_MAX, LsmOptions};
 
 #[cfg(test)]

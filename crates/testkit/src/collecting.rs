@@ -51,7 +51,7 @@ pub fn eager(lane: Lane, reads: GcReads) -> OptionSet {
     let mut sets = options::of(lane);
     sets.retain(|set| set.name == EAGER);
     let mut set = sets.pop().expect("the lane has the set");
-    set.options.value_gc_reads = reads;
+    set.options.experiments.value_gc_reads = reads;
     set
 }
 

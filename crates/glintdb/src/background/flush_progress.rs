@@ -52,7 +52,7 @@ impl Background {
         let mut of = 0;
         if self.shared.options.background_threads > 0 {
             of = entries;
-            if self.shared.options.pace_writers {
+            if self.shared.options.experiments.pace_writers {
                 self.shared.backpressure.flush.begin(bytes);
             }
         }

@@ -109,12 +109,12 @@ impl Opening {
             options.memtable_seal_bytes() as u64,
             2 * log_options(&options).segment_bytes_first() + OPEN_BYTES,
         )?;
-        let reads = (options.read_batch_max > 0).then(|| {
+        let reads = (options.experiments.read_batch_max > 0).then(|| {
             ReadQueue::new(
                 Arc::clone(&volume),
                 Arc::clone(&memory),
                 Arc::clone(&env.clock),
-                options.read_batch_max,
+                options.experiments.read_batch_max,
                 options.read_ahead_bytes_max(),
             )
         });

@@ -1,10 +1,10 @@
-//! Options by name, as in `docs/options.md`, for command lines, configuration files and other
-//! languages.
+//! Options by name, for command lines, configuration files and other languages. The names are those
+//! of `docs/options.md`. Thread-safe: plain values.
 
-use super::{GcReads, KeyspaceOptions, Options};
+use super::{Experiments, GcReads, KeyspaceOptions, Options};
+use crate::index_kinds::{LsmExperiments, LsmOptions};
 use crate::{Error, Result};
 use glintdb_flash::{DirectIo, ReadEngine};
-use glintdb_lsm::LsmOptions;
 use glintdb_runs::Compression;
 use std::str::FromStr;
 
@@ -15,9 +15,29 @@ const SWITCH: [(&str, bool); 4] = [
     ("false", false),
 ];
 
+impl Experiments {
+    /// Names of the options, in the order of the fields. [`Options::set`] accepts them.
+    pub const NAMES: [&'static str; 13] = [
+        "read_engine",
+        "read_depth",
+        "read_batch_max",
+        "help",
+        "hot_keys",
+        "cache_written_min_bytes",
+        "range_cache",
+        "compact_for_scans",
+        "order_for_scans",
+        "value_gc",
+        "value_gc_reads",
+        "pace_writers",
+        "recycle_files",
+    ];
+}
+
 impl Options {
-    /// Every name that [`set`](Self::set) accepts.
-    pub const NAMES: [&'static str; 27] = [
+    /// Names of the options, in the order of the fields, without `progress`, which is a function.
+    /// Options for experiments are left out, though [`set`](Self::set) accepts them.
+    pub const NAMES: [&'static str; 14] = [
         "create_if_missing",
         "error_if_exists",
         "accept_missing_ring",
@@ -30,26 +50,19 @@ impl Options {
         "replay_bytes_max",
         "snapshot_pin_bytes_max",
         "direct_io",
-        "read_engine",
-        "read_depth",
-        "read_batch_max",
-        "help",
-        "hot_keys",
-        "cache_written_min_bytes",
-        "range_cache",
-        "compact_for_scans",
-        "order_for_scans",
-        "value_gc",
-        "value_gc_reads",
         "space_amp_max",
         "garbage_bytes_min",
-        "pace_writers",
-        "recycle_files",
     ];
 
+    /// Returns whether [`set`](Self::set) accepts an option of this name.
+    #[must_use]
+    pub fn has(name: &str) -> bool {
+        is_one_of(name, &[&Self::NAMES, &Experiments::NAMES])
+    }
+
     /// Sets the option `name` to `value`, for command lines and configuration files. In names, `-`
-    /// and `_` are the same. Sizes accept the units `K`, `M`, `G` and `T`: powers of 1,024. Limits
-    /// are checked when the database is opened.
+    /// and `_` are equivalent. Sizes accept the units `K`, `M`, `G` and `T`, which are powers of
+    /// 1,024. Opening the database checks the limits.
     ///
     /// ```
     /// let mut options = glintdb::Options::default();
@@ -62,6 +75,7 @@ impl Options {
     /// # Errors
     /// `InvalidArgument`: there is no such option, or the value cannot be parsed.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let experiments = &mut self.experiments;
         let set = match underscored(name).as_str() {
             "create_if_missing" => put(&mut self.create_if_missing, parsed(value)),
             "error_if_exists" => put(&mut self.error_if_exists, parsed(value)),
@@ -85,6 +99,8 @@ impl Options {
                 ];
                 put(&mut self.direct_io, word(value, &words))
             }
+            "space_amp_max" => put(&mut self.space_amp_max, parsed(value)),
+            "garbage_bytes_min" => put(&mut self.garbage_bytes_min, size(value)),
             "read_engine" => {
                 let words = [
                     ("auto", ReadEngine::Auto),
@@ -93,29 +109,27 @@ impl Options {
                     ("threads", ReadEngine::Threads),
                     ("sync", ReadEngine::Sync),
                 ];
-                put(&mut self.read_engine, word(value, &words))
+                put(&mut experiments.read_engine, word(value, &words))
             }
-            "read_depth" => put(&mut self.read_depth, parsed(value)),
-            "read_batch_max" => put(&mut self.read_batch_max, parsed(value)),
-            "help" => put(&mut self.help, word(value, &SWITCH)),
-            "hot_keys" => put(&mut self.hot_keys, word(value, &SWITCH)),
-            "cache_written_min_bytes" => put(&mut self.cache_written_min_bytes, size(value)),
-            "range_cache" => put(&mut self.range_cache, word(value, &SWITCH)),
-            "compact_for_scans" => put(&mut self.compact_for_scans, word(value, &SWITCH)),
-            "order_for_scans" => put(&mut self.order_for_scans, word(value, &SWITCH)),
-            "value_gc" => put(&mut self.value_gc, word(value, &SWITCH)),
+            "read_depth" => put(&mut experiments.read_depth, parsed(value)),
+            "read_batch_max" => put(&mut experiments.read_batch_max, parsed(value)),
+            "help" => put(&mut experiments.help, word(value, &SWITCH)),
+            "hot_keys" => put(&mut experiments.hot_keys, word(value, &SWITCH)),
+            "cache_written_min_bytes" => put(&mut experiments.cache_written_min_bytes, size(value)),
+            "range_cache" => put(&mut experiments.range_cache, word(value, &SWITCH)),
+            "compact_for_scans" => put(&mut experiments.compact_for_scans, word(value, &SWITCH)),
+            "order_for_scans" => put(&mut experiments.order_for_scans, word(value, &SWITCH)),
+            "value_gc" => put(&mut experiments.value_gc, word(value, &SWITCH)),
             "value_gc_reads" => {
                 let words = [
                     ("auto", GcReads::Auto),
                     ("segments", GcReads::Segments),
                     ("index", GcReads::Index),
                 ];
-                put(&mut self.value_gc_reads, word(value, &words))
+                put(&mut experiments.value_gc_reads, word(value, &words))
             }
-            "space_amp_max" => put(&mut self.space_amp_max, parsed(value)),
-            "garbage_bytes_min" => put(&mut self.garbage_bytes_min, size(value)),
-            "pace_writers" => put(&mut self.pace_writers, word(value, &SWITCH)),
-            "recycle_files" => put(&mut self.recycle_files, word(value, &SWITCH)),
+            "pace_writers" => put(&mut experiments.pace_writers, word(value, &SWITCH)),
+            "recycle_files" => put(&mut experiments.recycle_files, word(value, &SWITCH)),
             _ => Err(unknown(&Self::NAMES)),
         };
         named(name, set)
@@ -123,23 +137,31 @@ impl Options {
 }
 
 impl KeyspaceOptions {
-    /// Every name that [`set`](Self::set) accepts.
-    pub const NAMES: [&'static str; 11] = LsmOptions::NAMES;
+    /// Names of the options, without `index`, which has one value. Options for experiments are left
+    /// out, though [`set`](Self::set) accepts them.
+    pub const NAMES: [&'static str; 7] = LsmOptions::NAMES;
 
-    /// Sets the option `name` to `value`, with the syntax of [`Options::set`]. Limits are checked
-    /// when a keyspace is created with the options or given them.
+    /// Returns whether [`set`](Self::set) accepts an option of this name.
+    #[must_use]
+    pub fn has(name: &str) -> bool {
+        is_one_of(name, &[&Self::NAMES, &LsmExperiments::NAMES])
+    }
+
+    /// Sets the option `name` to `value`, with the syntax of [`Options::set`]. The limits are
+    /// checked when a keyspace is created with the options or receives them.
     ///
     /// # Errors
     /// `InvalidArgument`: there is no such option, or the value cannot be parsed.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let lsm = &mut self.lsm;
+        let experiments = &mut lsm.experiments;
         let set = match underscored(name).as_str() {
             "size_ratio" => put(&mut lsm.size_ratio, parsed(value)),
-            "level0_runs_compact" => put(&mut lsm.level0_runs_compact, parsed(value)),
-            "level0_runs_slow" => put(&mut lsm.level0_runs_slow, parsed(value)),
-            "level0_runs_stop" => put(&mut lsm.level0_runs_stop, parsed(value)),
-            "table_bytes_target" => put(&mut lsm.table_bytes_target, size(value)),
-            "block_bytes" => put(&mut lsm.block_bytes, size(value)),
+            "levels_max" => put(&mut lsm.levels_max, parsed(value)),
+            "pinned_levels" => put(
+                &mut lsm.pinned_levels,
+                value.parse().map_err(|error| format!("{error}")),
+            ),
             "filter_bits_per_key" => put(&mut lsm.filter_bits_per_key, parsed(value)),
             "compression" => {
                 let words = [
@@ -149,40 +171,42 @@ impl KeyspaceOptions {
                 ];
                 put(&mut lsm.compression, word(value, &words))
             }
-            "base_level_bytes" => put(&mut lsm.base_level_bytes, size(value)),
-            "pinned_levels" => put(
-                &mut lsm.pinned_levels,
-                value.parse().map_err(|error| format!("{error}")),
-            ),
-            "levels_max" => put(&mut lsm.levels_max, parsed(value)),
+            "block_bytes" => put(&mut lsm.block_bytes, size(value)),
+            "table_bytes_target" => put(&mut lsm.table_bytes_target, size(value)),
+            "level0_runs_compact" => put(&mut experiments.level0_runs_compact, parsed(value)),
+            "level0_runs_slow" => put(&mut experiments.level0_runs_slow, parsed(value)),
+            "level0_runs_stop" => put(&mut experiments.level0_runs_stop, parsed(value)),
+            "base_level_bytes" => put(&mut experiments.base_level_bytes, size(value)),
             _ => Err(unknown(&Self::NAMES)),
         };
         named(name, set)
     }
 
-    /// Returns every name with its value in the syntax of [`set`](Self::set). Sizes are in bytes.
+    /// Returns each option with its value in the syntax of [`set`](Self::set): those of
+    /// [`NAMES`](Self::NAMES), then those for experiments. Sizes are in bytes.
     #[must_use]
-    pub fn entries(&self) -> [(&'static str, String); Self::NAMES.len()] {
+    pub fn entries(&self) -> [(&'static str, String); 11] {
         let lsm = &self.lsm;
+        let experiments = &lsm.experiments;
         let values = [
             lsm.size_ratio.to_string(),
-            lsm.level0_runs_compact.to_string(),
-            lsm.level0_runs_slow.to_string(),
-            lsm.level0_runs_stop.to_string(),
-            lsm.table_bytes_target.to_string(),
-            lsm.block_bytes.to_string(),
+            lsm.levels_max.to_string(),
+            lsm.pinned_levels.to_string(),
             lsm.filter_bits_per_key.to_string(),
             lsm.compression.name().to_owned(),
-            lsm.base_level_bytes.to_string(),
-            lsm.pinned_levels.to_string(),
-            lsm.levels_max.to_string(),
+            lsm.block_bytes.to_string(),
+            lsm.table_bytes_target.to_string(),
+            experiments.level0_runs_compact.to_string(),
+            experiments.level0_runs_slow.to_string(),
+            experiments.level0_runs_stop.to_string(),
+            experiments.base_level_bytes.to_string(),
         ];
-        let mut names = Self::NAMES.into_iter();
+        let mut names = Self::NAMES.into_iter().chain(LsmExperiments::NAMES);
         values.map(|value| (names.next().unwrap_or_default(), value))
     }
 
-    /// The options that are asked for here, by a value other than the default, and that `found` has
-    /// otherwise, each in words.
+    /// Returns a phrase for each option that has a value other than the default here and another
+    /// value in `found`.
     pub(crate) fn unmet_by(&self, found: &KeyspaceOptions) -> Vec<String> {
         let defaults = KeyspaceOptions::default().entries();
         let asked = self
@@ -215,6 +239,11 @@ type Parsed<T = ()> = std::result::Result<T, String>;
 
 fn underscored(name: &str) -> String {
     name.trim().replace('-', "_")
+}
+
+fn is_one_of(name: &str, lists: &[&[&str]]) -> bool {
+    let name = underscored(name);
+    lists.iter().any(|names| names.contains(&name.as_str()))
 }
 
 fn named(name: &str, set: Parsed) -> Result<()> {
@@ -282,12 +311,12 @@ fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
 mod tests {
     use super::*;
 
-    /// Each option of a database with its value.
-    fn all(options: &Options) -> Vec<(&'static str, String)> {
+    /// Each option of a database, without those for experiments, with its value.
+    fn public(options: &Options) -> Vec<(&'static str, String)> {
         macro_rules! fields {
             ($($name:ident),*) => {{
                 // No `..`: a new option must be named here, and so in `NAMES`.
-                let Options { $($name,)* progress: _ } = options.clone();
+                let Options { $($name,)* progress: _, experiments: _ } = options.clone();
                 vec![$((stringify!($name), format!("{:?}", $name))),*]
             }};
         }
@@ -304,6 +333,21 @@ mod tests {
             replay_bytes_max,
             snapshot_pin_bytes_max,
             direct_io,
+            space_amp_max,
+            garbage_bytes_min
+        ]
+    }
+
+    /// Each option of a database for experiments, with its value.
+    fn hidden(options: &Options) -> Vec<(&'static str, String)> {
+        macro_rules! fields {
+            ($($name:ident),*) => {{
+                // No `..`: a new option must be named here, and so in `NAMES`.
+                let Experiments { $($name),* } = options.experiments.clone();
+                vec![$((stringify!($name), format!("{:?}", $name))),*]
+            }};
+        }
+        fields![
             read_engine,
             read_depth,
             read_batch_max,
@@ -315,8 +359,6 @@ mod tests {
             order_for_scans,
             value_gc,
             value_gc_reads,
-            space_amp_max,
-            garbage_bytes_min,
             pace_writers,
             recycle_files
         ]
@@ -324,8 +366,13 @@ mod tests {
 
     #[test]
     fn every_option_has_a_name() {
-        let fields = all(&Options::default()).into_iter().map(|(name, _)| name);
-        assert_eq!(fields.collect::<Vec<_>>(), Options::NAMES);
+        let names = |fields: Vec<(&'static str, String)>| {
+            let names = fields.into_iter().map(|(name, _)| name);
+            names.collect::<Vec<_>>()
+        };
+        let options = Options::default();
+        assert_eq!(names(public(&options)), Options::NAMES);
+        assert_eq!(names(hidden(&options)), Experiments::NAMES);
         // No `..`: a new option of another kind of index needs names.
         let KeyspaceOptions { index: _, lsm: _ } = KeyspaceOptions::default();
     }
@@ -333,10 +380,17 @@ mod tests {
     #[test]
     fn every_option_name_is_documented_and_can_be_set() {
         let page = include_str!("../../../../docs/options.md");
-        for name in Options::NAMES.into_iter().chain(KeyspaceOptions::NAMES) {
+        let of_databases = || Options::NAMES.into_iter().chain(Experiments::NAMES);
+        let of_keyspaces = || {
+            KeyspaceOptions::NAMES
+                .into_iter()
+                .chain(LsmExperiments::NAMES)
+        };
+        for name in of_databases().chain(of_keyspaces()) {
             assert!(page.contains(&format!("| `{name}` |")), "{name}");
         }
-        for name in Options::NAMES {
+        let all = |options: &Options| [public(options), hidden(options)].concat();
+        for name in of_databases() {
             let value = match name {
                 "create_if_missing" => "false",
                 "compact_for_scans" | "value_gc" | "help" | "hot_keys" | "range_cache"
@@ -347,6 +401,7 @@ mod tests {
                 "value_gc_reads" => "index",
                 _ => "63",
             };
+            assert!(Options::has(name) && !KeyspaceOptions::has(name), "{name}");
             let mut options = Options::default();
             options.set(name, value).unwrap();
             let before = all(&Options::default());
@@ -355,19 +410,40 @@ mod tests {
             let changed: Vec<_> = changed.map(|((name, _), _)| name).collect();
             assert_eq!(changed, [name]);
         }
-        for name in KeyspaceOptions::NAMES {
+        for name in of_keyspaces() {
             let value = match name {
                 "compression" => "lz4",
                 _ => "3",
             };
+            assert!(KeyspaceOptions::has(name) && !Options::has(name), "{name}");
             let mut options = KeyspaceOptions::default();
             options.set(name, value).unwrap();
-            assert!(options != KeyspaceOptions::default(), "{name}");
+            let before = KeyspaceOptions::default().entries();
+            let changed = options.entries().into_iter().zip(before);
+            let changed = changed.filter(|(after, before)| after != before);
+            let changed: Vec<_> = changed.map(|((name, _), _)| name).collect();
+            assert_eq!(changed, [name]);
             let mut again = KeyspaceOptions::default();
             for (name, value) in options.entries() {
                 again.set(name, &value).unwrap();
             }
             assert_eq!(again, options);
+        }
+    }
+
+    #[test]
+    fn messages_that_list_names_leave_out_experiments() {
+        let error = Options::default().set("hot_key", "on").unwrap_err();
+        let of_keyspace = KeyspaceOptions::default().set("level0", "4").unwrap_err();
+        for (error, listed, left_out) in [
+            (error, "space_amp_max", "hot_keys"),
+            (of_keyspace, "size_ratio", "level0_runs_compact"),
+        ] {
+            let error = error.to_string();
+            assert!(
+                error.contains(listed) && !error.contains(left_out),
+                "{error}"
+            );
         }
     }
 

@@ -163,14 +163,16 @@ impl DiskSpace {
     /// or the log would fill the disk before a flush shows what of it is garbage.
     pub(crate) fn limit_first_memtable(&self) {
         let garbage = self.garbage_bytes_min(&Account::default());
-        if self.shared.options.value_gc && garbage < self.shared.options.garbage_bytes_min {
+        if self.shared.options.experiments.value_gc
+            && garbage < self.shared.options.garbage_bytes_min
+        {
             self.sequencer.set_garbage_seal_bytes(garbage / 2);
         }
     }
 
     /// Estimates, by a sample of its keys, which values the flush under way overwrites and deletes.
     pub(crate) fn sample_overwritten(&self, samples: &[Sample]) {
-        if !self.shared.options.value_gc {
+        if !self.shared.options.experiments.value_gc {
             return;
         }
         let mut bytes = Vec::new();
@@ -196,7 +198,7 @@ impl DiskSpace {
                 self.shared
                     .log
                     .set_data_bytes(account.log_bytes + account.other_bytes);
-                if !self.shared.options.value_gc {
+                if !self.shared.options.experiments.value_gc {
                     return;
                 }
                 self.share_garbage(&account);
@@ -245,7 +247,7 @@ impl DiskSpace {
         candidates.sort_by(|a, b| b.garbage().total_cmp(&a.garbage()).then(a.id.cmp(&b.id)));
         let most = account.allowed_bytes / ROUND_PART;
         limit(&mut candidates, most.min(self.gc_memory_bytes_max()));
-        let walks = match self.shared.options.value_gc_reads {
+        let walks = match self.shared.options.experiments.value_gc_reads {
             GcReads::Auto => account.is_walk_cheaper(&candidates, self.gc.state.lock().cached),
             GcReads::Segments => false,
             GcReads::Index => true,
@@ -260,7 +262,7 @@ impl DiskSpace {
     /// Takes the account anew, after a change that space depends on.
     pub(crate) fn update_space(&self) {
         // Without value GC nothing uses the account; `stats()` takes its own.
-        if self.shared.options.value_gc {
+        if self.shared.options.experiments.value_gc {
             self.gc.occasion();
             self.look_at_space();
         }
@@ -297,7 +299,7 @@ impl DiskSpace {
 
     /// Sets the rate of writers by how full the allowed garbage is now.
     pub(crate) fn update_space_debt(&self) {
-        if !self.shared.options.value_gc {
+        if !self.shared.options.experiments.value_gc {
             return;
         }
         let debt = &self.shared.backpressure.space;

@@ -66,8 +66,10 @@ impl ValueGc {
             let fill = self.space.fill_now(&account);
             account.wants_round_at(fill) && (account.is_urgent_at(fill) || !held_off)
         };
-        let may_begin =
-            self.shared.options.value_gc && gc.may_begin() && !self.shared.closing() && wanted();
+        let may_begin = self.shared.options.experiments.value_gc
+            && gc.may_begin()
+            && !self.shared.closing()
+            && wanted();
         // No round can begin during a flush. The end of the flush asks again.
         if may_begin
             && self.background.try_no_flush().is_some()

@@ -21,9 +21,10 @@
     reason = "predicted sizes: only three digits matter, and none is negative"
 )]
 
+use crate::index_kinds::{LEVELS_BELOW_0_MAX, LsmOptions, level_bytes};
 use crate::options::{KeyspaceOptions, Options};
 use crate::{Error, Result};
-use glintdb_lsm::{LEVELS_BELOW_0_MAX, LsmOptions, PinnedLevels, level_bytes};
+use glintdb_core::index::PinnedLevels;
 
 /// What a keyspace stores, and the mix of operations on it. The model assumes that all keys are
 /// used equally often; with skewed use, the cache does better than predicted.
@@ -247,7 +248,7 @@ impl Workload {
     /// is still live when it is emptied. A record outlives that many puts with probability v =
     /// exp(-s (1 - v)).
     fn moved(&self, options: &Options) -> f64 {
-        if !self.separates(options) || !options.value_gc {
+        if !self.separates(options) || !options.experiments.value_gc {
             return 0.0;
         }
         let space = 1.0 + (options.space_amp_max - 1.0) * GARBAGE_USED;
@@ -373,7 +374,7 @@ impl<'a> Model<'a> {
 
     /// Bytes that a compaction of level 0 moves to the base level.
     fn batch(&self) -> f64 {
-        self.run * f64::from(self.lsm.level0_runs_compact)
+        self.run * f64::from(self.lsm.experiments.level0_runs_compact)
     }
 
     /// Bytes written for each flushed byte: one by the flush, then with the overlapping bytes of
@@ -463,13 +464,13 @@ impl<'a> Model<'a> {
             // Each unpinned source above the key's level costs a read if its filter errs.
             index_reads += size / index * misses * (1.0 + sources * false_positives);
             sources += match at {
-                0 => f64::from(lsm.level0_runs_compact) / 2.0,
+                0 => f64::from(lsm.experiments.level0_runs_compact) / 2.0,
                 _ => 1.0,
             };
         }
         let unpinned_levels = (sizes.len() - pinned) as u32;
         let reads_max = match pinned {
-            0 => lsm.level0_runs_slow - 1 + unpinned_levels - 1,
+            0 => lsm.experiments.level0_runs_slow - 1 + unpinned_levels - 1,
             _ => unpinned_levels,
         };
 

@@ -228,7 +228,7 @@ impl Writer {
     /// Whether large values are worth caching when they are written: value GC has work or soon
     /// will, or the device lags.
     fn is_worth_caching(&self) -> bool {
-        self.shared.options.value_gc
+        self.shared.options.experiments.value_gc
             && (self.shared.backpressure.space.is_near() || self.shared.log.spill_urgent())
     }
 

@@ -123,7 +123,7 @@ fn shape(size_ratio: u32, levels_max: u32, pinned: u8) -> KeyspaceOptions {
     let mut options = KeyspaceOptions::default().pinned_levels(PinnedLevels::Levels(pinned));
     options.lsm.size_ratio = size_ratio;
     options.lsm.levels_max = levels_max;
-    options.lsm.level0_runs_compact = 2;
+    options.lsm.experiments.level0_runs_compact = 2;
     options
 }
 

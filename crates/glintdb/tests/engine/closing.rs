@@ -9,7 +9,9 @@
 use crate::gate::Gate;
 use crate::support::*;
 use bytes::Bytes;
-use glintdb::{Batch, Db, Durability, ErrorKind, KeyspaceOptions, Options, Result, SalvageOptions};
+use glintdb::{
+    Batch, Db, Durability, ErrorKind, Experiments, KeyspaceOptions, Options, Result, SalvageOptions,
+};
 use glintdb_flash::Volume;
 use glintdb_simdisk::{CrashMode, FaultKind, HookedVolume, Hooks, MemVolume};
 use parking_lot::Mutex;
@@ -319,7 +321,9 @@ fn operations_beside_a_close_end_or_fail_with_closed_and_no_acknowledged_write_i
 #[test]
 fn a_writer_that_waits_for_a_flush_is_woken_with_closed() {
     // Segments that last: making one takes a sync too. They are an eighth of what was written.
-    let options = with_threads(1).value_gc(false).replay_bytes_max(64 << 20);
+    let options = with_threads(1)
+        .experiments(Experiments::default().value_gc(false))
+        .replay_bytes_max(64 << 20);
     let (volume, gate, db) = gated(options.log_segment_bytes(16 << 20));
     for n in 0..40_000_u64 {
         db.put(n.to_be_bytes(), [7; 1000]).unwrap();

@@ -2,10 +2,11 @@
 //! and the program in the README is the compiled example.
 
 use glintdb::{
-    BATCH_BYTES_MAX, Compression, DirectIo, Durability, ErrorKind, GcReads, IndexKind, Isolation,
-    KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, KeyspaceOptions, LOG_RING_BYTES, LOG_SEGMENT_BYTES,
-    LsmOptions, MEMORY_BUDGET_BYTES_MIN, Options, REPLAY_BYTES_MAX, ReadEngine, SEPARATE_MIN_BYTES,
-    TransactionOptions, VALUE_BYTES_MAX,
+    BATCH_BYTES_MAX, Compression, DirectIo, Durability, ErrorKind, Experiments, GcReads, IndexKind,
+    Isolation, KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, KeyspaceOptions, LOG_RING_BYTES,
+    LOG_SEGMENT_BYTES, LsmExperiments, LsmOptions, MEMORY_BUDGET_BYTES_MIN, Options,
+    READ_DEPTH_MAX, REPLAY_BYTES_MAX, ReadEngine, SEPARATE_MIN_BYTES, TransactionOptions,
+    VALUE_BYTES_MAX,
 };
 use std::collections::BTreeMap;
 
@@ -81,26 +82,12 @@ fn options_page_lists_every_database_option() {
         replay_bytes_max,
         snapshot_pin_bytes_max,
         direct_io,
-        read_engine,
-        read_depth,
-        read_batch_max,
-        help,
-        hot_keys,
-        cache_written_min_bytes,
-        range_cache,
-        compact_for_scans,
-        order_for_scans,
-        value_gc,
-        value_gc_reads,
         space_amp_max,
         garbage_bytes_min,
-        pace_writers,
-        recycle_files,
         progress,
         ..
     } = Options::default();
     assert!(progress.is_none());
-    assert_eq!(value_gc_reads, GcReads::Auto);
     assert_eq!(
         (log_ring_bytes, snapshot_pin_bytes_max, garbage_bytes_min),
         (0, 0, 0),
@@ -110,7 +97,7 @@ fn options_page_lists_every_database_option() {
         (separate_min_bytes, log_segment_bytes, replay_bytes_max),
         (SEPARATE_MIN_BYTES, LOG_SEGMENT_BYTES, REPLAY_BYTES_MAX)
     );
-    assert_eq!((direct_io, read_engine), (DirectIo::Auto, ReadEngine::Auto));
+    assert_eq!(direct_io, DirectIo::Auto);
     let row = |name, default: &str, limits: &str| (name, default.to_owned(), limits.to_owned());
     hold(
         "## `Options`",
@@ -146,30 +133,101 @@ fn options_page_lists_every_database_option() {
             ),
             row("snapshot_pin_bytes_max", "0: a quarter of the budget", ""),
             row("direct_io", &word(direct_io), "auto, on, off"),
+            row("space_amp_max", &space_amp_max.to_string(), "1.1 to 100"),
+            row("garbage_bytes_min", "0: four log segments", ""),
+            row("progress", "none", ""),
+        ],
+    );
+}
+
+#[test]
+fn options_page_lists_every_option_for_experiments() {
+    let Experiments {
+        read_engine,
+        read_depth,
+        read_batch_max,
+        help,
+        hot_keys,
+        cache_written_min_bytes,
+        range_cache,
+        compact_for_scans,
+        order_for_scans,
+        value_gc,
+        value_gc_reads,
+        pace_writers,
+        recycle_files,
+        ..
+    } = Experiments::default();
+    assert_eq!(
+        (read_engine, value_gc_reads),
+        (ReadEngine::Auto, GcReads::Auto)
+    );
+    let LsmExperiments {
+        level0_runs_compact,
+        level0_runs_slow,
+        level0_runs_stop,
+        base_level_bytes,
+        ..
+    } = LsmExperiments::default();
+    assert_eq!(base_level_bytes, 0);
+    let row = |name, default: &str, limits: &str| (name, default.to_owned(), limits.to_owned());
+    let switch = |name, default: bool| row(name, &word(default), "true, false");
+    hold(
+        "## Experiments",
+        &[
             row(
                 "read_engine",
                 &word(read_engine),
                 "auto, io_uring, libaio, threads, sync",
             ),
-            row("read_depth", &read_depth.to_string(), "1 to 256"),
-            row("read_batch_max", &read_batch_max.to_string(), "0 to 256"),
-            row("help", &word(help), "true, false"),
-            row("hot_keys", &word(hot_keys), "true, false"),
+            row(
+                "read_depth",
+                &read_depth.to_string(),
+                &format!("1 to {READ_DEPTH_MAX}"),
+            ),
+            row(
+                "read_batch_max",
+                &read_batch_max.to_string(),
+                &format!("0 to {READ_DEPTH_MAX}"),
+            ),
+            switch("help", help),
+            switch("hot_keys", hot_keys),
             row(
                 "cache_written_min_bytes",
                 &bytes(cache_written_min_bytes as u64),
                 "",
             ),
-            row("range_cache", &word(range_cache), "true, false"),
-            row("compact_for_scans", &word(compact_for_scans), "true, false"),
-            row("order_for_scans", &word(order_for_scans), "true, false"),
-            row("value_gc", &word(value_gc), "true, false"),
-            row("value_gc_reads", "auto", "auto, segments, index"),
-            row("space_amp_max", &space_amp_max.to_string(), "1.1 to 100"),
-            row("garbage_bytes_min", "0: four log segments", ""),
-            row("pace_writers", &word(pace_writers), "true, false"),
-            row("recycle_files", &word(recycle_files), "true, false"),
-            row("progress", "none", ""),
+            switch("range_cache", range_cache),
+            switch("compact_for_scans", compact_for_scans),
+            switch("order_for_scans", order_for_scans),
+            switch("value_gc", value_gc),
+            row(
+                "value_gc_reads",
+                &word(value_gc_reads),
+                "auto, segments, index",
+            ),
+            switch("pace_writers", pace_writers),
+            switch("recycle_files", recycle_files),
+            row(
+                "level0_runs_compact",
+                &level0_runs_compact.to_string(),
+                "1 to 1000",
+            ),
+            row(
+                "level0_runs_slow",
+                &level0_runs_slow.to_string(),
+                "above `level0_runs_compact`, to 10000",
+            ),
+            row(
+                "level0_runs_stop",
+                &level0_runs_stop.to_string(),
+                "above `level0_runs_slow`, to 10000",
+            ),
+            row(
+                "base_level_bytes",
+                "0: four times what `level0_runs_compact` flushes bring",
+                "4K to 1024G",
+            ),
         ],
     );
 }
@@ -183,7 +241,8 @@ fn machine_dependent_defaults_are_within_documented_limits() {
 
 #[test]
 fn values_beyond_documented_limits_are_refused_by_name() {
-    let beyond: [(&str, Options); 12] = [
+    let experiment = |experiments| Options::default().experiments(experiments);
+    let beyond: [(&str, Options); 15] = [
         ("space_amp_max", Options::default().space_amp_max(1.0)),
         ("space_amp_max", Options::default().space_amp_max(f64::NAN)),
         (
@@ -228,6 +287,18 @@ fn values_beyond_documented_limits_are_refused_by_name() {
             "replay_bytes_max",
             Options::default().replay_bytes_max(LOG_SEGMENT_BYTES - 1),
         ),
+        (
+            "read_depth",
+            experiment(Experiments::default().read_depth(0)),
+        ),
+        (
+            "read_depth",
+            experiment(Experiments::default().read_depth(READ_DEPTH_MAX + 1)),
+        ),
+        (
+            "read_batch_max",
+            experiment(Experiments::default().read_batch_max(READ_DEPTH_MAX + 1)),
+        ),
     ];
     let directory = tempfile::tempdir().unwrap();
     for (name, options) in beyond {
@@ -245,19 +316,15 @@ fn options_page_lists_every_keyspace_option() {
     assert_eq!(index, IndexKind::Lsm);
     let LsmOptions {
         size_ratio,
-        level0_runs_compact,
-        level0_runs_slow,
-        level0_runs_stop,
         table_bytes_target,
         block_bytes,
         filter_bits_per_key,
         compression,
-        base_level_bytes,
         pinned_levels,
         levels_max,
         ..
     } = lsm;
-    assert_eq!((compression, base_level_bytes), (Compression::None, 0));
+    assert_eq!(compression, Compression::None);
     let row = |name, default: String, limits: &str| (name, default, limits.to_owned());
     hold(
         "## `KeyspaceOptions`",
@@ -266,21 +333,6 @@ fn options_page_lists_every_keyspace_option() {
             row("size_ratio", size_ratio.to_string(), "2 to 100"),
             row("pinned_levels", pinned_levels.to_string(), "auto, 0 to 7"),
             row("levels_max", levels_max.to_string(), "1 to 6"),
-            row(
-                "level0_runs_compact",
-                level0_runs_compact.to_string(),
-                "1 to 1000",
-            ),
-            row(
-                "level0_runs_slow",
-                level0_runs_slow.to_string(),
-                "above `level0_runs_compact`, to 10000",
-            ),
-            row(
-                "level0_runs_stop",
-                level0_runs_stop.to_string(),
-                "above `level0_runs_slow`, to 10000",
-            ),
             row("table_bytes_target", bytes(table_bytes_target), "4K to 4G"),
             row(
                 "block_bytes",
@@ -293,11 +345,6 @@ fn options_page_lists_every_keyspace_option() {
                 "0 to 64",
             ),
             row("compression", word(compression), "none, lz4, zstd"),
-            row(
-                "base_level_bytes",
-                "0: four times what `level0_runs_compact` flushes bring".to_owned(),
-                "4K to 1024G",
-            ),
         ],
     );
 }
@@ -306,18 +353,23 @@ fn options_page_lists_every_keyspace_option() {
 fn keyspace_limits_are_as_documented() {
     type Change = fn(&mut LsmOptions);
     let within: [Change; 15] = [
-        |o| o.base_level_bytes = 0,
+        |o| o.experiments.base_level_bytes = 0,
         |o| o.size_ratio = 2,
         |o| o.size_ratio = 100,
-        |o| o.level0_runs_compact = 1,
+        |o| o.experiments.level0_runs_compact = 1,
         |o| {
             (
-                o.level0_runs_compact,
-                o.level0_runs_slow,
-                o.level0_runs_stop,
+                o.experiments.level0_runs_compact,
+                o.experiments.level0_runs_slow,
+                o.experiments.level0_runs_stop,
             ) = (1000, 1001, 1002)
         },
-        |o| (o.level0_runs_slow, o.level0_runs_stop) = (9999, 10_000),
+        |o| {
+            (
+                o.experiments.level0_runs_slow,
+                o.experiments.level0_runs_stop,
+            ) = (9999, 10_000)
+        },
         |o| o.table_bytes_target = 4 << 10,
         |o| o.table_bytes_target = 4 << 30,
         |o| o.block_bytes = 64 << 10,
@@ -327,8 +379,8 @@ fn keyspace_limits_are_as_documented() {
         },
         |o| o.filter_bits_per_key = 0,
         |o| o.filter_bits_per_key = 64,
-        |o| o.base_level_bytes = 4 << 10,
-        |o| o.base_level_bytes = 1024 << 30,
+        |o| o.experiments.base_level_bytes = 4 << 10,
+        |o| o.experiments.base_level_bytes = 1024 << 30,
         |o| o.compression = Compression::Lz4,
     ];
     for change in within {
@@ -341,11 +393,17 @@ fn keyspace_limits_are_as_documented() {
     let beyond: [(&str, Change); 14] = [
         ("size_ratio", |o| o.size_ratio = 1),
         ("size_ratio", |o| o.size_ratio = 101),
-        ("level0_runs_compact", |o| o.level0_runs_compact = 0),
-        ("level0_runs_compact", |o| o.level0_runs_compact = 1001),
-        ("level0_runs_slow", |o| o.level0_runs_slow = 4),
-        ("level0_runs_stop", |o| o.level0_runs_stop = 8),
-        ("level0_runs_stop", |o| o.level0_runs_stop = 10_001),
+        ("level0_runs_compact", |o| {
+            o.experiments.level0_runs_compact = 0
+        }),
+        ("level0_runs_compact", |o| {
+            o.experiments.level0_runs_compact = 1001
+        }),
+        ("level0_runs_slow", |o| o.experiments.level0_runs_slow = 4),
+        ("level0_runs_stop", |o| o.experiments.level0_runs_stop = 8),
+        ("level0_runs_stop", |o| {
+            o.experiments.level0_runs_stop = 10_001
+        }),
         ("table_bytes_target", |o| {
             o.table_bytes_target = (4 << 10) - 1
         }),
@@ -355,9 +413,11 @@ fn keyspace_limits_are_as_documented() {
         ("block_bytes", |o| o.block_bytes = 5000),
         ("block_bytes", |o| o.block_bytes = (64 << 10) + 4096),
         ("filter_bits_per_key", |o| o.filter_bits_per_key = 65),
-        ("base_level_bytes", |o| o.base_level_bytes = (4 << 10) - 1),
         ("base_level_bytes", |o| {
-            o.base_level_bytes = (1024 << 30) + 1
+            o.experiments.base_level_bytes = (4 << 10) - 1
+        }),
+        ("base_level_bytes", |o| {
+            o.experiments.base_level_bytes = (1024 << 30) + 1
         }),
     ];
     for (name, change) in beyond {

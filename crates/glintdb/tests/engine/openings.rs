@@ -1,7 +1,7 @@
 //! Openings that do not finish: what a replay has written of a log larger than a memtable neither piles up nor is in the way of the next one.
 
 use crate::support::*;
-use glintdb::{Durability, ErrorKind, Options};
+use glintdb::{Durability, ErrorKind, Experiments, Options};
 use glintdb_core::FileKind;
 use glintdb_flash::Volume;
 use glintdb_simdisk::{FaultKind, MemOptions, MemVolume, Operation, OperationKind};
@@ -118,7 +118,11 @@ fn the_edit_behind_a_replay_has_the_reserve_and_gives_its_tables_back_where_that
 #[test]
 fn lives_that_end_before_a_flush_do_not_make_the_replay_longer_than_it_may_be() {
     let most = 1 << 20;
-    let options = || options().replay_bytes_max(most).value_gc(false);
+    let options = || {
+        options()
+            .replay_bytes_max(most)
+            .experiments(Experiments::default().value_gc(false))
+    };
     let (mut volume, mut longest) = (MemVolume::new(), 0);
     for life in 0..8u64 {
         let db = open_with(&volume, options()).unwrap();

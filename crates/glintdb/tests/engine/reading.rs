@@ -3,7 +3,7 @@
 use crate::gate::Gate;
 use crate::support::{env, open, options};
 use bytes::Bytes;
-use glintdb::Durability;
+use glintdb::{Durability, Experiments};
 use glintdb_simdisk::{HookedVolume, MemVolume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn a_value_that_is_read_is_cached_when_it_is_written_again() {
     for cached in [true, false] {
         let gate = Arc::new(Gate::default());
         let gated = HookedVolume::new(MemVolume::new(), gate.clone());
-        let options = options().hot_keys(cached);
+        let options = options().experiments(Experiments::default().hot_keys(cached));
         let db = options.open_volume(gated, env()).unwrap();
         let keyspace = db.default_keyspace();
         keyspace.put(key(1), value(1, 900)).unwrap();
@@ -121,7 +121,7 @@ fn a_value_that_is_read_is_cached_when_it_is_written_again() {
 fn a_key_that_is_read_often_is_found_without_the_index() {
     const KEYS: u32 = 100;
     for hot in [true, false] {
-        let options = options().hot_keys(hot);
+        let options = options().experiments(Experiments::default().hot_keys(hot));
         let db = options.open_volume(MemVolume::new(), env()).unwrap();
         let keyspace = db.default_keyspace();
         let keys: Vec<_> = (0..KEYS).map(key).collect();
@@ -244,7 +244,9 @@ fn what_is_read_and_overwritten_all_the_time_takes_its_room_in_the_cache_once() 
     const KEYS: u32 = 2000;
     let gate = Arc::new(Gate::default());
     let gated = HookedVolume::new(MemVolume::new(), gate.clone());
-    let options = options().memory_budget_bytes(8 << 20).value_gc(false);
+    let options = options()
+        .memory_budget_bytes(8 << 20)
+        .experiments(Experiments::default().value_gc(false));
     let db = options.open_volume(gated, env()).unwrap();
     let keyspace = db.default_keyspace();
     for n in 0..KEYS {
@@ -305,7 +307,9 @@ fn idle_read_buffers_are_bounded_and_counted() {
 fn what_scans_come_by_together_is_found_together() {
     const KEYS: u32 = 1000;
     for kept in [true, false] {
-        let options = options().range_cache(kept).memory_budget_bytes(32 << 20);
+        let options = options()
+            .experiments(Experiments::default().range_cache(kept))
+            .memory_budget_bytes(32 << 20);
         let db = options.open_volume(MemVolume::new(), env()).unwrap();
         let keyspace = db.default_keyspace();
         let mut expected: BTreeMap<u32, u32> = (0..KEYS).map(|n| (n, n)).collect();
@@ -475,7 +479,9 @@ fn what_is_cached_together_is_cached_once_and_found_by_itself_too() {
 fn scans_over_runs_that_lie_between_each_other_have_them_compacted() {
     const KEYS: u32 = 3000;
     for compacts in [true, false] {
-        let options = options().compact_for_scans(compacts).background_threads(1);
+        let options = options()
+            .experiments(Experiments::default().compact_for_scans(compacts))
+            .background_threads(1);
         let db = options.open_volume(MemVolume::new(), env()).unwrap();
         let keyspace = db.default_keyspace();
         for part in 0..3 {

@@ -5,7 +5,7 @@
 )]
 
 use crate::support::*;
-use glintdb::{Batch, Db, Durability, ErrorKind, Result};
+use glintdb::{Batch, Db, Durability, ErrorKind, Experiments, Result};
 use glintdb_simdisk::{FaultKind, HookedVolume, Hooks, MemVolume};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -301,7 +301,9 @@ fn a_panic_in_the_background_reaches_every_writer_and_loses_nothing() {
     for at in 0..60 {
         let volume = MemVolume::new();
         let hooked = HookedVolume::new(volume.clone(), PanicsAt::new(at, true));
-        let options = options().background_threads(2).help(false);
+        let options = options()
+            .background_threads(2)
+            .experiments(Experiments::default().help(false));
         let eager = || {
             let options = options.clone().separate_min_bytes(1);
             let options = options.log_segment_bytes(64 << 10).log_ring_bytes(64 << 10);

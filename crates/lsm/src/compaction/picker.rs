@@ -116,7 +116,7 @@ pub(crate) fn debt(levels: &Levels, options: &LsmOptions, shape: &Shape) -> Debt
     let mut bytes = 0u64;
     // Bytes that the level above would push into this one.
     let mut pushed = 0u64;
-    if runs >= options.level0_runs_compact {
+    if runs >= options.experiments.level0_runs_compact {
         pushed = levels.runs.iter().map(|run| run.tables.bytes()).sum();
         bytes = pushed + levels.level(targets.base).bytes();
     }
@@ -135,8 +135,8 @@ pub(crate) fn debt(levels: &Levels, options: &LsmOptions, shape: &Shape) -> Debt
     }
     Debt {
         runs,
-        runs_slow: options.level0_runs_slow,
-        runs_stop: options.level0_runs_stop,
+        runs_slow: options.experiments.level0_runs_slow,
+        runs_stop: options.experiments.level0_runs_stop,
         compaction_bytes: bytes,
         compaction_bytes_slow: shape.base_bytes_max.saturating_mul(DEBT_SLOW_BASE_LEVELS),
         rate_bytes: 0,
@@ -170,10 +170,10 @@ impl Picker<'_> {
         let targets = targets(self.levels, &self.shape);
         let mut scored: Vec<(f64, u8)> = Vec::new();
         let runs = weight_of(self.runs(), &self.shape);
-        if runs >= self.options.level0_runs_compact {
+        if runs >= self.options.experiments.level0_runs_compact {
             // With the same measure as the levels: while jobs cannot keep up, level 0 and the levels above the deepest outgrow their sizes together, and each byte of a larger level 0 costs less to
             // take in. If level 0 always came first, the base level would grow without bound and with it what each compaction of level 0 rewrites.
-            let score = f64::from(runs) / f64::from(self.options.level0_runs_compact);
+            let score = f64::from(runs) / f64::from(self.options.experiments.level0_runs_compact);
             scored.push((score, 0));
         }
         for (level, tables) in self.levels.below0().filter(|(level, _)| *level < BOTTOM) {

@@ -38,17 +38,17 @@ impl Shape {
         // 1 to 6 of them.
         let levels_max = u8::try_from(options.levels_max).unwrap_or(BOTTOM);
         let top = (BOTTOM + 1).saturating_sub(levels_max).clamp(1, BOTTOM);
-        if options.base_level_bytes != 0 {
+        if options.experiments.base_level_bytes != 0 {
             return Shape {
                 ratio,
                 top,
-                base_bytes_max: options.base_level_bytes,
+                base_bytes_max: options.experiments.base_level_bytes,
                 batch_bytes: None,
             };
         }
         let batch = run_bytes
             .max(1)
-            .saturating_mul(options.level0_runs_compact.into());
+            .saturating_mul(options.experiments.level0_runs_compact.into());
         Shape {
             ratio,
             top,
@@ -146,6 +146,7 @@ fn spread(first: u8, largest: u64, batch: u64, shape: &Shape) -> Targets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LsmExperiments;
     use proptest::prelude::*;
 
     const MIB: u64 = 1 << 20;
@@ -153,7 +154,10 @@ mod tests {
     #[test]
     fn a_size_that_is_given_keeps_the_ratio_between_all_levels() {
         let options = LsmOptions {
-            base_level_bytes: 512 * MIB,
+            experiments: LsmExperiments {
+                base_level_bytes: 512 * MIB,
+                ..LsmExperiments::default()
+            },
             ..LsmOptions::default()
         };
         let shape = Shape::new(&options, 7);
@@ -183,7 +187,10 @@ mod tests {
         let bytes = |levels_max, base_level_bytes| {
             let options = LsmOptions {
                 levels_max,
-                base_level_bytes,
+                experiments: LsmExperiments {
+                    base_level_bytes,
+                    ..LsmExperiments::default()
+                },
                 ..LsmOptions::default()
             };
             level_bytes(&options, 4 * MIB, 64_000 * MIB)

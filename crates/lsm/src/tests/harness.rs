@@ -2,7 +2,7 @@
 
 use super::model::Model;
 use crate::edit::Edit;
-use crate::{Lsm, LsmOptions};
+use crate::{Lsm, LsmExperiments, LsmOptions};
 use bytes::Bytes;
 use glintdb_cache::Cache;
 use glintdb_core::index::{Index, IndexChange, IndexJob, IndexView, JobStep, SortedRun};
@@ -81,11 +81,13 @@ impl SortedRun for VecRun {
 pub(crate) fn small_options() -> LsmOptions {
     LsmOptions {
         size_ratio: 2,
-        level0_runs_compact: 2,
-        level0_runs_slow: 4,
-        level0_runs_stop: 8,
         table_bytes_target: 16 << 10,
-        base_level_bytes: 24 << 10,
+        experiments: LsmExperiments {
+            level0_runs_compact: 2,
+            level0_runs_slow: 4,
+            level0_runs_stop: 8,
+            base_level_bytes: 24 << 10,
+        },
         ..LsmOptions::default()
     }
 }

@@ -1,7 +1,7 @@
 //! Shapes and edges: what is moved and not rewritten, levels within their targets, debt, spoilt manifests, dropped keyspaces.
 
 use super::harness::{Harness, Random, VecRun, small_options};
-use crate::{Lsm, LsmOptions};
+use crate::{Lsm, LsmExperiments, LsmOptions};
 use bytes::Bytes;
 use glintdb_cache::Cache;
 use glintdb_core::index::{Index, JobStep};
@@ -101,7 +101,10 @@ fn a_step_of_a_merge_is_bounded_by_bytes_as_by_entries() {
 fn small_tables_are_joined_rather_than_moved() {
     let mut harness = Harness::new(LsmOptions {
         table_bytes_target: 1 << 20,
-        base_level_bytes: 1 << 20,
+        experiments: LsmExperiments {
+            base_level_bytes: 1 << 20,
+            ..small_options().experiments
+        },
         ..small_options()
     });
     for part in 0..16 {
@@ -117,7 +120,10 @@ fn small_tables_are_joined_rather_than_moved() {
 fn blocks_that_nothing_reaches_into_are_moved_whole() {
     let options = LsmOptions {
         table_bytes_target: 1 << 20,
-        base_level_bytes: 1 << 20,
+        experiments: LsmExperiments {
+            base_level_bytes: 1 << 20,
+            ..small_options().experiments
+        },
         ..small_options()
     };
     let mut harness = Harness::new(options);
@@ -136,8 +142,11 @@ fn blocks_that_nothing_reaches_into_are_moved_whole() {
 fn random_load_fills_levels_within_their_targets() {
     let mut harness = Harness::new(LsmOptions {
         table_bytes_target: 16 << 10,
-        base_level_bytes: 32 << 10,
         size_ratio: 3,
+        experiments: LsmExperiments {
+            base_level_bytes: 32 << 10,
+            ..small_options().experiments
+        },
         ..small_options()
     });
     harness.keys = 3000;
@@ -157,7 +166,7 @@ fn random_load_fills_levels_within_their_targets() {
     assert_eq!(stats.lookup_reads_max as usize, below0 + runs);
     let debt = harness.lsm.debt();
     assert_eq!(debt.compaction_bytes, 0);
-    assert!(debt.runs < harness.options.level0_runs_compact);
+    assert!(debt.runs < harness.options.experiments.level0_runs_compact);
     harness.check(&mut random);
 }
 
@@ -433,9 +442,12 @@ fn one_cold_batch_of_lookups_is_one_batch_of_reads() {
 #[test]
 fn cold_seek_reads_the_beginnings_of_all_sources_in_one_batch() {
     let mut harness = Harness::new(LsmOptions {
-        level0_runs_compact: 10,
-        level0_runs_slow: 11,
-        level0_runs_stop: 12,
+        experiments: LsmExperiments {
+            level0_runs_compact: 10,
+            level0_runs_slow: 11,
+            level0_runs_stop: 12,
+            ..small_options().experiments
+        },
         ..small_options()
     });
     for _ in 0..5 {
@@ -469,7 +481,10 @@ fn level_0_is_not_merged_over_a_table_that_another_compaction_has() {
     for give_up in [true, false] {
         let mut harness = Harness::new(LsmOptions {
             size_ratio: 4,
-            base_level_bytes: 160 << 10,
+            experiments: LsmExperiments {
+                base_level_bytes: 160 << 10,
+                ..small_options().experiments
+            },
             ..small_options()
         });
         for part in 0..12 {
@@ -528,9 +543,12 @@ fn level_0_is_not_merged_over_a_table_that_another_compaction_has() {
 fn scans_call_for_a_compaction_when_they_have_spent_what_it_costs() {
     const COSTS: u64 = 1 << 16;
     let mut harness = Harness::new(LsmOptions {
-        level0_runs_compact: 8,
-        level0_runs_slow: 16,
-        level0_runs_stop: 32,
+        experiments: LsmExperiments {
+            level0_runs_compact: 8,
+            level0_runs_slow: 16,
+            level0_runs_stop: 32,
+            ..LsmExperiments::default()
+        },
         ..LsmOptions::default()
     });
     let scanned = |harness: &Harness, entries| harness.lsm.note_scanned(entries);

@@ -1,7 +1,7 @@
 //! Pinned levels over a growing tree: what lookups read against what the figures promise, and memory against what was given.
 
 use super::harness::{Harness, Random, small_options};
-use crate::LsmOptions;
+use crate::{LsmExperiments, LsmOptions};
 use bytes::Bytes;
 use glintdb_cache::Cache;
 use glintdb_core::index::{Index, IndexView, MemoryShare, PinnedLevels};
@@ -15,12 +15,15 @@ const ROOM: MemoryShare = MemoryShare {
 /// An index without a cache, so that every block that is not pinned is read.
 fn harness(pinned_levels: PinnedLevels, share: MemoryShare) -> Harness {
     let mut harness = Harness::new(LsmOptions {
-        level0_runs_compact: 3,
-        base_level_bytes: 32 << 10,
         size_ratio: 3,
         // Filters would hide most of what there is to count.
         filter_bits_per_key: 0,
         pinned_levels,
+        experiments: LsmExperiments {
+            level0_runs_compact: 3,
+            base_level_bytes: 32 << 10,
+            ..small_options().experiments
+        },
         ..small_options()
     });
     harness.env.cache = Arc::new(Cache::new(0));

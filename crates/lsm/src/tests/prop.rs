@@ -3,7 +3,7 @@
 use super::harness::{Harness, Random, small_options};
 use super::model::Model;
 use super::relocation::{Moved, Relocating};
-use crate::{LsmOptions, PinnedLevels};
+use crate::{LsmExperiments, LsmOptions, PinnedLevels};
 use glintdb_core::index::{Index, IndexChange, IndexJob, IndexView, JobStep, MemoryShare};
 use glintdb_runs::Compression;
 use proptest::prelude::*;
@@ -60,12 +60,14 @@ fn options() -> impl Strategy<Value = LsmOptions> {
         |(ratio, runs, filter, table, base, levels_max)| LsmOptions {
             levels_max,
             size_ratio: ratio,
-            level0_runs_compact: runs,
-            level0_runs_slow: runs + 2,
-            level0_runs_stop: runs + 4,
             table_bytes_target: table << 10,
-            base_level_bytes: base << 10,
             filter_bits_per_key: filter * 10,
+            experiments: LsmExperiments {
+                level0_runs_compact: runs,
+                level0_runs_slow: runs + 2,
+                level0_runs_stop: runs + 4,
+                base_level_bytes: base << 10,
+            },
             ..small_options()
         },
     )

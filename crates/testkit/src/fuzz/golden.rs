@@ -4,7 +4,9 @@
 
 use crate::place::{Place, TestClock};
 use crate::rng::Rng;
-use glintdb::{Compression, Db, Durability, Env, KeyspaceOptions, LsmOptions, Options};
+use glintdb::{
+    Compression, Db, Durability, Env, KeyspaceOptions, LsmExperiments, LsmOptions, Options,
+};
 use glintdb_core::checksum::{FileSeed, crc32c, crc32c_append};
 use glintdb_core::{DbId, FileId, FileKind};
 use glintdb_flash::Volume;
@@ -58,11 +60,13 @@ pub(crate) fn options() -> Options {
 }
 
 pub(crate) fn keyspace_options() -> KeyspaceOptions {
+    let experiments = LsmExperiments::default()
+        .base_level_bytes(64 << 10)
+        .level0_runs_compact(2);
     let lsm = LsmOptions::default()
         .compression(Compression::Lz4)
         .table_bytes_target(32 << 10)
-        .base_level_bytes(64 << 10)
-        .level0_runs_compact(2);
+        .experiments(experiments);
     KeyspaceOptions::default().lsm(lsm)
 }
 

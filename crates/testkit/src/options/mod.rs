@@ -4,8 +4,8 @@
 mod sets;
 
 use glintdb::{
-    Compression, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, LsmOptions, Options,
-    PinnedLevels, Result,
+    Compression, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, LsmExperiments, LsmOptions,
+    Options, PinnedLevels, Result,
 };
 use glintdb_simdisk::MemOptions;
 
@@ -98,9 +98,10 @@ impl OptionSet {
         let mut options = self.keyspace.clone();
         let lsm = &mut options.lsm;
         lsm.size_ratio = 2 + u32::from(number % 4);
-        lsm.level0_runs_compact = 1 + u32::from(number / 4 % 4);
-        lsm.level0_runs_slow = lsm.level0_runs_slow.max(lsm.level0_runs_compact + 1);
-        lsm.level0_runs_stop = lsm.level0_runs_stop.max(lsm.level0_runs_slow + 1);
+        let level0 = &mut lsm.experiments;
+        level0.level0_runs_compact = 1 + u32::from(number / 4 % 4);
+        level0.level0_runs_slow = level0.level0_runs_slow.max(level0.level0_runs_compact + 1);
+        level0.level0_runs_stop = level0.level0_runs_stop.max(level0.level0_runs_slow + 1);
         lsm.block_bytes = 4096 << (number / 16 % 2);
         if number / 32 % 2 == 1 {
             lsm.compression = Compression::Lz4;
@@ -142,11 +143,13 @@ fn sizes(segment_kib: u64, ring_kib: usize, replay_kib: u64) -> Options {
 
 /// A tree so small that every few flushes are compacted.
 fn tables(size_ratio: u32, table_kib: u64, base_level_kib: u64) -> KeyspaceOptions {
+    let experiments = LsmExperiments::default()
+        .level0_runs_compact(2)
+        .base_level_bytes(base_level_kib << 10);
     let lsm = LsmOptions::default()
         .size_ratio(size_ratio)
-        .level0_runs_compact(2)
         .table_bytes_target(table_kib << 10)
-        .base_level_bytes(base_level_kib << 10)
+        .experiments(experiments)
         // Pinned blocks serve some reads and the medium serves most. Other sets pin all or nothing.
         .pinned_levels(PinnedLevels::Levels(1));
     KeyspaceOptions::default().lsm(lsm)
@@ -154,8 +157,8 @@ fn tables(size_ratio: u32, table_kib: u64, base_level_kib: u64) -> KeyspaceOptio
 
 /// So many runs at level 0 slow writers down, and so many stop them.
 fn stop(set: &mut OptionSet, level0_runs_slow: u32, level0_runs_stop: u32) {
-    set.keyspace.lsm.level0_runs_slow = level0_runs_slow;
-    set.keyspace.lsm.level0_runs_stop = level0_runs_stop;
+    set.keyspace.lsm.experiments.level0_runs_slow = level0_runs_slow;
+    set.keyspace.lsm.experiments.level0_runs_stop = level0_runs_stop;
 }
 
 /// The sets of a lane, in the order of the table. Which of them a seed chooses depends on how many there are.

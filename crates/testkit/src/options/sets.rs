@@ -25,7 +25,7 @@ const INLINE: usize = usize::MAX;
 
 fn separated(set: &mut OptionSet, min_bytes: usize) {
     set.options.separate_min_bytes = min_bytes;
-    set.options.cache_written_min_bytes = min_bytes;
+    set.options.experiments.cache_written_min_bytes = min_bytes;
 }
 
 /// Every value is separated, and hardly any garbage may be.
@@ -43,7 +43,7 @@ fn lz4(set: &mut OptionSet) {
 
 fn plain_io(set: &mut OptionSet) {
     set.options.direct_io = DirectIo::Off;
-    set.options.read_engine = ReadEngine::Sync;
+    set.options.experiments.read_engine = ReadEngine::Sync;
 }
 
 /// Every set.
@@ -90,12 +90,12 @@ pub(super) const SETS: &[Line] = &[
             set.options.log_segment_bytes = 64 << 10;
             set.options.log_ring_bytes = 64 << 10;
             set.options.replay_bytes_max = 128 << 10;
-            set.options.hot_keys = false;
-            set.options.range_cache = false;
-            set.options.pace_writers = false;
-            set.options.recycle_files = false;
-            set.options.compact_for_scans = false;
-            set.options.order_for_scans = false;
+            set.options.experiments.hot_keys = false;
+            set.options.experiments.range_cache = false;
+            set.options.experiments.pace_writers = false;
+            set.options.experiments.recycle_files = false;
+            set.options.experiments.compact_for_scans = false;
+            set.options.experiments.order_for_scans = false;
         },
     ),
     line("small", &[Lane::Kill], |_| ()),
@@ -197,8 +197,8 @@ pub(super) const SETS: &[Line] = &[
         &[Lane::Model, Lane::Kill],
         |set| {
             set.options.background_threads = 2;
-            set.options.read_engine = ReadEngine::Threads;
-            set.options.read_depth = 3;
+            set.options.experiments.read_engine = ReadEngine::Threads;
+            set.options.experiments.read_depth = 3;
             separated(set, 64);
         },
     ),
@@ -223,7 +223,7 @@ pub(super) const SETS: &[Line] = &[
         &[Lane::Model, Lane::Sim, Lane::Histories, Lane::Kill],
         |set| {
             separated(set, 64);
-            set.keyspace.lsm.base_level_bytes = 0;
+            set.keyspace.lsm.experiments.base_level_bytes = 0;
         },
     ),
     line(
@@ -238,7 +238,7 @@ pub(super) const SETS: &[Line] = &[
             separated(set, 64);
             lz4(set);
             set.keyspace.lsm.pinned_levels = PinnedLevels::Levels(0);
-            set.options.read_batch_max = 0;
+            set.options.experiments.read_batch_max = 0;
         },
     ),
     line(
@@ -248,7 +248,7 @@ pub(super) const SETS: &[Line] = &[
             set.options.background_threads = 1;
             separated(set, INLINE);
             set.keyspace.lsm.pinned_levels = PinnedLevels::Levels(0);
-            set.options.read_batch_max = 2;
+            set.options.experiments.read_batch_max = 2;
             stop(set, 3, 4);
         },
     ),
@@ -257,7 +257,7 @@ pub(super) const SETS: &[Line] = &[
         &[Lane::Model, Lane::Sim, Lane::Histories, Lane::Kill],
         |set| {
             collects_eagerly(set);
-            set.options.value_gc_reads = GcReads::Index;
+            set.options.experiments.value_gc_reads = GcReads::Index;
         },
     ),
     line(
@@ -266,12 +266,12 @@ pub(super) const SETS: &[Line] = &[
         |set| {
             separated(set, 64);
             set.keyspace.lsm.pinned_levels = PinnedLevels::Levels(0);
-            set.options.read_batch_max = 2;
+            set.options.experiments.read_batch_max = 2;
             stop(set, 5, 6);
         },
     ),
     line("batches read by libaio", &[Lane::Kill], |set| {
         separated(set, 64);
-        set.options.read_engine = ReadEngine::Libaio;
+        set.options.experiments.read_engine = ReadEngine::Libaio;
     }),
 ];

@@ -248,10 +248,10 @@ fn nearly_round() -> Result<(), String> {
 fn full_segments() -> Result<(), String> {
     const COMMITS: u64 = 400;
     let failed = |error: glintdb::Error| format!("full segments: {error}");
-    let set = collecting::eager(Lane::Sim, collecting::READS[0]);
+    let mut set = collecting::eager(Lane::Sim, collecting::READS[0]);
+    set.options.experiments.value_gc = false;
     let options = set
         .options
-        .value_gc(false)
         // Or each flush would have synced what is full.
         .replay_bytes_max(4 << 20);
     let volume = MemVolume::new();

@@ -4,7 +4,7 @@
 
 use crate::background::Background;
 use crate::background::queue::{Job, Progress};
-use crate::{Db, Env, KeyspaceOptions, Options, Result};
+use crate::{Db, Env, Experiments, KeyspaceOptions, Options, Result};
 use glintdb_core::index::JobPriority;
 use glintdb_core::{DbId, FileKind};
 use glintdb_flash::{Piece, SystemClock};
@@ -28,9 +28,9 @@ fn held_up(options: Options) -> (Db, crate::Keyspace, Sender<()>) {
         .background_threads(1);
     let db = options.open_volume(MemVolume::new(), env).unwrap();
     let mut of_keyspace = KeyspaceOptions::default();
-    of_keyspace.lsm.level0_runs_compact = 2;
-    of_keyspace.lsm.level0_runs_slow = 3;
-    of_keyspace.lsm.level0_runs_stop = RUNS_STOP;
+    of_keyspace.lsm.experiments.level0_runs_compact = 2;
+    of_keyspace.lsm.experiments.level0_runs_slow = 3;
+    of_keyspace.lsm.experiments.level0_runs_stop = RUNS_STOP;
     of_keyspace.lsm.pinned_levels = PinnedLevels::Levels(0);
     let keyspace = db.create_keyspace("stops", of_keyspace).unwrap();
     let (hold, held) = channel();
@@ -148,15 +148,19 @@ fn a_stopped_writer_begins_all_reads_that_were_offered() {
 
 #[test]
 fn no_thread_helps_without_the_option() {
-    beside_a_stopped_writer(Options::default().help(false), |db| {
-        std::thread::sleep(Duration::from_millis(50));
-        assert_eq!(db.stats().compaction_reads.helper_bytes, 0);
-    });
+    beside_a_stopped_writer(
+        Options::default().experiments(Experiments::default().help(false)),
+        |db| {
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(db.stats().compaction_reads.helper_bytes, 0);
+        },
+    );
 }
 
 #[test]
 fn help_ends_when_the_wait_is_over() {
-    let (db, keyspace, hold) = held_up(Options::default().read_batch_max(1));
+    let (db, keyspace, hold) =
+        held_up(Options::default().experiments(Experiments::default().read_batch_max(1)));
     fill(&db, &keyspace);
     let pieces = offer(&db);
     let looks = Cell::new(0);

@@ -30,7 +30,7 @@ const PAGE: &str = include_str!("../../../../../docs/format/manifest.md");
 /// The defaults of the day on which the files were made.
 fn options() -> KeyspaceOptions {
     let mut options = KeyspaceOptions::default();
-    options.lsm.base_level_bytes = 512 << 20;
+    options.lsm.experiments.base_level_bytes = 512 << 20;
     options
 }
 
@@ -52,7 +52,11 @@ fn written_with_sizes() -> Bytes {
 fn sizes_of_levels_that_are_chosen_are_stored_as_0_and_those_that_were_given_stay() {
     let base = |bytes| {
         let keyspaces = read(bytes).state.keyspaces;
-        keyspaces[&KeyspaceId(0)].options.lsm.base_level_bytes
+        keyspaces[&KeyspaceId(0)]
+            .options
+            .lsm
+            .experiments
+            .base_level_bytes
     };
     assert_eq!((base(SIZES), base(GOLDEN)), (0, 512 << 20));
 }

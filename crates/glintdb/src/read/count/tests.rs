@@ -25,7 +25,7 @@ fn open() -> Db {
 fn keyspace(db: &Db) -> Keyspace {
     let mut options = KeyspaceOptions::default();
     options.lsm.table_bytes_target = 64 << 10;
-    options.lsm.base_level_bytes = 256 << 10;
+    options.lsm.experiments.base_level_bytes = 256 << 10;
     options.lsm.size_ratio = 3;
     db.create_keyspace("counted", options).unwrap()
 }

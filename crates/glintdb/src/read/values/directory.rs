@@ -54,9 +54,9 @@ impl ValueDirectory {
         ValueDirectory {
             log,
             cache,
-            hot: HotKeys::new(options.hot_keys, budget),
-            runs: ValueRuns::new(options.range_cache, budget),
-            written: CacheOnWrite::new(options.cache_written_min_bytes),
+            hot: HotKeys::new(options.experiments.hot_keys, budget),
+            runs: ValueRuns::new(options.experiments.range_cache, budget),
+            written: CacheOnWrite::new(options.experiments.cache_written_min_bytes),
         }
     }
 

@@ -4,7 +4,7 @@ mod relocated;
 
 use crate::durable::manifest::Item;
 use crate::space::value_gc::{Place, Round, Scans};
-use crate::{Db, Durability, Options, SalvageOptions, check, salvage};
+use crate::{Db, Durability, Experiments, Options, SalvageOptions, check, salvage};
 use glintdb_core::SegmentId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(super) fn options() -> Options {
         .separate_min_bytes(100)
         .durability(Durability::Os)
         .background_threads(0)
-        .value_gc(false)
+        .experiments(Experiments::default().value_gc(false))
 }
 
 /// A round over every segment that is whole, which moves every value that is live below the flush point. `visit` is told of what comes next, before it does.

@@ -43,7 +43,8 @@ impl ValueGc {
         key: &[u8],
     ) {
         let scattered = &keyspace.scattered;
-        let wanted = self.shared.options.order_for_scans && self.shared.options.value_gc;
+        let wanted = self.shared.options.experiments.order_for_scans
+            && self.shared.options.experiments.value_gc;
         if misses.apart == 0 || !wanted || scattered.given_up.load(Ordering::Relaxed) {
             return;
         }

@@ -5,7 +5,7 @@ use crate::background::queue::{Job, Progress};
 use crate::read::values::key_hash::key_hash;
 use crate::space::account::{Account, Candidate};
 use crate::space::priority::Begun;
-use crate::{Db, Env, GcReads, Options, Stats, check_volume};
+use crate::{Db, Env, Experiments, GcReads, Options, Stats, check_volume};
 use glintdb_cache::{CacheKey, ValuePlace};
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{DbId, EntryValue, SegmentId};
@@ -124,7 +124,8 @@ fn space_stays_within_its_bound_under_ten_overwrites() {
         (1.5, 2, Auto, 0.15),
         (1.5, 2, Index, 0.15),
     ] {
-        let options = options().space_amp_max(bound).value_gc_reads(reads);
+        let reading = Experiments::default().value_gc_reads(reads);
+        let options = options().space_amp_max(bound).experiments(reading);
         let (worst, stats) = overwritten(options.background_threads(threads));
         let figures = format!(
             "{bound} with {threads} threads, {reads:?}: {worst}, {:?}",
@@ -140,7 +141,8 @@ fn space_stays_within_its_bound_under_ten_overwrites() {
 
 #[test]
 fn space_of_what_was_overwritten_comes_back() {
-    let (without, stats) = overwritten(options().value_gc(false));
+    let (without, stats) =
+        overwritten(options().experiments(Experiments::default().value_gc(false)));
     assert!(stats.value_gc.rounds == 0 && without > 5.0, "{without}");
     let (with, stats) = overwritten(options());
     assert!(
@@ -198,7 +200,7 @@ fn values_that_are_cached_as_they_are_written_are_moved_from_there() {
         let dir = tempfile::tempdir().unwrap();
         let options = options()
             .memory_budget_bytes(32 << 20)
-            .cache_written_min_bytes(bytes_min);
+            .experiments(Experiments::default().cache_written_min_bytes(bytes_min));
         let db = options.open(dir.path().join("db")).unwrap();
         let mut expected = BTreeMap::new();
         let mut random = Random(1);
@@ -221,7 +223,7 @@ fn values_that_are_cached_as_they_are_written_are_moved_from_there() {
 
 #[test]
 fn value_gc_takes_from_the_cache_what_its_place_and_its_checksum_say_alone() {
-    let options = options().cache_written_min_bytes(512);
+    let options = options().experiments(Experiments::default().cache_written_min_bytes(512));
     let db = open(options, &(MemVolume::new() as Arc<dyn Volume>));
     let engine = &db.handle.engine;
     let (keyspace, name) = (engine.shared.default_keyspace.id, key(7));

@@ -3,7 +3,7 @@
 
 use crate::space::value_gc::tests::{KEYS, Random, check_all, env, filled, key, options, value};
 use crate::state::scattered::beside;
-use crate::{Db, Options, check_volume};
+use crate::{Db, Experiments, Options, check_volume};
 use glintdb_core::{DbId, Direction, EntryRef, ValuePointer};
 use glintdb_flash::Volume;
 use glintdb_simdisk::MemVolume;
@@ -180,7 +180,8 @@ fn whoever_writes_meanwhile_is_not_undone() {
 /// A pass that failed had kept level 0 from being compacted until writers were stopped; with no flush and no job under way nobody looked again, and they waited for ever.
 #[test]
 fn writers_that_a_place_has_stopped_go_on_when_it_is_given_up() {
-    let options = options().background_threads(2).value_gc(false).help(false);
+    let experiments = Experiments::default().value_gc(false).help(false);
+    let options = options().background_threads(2).experiments(experiments);
     let volume = MemVolume::new();
     let db = open(&volume, &options);
     let engine = &db.handle.engine;
@@ -267,7 +268,8 @@ fn scans_have_values_put_in_order_that_lie_apart() {
     ] {
         let volume = MemVolume::new();
         let options = options().background_threads(threads);
-        let options = options.order_for_scans(wanted).garbage_bytes_min(4 << 20);
+        let options = options.experiments(Experiments::default().order_for_scans(wanted));
+        let options = options.garbage_bytes_min(4 << 20);
         let db = open(&volume, &options);
         for n in 0..MANY {
             // Odd, so that each comes once.

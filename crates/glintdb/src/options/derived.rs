@@ -1,0 +1,77 @@
+//! Sizes that follow from the options of a database. Thread-safe: pure functions of [`Options`].
+
+use super::Options;
+
+/// Maximum of [`Options::read_ahead_bytes_max`].
+const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
+
+impl Options {
+    /// Memory in bytes for active and sealed memtables together.
+    pub(crate) fn memtable_share_bytes(&self) -> usize {
+        self.memory_budget_bytes / 4
+    }
+
+    /// Memory in bytes that idle read buffers may take. A round of value GC can use twice as much.
+    /// Idle buffers are kept because new memory for each round would have to be cleared first.
+    pub(crate) fn idle_buffer_bytes_max(&self) -> usize {
+        (self.memory_budget_bytes / 16).clamp(1 << 20, 64 << 20)
+    }
+
+    /// Size in bytes at which the active memtables are sealed: half of the memtables' share. One
+    /// generation fills while another is flushed.
+    pub(crate) fn memtable_seal_bytes(&self) -> usize {
+        self.memtable_share_bytes() / 2
+    }
+
+    /// Bytes of log at which the active memtables are sealed: half of `replay_bytes_max`, because
+    /// the log of a second, sealed generation may have to be replayed too.
+    pub(crate) fn log_seal_bytes(&self) -> u64 {
+        self.replay_bytes_max / 2
+    }
+
+    /// Memory in bytes for compaction input that is read ahead.
+    pub(crate) fn read_ahead_bytes_max(&self) -> usize {
+        (self.memory_budget_bytes / 16).min(READ_AHEAD_BYTES_MAX)
+    }
+
+    /// Expected size in bytes of a flush's tables, used until the first flush: half of a memtable.
+    pub(crate) fn run_bytes_expected(&self) -> u64 {
+        self.memtable_seal_bytes() as u64 / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LOG_RING_BYTES;
+
+    /// Compares the "Memory" section of `docs/options.md`, and the defaults there that follow from
+    /// the budget, with the code.
+    #[test]
+    fn budget_shares_are_as_documented() {
+        let page = include_str!("../../../../docs/options.md");
+        for row in [
+            "| memtables | 1/4; a memtable is sealed at 1/8,",
+            "| compaction input read ahead | at most 1/16 and at most 64M |",
+            "| idle read buffers | at most 1/16, clamped to [1M, 64M] |",
+        ] {
+            assert!(page.contains(row), "{row}");
+        }
+        for (budget, ring) in [
+            (8 << 20, 512 << 10),
+            (64 << 20, 4 << 20),
+            (1 << 30, LOG_RING_BYTES),
+        ] {
+            let options = Options::default().memory_budget_bytes(budget);
+            let options = options.resolve().unwrap();
+            assert_eq!(options.memtable_share_bytes(), budget / 4);
+            assert_eq!(options.memtable_seal_bytes(), budget / 8);
+            assert_eq!(options.log_ring_bytes, ring);
+            assert_eq!(options.snapshot_pin_bytes_max, budget / 4);
+            let sixteenth = budget / 16;
+            assert_eq!(options.read_ahead_bytes_max(), sixteenth.min(64 << 20));
+            let idle = options.idle_buffer_bytes_max();
+            assert_eq!(idle, sixteenth.clamp(1 << 20, 64 << 20));
+        }
+    }
+}

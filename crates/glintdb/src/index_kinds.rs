@@ -3,6 +3,7 @@
 
 use crate::options::{IndexKind, KeyspaceOptions};
 use crate::{Error, ErrorKind, Result};
+use glintdb_core::codec::Reader;
 use glintdb_core::index::Index;
 use glintdb_lsm::Lsm;
 pub(crate) use glintdb_lsm::TableChange;
@@ -12,8 +13,62 @@ use glintdb_runs::IndexEnv;
 use glintdb_runs::table::TableMeta;
 use std::sync::Arc;
 
+/// Code of an LSM index in the options of a keyspace.
+const LSM: u64 = 0;
 /// First byte of the edits of an LSM index.
 const LSM_EDIT: u8 = 1;
+
+/// Returns the code of a kind in the encoded options of a keyspace.
+pub(crate) fn code(kind: IndexKind) -> u64 {
+    match kind {
+        IndexKind::Lsm => LSM,
+    }
+}
+
+/// Returns the encoded options of a keyspace's index.
+pub(crate) fn encoded_options(options: &KeyspaceOptions) -> Vec<u8> {
+    let mut out = Vec::new();
+    match options.index {
+        IndexKind::Lsm => options.lsm.encode(&mut out),
+    }
+    out
+}
+
+/// Decodes the options of an index whose kind has the code `code`.
+///
+/// # Errors
+/// `UnsupportedFormat`: this build does not know the kind or the version of the options.
+pub(crate) fn decode_options(code: u64, encoded: &[u8]) -> Result<KeyspaceOptions> {
+    let unknown = |message: String| Err(Error::new(ErrorKind::UnsupportedFormat, message));
+    let mut reader = Reader::new(encoded);
+    match code {
+        LSM => match LsmOptions::decode(&mut reader) {
+            Some(lsm) if reader.is_empty() => {
+                Ok(KeyspaceOptions::default().index(IndexKind::Lsm).lsm(lsm))
+            }
+            // The checksum of the record matches, so a build of another version wrote it.
+            _ => unknown("options of an LSM index are not ones that this build knows".into()),
+        },
+        other => unknown(format!("index kind {other} is not known to this build")),
+    }
+}
+
+/// Checks the limits of the options of a keyspace's index.
+///
+/// # Errors
+/// `InvalidArgument`: an option is beyond its limits. The message names it.
+pub(crate) fn validate(options: &KeyspaceOptions) -> Result<()> {
+    match options.index {
+        IndexKind::Lsm => options.lsm.validate(),
+    }
+}
+
+/// Returns the names of the options of a kind: first those for users, then those for experiments.
+pub(crate) fn option_names(kind: IndexKind) -> impl Iterator<Item = &'static str> {
+    match kind {
+        IndexKind::Lsm => LsmOptions::NAMES.into_iter().chain(LsmExperiments::NAMES),
+    }
+}
 
 /// Makes indexes that share a volume, a cache and a memory budget.
 pub(crate) struct IndexFactory {

@@ -4,10 +4,10 @@ mod derived;
 mod experiments;
 mod named;
 
-use crate::index_kinds::LsmOptions;
+use crate::index_kinds::{self, LsmOptions};
 use crate::{Error, Result};
 pub use experiments::{Experiments, GcReads};
-use glintdb_core::codec::{Reader, put_varint};
+use glintdb_core::codec::{Reader, put_bytes, put_varint};
 use glintdb_core::index::PinnedLevels;
 pub use glintdb_flash::{DirectIo, READ_DEPTH_MAX, ReadEngine};
 use glintdb_runs::Compression;
@@ -325,6 +325,16 @@ pub enum IndexKind {
     Lsm,
 }
 
+impl IndexKind {
+    /// Name of the kind, as in the option `index`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            IndexKind::Lsm => "lsm",
+        }
+    }
+}
+
 /// Options of a keyspace, stored with it. [`set`](Self::set) sets an option by name.
 ///
 /// ```
@@ -358,37 +368,21 @@ impl KeyspaceOptions {
         self
     }
 
+    /// Appends the encoded form: the code of the kind of index, then the options of that kind.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, 0);
-        glintdb_core::codec::put_bytes(out, &self.encoded_index());
+        put_varint(out, index_kinds::code(self.index));
+        put_bytes(out, &self.encoded_index());
     }
 
     /// Returns the encoded options of the index.
     pub(crate) fn encoded_index(&self) -> Vec<u8> {
-        let mut lsm = Vec::new();
-        self.lsm.encode(&mut lsm);
-        lsm
+        index_kinds::encoded_options(self)
     }
 
+    /// Decodes options. Returns `None` if the bytes are not options, and an inner error if this
+    /// build does not know their kind or version.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Result<Self>> {
-        let kind = reader.varint()?;
-        let mut lsm = Reader::new(reader.bytes()?);
-        Some(match kind {
-            0 => match LsmOptions::decode(&mut lsm) {
-                Some(options) if lsm.is_empty() => Ok(KeyspaceOptions {
-                    index: IndexKind::Lsm,
-                    lsm: options,
-                }),
-                // The checksum of the record matches, so a build of another version wrote it.
-                _ => Err(Error::new(
-                    crate::ErrorKind::UnsupportedFormat,
-                    "options of an LSM index are not ones that this build knows",
-                )),
-            },
-            other => Err(Error::new(
-                crate::ErrorKind::UnsupportedFormat,
-                format!("index kind {other} is not known to this build"),
-            )),
-        })
+        let code = reader.varint()?;
+        Some(index_kinds::decode_options(code, reader.bytes()?))
     }
 }

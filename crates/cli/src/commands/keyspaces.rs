@@ -45,8 +45,8 @@ pub(super) fn run(arguments: &Keyspaces) -> Result<(), Failure> {
             .map(|(name, records, options)| {
                 let options: serde_json::Map<_, _> = options
                     .entries()
-                    .map(|(name, value)| (name.to_owned(), value.into()))
                     .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value.into()))
                     .collect();
                 serde_json::json!({
                     "name": name,

@@ -63,7 +63,7 @@ fn dump_shows_files_as_names_and_values() {
     for part in [
         "\n  record offset=",
         "\n    snapshot database=",
-        "\n    keyspace_created keyspace=0 name=default size_ratio=10 ",
+        "\n    keyspace_created keyspace=0 name=default index=lsm size_ratio=10 ",
         "\n    table_added keyspace=0 file=table-",
         "\n    flush_point file=log-",
     ] {

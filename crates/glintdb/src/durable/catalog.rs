@@ -5,6 +5,7 @@
 
 use crate::durable::Durable;
 use crate::durable::manifest::Item;
+use crate::index_kinds;
 use crate::options::{Durability, KeyspaceOptions};
 use crate::state::version::{KeyspaceState, KeyspaceVersion};
 use crate::{Error, ErrorKind, Result};
@@ -94,7 +95,7 @@ impl Durable {
                 keyspace.name
             )));
         }
-        options.lsm.validate()?;
+        index_kinds::validate(&options)?;
         let mut manifest = self.shared.manifest.lock();
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(keyspace.gone());

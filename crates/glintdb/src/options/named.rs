@@ -1,8 +1,8 @@
 //! Options by name, for command lines, configuration files and other languages. The names are those
 //! of `docs/options.md`. Thread-safe: plain values.
 
-use super::{Experiments, GcReads, KeyspaceOptions, Options};
-use crate::index_kinds::{LsmExperiments, LsmOptions};
+use super::{Experiments, GcReads, IndexKind, KeyspaceOptions, Options};
+use crate::index_kinds::{self, LsmExperiments, LsmOptions};
 use crate::{Error, Result};
 use glintdb_flash::{DirectIo, ReadEngine};
 use glintdb_runs::Compression;
@@ -137,9 +137,17 @@ impl Options {
 }
 
 impl KeyspaceOptions {
-    /// Names of the options, without `index`, which has one value. Options for experiments are left
-    /// out, though [`set`](Self::set) accepts them.
-    pub const NAMES: [&'static str; 7] = LsmOptions::NAMES;
+    /// Names of the options. Options for experiments are left out, though [`set`](Self::set) accepts
+    /// them.
+    pub const NAMES: [&'static str; 8] = {
+        let mut names = ["index"; 8];
+        let mut at = 0;
+        while at < LsmOptions::NAMES.len() {
+            names[at + 1] = LsmOptions::NAMES[at];
+            at += 1;
+        }
+        names
+    };
 
     /// Returns whether [`set`](Self::set) accepts an option of this name.
     #[must_use]
@@ -156,6 +164,10 @@ impl KeyspaceOptions {
         let lsm = &mut self.lsm;
         let experiments = &mut lsm.experiments;
         let set = match underscored(name).as_str() {
+            "index" => {
+                let kind = IndexKind::Lsm;
+                put(&mut self.index, word(value, &[(kind.name(), kind)]))
+            }
             "size_ratio" => put(&mut lsm.size_ratio, parsed(value)),
             "levels_max" => put(&mut lsm.levels_max, parsed(value)),
             "pinned_levels" => put(
@@ -182,10 +194,11 @@ impl KeyspaceOptions {
         named(name, set)
     }
 
-    /// Returns each option with its value in the syntax of [`set`](Self::set): those of
-    /// [`NAMES`](Self::NAMES), then those for experiments. Sizes are in bytes.
+    /// Returns each option of the keyspace's kind of index with its value in the syntax of
+    /// [`set`](Self::set): those of [`NAMES`](Self::NAMES), then those for experiments. Sizes are in
+    /// bytes.
     #[must_use]
-    pub fn entries(&self) -> [(&'static str, String); 11] {
+    pub fn entries(&self) -> Vec<(&'static str, String)> {
         let lsm = &self.lsm;
         let experiments = &lsm.experiments;
         let values = [
@@ -201,8 +214,9 @@ impl KeyspaceOptions {
             experiments.level0_runs_stop.to_string(),
             experiments.base_level_bytes.to_string(),
         ];
-        let mut names = Self::NAMES.into_iter().chain(LsmExperiments::NAMES);
-        values.map(|value| (names.next().unwrap_or_default(), value))
+        let index = ("index", self.index.name().to_owned());
+        let of_kind = index_kinds::option_names(self.index).zip(values);
+        std::iter::once(index).chain(of_kind).collect()
     }
 
     /// Returns a phrase for each option that has a value other than the default here and another
@@ -412,6 +426,7 @@ mod tests {
         }
         for name in of_keyspaces() {
             let value = match name {
+                "index" => "lsm",
                 "compression" => "lz4",
                 _ => "3",
             };
@@ -422,7 +437,8 @@ mod tests {
             let changed = options.entries().into_iter().zip(before);
             let changed = changed.filter(|(after, before)| after != before);
             let changed: Vec<_> = changed.map(|((name, _), _)| name).collect();
-            assert_eq!(changed, [name]);
+            // There is one kind of index.
+            assert!(changed == [name] || name == "index", "{name}: {changed:?}");
             let mut again = KeyspaceOptions::default();
             for (name, value) in options.entries() {
                 again.set(name, &value).unwrap();

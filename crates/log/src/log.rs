@@ -1,9 +1,22 @@
-//! The log as a whole: what it is made of, options, counters, poisoning, segments.
+//! The log as a whole: its parts, options, counters, poisoning, segments.
 //!
-//! **Invariants** (positions of the stream; each only grows):
-//! 1. `reclaimed <= reclaimable <= spilled <= completed <= head`, and `head <= reclaimed + ring length`: a ring byte is overwritten only when its frame lies wholly in its segment.
-//! 2. `reclaimable` is a frame boundary: each frame is at every moment wholly in the ring or wholly in its segment. From `reclaimed` on everything is in the ring, also what is in segments too.
-//! 3. Bytes before `durable` survive power loss.
+//! **Invariants** of positions of the stream, each of which only grows. `head` is the end of the
+//! last frame that has a place.
+//! 1. `reclaimed <= reclaimable <= spilled <= completed <= head <= reclaimed + ring length`: a ring
+//!    byte is overwritten only when its frame is wholly in its segment. There are two exceptions.
+//!    Behind a seal, `spilled` and `reclaimable` go to the end of the seal's block. In a gap
+//!    between two segments the ring is empty, and `reclaimed`, `reclaimable` and `spilled` may be
+//!    at the beginning of the next segment already.
+//! 2. `reclaimable` is a frame boundary: at every moment each frame is wholly in the ring or wholly
+//!    in its segment. The ring has everything from `reclaimed` on, frames that are in segments too
+//!    included.
+//! 3. `durable <= written in files <= completed`: bytes before `durable` survive power loss.
+//! 4. Sequence numbers of the batches of one process ascend by one along the stream.
+//!
+//! Release builds assert them: where a frame gets its place and is copied (`write/append.rs`), at
+//! the end of each segment (`write/order.rs`), before and after blocks are moved
+//! (`write/spill.rs`), before `durable` moves (`write/sync.rs`), and before a log goes on behind
+//! what recovery found (`recover/mod.rs`).
 
 use crate::format::frame::TRAILER_BYTES;
 use crate::format::segment::SegmentKind;
@@ -28,21 +41,22 @@ const SEGMENT_STEPS: u64 = 16;
 const SEGMENT_BYTES_FIRST: u64 = 1 << 20;
 /// The smallest segment that is made, in bytes: on a full disk, where the first one finds no space.
 const SEGMENT_BYTES_MIN: u64 = 32 << 10;
-/// A segment is this part of what was written since the log was opened: with the next segment and
-/// the reserve that is about half as much again as was written.
+/// A segment is this part of what was written since the log was opened. With the next segment and
+/// the reserve, the preallocated space is about half as much as was written.
 const WRITTEN_PART: u64 = 8;
 /// A segment is at least this part of the data, which may be in the log or elsewhere.
 const DATA_PART: u64 = 64;
 
-/// Sizes.
+/// Sizes of a log's parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogOptions {
-    /// Size of a segment file, in bytes, at most ([`Log::segment_bytes`] says how large the next
-    /// one is). Rounded up to 4 KiB; 16 KiB to 1 GiB.
+    /// The largest size of a segment's file, in bytes, from 16 KiB to 1 GiB, rounded up to 4 KiB.
+    /// [`Log::segment_bytes`] says how large the next one is.
     pub segment_bytes: u64,
-    /// Size of the ring, in bytes; it counts in the memory budget. Rounded up to 4 KiB, at least 64 KiB.
+    /// Size of the ring, in bytes, at least 64 KiB, rounded up to 4 KiB. It counts in the memory
+    /// budget.
     pub ring_bytes: usize,
-    /// Segments whose space is preallocated for a full disk.
+    /// Number of segments whose space is preallocated for a full disk.
     pub reserve_segments: usize,
 }
 
@@ -54,7 +68,7 @@ impl LogOptions {
     /// Default of [`reserve_segments`](Self::reserve_segments).
     pub const RESERVE_SEGMENTS: usize = 2;
 
-    /// What a segment holds besides frames: its header, and room for its end.
+    /// Bytes of a segment that are not for commits: its header, and room for its end.
     const SEGMENT_OVERHEAD_BYTES: u64 = FIRST_FRAME_OFFSET as u64 + TRAILER_BYTES as u64;
 
     /// The largest frame that goes through the ring.
@@ -97,26 +111,26 @@ impl Default for LogOptions {
     }
 }
 
-/// What a log works on.
+/// What a log is made with.
 #[derive(Clone)]
 pub struct LogSetup {
-    /// Where segments and the ring are.
+    /// The volume that has the segments and the ring.
     pub volume: Arc<dyn Volume>,
-    /// Seeds every checksum.
+    /// The database, which seeds every checksum.
     pub db: DbId,
-    /// Says for how long the leader of a group sync has waited for company.
+    /// Tells how long the leader of a group sync has waited for company.
     pub clock: Arc<dyn Clock>,
-    /// Gives segment ids, never one twice.
+    /// Gives segment ids, each once, in ascending order.
     pub numbers: Arc<dyn FileNumbers>,
     /// Sizes.
     pub options: LogOptions,
 }
 
-/// Counters since open, and what is where now.
+/// Counters since the log was opened, and present sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct LogStats {
-    /// Bytes of frames put into the log.
+    /// Bytes of commit frames that got a place in the log.
     pub appended_bytes: u64,
     /// Bytes written to segments of the stream (whole blocks).
     pub written_bytes: u64,
@@ -124,15 +138,15 @@ pub struct LogStats {
     pub relocated_bytes: u64,
     /// Syncs of segments.
     pub segment_syncs: u64,
-    /// Calls of [`Log::sync`] that had to wait for another's sync or do one.
+    /// Calls of [`Log::sync`] that waited for the sync of another thread or did one.
     pub sync_waits: u64,
-    /// Groups synced by a leader.
+    /// Groups that a leader synced.
     pub sync_groups: u64,
     /// Times a commit found the ring full.
     pub ring_waits: u64,
     /// Times a commit found no segment prepared.
     pub segment_waits: u64,
-    /// Frames that went round the ring.
+    /// Frames that were too large for the ring.
     pub large_frames: u64,
     /// Bytes in the ring that are not in a segment yet.
     pub unspilled_bytes: u64,
@@ -140,9 +154,9 @@ pub struct LogStats {
     pub ring_bytes: u64,
     /// Bytes of the ring that have space on the medium.
     pub ring_space_bytes: u64,
-    /// Whether the ring survives the process (else `Os` commits write through the page cache).
+    /// Whether the ring survives the process. If not, `Os` commits write through the page cache.
     pub ring_survives_kill: bool,
-    /// Segments, the prepared one included.
+    /// Number of segments, the prepared one included.
     pub segments: u64,
 }
 
@@ -158,7 +172,7 @@ pub(crate) struct Counters {
     pub(crate) large_frames: AtomicU64,
 }
 
-/// The data log. Thread-safe; every method may be called from any thread.
+/// The data log. Thread-safe: any thread may call every method.
 pub struct Log {
     pub(crate) setup: LogSetup,
     pub(crate) ring: Arc<dyn Ring>,
@@ -166,40 +180,44 @@ pub struct Log {
     pub(crate) ring_space: RingSpace,
     pub(crate) survives_kill: bool,
     pub(crate) table: ArcSwap<SegmentTable>,
-    /// Held while the table is changed, and nothing else is locked or done under it.
+    /// Held while the table is changed. Nothing else is locked or done under it.
     table_changes: Mutex<()>,
     pub(crate) sequencer: Padded<Mutex<Sequencer>>,
     pub(crate) prepare: Mutex<PrepareState>,
     pub(crate) prepare_wanted: AtomicBool,
     /// Size of the next segment.
     segment_bytes: AtomicU64,
-    /// Limit of it that [`set_segment_bytes`](Log::set_segment_bytes) was told.
+    /// Its limit, from [`set_segment_bytes`](Log::set_segment_bytes).
     segment_bytes_max: AtomicU64,
-    /// The data that [`set_data_bytes`](Log::set_data_bytes) was told of.
+    /// Bytes of data, from [`set_data_bytes`](Log::set_data_bytes).
     data_bytes: AtomicU64,
-    /// Bytes appended before segments were last made small again.
+    /// Bytes that were appended before segments were last made small again.
     pub(crate) written_before: AtomicU64,
     pub(crate) spill: Mutex<SpillState>,
     pub(crate) sync: SyncState,
     pub(crate) doomed: Mutex<Doomed>,
-    /// Every frame before it is whole in the ring or its segment.
+    /// Every frame before this position is whole, in the ring or in its segment.
     pub(crate) completed: Padded<AtomicU64>,
-    /// Every byte before it is in its segment's file.
+    /// Every byte before this position is in its segment's file.
     pub(crate) spilled: AtomicU64,
-    /// Ring bytes before it may be taken for others: their frames are wholly in their segments.
+    /// Ring bytes before this position may be taken for other frames: their frames are wholly in
+    /// segments.
     pub(crate) reclaimable: AtomicU64,
-    /// Ring bytes before it are taken: readers go to the segment. Moved by who reserves, under the sequencer's lock, before anything is overwritten.
+    /// Ring bytes before this position are taken: readers go to the segment. A reservation moves it
+    /// under the sequencer's lock, before anything is overwritten.
     pub(crate) reclaimed: AtomicU64,
+    /// Every byte before this position survives power loss.
     pub(crate) durable: AtomicU64,
-    /// Sequence number of the first batch that got a place; set when a batch is copied.
+    /// Sequence number of the first batch that got a place. Set when a batch is copied.
     pub(crate) first_seqno: OnceLock<u64>,
-    /// Ring bytes before it were made ready to be written.
+    /// Ring bytes before this position were made resident.
     pub(crate) populated: AtomicU64,
-    /// Bytes of segments that are wholly written and not synced.
+    /// Bytes of the segments that are wholly written and were not synced.
     pub(crate) full_unsynced_bytes: AtomicU64,
-    /// Length of all gaps between segments; see [`completed_bytes`](Log::completed_bytes).
+    /// Length of all gaps between segments, see [`completed_bytes`](Log::completed_bytes).
     pub(crate) skipped: AtomicU64,
-    /// For a ring that does not survive a kill: bytes before it are in their segments' files, part blocks too.
+    /// Bytes before this position are in their segments' files, those of blocks that are not full
+    /// included. Kept only if the ring does not survive a kill.
     pub(crate) written: AtomicU64,
     poison: OnceLock<Error>,
     pub(crate) progress: Mutex<()>,
@@ -217,7 +235,8 @@ impl std::fmt::Debug for Log {
 }
 
 impl Log {
-    /// Makes the log of a new database: its first segment, durable and empty. [`end`](Self::end) is then where replay begins.
+    /// Makes the log of a new database: its first segment, durable and empty. Replay begins at its
+    /// [`end`](Self::end).
     ///
     /// # Errors
     /// `NoSpace`, I/O errors.
@@ -244,7 +263,7 @@ impl Log {
         )
     }
 
-    /// A running log that goes on in the empty segment `first`.
+    /// Returns a running log that goes on in the empty segment `first`.
     pub(crate) fn start(
         setup: LogSetup,
         (ring, ring_space): (Arc<dyn Ring>, RingSpace),
@@ -293,8 +312,8 @@ impl Log {
         })
     }
 
-    /// Size of the ring in bytes, where commits may be that no segment has yet; 0 where it does not
-    /// survive a kill, so that no commit is only there.
+    /// Size of the ring in bytes if commits may be in the ring alone; 0 if the ring does not
+    /// survive a kill, because then no commit is only there.
     #[must_use]
     pub fn kept_ring_bytes(&self) -> u64 {
         match self.survives_kill {
@@ -309,8 +328,8 @@ impl Log {
         self.ring_bytes != self.setup.options.ring_bytes as u64
     }
 
-    /// Replaces the ring by one of the size that the options say, before the first commit: recovery
-    /// has left no frame that only the old one has.
+    /// Replaces the ring by one of the size that the options say. The caller does so before the
+    /// first commit, when no frame is in the old ring alone: recovery has moved them.
     ///
     /// # Errors
     /// `NoSpace`, I/O errors. There may be no ring then.
@@ -330,9 +349,9 @@ impl Log {
         Ok(())
     }
 
-    /// Whether a frame of `frame_bytes` must go round the ring:
-    /// [`prepare_large`](Self::prepare_large) then, not [`reserve`](Self::reserve). The latter may
-    /// also refuse a smaller one ([`WaitReason::Large`]).
+    /// Whether a frame of `frame_bytes` is too large for the ring. The caller then calls
+    /// [`prepare_large`](Self::prepare_large) and not [`reserve`](Self::reserve), which may also
+    /// refuse a smaller frame ([`WaitReason::Large`]).
     #[must_use]
     pub fn is_large(&self, frame_bytes: u64) -> bool {
         frame_bytes > self.setup.options.frame_bytes_max()
@@ -361,7 +380,7 @@ impl Log {
         self.segment_bytes.load(Ordering::Relaxed)
     }
 
-    /// Works [`segment_bytes`](Self::segment_bytes) out again.
+    /// Computes [`segment_bytes`](Self::segment_bytes) again.
     pub(crate) fn update_segment_bytes(&self) {
         let appended = self.sequencer.lock().appended_bytes;
         let written = appended - self.written_before.load(Ordering::Relaxed).min(appended);
@@ -369,7 +388,7 @@ impl Log {
             .store(self.segment_bytes_after(written), Ordering::Relaxed);
     }
 
-    /// Size of the next segment where nothing was written since the log was opened.
+    /// Size of the next segment if nothing was written since the log was opened.
     pub(crate) fn fresh_segment_bytes(&self) -> u64 {
         self.segment_bytes_after(0)
     }
@@ -411,7 +430,8 @@ impl Log {
                     return Ok(());
                 }
                 let seen = self.progress_seen();
-                // Who has the lock writes already, a sync perhaps all that the ring holds: its first piece makes room enough, and is told.
+                // A thread that has the lock writes already, for a sync perhaps the whole ring. Its
+                // first piece makes enough room, and it notifies of that.
                 let moved = match self.spill.try_lock() {
                     Some(mut state) => self.spill_some(&mut state, false)?,
                     None => false,
@@ -429,10 +449,10 @@ impl Log {
         }
     }
 
-    /// The error that all writes get since one failed.
+    /// Checks that no write has failed so far.
     ///
     /// # Errors
-    /// `Poisoned`; `Closed` where that one failed because the volume was closed.
+    /// `Poisoned` if one has; `Closed` if it failed because the volume was closed.
     pub fn check(&self) -> Result<()> {
         match self.poison.get() {
             None => Ok(()),
@@ -450,9 +470,9 @@ impl Log {
         self.poison.get().is_some()
     }
 
-    /// Remembers the first failed write or sync; passes its error on.
+    /// Remembers the first failed write or sync, and returns the error.
     pub(crate) fn poison(&self, error: Error) -> Error {
-        // Also where a full disk is the cause: `NoSpace` promises that nothing happened, and what failed here may be found by the next open.
+        // `NoSpace` promises that nothing happened, and the next opening may find what failed here.
         let error = match error.kind() {
             ErrorKind::NoSpace => Error::new(ErrorKind::Io, error.to_string()),
             _ => error,
@@ -468,19 +488,20 @@ impl Log {
         self.lsn_of(self.completed.load(Ordering::Acquire))
     }
 
-    /// Everything before it survives power loss.
+    /// Place before which everything survives power loss.
     #[must_use]
     pub fn durable(&self) -> Lsn {
         self.lsn_of(self.durable.load(Ordering::Acquire))
     }
 
-    /// The place of a stream position of this process: in the last segment that begins before it; behind a seal, the beginning of the next segment.
+    /// The place of a stream position of this process: in the last segment that begins before it,
+    /// or, behind a seal, the beginning of the next segment.
     pub(crate) fn lsn_of(&self, position: u64) -> Lsn {
         let table = self.table.load();
         let mut next = None;
         for segment in table.iter().rev() {
             let Some(stream) = &segment.stream else {
-                // Found at opening, or values.
+                // A segment of an earlier process, or of values.
                 continue;
             };
             if stream.first_position() <= position {
@@ -493,11 +514,11 @@ impl Log {
             }
             next = Some(segment.id);
         }
-        // Behind a seal whose segment is deleted already.
+        // Behind a seal whose segment was deleted.
         next.map_or(Lsn::ZERO, |next| Lsn::new(next, FIRST_FRAME_OFFSET))
     }
 
-    /// The stream position of a place; 0 for segments of earlier processes, which are durable.
+    /// The stream position of a place, or 0 for segments of earlier processes, which are durable.
     pub(crate) fn position_of(&self, lsn: Lsn) -> u64 {
         let table = self.table.load();
         table
@@ -506,13 +527,13 @@ impl Log {
             .map_or(0, |stream| stream.position(lsn.offset))
     }
 
-    /// Keeps every segment of now readable as long as the view lives.
+    /// Returns a view that keeps every present segment readable as long as it lives.
     #[must_use]
     pub fn view(&self) -> LogView {
         LogView(self.table.load_full())
     }
 
-    /// Every segment, in order.
+    /// Lists every segment, in order.
     ///
     /// # Errors
     /// I/O errors; `Corruption` of a segment's header.
@@ -540,7 +561,7 @@ impl Log {
             .collect()
     }
 
-    /// What a segment is for. Opens its file where nobody has yet.
+    /// Returns what a segment is for. Opens its file if it is not open yet.
     ///
     /// # Errors
     /// `NotFound`; I/O errors; `Corruption` of its header.
@@ -555,11 +576,14 @@ impl Log {
         segment.kind(&*self.setup.volume, self.setup.db)
     }
 
-    /// Removes a segment that is below every flush point of the *synced* manifest and holds no live value: at once where nobody uses it, else at the first
-    /// [`remove_doomed`](Self::remove_doomed) after the last [`LogView`] with it is gone. The caller makes the removal durable with `Volume::sync_directory` if it must be.
+    /// Removes a segment that is below every flush point of the *synced* manifest and has no live
+    /// value. If a [`LogView`] has it, its file goes at the first
+    /// [`remove_doomed`](Self::remove_doomed) after the last such view is gone, otherwise at once.
+    /// If the removal must be durable, the caller calls `Volume::sync_directory`.
     ///
     /// # Errors
-    /// `NotFound`; `InvalidArgument` for a segment that can still grow or is still in the ring; I/O errors.
+    /// `NotFound`; `InvalidArgument` for a segment that can still grow or is still in the ring; I/O
+    /// errors.
     pub fn delete(&self, id: SegmentId) -> Result<()> {
         {
             let _prepare = self.prepare.lock();
@@ -591,10 +615,11 @@ impl Log {
         self.table.store(Arc::new(table));
     }
 
-    /// Removes the files of deleted segments that nobody uses any more, or keeps them to be written again; answers how many wait still.
+    /// Removes the files of deleted segments that are not in use any more, or keeps them to be
+    /// written again. Returns how many still wait.
     ///
     /// # Errors
-    /// I/O errors; what could not be removed waits for the next call.
+    /// I/O errors. A file that could not be removed waits for the next call.
     pub fn remove_doomed(&self) -> Result<usize> {
         loop {
             let mut doomed = self.doomed.lock();
@@ -603,7 +628,7 @@ impl Log {
             };
             drop(doomed);
             let id = segment.id;
-            // Only a file that is not open is written again.
+            // The volume writes only files again that are not open.
             drop(segment);
             let removed = self.setup.volume.recycle(id.file());
             self.doomed.lock().removed(id, removed.is_ok());
@@ -612,7 +637,7 @@ impl Log {
         }
     }
 
-    /// Bytes of the files of deleted segments that somebody still uses.
+    /// Bytes of the files of deleted segments that are still in use.
     ///
     /// # Errors
     /// I/O errors.
@@ -623,7 +648,7 @@ impl Log {
         waiting.map(|segment| segment.file(volume, db)?.len()).sum()
     }
 
-    /// Counters.
+    /// Returns the log's counters and sizes.
     #[must_use]
     pub fn stats(&self) -> LogStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

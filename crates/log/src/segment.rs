@@ -18,7 +18,7 @@ pub(crate) struct Stream {
     pub(crate) seed: FileSeed,
     /// Offset behind the seal frame; 0 while the segment may still grow.
     end: AtomicU32,
-    /// Whether it was made of the reserve for a full disk, which is not filled again yet.
+    /// Whether its space came from the reserve for a full disk, which is not filled again yet.
     pub(crate) from_reserve: AtomicBool,
 }
 
@@ -54,6 +54,7 @@ impl Stream {
         Some(self.end.load(Ordering::Acquire)).filter(|&end| end != 0)
     }
 
+    /// Notes that the segment ends at the offset `end`, behind its seal.
     pub(crate) fn seal(&self, end: u32) {
         assert!(
             FIRST_FRAME_OFFSET < end && end <= self.capacity,
@@ -68,7 +69,7 @@ impl Stream {
 /// One segment file.
 pub(crate) struct Segment {
     pub(crate) id: SegmentId,
-    /// With what its header says it is for.
+    /// The open file, and what its header says it is for.
     file: OnceLock<(Arc<dyn VolumeFile>, SegmentKind)>,
     pub(crate) stream: Option<Stream>,
 }
@@ -87,7 +88,7 @@ impl Segment {
         }
     }
 
-    /// A segment of values that this process has made: wholly written, or not in the table yet.
+    /// A segment of values that this process makes. It is wholly written before it is in the table.
     pub(crate) fn values(header: &SegmentHeader, file: Arc<dyn VolumeFile>) -> Self {
         Segment {
             id: header.id,
@@ -96,7 +97,7 @@ impl Segment {
         }
     }
 
-    /// A segment that was there before; opened when it is first read.
+    /// A segment of an earlier process. Its file is opened when it is first read.
     pub(crate) fn found(id: SegmentId) -> Self {
         Segment {
             id,
@@ -105,7 +106,7 @@ impl Segment {
         }
     }
 
-    /// What [`written`](Self::written) was given. Only for segments of the stream.
+    /// The stream's part of a segment that [`written`](Self::written) made.
     pub(crate) fn stream(&self) -> &Stream {
         match &self.stream {
             Some(stream) => stream,
@@ -141,14 +142,15 @@ impl Segment {
 /// Deleted segments whose files are still there.
 #[derive(Default)]
 pub(crate) struct Doomed {
-    /// For whoever uses them to be done.
+    /// Segments that are in use.
     pub(crate) waiting: Vec<Arc<Segment>>,
-    /// Those whose files are being removed.
+    /// Segments whose files are being removed.
     removing: Vec<SegmentId>,
 }
 
 impl Doomed {
-    /// A segment that nobody uses any more, for its file to be removed: [`removed`](Self::removed) then.
+    /// Takes a segment that is not in use any more. The caller removes its file, then calls
+    /// [`removed`](Self::removed).
     pub(crate) fn take(&mut self) -> Option<Arc<Segment>> {
         let unused = |segment: &Arc<Segment>| Arc::strong_count(segment) == 1;
         let at = self.waiting.iter().position(unused)?;
@@ -157,7 +159,7 @@ impl Doomed {
         Some(segment)
     }
 
-    /// Whether the file of a segment that was taken is gone; else it waits again.
+    /// Notes whether the file of a segment that was taken is gone. If not, the segment waits again.
     pub(crate) fn removed(&mut self, id: SegmentId, is_gone: bool) {
         self.removing.retain(|&removing| removing != id);
         if !is_gone {
@@ -232,7 +234,8 @@ impl SegmentTable {
     }
 }
 
-/// The segments as they were at some moment; as long as it lives, none of them is removed. Cheap to clone.
+/// The segments that the log had at some moment. As long as a view lives, none of them is removed.
+/// Cheap to clone.
 #[derive(Clone)]
 pub struct LogView(pub(crate) Arc<SegmentTable>);
 

@@ -1,7 +1,8 @@
-//! Taking a place in the log, copying into it, publishing it.
+//! Gives a frame its place in the log, copies it there, and publishes it.
 //!
-//! [`Log::reserve`] is made to be called under the engine's sequencer lock: it takes one uncontended mutex, allocates nothing and never blocks.
-//! [`Log::copy`] runs in parallel on many threads, each in its own bytes of the ring.
+//! The engine calls [`Log::reserve`] under its sequencer lock. The function takes one uncontended
+//! mutex, allocates nothing and never blocks. Many threads call [`Log::copy`] at once, each for its
+//! own bytes of the ring.
 
 use crate::format::frame::{
     FrameHeader, FrameKind, MARK_FRAME_BYTES, SEAL_FRAME_BYTES, TRAILER_BYTES,
@@ -45,23 +46,29 @@ impl WaitReason {
 /// What a frame may use on a full disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Space {
-    /// Everything but the reserve.
+    /// All space but the reserve.
     Normal,
-    /// The reserve too: recovery, deletes, flush, value GC.
+    /// The reserve too. Recovery, deletes, flushes and value GC may use it.
     Reserve,
 }
 
-/// A place in the log, given once. It must be filled with [`Log::copy`] and published with [`Log::complete`], in the order of reservations; the log cannot go on past a
-/// hole, so a thread that cannot do so leaves the process to be recovered.
+/// A place in the log. The log gives each place out once.
+///
+/// The caller fills the place with [`Log::copy`] and publishes it with [`Log::complete`], in the
+/// order of reservations. The log cannot go on behind a hole: if a thread cannot fill its place,
+/// only the next opening of the database helps.
 #[derive(Clone)]
 #[must_use]
 pub struct Reservation {
-    /// Plain data, not the segment: counting its users would cost every commit two writes to a line that all commits share. It stays while a frame in it is not completed.
+    /// The id and not a handle: a handle's reference count would cost every commit two writes to a
+    /// cache line that all commits share. The segment stays as long as a frame in it is not
+    /// completed.
     pub(crate) segment: SegmentId,
     pub(crate) seed: FileSeed,
     pub(crate) offset: u32,
     pub(crate) bytes: u32,
-    /// The segment that ends before this one begins, the offset of its seal, and what the seal names.
+    /// The segment that ends before this one begins, the offset of its seal, and the segment that
+    /// the seal names.
     pub(crate) seal: Option<(Arc<Segment>, u32, SegmentId)>,
     pub(crate) end_position: u64,
     /// Batches that got a place before this one, since the log was opened.
@@ -69,22 +76,23 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Where the frame begins.
+    /// The place where the frame begins.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
         Lsn::new(self.segment, self.offset)
     }
 
-    /// The stream position of the frame, which is in the ring.
+    /// The stream position where the frame begins. The frame is in the ring.
     fn position(&self) -> u64 {
         self.end_position - u64::from(self.bytes)
     }
 
-    /// Where the frame ends: what [`Log::sync`] wants to make it durable, and what a flush point behind it is.
+    /// The place where the frame ends: the argument for [`Log::sync`] that makes it durable, and
+    /// the flush point behind it.
     #[must_use]
     pub fn end(&self) -> Lsn {
         match &self.seal {
-            // A reservation of the seal itself: the next frame begins in the segment it names.
+            // A reservation of the seal itself: the next frame begins in the segment that it names.
             Some((segment, _, next)) if segment.id == self.segment => {
                 Lsn::new(*next, FIRST_FRAME_OFFSET)
             }
@@ -99,18 +107,19 @@ impl std::fmt::Debug for Reservation {
     }
 }
 
-/// What is appended where; guarded by its mutex.
+/// The place where the log goes on. Its mutex guards it.
 pub(crate) struct Sequencer {
-    /// Segment and next offset; `None` between two segments, when the ring must run empty first.
+    /// The active segment and the offset of the next frame. `None` between two segments, while the
+    /// ring must run empty first.
     pub(crate) active: Option<(Arc<Segment>, u32)>,
-    /// Where the ring's use ends while there is no active segment (a whole block).
+    /// Position behind the last frame while there is no active segment, rounded up to a block.
     pub(crate) sealed_end: u64,
     pub(crate) prepared: VecDeque<Arc<Segment>>,
-    /// Segments begun and not yet known to the spill.
+    /// Segments that have become active and that the spill does not know yet.
     pub(crate) begun: VecDeque<Arc<Segment>>,
-    /// Bytes of commit frames given places.
+    /// Bytes of the commit frames that got places.
     pub(crate) appended_bytes: u64,
-    /// Commit frames given places.
+    /// Number of the commit frames that got places.
     pub(crate) appended_batches: u64,
 }
 
@@ -150,14 +159,16 @@ impl Sequencer {
     }
 }
 
-/// The part of the ring that is taken ahead of what is needed: few commits write what every reader looks at.
+/// A commit that takes ring bytes takes this part of the ring at once, so that few commits write
+/// the position that every reader loads.
 const RECLAIM_PART: u64 = 32;
 
 impl Log {
-    /// Takes the next `frame_bytes` of the log. To be called under the lock that orders commits.
+    /// Takes the next `frame_bytes` of the log. The caller holds the lock that orders commits.
     ///
     /// # Errors
-    /// Why there is no place now; see [`wait`](Self::wait), which also tells errors.
+    /// The reason why there is no place now. [`wait`](Self::wait) waits for one, and returns
+    /// errors.
     pub fn reserve(&self, frame_bytes: u64, space: Space) -> Result<Reservation, WaitReason> {
         assert!(
             !self.is_large(frame_bytes),
@@ -200,7 +211,8 @@ impl Log {
             {
                 let start = stream.position(*offset);
                 let end_position = start + u64::from(bytes);
-                // Behind the frame there must be room for the seal's block, so that sealing never waits.
+                // Including room for the block of a seal behind the frame, so that a seal never
+                // waits.
                 self.take_ring(start, end_position, limit)?;
                 let reservation = Reservation {
                     segment: segment.id,
@@ -267,8 +279,8 @@ impl Log {
         })
     }
 
-    /// Takes the ring from `start` up to the end of a frame and its segment's seal, from what stood
-    /// there a ring's length before. Under the sequencer's lock.
+    /// Takes the ring from `start` to the end of a frame and of its segment's seal away from the
+    /// frames that were there a ring's length before. The caller holds the sequencer's lock.
     fn take_ring(&self, start: u64, end_position: u64, limit: u64) -> Result<(), WaitReason> {
         let end = block_up(end_position + TRAILER_BYTES as u64);
         if end > limit {
@@ -292,7 +304,8 @@ impl Log {
         Ok(())
     }
 
-    /// Between two segments: lets the ring go on at the beginning of `next`. Everything before is in its segments, so the ring is empty and the gap does not matter.
+    /// Lets the ring go on at the beginning of `next`, between two segments. Everything before is
+    /// in segments, so the ring is empty and may have a gap.
     fn skip_to(&self, sequencer: &Sequencer, next: &Segment) -> Result<(), WaitReason> {
         if self.reclaimable.load(Ordering::Acquire) < sequencer.sealed_end {
             return Err(WaitReason::Ring);
@@ -311,13 +324,13 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the prepared segment that the last seal names the active one, empty.
+    /// Makes the prepared segment, which the last seal names, the active one, without a frame.
     pub(crate) fn begin_prepared(&self, sequencer: &mut Sequencer) -> Result<(), WaitReason> {
         let Some(next) = sequencer.prepared.front().map(Arc::clone) else {
             unreachable!("a seal names a segment that is prepared")
         };
         let start = next.stream().first_position();
-        // A seal may be written there next.
+        // The next frame may be a seal.
         self.check_ring_space(start, block_up(start + TRAILER_BYTES as u64))?;
         self.skip_to(sequencer, &next)?;
         sequencer.prepared.pop_front();
@@ -327,7 +340,10 @@ impl Log {
         Ok(())
     }
 
-    /// Writes the frame into its place: the bytes are then safe from a kill where the ring is ([`write_out`](Self::write_out) for where it is not). Many threads at once.
+    /// Writes the frame into its place. If the ring survives a kill, the frame does so from then
+    /// on; otherwise see [`write_out`](Self::write_out). Many threads may call this at once.
+    ///
+    /// `seqno` is one more than that of the batch whose place is before this one.
     pub fn copy(&self, reservation: &Reservation, frame: &mut FrameBuilder, seqno: SeqNum) {
         assert_eq!(
             frame.frame_bytes(),
@@ -348,20 +364,22 @@ impl Log {
         );
         self.assert_next_seqno(reservation, seqno);
         self.assert_taken(position, reservation.end_position);
-        // Pairs with the fence in `read`: who reads one of these words knows that `reclaimed` has passed what stood here.
+        // Pairs with the fence in `read_ring`: a thread that reads one of these words also sees
+        // that `reclaimed` has passed the bytes that were here before.
         fence(Ordering::Release);
         self.ring_write(position, &frame.meta);
         self.ring_write(position + frame.meta.len() as u64, &frame.values);
     }
 
-    /// Writes a reservation that holds no batch: [`reserve_seal`](Self::reserve_seal)'s.
+    /// Writes the seal of a reservation without a batch, which
+    /// [`reserve_seal`](Self::reserve_seal) returned.
     pub fn copy_control(&self, reservation: &Reservation) {
         self.copy_seal(reservation, self.durable.load(Ordering::Acquire));
     }
 
     /// Asserts that sequence numbers ascend by one from batch to batch, in the order of the stream.
     pub(crate) fn assert_next_seqno(&self, reservation: &Reservation, seqno: SeqNum) {
-        // Of the first batch, as this one has it.
+        // The number of the first batch, computed from this one.
         let first = seqno.0.wrapping_sub(reservation.batches_before);
         let expected = *self.first_seqno.get_or_init(|| first);
         assert_eq!(
@@ -373,8 +391,8 @@ impl Log {
         );
     }
 
-    /// Asserts that the ring's bytes from `start` to `end` may be written: no earlier frame is
-    /// there that only the ring has, the spill has not passed them, and they have space.
+    /// Asserts that the ring's bytes from `start` to `end` may be written: no frame is there that
+    /// only the ring has, the spill has not passed them, and they have space on the medium.
     fn assert_taken(&self, start: u64, end: u64) {
         let reclaimable = self.reclaimable.load(Ordering::Acquire);
         assert!(
@@ -395,7 +413,7 @@ impl Log {
         let stream = segment.stream();
         let position = stream.position(*offset);
         let mut bytes = seal_frame(stream.seed, *offset, durable, *next).to_vec();
-        // To the end of the block: what stood there before must not get into the segment.
+        // Zeros to the end of the block: older bytes of the ring must not get into the segment.
         let end = block_up(position + SEAL_FRAME_BYTES as u64);
         bytes.resize((end - position) as usize, 0);
         self.assert_taken(position, end);
@@ -403,7 +421,7 @@ impl Log {
         self.ring_write(position, &bytes);
     }
 
-    /// Writes `bytes` at `position`, round the ring's end.
+    /// Writes `bytes` at `position`. What does not fit before the ring's end goes to its front.
     pub(crate) fn ring_write(&self, position: u64, bytes: &[u8]) {
         let at = (position % self.ring_bytes) as usize;
         let (first, rest) = bytes.split_at(bytes.len().min(self.ring_bytes as usize - at));
@@ -414,7 +432,8 @@ impl Log {
         }
     }
 
-    /// Says that every frame up to and including this one is copied. To be called in the order of reservations.
+    /// Publishes this frame: it and all before it are copied. The caller keeps the order of
+    /// reservations.
     pub fn complete(&self, reservation: &Reservation) {
         let before = self
             .completed
@@ -428,7 +447,8 @@ impl Log {
         }
     }
 
-    /// Appends a mark: a frame that says that all before it is durable. Only while nobody else appends.
+    /// Appends a mark, a frame that says how far the log is durable. No other thread may append
+    /// meanwhile.
     pub(crate) fn append_mark(&self) -> Result<Reservation, WaitReason> {
         let bytes = MARK_FRAME_BYTES as u32;
         let reservation = {

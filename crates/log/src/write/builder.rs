@@ -1,4 +1,4 @@
-//! Encodes one frame outside any lock.
+//! Encodes a frame, outside any lock.
 
 use crate::format::entry::{
     EntryReader, LogEntry, LogOp, LogValue, encode_delete, encode_delete_range, encode_put_inline,
@@ -11,8 +11,12 @@ use crate::write::append::Reservation;
 use glintdb_core::checksum::{FileSeed, crc32c};
 use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer, planted};
 
-/// Encodes the entries of one batch. Reusable: [`clear`](Self::clear) keeps the memory (up to 1 MiB a section). Order of calls: puts and deletes, [`finish`](Self::finish),
-/// [`Log::reserve`](crate::Log::reserve) of [`frame_bytes`](Self::frame_bytes), [`pointers`](Self::pointers), [`Log::copy`](crate::Log::copy).
+/// Encodes the entries of one batch.
+///
+/// Order of calls: puts and deletes, [`finish`](Self::finish),
+/// [`Log::reserve`](crate::Log::reserve) of [`frame_bytes`](Self::frame_bytes),
+/// [`pointers`](Self::pointers), [`Log::copy`](crate::Log::copy). A builder can be used again:
+/// [`clear`](Self::clear) keeps the memory, up to 1 MiB a section.
 ///
 /// Keys and values must be within the limits of `glintdb_core::key`; the engine checks them.
 #[derive(Debug)]
@@ -53,7 +57,7 @@ impl FrameBuilder {
         }
     }
 
-    /// Makes it an empty frame again.
+    /// Removes all operations and keeps the memory.
     pub fn clear(&mut self) {
         for section in [&mut self.meta, &mut self.values] {
             section.clear();
@@ -66,18 +70,20 @@ impl FrameBuilder {
         self.finished = false;
     }
 
-    /// Sets `key`, its value beside it.
+    /// Adds a put of `key` whose value is inline, in the entry.
     pub fn put(&mut self, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
         self.add();
         encode_put_inline(&mut self.meta, keyspace, key, value);
     }
 
-    /// Sets `key`, its value separated: [`pointers`](Self::pointers) tells where it is.
+    /// Adds a put of `key` whose value is separated. [`pointers`](Self::pointers) tells where the
+    /// value is.
     pub fn put_separated(&mut self, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
         self.put_known(keyspace, key, value, crc32c(value));
     }
 
-    /// [`put_separated`](Self::put_separated) of a value whose checksum is known.
+    /// Adds a put like [`put_separated`](Self::put_separated), of a value whose checksum the caller
+    /// knows.
     pub(crate) fn put_known(
         &mut self,
         keyspace: KeyspaceId,
@@ -93,13 +99,13 @@ impl FrameBuilder {
         self.values.extend_from_slice(value);
     }
 
-    /// Deletes `key`.
+    /// Adds a delete of `key`.
     pub fn delete(&mut self, keyspace: KeyspaceId, key: &[u8]) {
         self.add();
         encode_delete(&mut self.meta, keyspace, key);
     }
 
-    /// Deletes every key in `[start, end)`; `None`: to the end of the keyspace.
+    /// Adds a delete of every key in `[start, end)`, to the end of the keyspace if `end` is `None`.
     pub fn delete_range(&mut self, keyspace: KeyspaceId, start: &[u8], end: Option<&[u8]>) {
         self.add();
         encode_delete_range(&mut self.meta, keyspace, start, end);
@@ -113,14 +119,14 @@ impl FrameBuilder {
         self.entry_count += 1;
     }
 
-    /// Whether some separated value has so many bytes or more.
+    /// Whether some separated value has at least `bytes_min` bytes.
     #[must_use]
     pub fn has_value_of(&self, bytes_min: usize) -> bool {
         let long = |&(_, length, _): &(u64, u32, u32)| length as usize >= bytes_min;
         self.values.len() >= bytes_min && self.separated.iter().any(long)
     }
 
-    /// Operations so far.
+    /// Number of operations so far.
     #[must_use]
     pub fn entry_count(&self) -> u32 {
         self.entry_count
@@ -132,7 +138,7 @@ impl FrameBuilder {
         self.entry_count == 0
     }
 
-    /// Computes checksums and padding. To be called once, outside any lock.
+    /// Computes checksums and padding. The caller does so once, outside any lock.
     pub fn finish(&mut self) {
         assert!(!self.finished, "finish is called once");
         self.meta_bytes = self.meta.len() - FRAME_HEADER_BYTES;
@@ -146,19 +152,20 @@ impl FrameBuilder {
         self.finished = true;
     }
 
-    /// Bytes of header, entries and values so far.
+    /// Bytes of the header, the entries and the values so far, without padding.
     pub(crate) fn bytes(&self) -> usize {
         self.meta.len() + self.values.len()
     }
 
-    /// Bytes the finished frame takes in the log.
+    /// Bytes that the finished frame takes in the log.
     #[must_use]
     pub fn frame_bytes(&self) -> u64 {
         assert!(self.finished, "finish first");
         (self.meta.len() + self.values.len()) as u64
     }
 
-    /// Where each separated value lies, in the order of the [`put_separated`](Self::put_separated) calls, once its place is known.
+    /// Pointers to the separated values, in the order of the calls of
+    /// [`put_separated`](Self::put_separated), for a frame with the place `reservation`.
     pub fn pointers(
         &self,
         reservation: &Reservation,
@@ -166,7 +173,7 @@ impl FrameBuilder {
         self.pointers_at(reservation.lsn())
     }
 
-    /// [`pointers`](Self::pointers) of a frame that begins at `lsn`.
+    /// Pointers to the separated values of a frame that begins at `lsn`.
     pub(crate) fn pointers_at(&self, lsn: Lsn) -> impl ExactSizeIterator<Item = ValuePointer> + '_ {
         assert!(self.finished, "finish first");
         let segment = lsn.segment;
@@ -186,7 +193,8 @@ impl FrameBuilder {
             })
     }
 
-    /// The operations encoded, in order; separated values with pointers relative to nothing: use [`pointers`](Self::pointers).
+    /// The encoded operations, in order. Pointers in them only serve [`value_of`](Self::value_of);
+    /// the real ones are those of [`pointers`](Self::pointers).
     pub fn entries(&self) -> impl Iterator<Item = LogEntry<'_>> {
         let end = if self.finished {
             FRAME_HEADER_BYTES + self.meta_bytes
@@ -202,14 +210,14 @@ impl FrameBuilder {
         EntryReader::new(&self.meta[FRAME_HEADER_BYTES..end], nowhere)
     }
 
-    /// The values section's bytes of the entry whose pointer, as [`entries`](Self::entries) gives it, is `pointer`.
+    /// The separated value of an entry that [`entries`](Self::entries) gave the pointer `pointer`.
     #[must_use]
     pub fn value_of(&self, pointer: ValuePointer) -> &[u8] {
         let start = pointer.offset as usize;
         &self.values[start..start + pointer.length as usize]
     }
 
-    /// Writes the header into its room; the frame's position is known now.
+    /// Writes the header of a commit, whose place is known now.
     pub(crate) fn seal_header(
         &mut self,
         seed: FileSeed,
@@ -220,7 +228,7 @@ impl FrameBuilder {
         self.write_header(FrameKind::Commit, seed, offset, seqno, durable_position);
     }
 
-    /// [`seal_header`](Self::seal_header) of a frame of relocated values.
+    /// Writes the header of a frame of relocated values.
     pub(crate) fn seal_relocation(&mut self, seed: FileSeed, offset: u32) {
         self.write_header(FrameKind::Relocation, seed, offset, SeqNum::ZERO, 0);
     }
@@ -253,7 +261,7 @@ impl FrameBuilder {
     }
 }
 
-/// Whether an entry holds a separated value, and which.
+/// The pointer to the separated value of an entry, if it has one.
 pub(crate) fn pointer_of(entry: &LogEntry<'_>) -> Option<ValuePointer> {
     match entry.op {
         LogOp::Put {

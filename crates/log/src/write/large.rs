@@ -1,7 +1,12 @@
-//! Frames that go round the ring: a segment of exactly the needed size, written directly by the thread that commits.
+//! Frames that are too large for the ring. Each gets a segment of exactly the needed size, and the
+//! thread that commits writes it there.
 //!
-//! Everything but the block with the frame header is written before the frame gets its place, so that running out of space harms nothing and others commit meanwhile. As
-//! segment ids must grow along the stream, no other segment can be prepared until the frame has its place; commits that fill the active segment and the prepared one wait.
+//! Everything but the block with the frame header is written before the frame gets its place. So a
+//! full disk harms nothing, and other threads commit meanwhile. Segment ids must grow along the
+//! stream, so no other segment can be prepared until the frame has its place. Commits that fill the
+//! active segment and the prepared one wait for that.
+//!
+//! Thread safety: one thread has a [`LargeFrame`]; it holds the lock of `PrepareState`.
 
 use crate::format::frame::{FRAME_HEADER_BYTES, SEAL_FRAME_BYTES, TRAILER_BYTES};
 use crate::format::segment::SegmentKind;
@@ -17,21 +22,27 @@ use glintdb_flash::AlignedBuffer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// The most bytes of one write.
 const CHUNK_BYTES: usize = 1 << 20;
-/// The block that holds the frame header, and the first one behind it.
+/// Offset behind the block that has the frame header.
 const HEADER_BLOCK_END: u64 = FIRST_FRAME_OFFSET as u64 + BLOCK_BYTES;
 
-/// A large frame that is written but for its header. Dropping it gives its space back, in the stream too.
+/// A large frame, all of which is written but its header. A drop before
+/// [`Log::reserve_large`] gives its space and its stream positions back.
 pub struct LargeFrame<'a> {
     log: &'a Log,
     prepare: MutexGuard<'a, PrepareState>,
     /// `prepare.base_next` before its two segments.
     base_before: u64,
     segment: Arc<Segment>,
+    /// The segment of the stream that follows.
     next: Arc<Segment>,
     header_block: AlignedBuffer,
+    /// Bytes of the frame.
     bytes: u32,
+    /// Offset of the seal behind the frame.
     end: u32,
+    /// Whether the frame has its place.
     placed: bool,
 }
 
@@ -46,11 +57,15 @@ impl std::fmt::Debug for LargeFrame<'_> {
 }
 
 impl Log {
-    /// Writes the finished `frame` to a segment of its own, but for its header. Outside the sequencer lock; then [`reserve_large`](Self::reserve_large) under it, then
-    /// [`copy_large`](Self::copy_large), then [`complete`](Self::complete) in order.
+    /// Writes all of the finished `frame` but its header to a segment of its own.
+    ///
+    /// The caller does not hold the sequencer lock. It then calls
+    /// [`reserve_large`](Self::reserve_large) under that lock,
+    /// [`copy_large`](Self::copy_large), and [`complete`](Self::complete) in order.
     ///
     /// # Errors
-    /// `NoSpace`, `InvalidArgument` where the frame does not fit 4 GiB, I/O errors: nothing has happened then. `Poisoned`.
+    /// `NoSpace`, `InvalidArgument` if the frame does not fit 4 GiB, I/O errors: nothing has
+    /// happened then. `Poisoned`.
     pub fn prepare_large(&self, frame: &FrameBuilder, space: Space) -> Result<LargeFrame<'_>> {
         let end = u64::from(FIRST_FRAME_OFFSET) + frame.frame_bytes();
         let capacity = block_up(end + TRAILER_BYTES as u64);
@@ -66,7 +81,7 @@ impl Log {
         self.check()?;
         let base_before = prepare.base_next;
         let segment = prepare.create_anyhow(&self.setup, SegmentKind::Large, capacity, space)?;
-        // What follows begins at the ring's beginning, where there is space.
+        // The next segment begins at the ring's front, which has space.
         prepare.base_next = prepare.base_next.next_multiple_of(self.ring_bytes);
         let next_capacity = self.segment_bytes();
         let next = prepare.create_next(&self.setup, next_capacity, space);
@@ -97,10 +112,10 @@ impl Log {
         Ok(large)
     }
 
-    /// Gives the frame its place. Under the lock that orders commits; does not block.
+    /// Gives the frame its place. The caller holds the lock that orders commits. Does not block.
     ///
     /// # Errors
-    /// Why there is no place now; see [`wait`](Self::wait). Only [`WaitReason::Ring`] can come.
+    /// [`WaitReason::Ring`] if there is no place now: [`wait`](Self::wait) waits for one.
     pub fn reserve_large(&self, large: &mut LargeFrame<'_>) -> Result<Reservation, WaitReason> {
         assert!(!large.placed, "a large frame is placed once");
         let mut sequencer = self.sequencer.lock();
@@ -139,7 +154,7 @@ impl Log {
         large.placed = true;
         self.forget_wanted_ring_space();
         drop(sequencer);
-        // Its lock is held while files are removed, and the caller holds one that all commits want.
+        // After the sequencer's lock: the lock of `doomed` is held while files are removed.
         if !unused.is_empty() {
             self.doomed.lock().waiting.extend(unused);
         }
@@ -155,10 +170,12 @@ impl Log {
         })
     }
 
-    /// Writes the header block, and with it the frame is whole.
+    /// Writes the block with the header, which makes the frame whole. `seqno` is as in
+    /// [`copy`](Self::copy).
     ///
     /// # Errors
-    /// I/O errors, which poison the log (the place is taken): do not complete the reservation then.
+    /// I/O errors, which poison the log because the place is taken. The caller does not complete
+    /// the reservation then.
     pub fn copy_large(
         &self,
         mut large: LargeFrame<'_>,
@@ -186,13 +203,15 @@ impl Log {
         Ok(())
     }
 
+    /// Removes the file of a segment that no seal names.
     pub(crate) fn discard(&self, segment: &Segment) {
-        // Where this fails, recovery finds a file that no seal names and removes it.
+        // If this fails, recovery finds the file and removes it.
         drop(self.setup.volume.delete(segment.id.file()));
     }
 }
 
 impl LargeFrame<'_> {
+    /// Writes the frame and its seal, but for the first block.
     fn write_body(&mut self, frame: &FrameBuilder) -> Result<()> {
         let durable = self.log.durable.load(Ordering::Acquire);
         let seal = seal_frame(self.segment.stream().seed, self.end, durable, self.next.id);
@@ -247,7 +266,7 @@ impl Drop for LargeFrame<'_> {
         if !self.placed {
             self.log.discard(&self.segment);
             self.log.discard(&self.next);
-            // The next segment must begin where the active one ends: over a gap the ring only gets
+            // The next segment must begin where the active one ends. The ring passes a gap only
             // when it has run empty, and no thread empties it for a segment that is not sealed.
             self.prepare.base_next = self.base_before;
         }

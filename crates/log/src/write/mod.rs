@@ -1,8 +1,7 @@
-//! The way of a frame into the log: it is built, gets a place, is copied into the ring, and
-//! moves to a
-//! segment that is made in advance and synced in groups.
+//! The way of a frame into the log: it is built, gets a place, is copied into the ring, and moves
+//! to a segment. Segments are made in advance and synced in groups.
 //!
-//! Frames that are larger than the ring allows, and segments of relocated values, go to their files
+//! Frames that are too large for the ring, and segments of relocated values, go to their files
 //! directly.
 
 pub(crate) mod append;

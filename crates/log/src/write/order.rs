@@ -1,4 +1,5 @@
-//! What a caller that keeps its own order of commits needs: positions to compare and publish. Thread-safe.
+//! Positions of the stream, for a caller that keeps its own order of commits: to compare and to
+//! publish. Thread safety: any thread.
 
 use crate::log::Log;
 use crate::lsn::Lsn;
@@ -7,7 +8,8 @@ use glintdb_core::{Result, SegmentId};
 use std::sync::atomic::Ordering;
 
 impl Reservation {
-    /// The stream position behind the frame: grows from reservation to reservation, for comparison with [`Log::written_position`] and [`Log::durable_position`].
+    /// The stream position behind the frame, to compare with [`Log::written_position`] and
+    /// [`Log::durable_position`]. It grows from reservation to reservation.
     #[must_use]
     pub fn end_position(&self) -> u64 {
         self.end_position
@@ -15,9 +17,9 @@ impl Reservation {
 }
 
 impl Log {
-    /// Asserts the order of positions that the head of `log.rs` states. Under the sequencer's lock,
-    /// while a segment is active whose next frame begins at `head`. Positions only grow, so of two
-    /// the smaller one is read first.
+    /// Asserts the order of positions that the head of `log.rs` states. The caller holds the
+    /// sequencer's lock, and the next frame of the active segment begins at `head`. Positions only
+    /// grow, so of two the smaller one is read first.
     pub(crate) fn assert_positions_in_order(&self, head: u64) {
         let durable = self.durable.load(Ordering::Acquire);
         let completed = self.completed.load(Ordering::Acquire);
@@ -38,7 +40,8 @@ impl Log {
         );
     }
 
-    /// As [`complete`](Self::complete) of the reservation that ends at `position`: every frame before it is copied.
+    /// Publishes every frame before `position`, the end of some reservation: all of them are
+    /// copied.
     pub fn complete_to(&self, position: u64) {
         self.completed.fetch_max(position, Ordering::AcqRel);
         if self.progress_waiters.load(Ordering::Relaxed) > 0 {
@@ -46,7 +49,8 @@ impl Log {
         }
     }
 
-    /// Whether a copied frame survives `kill -9` at once; where not, [`write_out`](Self::write_out) makes it.
+    /// Whether a frame survives `kill -9` as soon as it is copied. If not,
+    /// [`write_out`](Self::write_out) makes it do so.
     #[must_use]
     pub fn survives_kill(&self) -> bool {
         self.survives_kill
@@ -62,8 +66,9 @@ impl Log {
         }
     }
 
-    /// [`completed_position`](Self::completed_position) without the gaps between segments: its
-    /// growth is what was written. Up to a ring's length too small for a moment at a gap.
+    /// [`completed_position`](Self::completed_position) without the gaps between segments, so that
+    /// its growth is the bytes of frames. At a gap it is too small for a moment, by up to a ring's
+    /// length.
     #[must_use]
     pub fn completed_bytes(&self) -> u64 {
         self.without_gaps(self.completed_position())
@@ -82,13 +87,14 @@ impl Log {
         position.saturating_sub(self.skipped.load(Ordering::Relaxed))
     }
 
-    /// Every frame that ends at or before this stream position is whole, in the ring or its segment.
+    /// Every frame that ends at or before this stream position is whole, in the ring or in its
+    /// segment.
     #[must_use]
     pub fn completed_position(&self) -> u64 {
         self.completed.load(Ordering::Acquire)
     }
 
-    /// Everything of the stream before this position is in segments, if not durably.
+    /// Everything of the stream before this position is in segments, not necessarily durably.
     #[must_use]
     pub fn spilled_position(&self) -> u64 {
         self.spilled.load(Ordering::Acquire)
@@ -100,7 +106,7 @@ impl Log {
         self.durable.load(Ordering::SeqCst)
     }
 
-    /// [`write_out`](Self::write_out) of everything completed until now.
+    /// Does what [`write_out`](Self::write_out) does, for everything completed until now.
     ///
     /// # Errors
     /// As [`write_out`](Self::write_out).
@@ -112,19 +118,20 @@ impl Log {
         }
     }
 
-    /// A place at or before which the next frame cannot begin, and behind which none reserved so far lies. Exact only under the lock that orders commits.
+    /// A place behind which no reserved frame is, and at or behind which the next frame begins.
+    /// Exact only under the lock that orders commits.
     #[must_use]
     pub fn next_lsn(&self) -> Lsn {
         let sequencer = self.sequencer.lock();
         match (&sequencer.active, sequencer.prepared.front()) {
             (Some((segment, offset)), _) => Lsn::new(segment.id, *offset),
             (None, Some(next)) => Lsn::new(next.id, crate::format::FIRST_FRAME_OFFSET),
-            // Between a seal and a segment yet to be prepared: behind everything there is.
+            // Between a seal and a segment that is not prepared yet: behind every frame.
             (None, None) => self.end(),
         }
     }
 
-    /// Ids of all segments that commits can have gone to, in order; no I/O.
+    /// Ids of all segments that commits may have gone to, in order. Does no I/O.
     #[must_use]
     pub fn segment_ids(&self) -> Vec<SegmentId> {
         let prepared: Vec<SegmentId> = self

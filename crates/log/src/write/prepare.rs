@@ -1,7 +1,10 @@
-//! Segments made ready before anybody needs them, and the reserve for a full disk.
+//! Makes segments in advance, and keeps the reserve for a full disk.
 //!
-//! A segment's header is written, synced and its name made durable before the segment can take a frame, so a seal never names a file that a power cut can take away.
-//! The reserve is a number of empty, preallocated files; one is removed to make room for a segment when nothing else gives any.
+//! The header of a segment and the name of its file are durable before the segment takes a frame,
+//! so a seal never names a file that a power cut can take away. The reserve is a number of empty,
+//! preallocated files. If the disk is full, one of them is removed to make room for a segment.
+//!
+//! Thread safety: any thread. `PrepareState` is locked while files are made.
 
 use crate::format::segment::{SegmentHeader, SegmentKind};
 use crate::format::{BLOCK_BYTES, FIRST_FRAME_OFFSET};
@@ -13,13 +16,14 @@ use glintdb_flash::{CreateOptions, DataClass, Ring, VolumeFile};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Guarded by its mutex, which is held while files are made.
+/// What making the next segment needs. Its mutex is held while files are made.
 pub(crate) struct PrepareState {
     /// Stream position where the next segment's file begins.
     pub(crate) base_next: u64,
-    /// Whether segments are written directly. Not where the ring does not survive a kill: every commit then writes to its segment, which only the page cache makes cheap.
+    /// Whether segments are written with direct I/O. Not if the ring does not survive a kill: every
+    /// commit then writes to its segment, which only the page cache makes cheap.
     direct: bool,
-    /// Files of the reserve, and the bytes that each holds.
+    /// Files of the reserve, each with the bytes that it has.
     reserve: Vec<(FileId, u64)>,
 }
 
@@ -32,8 +36,8 @@ impl PrepareState {
         }
     }
 
-    /// Makes the first segment of this process; where there is no space for it, a smaller one, so
-    /// that a database opens on a full disk.
+    /// Makes the first segment of this process. If there is no space for it, makes a smaller one,
+    /// so that a database opens on a full disk.
     pub(crate) fn create_first(&mut self, setup: &LogSetup) -> Result<Arc<Segment>> {
         let mut create =
             |capacity| self.create_segment(setup, SegmentKind::Stream, capacity, false);
@@ -88,7 +92,7 @@ impl PrepareState {
                 )
             });
         if let Err(error) = written {
-            // Where the removal fails too, recovery finds a file that no seal names and removes it.
+            // If the removal fails too, recovery finds a file that no seal names and removes it.
             drop(setup.volume.delete(header.id.file()));
             return Err(error.context(format!("prepare log segment {}", header.id)));
         }
@@ -96,7 +100,7 @@ impl PrepareState {
         Ok(Segment::written(&header, file, from_reserve))
     }
 
-    /// Gives up one file of the reserve; `false`: there is none.
+    /// Removes one file of the reserve. Returns whether there was one.
     fn open_reserve(&mut self, setup: &LogSetup) -> Result<bool> {
         let Some((file, _)) = self.reserve.pop() else {
             return Ok(false);
@@ -106,7 +110,8 @@ impl PrepareState {
         Ok(true)
     }
 
-    /// [`create_segment`](Self::create_segment), of the reserve where there is no other room.
+    /// [`create_segment`](Self::create_segment) that uses the reserve if there is no other room and
+    /// `space` allows it.
     pub(crate) fn create_anyhow(
         &mut self,
         setup: &LogSetup,
@@ -119,8 +124,8 @@ impl PrepareState {
         })
     }
 
-    /// Makes the next segment of the stream, of `capacity`. A small one where the reserve has no
-    /// space for that, so that all of the reserve can be used.
+    /// Makes the next segment of the stream, of `capacity`. If the reserve has no space for that,
+    /// makes a small one, so that all of the reserve can be used.
     pub(crate) fn create_next(
         &mut self,
         setup: &LogSetup,
@@ -140,8 +145,9 @@ impl PrepareState {
         }
     }
 
-    /// Makes the file of a values segment, of the reserve where there is no other room, which is then told. Nothing is written to it yet, and its name is not durable: nothing
-    /// names it before [`Log::publish_values`], and until then it may be lost.
+    /// Makes the file of a values segment, and returns whether its space came from the reserve.
+    /// Nothing is written to the file yet, and its name is not durable: before
+    /// [`Log::publish_values`] nothing refers to it, and it may be lost.
     pub(crate) fn create_values(
         &mut self,
         setup: &LogSetup,
@@ -162,7 +168,9 @@ impl PrepareState {
         })
     }
 
-    /// What `create` makes; where there is no room for it, after giving up the reserve file by file (`create` is told so).
+    /// Calls `create`. If it finds no room and `space` allows the reserve, removes files of the
+    /// reserve one by one, and calls `create` after each. The argument of `create` says whether the
+    /// reserve was used.
     fn anyhow<T>(
         &mut self,
         setup: &LogSetup,
@@ -198,7 +206,8 @@ impl PrepareState {
         Ok(())
     }
 
-    /// Gives up what the reserve holds beyond that.
+    /// Removes files that the reserve has beyond what [`refill`](Self::refill) makes for
+    /// `segment_bytes`.
     pub(crate) fn trim_reserve(&mut self, setup: &LogSetup, segment_bytes: u64) -> Result<()> {
         let wanted = setup.options.reserve_segments as u64 * segment_bytes;
         let mut held: u64 = self.reserve.iter().map(|(_, bytes)| bytes).sum();
@@ -224,17 +233,18 @@ fn create_options(class: DataClass, bytes: u64, direct: bool) -> CreateOptions {
 }
 
 impl Log {
-    /// Whether [`prepare_step`](Self::prepare_step) has something to do: for the job queue.
+    /// Whether [`prepare_step`](Self::prepare_step) has something to do.
     #[must_use]
     pub fn prepare_due(&self) -> bool {
         self.prepare_wanted.load(Ordering::Acquire) && !self.poisoned()
     }
 
-    /// Prepares the next segment if none is, and, with [`Space::Normal`], fills the reserve for a full disk. Answers whether a segment is prepared now. On a full
-    /// disk [`prepare_due`](Self::prepare_due) keeps quiet until a segment is deleted or begun.
+    /// Prepares the next segment if there is none. With [`Space::Normal`], also fills the reserve
+    /// for a full disk. Returns whether a segment is prepared now. On a full disk,
+    /// [`prepare_due`](Self::prepare_due) is `false` until a segment is deleted or begun.
     ///
     /// # Errors
-    /// `NoSpace` (nothing is lost by it: try again when there is room); `Poisoned`; I/O errors.
+    /// `NoSpace`: nothing is lost, and a later call may find room. `Poisoned`; I/O errors.
     pub fn prepare_step(&self, space: Space) -> Result<bool> {
         let mut prepare = self.prepare.lock();
         self.check()?;
@@ -264,7 +274,7 @@ impl Log {
         Ok(true)
     }
 
-    /// Gives up what the reserve holds beyond what segments of the size that is made now warrant.
+    /// Removes files that the reserve has beyond what segments of the present size need.
     ///
     /// # Errors
     /// I/O errors.
@@ -274,7 +284,8 @@ impl Log {
         prepare.trim_reserve(&self.setup, self.segment_bytes())
     }
 
-    /// Every file that belongs to the log: segments, those that wait to be removed included, and the reserve.
+    /// Every file that belongs to the log: the reserve, and segments, including those that wait to
+    /// be removed.
     #[must_use]
     pub fn files(&self) -> Vec<FileId> {
         let prepare = self.prepare.lock();

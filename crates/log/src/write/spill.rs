@@ -1,8 +1,13 @@
-//! From the ring to the segments.
+//! The spill: moves frames from the ring to the segments.
 //!
-//! Whole blocks go once, straight from the ring's memory. A block that is not full yet is only written when somebody needs it in the segment now (`sync`, a ring that does
-//! not survive a kill), from a copy whose rest is zero, and again when it is full; what it held before is the same in both, so tearing the second write harms nothing. Where few whole blocks
-//! stand before it they are copied too, and written with it: a sync waits for one write instead of two.
+//! A whole block is written once, straight from the ring's memory. A block that is not full is
+//! written only if its bytes must be in the segment now: for a sync, or if the ring does not
+//! survive a kill. That write comes from a copy whose rest is zero, and the block is written again
+//! when it is full. Both writes begin with the same bytes, so a torn second write harms nothing. If
+//! there are only a few whole blocks before that block, they are copied too and written with it, so
+//! a sync waits for one write instead of two.
+//!
+//! Thread safety: any thread. `SpillState` is locked while blocks are written.
 
 use crate::format::frame::FRAME_HEADER_BYTES;
 use crate::format::segment::SegmentKind;
@@ -16,40 +21,43 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Most bytes of one step.
+/// The most bytes that one step writes.
 const STEP_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of the ring that are ready to be written, ahead of commits.
+/// Bytes of the ring that [`Log::populate_ahead`] makes resident ahead of commits.
 const POPULATE_BYTES: u64 = 4 << 20;
-/// A step is worthwhile from here on, or from a quarter of the ring.
+/// A step is due once this many bytes, or a quarter of the ring, wait for it.
 const STEP_BYTES_MIN: u64 = 512 << 10;
-/// Zeros written ahead of small syncs, so that the next ones overwrite written blocks: a sync that makes new blocks waits for the file system's journal as well
+/// Zeros that are written ahead of small syncs, so that later syncs overwrite blocks that the file
+/// has: a sync of new blocks waits for the file system's journal as well
 /// (`docs/decisions/001-log-write-path.md`).
 const ZEROS_BYTES: u64 = 256 << 10;
-/// A sync of more than this makes new blocks anyway.
+/// A sync of more bytes than this makes new blocks anyway.
 const SMALL_SYNC_BYTES: u64 = 64 << 10;
-/// What is copied to be written with a block that is not full, that block included.
+/// The most bytes that are copied to be written with a block that is not full, that block included.
 const SCRATCH_BYTES: usize = 64 << 10;
 
-/// Reserved space at the end of a sealed segment that is not worth giving back.
+/// Unused space at the end of a sealed segment is given back if it has at least this many bytes.
 const UNUSED_BYTES_MAX: u64 = 32 << 10;
 
-/// Guarded by its mutex, which is held while blocks are written.
+/// How far the spill is. Its mutex is held while blocks are written.
 pub(crate) struct SpillState {
-    /// The segment being written; `None` before the next is begun.
+    /// The segment that is being written. `None` until the next one is begun.
     current: Option<Arc<Segment>>,
-    /// Every whole block before it is written. Ring bytes from here on are still needed.
+    /// Every whole block before this position is written.
     position: u64,
-    /// Every byte before it is written, the last block's included.
+    /// Every byte before this position is written, those of the last block included.
     written: u64,
     /// Segments from the one that holds `reclaim_position` to `current`.
     unreclaimed: VecDeque<Arc<Segment>>,
+    /// Every frame that begins before this position is wholly in written blocks.
     reclaim_position: u64,
-    /// Blocks of `current` before it are written, with data or with zeros.
+    /// Blocks of `current` before this position are written, with data or with zeros.
     zeroed: u64,
     /// `written` at the last sync.
     synced: u64,
-    /// Segments wholly written and not synced since.
+    /// Segments that are wholly written and were not synced since.
     unsynced: Vec<Arc<Segment>>,
+    /// Memory for blocks that are copied before they are written.
     scratch: AlignedBuffer,
 }
 
@@ -69,11 +77,12 @@ impl SpillState {
         })
     }
 
+    /// The position before which every byte is in its segment's file.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Asserts the order of the spill's own positions.
+    /// Asserts the order of these positions.
     fn assert_in_order(&self) {
         assert!(
             self.reclaim_position <= self.position,
@@ -89,7 +98,7 @@ impl SpillState {
         );
     }
 
-    /// Bytes of the segments that are wholly written and not synced.
+    /// Bytes of the segments that are wholly written and were not synced.
     fn full_unsynced_bytes(&self) -> u64 {
         let bytes = |segment: &Arc<Segment>| {
             let stream = segment.stream();
@@ -98,7 +107,8 @@ impl SpillState {
         self.unsynced.iter().map(bytes).sum()
     }
 
-    /// Segments that are wholly written and not synced, and the position before which they and what is durable hold every byte.
+    /// Takes the segments that are wholly written and were not synced. Once they are synced, every
+    /// byte before the returned position is durable.
     pub(crate) fn take_full_unsynced(&mut self) -> (u64, Vec<Arc<Segment>>) {
         let segments = std::mem::take(&mut self.unsynced);
         let ends = (segments.iter()).filter_map(|segment| segment.stream().end_position());
@@ -116,7 +126,7 @@ impl SpillState {
         (end, segments)
     }
 
-    /// What a sync must sync: segments written since the last one.
+    /// Takes the segments that were written since the last sync.
     pub(crate) fn take_unsynced(&mut self) -> Vec<Arc<Segment>> {
         let full = std::mem::take(&mut self.unsynced);
         let full = planted!(
@@ -136,32 +146,34 @@ impl SpillState {
 }
 
 impl Log {
-    /// Forgets a segment that is being deleted: nobody needs it synced.
+    /// Forgets a segment that is being deleted, which needs no sync any more.
     pub(crate) fn forget_unsynced(&self, id: SegmentId) {
         let mut state = self.spill.lock();
         state.unsynced.retain(|segment| segment.id != id);
         self.publish_unsynced(&state);
     }
 
-    /// What [`sync_full_due`](Self::sync_full_due) looks at.
+    /// Publishes what [`sync_full_due`](Self::sync_full_due) reads.
     pub(crate) fn publish_unsynced(&self, state: &SpillState) {
         let bytes = state.full_unsynced_bytes();
         self.full_unsynced_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether [`spill_step`](Self::spill_step) is worthwhile: for the job queue, first of all jobs.
+    /// Whether [`spill_step`](Self::spill_step) is worthwhile. It comes before all other jobs.
     #[must_use]
     pub fn spill_due(&self) -> bool {
         self.unspilled_bytes() >= STEP_BYTES_MIN.min(self.ring_bytes / 4) && !self.poisoned()
     }
 
-    /// Whether commits will wait for room soon: half of the ring waits to be written.
+    /// Whether commits will wait for room in the ring soon: half of it waits for the spill.
     #[must_use]
     pub fn spill_urgent(&self) -> bool {
         self.unspilled_bytes() >= self.ring_bytes / 2 && !self.poisoned()
     }
 
-    /// Makes the ring ready to be written a way ahead of commits, so that few of them wait for a page fault: the first write to each page is one, and the first after the system has written it back.
+    /// Makes pages of the ring resident ahead of commits, so that few commits wait for a page
+    /// fault. The first write to a page is a fault, and so is the first one after the system has
+    /// written the page back.
     pub fn populate_ahead(&self) {
         let ahead = POPULATE_BYTES.min(block_down(self.ring_bytes / 4));
         let completed = self.completed.load(Ordering::Acquire);
@@ -182,7 +194,8 @@ impl Log {
         completed.saturating_sub(self.spilled.load(Ordering::Acquire))
     }
 
-    /// Moves up to 1 MiB of whole blocks from the ring to their segment, and gives back the ring space of frames that are wholly there. Answers whether it moved something.
+    /// Moves up to 1 MiB of whole blocks from the ring to their segment, and gives up the ring's
+    /// bytes of frames that are wholly there. Returns whether it moved something.
     ///
     /// # Errors
     /// I/O errors, which poison the log; `Poisoned`.
@@ -192,7 +205,8 @@ impl Log {
         self.spill_some(&mut state, false)
     }
 
-    /// For a ring that does not survive a kill: returns when every completed byte up to `reservation`'s end has reached the operating system. Elsewhere, at once.
+    /// Waits until the operating system has every byte up to the end of `reservation`, if the ring
+    /// does not survive a kill. Otherwise returns at once.
     ///
     /// # Errors
     /// I/O errors, which poison the log; `Poisoned`.
@@ -205,7 +219,7 @@ impl Log {
 
     pub(crate) fn write_out_to(&self, target: u64) -> Result<()> {
         let mut state = self.spill.lock();
-        // Whoever had the lock before may have written this one's bytes too.
+        // The thread that had the lock before may have written these bytes too.
         while state.written < target {
             self.check()?;
             assert!(
@@ -219,7 +233,8 @@ impl Log {
         Ok(())
     }
 
-    /// Writes one piece: whole blocks, or with `partial`, where few are left, them and the block behind them that is not full.
+    /// Writes one piece: whole blocks, or with `partial`, if few are left, these and the block
+    /// behind them that is not full. Returns whether it moved something.
     pub(crate) fn spill_some(&self, state: &mut SpillState, partial: bool) -> Result<bool> {
         let Some(segment) = self.current_segment(state) else {
             return Ok(false);
@@ -236,7 +251,8 @@ impl Log {
                 None => false,
             });
         }
-        // Every byte before `exact` is whole and belongs to this segment; blocks before `whole` hold no other bytes.
+        // Every byte before `exact` is copied and is this segment's. Blocks before `whole` have no
+        // other bytes.
         let exact = end.unwrap_or(completed);
         let whole = end.map_or(block_down(completed), block_up);
         let write_partial = partial
@@ -262,7 +278,8 @@ impl Log {
         Ok(true)
     }
 
-    /// Before a small sync that comes to blocks never written: writes zeros ahead, to be synced with it.
+    /// Writes zeros ahead of a small sync that comes to blocks that the file does not have. The
+    /// sync covers them.
     pub(crate) fn zero_ahead(&self, state: &mut SpillState) -> Result<()> {
         let small = state.written - state.synced.min(state.written) <= SMALL_SYNC_BYTES;
         state.synced = state.written;
@@ -280,7 +297,7 @@ impl Log {
         if let Ok(bytes) = file.len()
             && stream.base + bytes >= end
         {
-            // Written again: its blocks are there.
+            // A recycled file has its blocks.
             state.zeroed = stream.base + bytes;
             return Ok(());
         }
@@ -311,6 +328,7 @@ impl Log {
         assert_eq!(start, block_down(start), "segments take whole blocks");
     }
 
+    /// The segment to write next, which may be one that has just become active.
     fn current_segment(&self, state: &mut SpillState) -> Option<Arc<Segment>> {
         if state.current.is_none() {
             let next = self.sequencer.lock().begun.pop_front()?;
@@ -326,12 +344,13 @@ impl Log {
             state.synced = start;
             state.unreclaimed.push_back(Arc::clone(&next));
             state.current = Some(next);
-            // Over the gap between two segments, or `spill_due` would take it for bytes that wait.
+            // Over the gap between two segments, which `spill_due` would count as bytes that wait.
             self.publish_spilled(state);
         }
         state.current.clone()
     }
 
+    /// Writes whole blocks before `whole`, as many as one step and the ring's end allow.
     fn write_blocks(&self, state: &mut SpillState, segment: &Segment, whole: u64) -> Result<()> {
         let at = state.position % self.ring_bytes;
         let bytes = (whole - state.position)
@@ -349,7 +368,8 @@ impl Log {
         Ok(())
     }
 
-    /// Writes everything before `exact`: whole blocks, and the one behind them, which is not full.
+    /// Writes everything before `exact`: whole blocks, and the block behind them, which is not
+    /// full.
     fn write_partial(&self, state: &mut SpillState, segment: &Segment, exact: u64) -> Result<()> {
         self.assert_movable(state, segment.stream(), exact);
         let filled = (exact - state.position) as usize;
@@ -373,6 +393,7 @@ impl Log {
         Ok(())
     }
 
+    /// Notes that `segment`, which ends at `end`, is wholly written. Gives back its unused space.
     fn finish_segment(
         &self,
         state: &mut SpillState,
@@ -401,6 +422,7 @@ impl Log {
         Ok(())
     }
 
+    /// Publishes how far segments have everything, and which ring bytes may be taken.
     fn publish_spilled(&self, state: &mut SpillState) {
         let before = self.spilled.fetch_max(state.position, Ordering::AcqRel);
         assert!(
@@ -418,7 +440,7 @@ impl Log {
         }
     }
 
-    /// Moves `reclaim_position` over every frame that lies wholly in blocks that are written.
+    /// Moves `reclaim_position` over every frame that is wholly in written blocks.
     fn walk_reclaimable(&self, state: &mut SpillState) {
         while let Some(segment) = state.unreclaimed.front() {
             let stream = segment.stream();
@@ -447,10 +469,10 @@ impl Log {
         }
     }
 
-    /// Length of the frame at `position`, which the ring holds and this process wrote.
+    /// Length of the frame at `position`, which this process wrote and the ring has.
     fn frame_bytes_at(&self, position: u64) -> u64 {
         let mut lengths = [0; 8];
-        // Frames begin at multiples of 8, so these eight bytes are not split by the ring's end.
+        // Frames begin at multiples of 8, so the ring's end does not split these eight bytes.
         let at = (position + 24) % self.ring_bytes;
         self.ring.read(at as usize, &mut lengths);
         let lengths = u64::from_le_bytes(lengths);
@@ -458,7 +480,7 @@ impl Log {
         FRAME_HEADER_BYTES as u64 + pad(lengths & 0xffff_ffff) + pad(lengths >> 32)
     }
 
-    /// What [`wait_progress`](Self::wait_progress) waits to see changed.
+    /// The positions whose change [`wait_progress`](Self::wait_progress) waits for.
     pub(crate) fn progress_seen(&self) -> (u64, u64) {
         (
             self.completed.load(Ordering::SeqCst),
@@ -466,12 +488,12 @@ impl Log {
         )
     }
 
-    /// Waits a moment for a commit to complete or ring space to come free.
+    /// Waits until a commit completes or ring space comes free, a millisecond at most.
     pub(crate) fn wait_progress(&self, seen: (u64, u64)) {
         self.progress_waiters.fetch_add(1, Ordering::SeqCst);
         let mut guard = self.progress.lock();
         if self.progress_seen() == seen {
-            // The bound covers the moment between a completion and its look at the waiters.
+            // The limit covers the moment between a completion and its look at the waiters.
             self.progressed
                 .wait_for(&mut guard, Duration::from_millis(1));
         }
@@ -500,16 +522,17 @@ mod tests {
         testing::small(Arc::new(ManualClock::default()))
     }
 
-    /// The first store to a page of the ring is a fault of microseconds, with other threads behind it.
+    /// The first store to a page of the ring is a fault of microseconds, which other threads wait
+    /// for.
     #[test]
-    fn the_ring_is_made_ready_a_way_ahead_of_commits_and_no_further() {
+    fn populate_ahead_covers_its_window_ahead_of_commits_and_no_more() {
         let log = small();
         let populated = || log.populated.load(Ordering::Relaxed);
         let start = populated();
         log.populate_ahead();
         let ahead = (log.ring_bytes / 4).min(POPULATE_BYTES);
         assert_eq!(populated(), block_down(start + ahead));
-        // As far as commits have come, round the end of the ring too, and not at each look.
+        // It follows commits, round the end of the ring too, in steps.
         let mut before = populated();
         for step in 1..200 {
             let completed = start + step * 1000;
@@ -524,9 +547,10 @@ mod tests {
         }
     }
 
-    /// A sync writes all that the ring holds under one lock. A commit that waited for room waited for that lock, 36 ms at 1 GB/s, although the first piece had made room.
+    /// A sync writes the whole ring under one lock. A commit that waited for room waited for that
+    /// lock too, 36 ms at 1 GB/s, although the first piece had made room.
     #[test]
-    fn who_waits_for_room_in_the_ring_does_not_wait_for_who_writes_it() {
+    fn ring_space_wait_does_not_block_on_the_spiller() {
         let log = small();
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {

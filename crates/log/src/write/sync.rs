@@ -1,7 +1,13 @@
-//! Group sync: one thread leads, the others wait, and the next leader covers all that came meanwhile.
+//! Group sync: one thread leads, the others wait, and the next leader's sync covers all commits
+//! that came meanwhile.
 //!
-//! Left to itself that makes two groups that alternate: while one is synced the other gathers, and its leader begins before those of the first, just woken, are back with their next commits. So
-//! a leader waits for as many as the last sync kept waiting, a few microseconds beside the hundred of a sync (`docs/decisions/014-commit-contention.md`). One thread alone never waits.
+//! Without more, threads fall into two groups that alternate: while one group is synced the other
+//! gathers, and its leader begins before the threads of the first group, which have just been
+//! woken, are back with their next commits. So a leader waits until as many threads have come as
+//! waited for the last sync. That takes a few microseconds, and a sync takes a hundred
+//! (`docs/decisions/014-commit-contention.md`). A thread that is alone never waits.
+//!
+//! Thread safety: any thread.
 
 use crate::log::Log;
 use crate::lsn::Lsn;
@@ -12,40 +18,47 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Times a leader offers its core to others while company may come, and times in a row without anybody coming after which it begins. About half a microsecond each where nobody else wants
-/// the core.
+/// How often a leader yields its core while it waits for company. A turn takes about half a
+/// microsecond if no other thread wants the core.
 const COMPANY_TURNS_MAX: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 400 };
+/// A leader begins after this many turns in a row in which no thread came.
 const COMPANY_STILL_TURNS_MAX: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 128 };
-/// And no longer than this: where other threads want every core, a turn may take as long as they are given one.
+/// A leader waits no longer than this: if other threads use every core, each turn takes as long as
+/// the time slice that they get.
 const COMPANY_TIME_MAX: Duration = Duration::from_micros(200);
 
+/// Which thread leads, and where the others wait.
 #[derive(Default)]
 pub(crate) struct SyncState {
     lead: Mutex<Lead>,
     done: Condvar,
 }
 
-/// Arrivals are counted in `sync_waits`; they decide how long a leader waits, and nothing else.
+/// What a leader has to know. Arrivals are counted in `sync_waits`; they decide how long a leader
+/// waits, and nothing else.
 #[derive(Default)]
 struct Lead {
+    /// Whether a thread leads now.
     leading: bool,
-    /// Arrivals up to when the last sync began.
+    /// Arrivals before the last sync began.
     covered: u64,
-    /// Who had come to sync between the beginning of the sync before the last and the last one's end: all threads that sync all the time.
+    /// Arrivals between the beginning of the sync before the last one and the end of the last one:
+    /// the number of threads that sync all the time.
     company: u64,
 }
 
 /// How a sync ended.
 enum Ended {
-    /// It has not: it panicked.
+    /// It has not ended: the leader panicked.
     Never,
-    /// It was for everybody who had arrived before it began, so many.
+    /// It was for all threads that had arrived before it began. This is the count of all arrivals
+    /// until then.
     Group { arrived: u64 },
-    /// Nobody had asked for it.
+    /// No thread had asked for it.
     Unasked,
 }
 
-/// Who leads, until the sync is over. By a panic too: whoever waits is told.
+/// The lead, until the sync is over. Its drop wakes the threads that wait, after a panic too.
 struct Leading<'a> {
     log: &'a Log,
     ended: Ended,
@@ -73,16 +86,20 @@ impl Drop for Leading<'_> {
 }
 
 impl Log {
-    /// Makes everything up to `up_to` (a [`Reservation::end`](crate::Reservation::end) or [`end`](Self::end)), as far as it is completed, durable against power loss, all earlier segments included.
+    /// Makes all completed frames before `up_to` survive power loss, those of earlier segments
+    /// included. `up_to` is a [`Reservation::end`](crate::Reservation::end) or an
+    /// [`end`](Self::end).
     ///
     /// # Errors
-    /// I/O errors, which poison the log: whether the commits that waited for this sync are durable is then unknown until the database is opened again. `Poisoned`.
+    /// I/O errors, which poison the log: until the database is opened again, nothing tells whether
+    /// the commits that waited for this sync are durable. `Poisoned`.
     pub fn sync(&self, up_to: Lsn) -> Result<()> {
         let completed = self.completed.load(Ordering::Acquire);
         self.sync_position(self.position_of(up_to).min(completed), || false)
     }
 
-    /// [`sync`](Self::sync) that does something else while another thread syncs for it, as long as `meanwhile` says that it did something.
+    /// [`sync`](Self::sync) that calls `meanwhile` while another thread syncs for it, until
+    /// `meanwhile` returns `false`: it had nothing to do.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
@@ -131,22 +148,24 @@ impl Log {
             ended: Ended::Never,
         };
         self.wait_for_company(expected);
-        // Before the look at `completed`: whose arrival is counted has completed its commit.
+        // Read before `completed`: every thread whose arrival is counted has completed its commit.
         let arrived = self.arrivals();
         let result = self.sync_now();
         leading.ended = Ended::Group { arrived };
         result
     }
 
-    /// Whether [`sync_full`](Self::sync_full) is worth while: what it would sync is as much as a segment. For the job queue.
+    /// Whether [`sync_full`](Self::sync_full) is worthwhile: it would sync as many bytes as a
+    /// segment has.
     #[must_use]
     pub fn sync_full_due(&self) -> bool {
         self.full_unsynced_bytes.load(Ordering::Relaxed) >= self.setup.options.segment_bytes
             && !self.poisoned()
     }
 
-    /// Makes the segments that are full durable, though nobody has asked for it: a power cut then takes less of what was promised nothing, and recovery has less to write again. Leaves it to
-    /// whoever syncs already.
+    /// Makes full segments durable, though no commit has asked for it: a power cut then loses fewer
+    /// commits that have no promise against it, and recovery writes less again. Does nothing while
+    /// another thread syncs.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
@@ -174,11 +193,12 @@ impl Log {
         result
     }
 
+    /// How many threads have come to sync so far.
     fn arrivals(&self) -> u64 {
         self.counters.sync_waits.load(Ordering::Relaxed)
     }
 
-    /// Until as many have arrived as are expected, or nobody comes any more.
+    /// Waits until `expected` threads have arrived, or no more come.
     fn wait_for_company(&self, expected: u64) {
         let (mut seen, mut still) = (self.arrivals(), 0);
         if seen >= expected {
@@ -197,6 +217,7 @@ impl Log {
         }
     }
 
+    /// Moves everything completed to segments, and syncs these.
     fn sync_now(&self) -> Result<()> {
         self.counters.sync_groups.fetch_add(1, Ordering::Relaxed);
         let (target, segments) = {
@@ -217,7 +238,7 @@ impl Log {
         self.sync_segments(target, &segments)
     }
 
-    /// Syncs what holds every byte before `target` that is not durable.
+    /// Syncs `segments`, which have every byte before `target` that is not durable.
     fn sync_segments(&self, target: u64, segments: &[Arc<Segment>]) -> Result<()> {
         for segment in segments {
             self.counters.segment_syncs.fetch_add(1, Ordering::Relaxed);
@@ -235,22 +256,25 @@ impl Log {
             target <= completed,
             "only completed frames become durable: up to {target}, completed up to {completed}"
         );
-        // SeqCst, as `durable_position`: who moves it and looks for commits to show, and who shows commits and looks at it, do not both miss each other.
+        // SeqCst, as in `durable_position`: of a thread that moves it and then looks for commits to
+        // make visible, and a thread that completes a commit and then reads it, one sees the other.
         self.durable.fetch_max(target, Ordering::SeqCst);
         Ok(())
     }
 
-    /// Clean close: makes everything durable and says so in a last frame, so that damage in what was written last is told from a torn tail. Only while nobody else
-    /// writes; the log takes frames afterwards as before, until [`leave_ring`](Self::leave_ring).
+    /// Closes the log cleanly: makes everything durable and says so in a last frame, so that the
+    /// next opening can tell damage of the last frames from a torn tail. No other thread may write
+    /// meanwhile. Afterwards the log takes frames as before, until
+    /// [`leave_ring`](Self::leave_ring).
     ///
     /// # Errors
-    /// As [`sync`](Self::sync). What was acknowledged is as safe as before also when this fails.
+    /// As [`sync`](Self::sync). If this fails, acknowledged commits are as safe as before.
     pub fn close(&self) -> Result<()> {
         self.sync_all()?;
         loop {
             match self.append_mark() {
                 Ok(_) => return self.sync_all(),
-                // A close must not fail for want of a mark.
+                // A close does not fail for want of a mark.
                 Err(crate::WaitReason::Segment) => return Ok(()),
                 Err(reason) => match self.wait(reason, crate::Space::Reserve) {
                     Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(()),
@@ -261,12 +285,12 @@ impl Log {
     }
 
     /// Leaves the ring to the next opener of the volume: from now on no value is read from it, and
-    /// a reader that copies from it right now does not believe its copy. Only when nobody writes to
-    /// the ring any more.
+    /// a reader that copies from it right now throws its copy away. No thread may write to the ring
+    /// any more.
     pub fn leave_ring(&self) {
-        // As if every byte were taken for others. Readers look at it again behind their copy, as
-        // they do for bytes that this process takes (`Log::copy` has the fence that theirs pairs
-        // with).
+        // As if every byte were taken for other frames. Readers look at this position again after
+        // their copy, as they do for bytes that this process takes (`Log::copy` has the fence that
+        // theirs pairs with).
         self.reclaimed.store(u64::MAX, Ordering::SeqCst);
     }
 }
@@ -279,7 +303,8 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
-    /// Each look at it takes a millisecond, as a turn does where other threads want every core.
+    /// A clock of a machine on which other threads use every core: a millisecond passes with every
+    /// look at it.
     #[derive(Default)]
     struct Busy(AtomicU64);
 
@@ -295,7 +320,8 @@ mod tests {
         fn sleep(&self, _time: Duration) {}
     }
 
-    /// A leader offered its core 128 times to whoever had synced with it before, however long that took: with threads that compute on every core, half a second.
+    /// A leader yielded its core 128 times to the threads that had synced with it before, however
+    /// long that took: half a second, with threads that compute on every core.
     #[test]
     fn a_leader_does_not_wait_long_for_company_that_has_gone() {
         let clock = Arc::new(Busy::default());

@@ -1,13 +1,21 @@
 //! Writes segments of values that value GC moves (`docs/format/log.md`, "Values segments").
 //!
-//! Such a segment is no part of the stream: it is written and synced whole by one thread, beside the commits and without their locks, and becomes readable when the manifest
-//! names it. Recovery never replays it; what no manifest names is an orphan, and is removed.
+//! Such a segment is no part of the stream. One thread writes and syncs it as a whole, beside the
+//! commits and without their locks. It becomes readable when the manifest names it. Recovery never
+//! replays it, and removes it if the manifest does not name it.
 //!
-//! **Order**, for whoever moves values: [`Log::values_writer`], [`ValuesWriter::put`] for each record, [`ValuesWriter::finish`]; the index entries with the new pointers, synced; one manifest
-//! record with those and the liveness of the new segments; [`Log::publish_values`]; only then may anybody meet the new pointers.
+//! Value GC keeps this **order**:
 //!
-//! Thread safety: a writer belongs to one thread at a time. **Invariants:** 1. The files of a writer, or of a [`NewValues`], that is dropped are removed. 2. Nothing of the log is poisoned by
-//! a write or sync that fails here: nobody depends on it yet.
+//! 1. [`Log::values_writer`], [`ValuesWriter::put`] for each record, [`ValuesWriter::finish`].
+//! 2. Writes the index entries with the new pointers, and syncs them.
+//! 3. One manifest record with these files and the liveness of the new segments.
+//! 4. [`Log::publish_values`]. Only then may a reader meet the new pointers.
+//!
+//! Thread safety: a writer belongs to one thread at a time.
+//!
+//! **Invariants:**
+//! 1. A drop of a writer or of a [`NewValues`] removes its files.
+//! 2. A write or sync that fails here does not poison the log: nothing depends on it yet.
 
 use crate::format::frame::{FrameHeader, VALUES_END_BYTES};
 use crate::format::segment::SegmentHeader;
@@ -23,20 +31,22 @@ use glintdb_core::{Error, KeyspaceId, Result, SegmentId, ValuePointer, planted};
 use glintdb_flash::{AlignedBuffer, Volume, VolumeFile};
 use std::sync::Arc;
 
-/// A frame is ended when the next record would make it longer; one record that is longer is a frame of its own.
+/// The most bytes of a frame with several records. A longer record is a frame of its own.
 const FRAME_BYTES_MAX: u64 = 256 << 10;
-/// What a record takes in a segment beside key and value, about.
+/// Bytes that a record takes in a segment beside its key and value, approximately.
 pub const VALUES_RECORD_BYTES: u64 = 18;
-/// What frames and their padding take of what records do, at most, where these are not small.
+/// Headers and padding of frames take at most this part of the bytes of records that are not small.
 const FRAMES_PART: u64 = 256;
-/// More than an entry has beside key and value (kind, keyspace, two lengths, checksum: 18), and padding of both sections.
+/// Bytes that a record takes at most beside its key and value: kind, keyspace, two lengths and
+/// checksum (18), and the padding of both sections (14).
 const RECORD_BYTES_MAX: usize = 32;
-/// Bytes of a write.
+/// The most bytes of one write.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Writes values to as many segments as they need. [`put`](Self::put) them in the order in which they will be read together: key order.
+/// Writes values to as many segments as they need. Callers [`put`](Self::put) them in key order,
+/// the order in which readers will want them together.
 ///
-/// After an error nothing but dropping is left, which removes what was written.
+/// After an error the only use of a writer is its drop, which removes what it wrote.
 ///
 /// ```
 /// # use glintdb_core::checksum::crc32c;
@@ -54,10 +64,15 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// #     db: DbId([1; 16]),
 /// #     clock: Arc::new(glintdb_flash::SystemClock::new()),
 /// #     numbers: Arc::new(Numbers(AtomicU64::new(1))),
-/// #     options: LogOptions { segment_bytes: 64 << 10, ring_bytes: 64 << 10, reserve_segments: 0 },
+/// #     options: LogOptions {
+/// #         segment_bytes: 64 << 10,
+/// #         ring_bytes: 64 << 10,
+/// #         reserve_segments: 0,
+/// #     },
 /// # };
 /// # let log = Log::create(setup)?;
-/// # let records = [(b"apple", b"a value"), (b"peach", b"another")].map(|(key, value)| (key, value, crc32c(value)));
+/// # let records = [(b"apple", b"a value"), (b"peach", b"another")];
+/// # let records = records.map(|(key, value)| (key, value, crc32c(value)));
 /// let mut writer = log.values_writer(Space::Reserve, 64)?;
 /// for (key, value, checksum) in records {
 ///     writer.put(&log, KeyspaceId(3), key, value, checksum)?;
@@ -71,11 +86,11 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// ```
 pub struct ValuesWriter {
     space: Space,
-    /// What its files have yet to take, about.
+    /// Bytes that its next files will have to take, approximately.
     expected: u64,
     frame: FrameBuilder,
     open: Option<Open>,
-    /// The open segment included.
+    /// The segments so far, the open one included.
     made: NewValues,
     failed: bool,
 }
@@ -91,22 +106,27 @@ struct Open {
     chunk_offset: u64,
 }
 
-/// Segments of values that are whole and durable, and named by nothing yet. Dropped, their files are removed: give it to [`Log::publish_values`], or [`leave`](Self::leave) it.
+/// Segments of values that are whole and durable, and that the manifest does not name yet.
+///
+/// A drop removes their files. To keep them, give this to [`Log::publish_values`], or
+/// [`leave`](Self::leave) it.
 #[must_use]
 pub struct NewValues {
     volume: Arc<dyn Volume>,
     segments: Vec<Arc<Segment>>,
     pointers: Vec<ValuePointer>,
-    /// What the files of ended segments take.
+    /// Bytes that the files of ended segments take.
     file_bytes: u64,
 }
 
 impl Log {
-    /// A writer of relocated values, of records that take about `bytes` together (keys, values, and [`VALUES_RECORD_BYTES`] each): its files are made as large as that needs, and no larger than
-    /// segments are just now, but for one record that is. No file is made before the first frame is full.
+    /// Returns a writer of relocated values, for records that take about `bytes` together: keys,
+    /// values, and [`VALUES_RECORD_BYTES`] each. It makes its files as large as that needs, and no
+    /// larger than the next segment of the stream, unless one record is. It makes no file before
+    /// the first frame is full.
     ///
     /// # Errors
-    /// `Poisoned`, where the log takes no more writes.
+    /// `Poisoned` if the log takes no more writes.
     pub fn values_writer(&self, space: Space, bytes: u64) -> Result<ValuesWriter> {
         self.check()?;
         Ok(ValuesWriter {
@@ -124,10 +144,14 @@ impl Log {
         })
     }
 
-    /// Makes the values readable by their pointers. To be called when the manifest record that names the segments is durable and before anybody can meet one of their pointers, under the lock
-    /// under which dead segments are looked for: a segment that is in the log's table and has no live value is dead.
+    /// Makes the values readable by their pointers.
     ///
-    /// Waits for nobody: who prepares a segment may be waiting for its number, which the same lock guards.
+    /// The caller does so when the manifest record that names the segments is durable and before
+    /// any reader can meet one of the pointers. It holds the lock under which dead segments are
+    /// looked for, because a segment in the log's table without live values counts as dead.
+    ///
+    /// Does not wait for a thread that prepares a segment: that thread may wait for a file number,
+    /// which the same lock guards.
     pub fn publish_values(&self, mut values: NewValues) {
         for segment in values.segments.drain(..) {
             self.add_to_table(&segment);
@@ -136,7 +160,8 @@ impl Log {
 }
 
 impl ValuesWriter {
-    /// Adds a record. `checksum` is that of the value, as the pointer has it by which it was read: it is not computed anew, so that it covers the value from its first commit on.
+    /// Adds a record. `checksum` is the value's, from the pointer by which the value was read. It
+    /// is not computed again, so that it covers the value from its first commit on.
     ///
     /// # Errors
     /// `NoSpace`, `Poisoned`, I/O errors.
@@ -157,20 +182,20 @@ impl ValuesWriter {
         Ok(())
     }
 
-    /// Records so far.
+    /// Number of records so far.
     #[must_use]
     pub fn records(&self) -> usize {
         self.made.pointers.len() + self.frame.entry_count() as usize
     }
 
-    /// Bytes written to its files: not what is preallocated.
+    /// Bytes written to the files so far. Preallocated space does not count.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         let open = self.open.as_ref().map_or(0, |open| open.chunk_offset);
         self.made.file_bytes + open
     }
 
-    /// Ends the last segment; everything is durable then, names included.
+    /// Ends the last segment, and makes everything durable, names of files included.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -185,7 +210,7 @@ impl ValuesWriter {
         Ok(self.made)
     }
 
-    /// How long the frame may become.
+    /// The most bytes that the frame may become.
     fn room(&self, log: &Log) -> u64 {
         let room = match &self.open {
             Some(open) => open.header.capacity - open.offset(),
@@ -194,6 +219,7 @@ impl ValuesWriter {
         (room - VALUES_END_BYTES as u64).min(FRAME_BYTES_MAX)
     }
 
+    /// Writes the frame to the open segment, or to a new one if it does not fit.
     fn end_frame(&mut self, log: &Log) -> Result<()> {
         assert!(
             !std::mem::replace(&mut self.failed, true),
@@ -206,7 +232,7 @@ impl ValuesWriter {
         }
         if self.open.is_none() {
             let header = u64::from(FIRST_FRAME_OFFSET);
-            // Where there is more than was said, nobody knows how much.
+            // There is more than the caller expected, and it is not known how much.
             let expected = match self.expected >= bytes {
                 true => self
                     .expected
@@ -240,6 +266,7 @@ impl ValuesWriter {
         Ok(())
     }
 
+    /// Makes a file of `capacity` bytes and opens it.
     fn begin_segment(&mut self, log: &Log, capacity: u64) -> Result<()> {
         if u32::try_from(capacity).is_err() {
             return Err(Error::invalid(format!(
@@ -298,11 +325,12 @@ impl std::fmt::Debug for ValuesWriter {
 }
 
 impl Open {
-    /// Where the next frame begins.
+    /// Offset where the next frame begins.
     fn offset(&self) -> u64 {
         self.chunk_offset + self.filled as u64
     }
 
+    /// Adds `bytes` to the file, in writes of whole chunks.
     fn append(&mut self, log: &Log, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let room = self
@@ -323,7 +351,7 @@ impl Open {
         Ok(())
     }
 
-    /// Writes the chunk, its last block filled up with zeros.
+    /// Writes the chunk. Zeros fill up its last block.
     fn write(&mut self, log: &Log) -> Result<()> {
         let whole = block_up(self.filled as u64) as usize;
         let chunk = self.chunk.as_mut_slice();
@@ -337,6 +365,7 @@ impl Open {
         Ok(())
     }
 
+    /// Writes the rest of the chunk, cuts the file behind it, and syncs the file.
     fn finish(&mut self, log: &Log) -> Result<()> {
         if self.filled > 0 {
             self.write(log)?;
@@ -360,24 +389,25 @@ impl Open {
 }
 
 impl NewValues {
-    /// Where each record lies, in the order of the [`put`](ValuesWriter::put)s.
+    /// Pointers to the records, in the order of the calls of [`put`](ValuesWriter::put).
     #[must_use]
     pub fn pointers(&self) -> &[ValuePointer] {
         &self.pointers
     }
 
-    /// The segments, in the order in which they were filled.
+    /// Ids of the segments, in the order in which they were filled.
     pub fn segments(&self) -> impl ExactSizeIterator<Item = SegmentId> + '_ {
         self.segments.iter().map(|segment| segment.id)
     }
 
-    /// What their files take.
+    /// Bytes that the files take.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
-    /// Forgets the segments and lets their files be: where a manifest record names them that may or may not be durable. The next opening keeps or removes them.
+    /// Forgets the segments and leaves their files, for a caller that does not know whether the
+    /// manifest record that names them is durable. The next opening keeps or removes them.
     pub fn leave(mut self) {
         self.segments.clear();
     }
@@ -394,12 +424,13 @@ impl std::fmt::Debug for NewValues {
 
 impl Drop for NewValues {
     fn drop(&mut self) {
-        // Perhaps in the middle of the manifest's record that names them: the next opening decides.
+        // Perhaps in the middle of writing the manifest record that names them: the next opening
+        // decides.
         if std::thread::panicking() {
             return;
         }
         for segment in &self.segments {
-            // Where this fails, recovery finds a file that nothing names and removes it.
+            // If this fails, recovery finds a file that the manifest does not name and removes it.
             drop(self.volume.delete(segment.id.file()));
         }
     }

@@ -1,10 +1,16 @@
 //! Aligned memory for direct I/O, recycled.
 //!
-//! A fresh page costs a fault and a zeroing (0.25–10 µs); reads therefore fill buffers that were used before. A buffer comes from a [`BufferPool`], becomes a
-//! [`Bytes`] without a copy, and goes back to its pool when the last slice of it is dropped, on whatever thread that is.
+//! A fresh page costs a fault and a zeroing (0.25–10 µs), so reads fill buffers that were used
+//! before. A buffer comes from a [`BufferPool`], becomes a [`Bytes`] without a copy, and goes back
+//! to its pool when its last slice is dropped, on any thread.
 //!
-//! Thread-safe. Invariants: 1. a buffer's memory is always initialised (zeroed when allocated; recycled buffers hold what an earlier read left, which only their
-//! owner can see). 2. Idle buffers of a pool never exceed `idle_bytes_max`. 3. Classes are powers of two from 4 KiB to 1 MiB; greater buffers are never kept.
+//! Thread safety: any thread.
+//!
+//! Invariants:
+//! 1. A buffer's memory is always initialised. It is zeroed when it is allocated; a recycled buffer
+//!    has what an earlier read left, which only its owner can see.
+//! 2. Idle buffers of a pool never exceed `idle_bytes_max`.
+//! 3. Classes are powers of two from 4 KiB to 1 MiB. Larger buffers are never kept.
 
 use crate::process::ProcessToken;
 use bytes::Bytes;
@@ -15,7 +21,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Alignment of memory, offsets and lengths of direct I/O, in bytes. Devices with larger blocks refuse the probe at open and are read and written buffered.
+/// Alignment of memory, offsets and lengths of direct I/O, in bytes. Devices with larger blocks
+/// refuse the probe when a directory is opened, and are read and written buffered.
 pub const DIRECT_ALIGNMENT: usize = 4096;
 /// Largest buffer that is recycled, in bytes.
 pub const POOLED_BYTES_MAX: usize = 1 << 20;
@@ -28,7 +35,8 @@ const CLASSES: usize = (POOLED_BYTES_MAX / DIRECT_ALIGNMENT).ilog2() as usize + 
 pub struct BufferPool(Arc<Shared>);
 
 struct Shared {
-    /// The process that made the pool: a forked child may wait for a lock of it for ever.
+    /// The process that made the pool. A forked child takes no lock of it, which might never be
+    /// free.
     process: ProcessToken,
     idle: [Mutex<Vec<Memory>>; CLASSES],
     idle_bytes: AtomicUsize,
@@ -52,10 +60,10 @@ impl BufferPool {
         }))
     }
 
-    /// A buffer of `length` bytes, 4 KiB-aligned, with unspecified contents.
+    /// Returns a buffer of `length` bytes, 4 KiB-aligned, with unspecified contents.
     ///
     /// # Errors
-    /// `Io` where memory is refused.
+    /// `Io` if memory is refused.
     pub fn take(&self, length: usize) -> Result<AlignedBuffer> {
         let class = class_of(length);
         let recycled = class.and_then(|class| self.0.idle.get(class)?.lock().pop());
@@ -78,7 +86,7 @@ impl BufferPool {
         })
     }
 
-    /// Bytes of buffers that are out: being filled, or viewed by some `Bytes`.
+    /// Bytes of buffers that are in use: being filled, or viewed by some `Bytes`.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
         self.0.used_bytes.load(Ordering::Relaxed)
@@ -101,7 +109,7 @@ impl BufferPool {
         let used = self.0.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
         assert!(
             bytes <= used,
-            "a buffer comes back once: {bytes} bytes of {used} that are out"
+            "a buffer comes back once: {bytes} of {used} bytes in use"
         );
         let Some(list) = class_of(bytes).and_then(|class| self.0.idle.get(class)) else {
             return;
@@ -119,7 +127,7 @@ impl BufferPool {
     }
 }
 
-/// Index of the smallest class that holds `length` bytes; `None`: too large to be recycled.
+/// Index of the smallest class for `length` bytes, `None` if they are too many to be recycled.
 fn class_of(length: usize) -> Option<usize> {
     let size = length.max(DIRECT_ALIGNMENT).checked_next_power_of_two()?;
     (size <= POOLED_BYTES_MAX).then(|| (size / DIRECT_ALIGNMENT).ilog2() as usize)
@@ -134,10 +142,10 @@ pub struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// A zeroed buffer outside any pool, for writers that want to write directly.
+    /// Returns a zeroed buffer that belongs to no pool, for direct writes.
     ///
     /// # Errors
-    /// `Io` where memory is refused.
+    /// `Io` if memory is refused.
     pub fn zeroed(length: usize) -> Result<Self> {
         Ok(AlignedBuffer {
             memory: Some(Memory::new(length)?),
@@ -146,7 +154,7 @@ impl AlignedBuffer {
         })
     }
 
-    /// Cuts the buffer to its first `length` bytes; does nothing where it is shorter.
+    /// Cuts the buffer to its first `length` bytes. Does nothing if it is shorter.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
@@ -155,7 +163,8 @@ impl AlignedBuffer {
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         match &self.memory {
-            // SAFETY: `Memory` owns `capacity` initialised bytes until it is dropped, `length <= capacity`, and `&self` keeps writers out.
+            // SAFETY: `Memory` owns `capacity` initialised bytes until it is dropped,
+            // `length <= capacity`, and `&self` keeps writers out.
             Some(memory) => unsafe {
                 std::slice::from_raw_parts(memory.pointer.as_ptr(), self.length)
             },
@@ -174,7 +183,8 @@ impl AlignedBuffer {
         }
     }
 
-    /// Hands the memory over to a `Bytes`; it goes back to the pool when the last slice is dropped.
+    /// Makes the buffer a `Bytes` without a copy. Its memory goes back to the pool when the last
+    /// slice is dropped.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)
@@ -231,7 +241,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout; `Memory` is neither `Copy` nor `Clone`, so it is freed once.
+        // SAFETY: allocated in `new` with this layout; `Memory` is neither `Copy` nor `Clone`, so
+        // it is freed once.
         unsafe { dealloc(self.pointer.as_ptr(), self.layout) }
     }
 }

@@ -1,4 +1,5 @@
-//! A file of a directory volume: direct where aligned, buffered where not, coherent either way.
+//! A file of a directory volume. Aligned reads and writes are direct, others are buffered, and both
+//! see the same bytes.
 
 use super::Shared;
 use super::handles::Handle;
@@ -15,24 +16,26 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// See the module's page. Thread-safe.
+/// An open file of a directory volume. Thread-safe.
 pub(crate) struct DirFile {
-    /// With `O_DIRECT` where `shared.direct`.
+    /// Open with `O_DIRECT` if `shared.direct`.
     file: File,
-    /// The same file without `O_DIRECT`, opened when first needed.
+    /// The same file without `O_DIRECT`, opened when it is first needed.
     buffered: OnceLock<File>,
     direct_writes: AtomicBool,
-    /// The page cache may hold what the medium does not: read through it.
+    /// Whether the page cache may have bytes that the medium lacks. Reads go through it then.
     unsynced: AtomicBool,
     sync_failed: AtomicBool,
-    /// Last, so that it goes when the file is closed.
+    /// Declared last, so that it is dropped after the file is closed.
     handle: Handle,
 }
 
-/// What a file's blocks may take beside its bytes, where the file system keeps track of them in blocks of their own.
+/// Bytes that a file's blocks may take beside its own, because some file systems keep track of them
+/// in further blocks.
 pub(super) const TAKEN_BESIDE_MAX: u64 = 64 << 10;
 
-/// What to read for a range: itself, or the aligned superset that direct I/O needs.
+/// The bytes to read for a range: the range itself, or the aligned blocks around it that direct I/O
+/// needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Extent {
     pub(crate) start: u64,
@@ -41,7 +44,7 @@ pub(crate) struct Extent {
 }
 
 impl DirFile {
-    /// What `file` is of this volume, or passes on to one that is.
+    /// Returns `file`, or the file that it passes its calls on to, as a `DirFile` if it is one.
     pub(crate) fn of(file: &dyn VolumeFile) -> Option<&DirFile> {
         let file = file.medium_file().unwrap_or(file);
         (file as &dyn Any).downcast_ref()
@@ -55,7 +58,8 @@ impl DirFile {
         if options.reserve_bytes > 0
             && let Err(error) = reserve(&file, options.reserve_bytes, super::free_bytes(&file))
         {
-            // The name is ours and holds nothing; where removing it fails too, recovery finds an empty file.
+            // The name is new and its file is empty. If the removal fails too, recovery finds an
+            // empty file.
             std::fs::remove_file(&path).ok();
             return Err(Error::io(
                 format!("reserve {} bytes for {id}", options.reserve_bytes),
@@ -65,7 +69,8 @@ impl DirFile {
         Ok(Self::new(handle, file, options.direct))
     }
 
-    /// Makes the file `id`, which was another one, what [`create`](Self::create) would have made; but what it held stands in it.
+    /// Opens the file `id`, which was another one, as [`create`](Self::create) would have made it.
+    /// But it still has its old bytes.
     pub(super) fn recycle(
         shared: &Arc<Shared>,
         id: FileId,
@@ -78,13 +83,14 @@ impl DirFile {
             Self::open_with(&mut OpenOptions::new(), &path, shared.direct).map_err(failed)?;
         let mut metadata = file.metadata().map_err(failed)?;
         let wanted = options.reserve_bytes;
-        // What lies behind may be reserved and no part of the length: only cutting gives it back.
+        // Blocks behind the file's length may be reserved: only a cut gives them back.
         if metadata.len() > wanted || taken(&metadata) > wanted.saturating_add(TAKEN_BESIDE_MAX) {
             file.set_len(metadata.len().min(wanted)).map_err(failed)?;
             metadata = file.metadata().map_err(failed)?;
         }
         if wanted > 0 {
-            // What is missing only the file system knows: the file may have holes, and takes blocks beside its own.
+            // Only the file system knows which blocks are missing: the file may have holes, and
+            // takes blocks beside its own.
             let free = super::free_bytes(&file);
             let free = free.map(|free| free.saturating_add(taken(&metadata)));
             reserve(&file, wanted, free)
@@ -139,6 +145,7 @@ impl DirFile {
         Ok(self.handle(extent.direct)?.as_raw_fd())
     }
 
+    /// The open file for direct or for buffered access.
     fn handle(&self, direct: bool) -> Result<&File> {
         if direct || !self.handle.shared.direct {
             return Ok(&self.file);
@@ -146,7 +153,7 @@ impl DirFile {
         if let Some(file) = self.buffered.get() {
             return Ok(file);
         }
-        // By way of the descriptor, so that a file whose name is deleted can still be opened; where there is no /proc, by name.
+        // By its descriptor, because its name may be deleted, or by name if there is no /proc.
         let by_descriptor = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let reopen = |path: &Path| Self::open_with(&mut OpenOptions::new(), path, false);
         let file = reopen(Path::new(&by_descriptor))
@@ -160,14 +167,14 @@ impl DirFile {
         Ok(self.buffered.get_or_init(|| file))
     }
 
-    /// What must be read to have `length` bytes at `offset`; `None`: the range holds nothing.
+    /// Returns what to read to have `length` bytes at `offset`, `None` if the range is empty.
     pub(crate) fn extent(&self, offset: u64, length: usize) -> Result<Option<Extent>> {
         self.handle.shared.process.check()?;
         let mut end = match offset.checked_add(length as u64) {
             Some(end) if end <= i64::MAX as u64 - DIRECT_ALIGNMENT as u64 => end,
             _ => self.len()?,
         };
-        // A length that came from the medium may be nonsense: never allocate more than there is.
+        // A length that came from the medium may be wrong: never allocate more than the file has.
         if length > POOLED_BYTES_MAX {
             end = end.min(self.len()?);
         }
@@ -190,12 +197,14 @@ impl DirFile {
         }))
     }
 
-    /// Fills `buffer` from the extent's start with one read after the other; returns how much there was.
+    /// Fills `buffer` from the extent's start with one read after the other. Returns how many bytes
+    /// the file had.
     pub(crate) fn read_extent(&self, extent: Extent, buffer: &mut [u8]) -> Result<usize> {
         self.read_extent_from(extent, buffer, 0)
     }
 
-    /// The same, where the first `filled` bytes are there already.
+    /// Does what [`read_extent`](Self::read_extent) does, for a buffer whose first `filled` bytes
+    /// are read already.
     pub(crate) fn read_extent_from(
         &self,
         extent: Extent,
@@ -218,13 +227,14 @@ impl DirFile {
                 Ok(count) => {
                     self.handle.shared.counters.count_read(count);
                     filled += count;
-                    // Direct reads stop in the middle of a block only at the end of the file.
+                    // A direct read ends in the middle of a block only at the end of the file.
                     if direct && !filled.is_multiple_of(DIRECT_ALIGNMENT) {
                         break;
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Some files (compressed, inlined, on exotic stacks) refuse what the probe was allowed.
+                // Some files refuse direct reads although the probe succeeded: compressed files,
+                // for example.
                 Err(error) if direct && error.raw_os_error() == Some(libc::EINVAL) => {
                     direct = false
                 }
@@ -283,10 +293,12 @@ impl DirFile {
         Ok(())
     }
 
-    /// Writes aligned bytes directly; returns how many before direct I/O was refused (all of them, as a rule).
+    /// Writes aligned bytes directly. Returns how many, which are all unless the file refuses
+    /// direct I/O.
     ///
     /// # Safety
-    /// `memory` must be valid for reads of `length` bytes during the call. Others may write to it meanwhile (the kernel copies bytes, whatever they are).
+    /// `memory` must be valid for reads of `length` bytes during the call. Other threads may write
+    /// to it meanwhile, because the kernel only copies bytes.
     pub(super) unsafe fn write_direct(
         &self,
         offset: u64,
@@ -305,7 +317,8 @@ impl DirFile {
             let Ok(position) = libc::off_t::try_from(at) else {
                 return Err(self.write_error(at, length, io::ErrorKind::FileTooLarge.into()));
             };
-            // SAFETY: the caller guarantees the memory; `done < length` keeps the pointer inside; the descriptor is open as long as `self`.
+            // SAFETY: the caller guarantees the memory; `done < length` keeps the pointer inside;
+            // the descriptor is open as long as `self`.
             let count = unsafe {
                 libc::pwrite(
                     self.file.as_raw_fd(),
@@ -342,12 +355,13 @@ impl DirFile {
         Ok(done)
     }
 
-    /// Whether aligned writes should go direct now.
+    /// Whether aligned writes are direct now.
     pub(super) fn writes_direct(&self) -> bool {
         self.direct_writes.load(Ordering::Relaxed)
     }
 
-    /// Writes `bytes`, whose offset and length are aligned, directly, by way of aligned memory where theirs is not.
+    /// Writes `bytes`, whose offset and length are aligned, directly. Copies them to aligned memory
+    /// if theirs is not.
     fn write_aligned(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let in_place = (bytes.as_ptr() as usize).is_multiple_of(DIRECT_ALIGNMENT);
         let piece = if in_place {
@@ -376,7 +390,8 @@ impl DirFile {
         Ok(())
     }
 
-    /// See [`Ring::write_to`](crate::Ring::write_to).
+    /// Writes aligned memory of a mapping directly, for [`Ring::write_to`](crate::Ring::write_to).
+    /// Returns how many bytes: 0 if writes of this file are not direct.
     ///
     /// # Safety
     /// As [`write_direct`](Self::write_direct); `memory` must be aligned.
@@ -395,6 +410,7 @@ impl DirFile {
         self.handle.shared.with_space(write)
     }
 
+    /// Writes whole blocks directly, and what is before and behind them buffered.
     fn write_pieces(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let align = DIRECT_ALIGNMENT as u64;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| {
@@ -404,7 +420,7 @@ impl DirFile {
         if !self.writes_direct() || first >= last {
             return self.write_buffered(offset, bytes);
         }
-        // first - offset < 4096 and last - offset <= bytes.len(), so both fit.
+        // `first - offset < 4096` and `last - offset <= bytes.len()`, so both fit.
         #[expect(
             clippy::cast_possible_truncation,
             reason = "not greater than the slice's length"
@@ -457,7 +473,7 @@ impl VolumeFile for DirFile {
 
     fn sync(&self) -> Result<()> {
         self.check_writable()?;
-        // Cleared before: what is written during the sync sets it again.
+        // Cleared first: a write during the sync sets it again.
         let unsynced = self.unsynced.swap(false, Ordering::AcqRel);
         let sync = || {
             let synced = self.file.sync_data();
@@ -487,7 +503,8 @@ impl VolumeFile for DirFile {
     }
 }
 
-/// `length` bytes at file offset `offset` out of `data`, which stands at `start <= offset`; fewer where `data` ends.
+/// Returns `length` bytes at the file's offset `offset`, fewer if `data` ends before. `data` is
+/// what the file has from `start` on, with `start <= offset`.
 pub(crate) fn slice_of(data: &Bytes, start: u64, offset: u64, length: usize) -> Bytes {
     assert!(
         start <= offset,
@@ -500,7 +517,7 @@ pub(crate) fn slice_of(data: &Bytes, start: u64, offset: u64, length: usize) -> 
     data.slice(from..to)
 }
 
-/// Why `id` could not be made.
+/// The error of a file `id` that could not be made.
 fn create_error(id: FileId, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::AlreadyExists => Error::exists(format!("create {id}")),
@@ -508,7 +525,7 @@ fn create_error(id: FileId, error: io::Error) -> Error {
     }
 }
 
-/// What a file's blocks take.
+/// Bytes that a file's blocks take.
 pub(super) fn taken(metadata: &Metadata) -> u64 {
     metadata.blocks().saturating_mul(512)
 }
@@ -516,7 +533,8 @@ pub(super) fn taken(metadata: &Metadata) -> u64 {
 /// Reserves space for the first `bytes` without changing the length. `false`: the file system
 /// cannot, and the check of free space is all there is.
 pub(super) fn reserve(file: &File, bytes: u64, free_bytes: Option<u64>) -> io::Result<bool> {
-    // Asked first: ext4 takes all there is before it finds that it does not suffice, and everyone else on the disk would see it full meanwhile.
+    // Checked first: ext4 takes all free blocks before it finds that they do not suffice, and other
+    // programs would see a full disk meanwhile.
     if free_bytes.is_some_and(|free| free < bytes) {
         return Err(io::ErrorKind::StorageFull.into());
     }
@@ -553,8 +571,10 @@ fn fallocate(file: &File, mode: libc::c_int, offset: u64, bytes: u64) -> io::Res
     }
 }
 
-/// Switches read-ahead off: the engine batches what it will need itself, and this machine's read-ahead of 8 MiB makes every point read a large one.
+/// Switches the kernel's read-ahead off. The engine reads ahead itself, and a read-ahead of 8 MiB
+/// makes every point read a large one.
 fn advise_random(file: &File) {
-    // SAFETY: the descriptor is open; the call touches no memory. Advice only, so its answer does not matter.
+    // SAFETY: the descriptor is open; the call touches no memory. It is only advice, so its result
+    // does not matter.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
 }

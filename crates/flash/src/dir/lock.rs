@@ -1,4 +1,5 @@
-//! One process, and one volume in it, per directory: a `flock` on the file `LOCK`, which the kernel drops when its holder ends in whatever way.
+//! The lock of a directory: only one volume of one process has it open. It is a `flock` on the file
+//! `LOCK`, which the kernel drops when the process ends, in whatever way.
 
 use crate::process::ProcessToken;
 use glintdb_core::{Error, ErrorKind, Result, planted};
@@ -10,7 +11,8 @@ use std::path::Path;
 /// Name of the lock file.
 pub(crate) const LOCK_NAME: &str = "LOCK";
 
-/// Holds the lock as long as it lives (the descriptor is close-on-exec, so a child program does not keep it).
+/// Holds the lock as long as it lives. The descriptor is close-on-exec, so a child program does not
+/// keep the lock.
 pub(crate) struct DirLock {
     file: File,
     process: ProcessToken,
@@ -23,12 +25,14 @@ impl Drop for DirLock {
         if !self.process.is_current() {
             return;
         }
-        // SAFETY: the descriptor is open; `flock` touches no memory. Where it fails, closing is what is left.
+        // SAFETY: the descriptor is open; `flock` touches no memory. If it fails, the close
+        // unlocks.
         unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
     }
 }
 
 impl DirLock {
+    /// Takes the lock of `directory`.
     pub(crate) fn take(directory: &Path) -> Result<Self> {
         let path = directory.join(LOCK_NAME);
         let failed = |what: &str, error| Error::io(format!("{what} {}", path.display()), error);
@@ -58,7 +62,8 @@ impl DirLock {
                 _ => return Err(failed("lock", error)),
             }
         }
-        // The number is for people only; a full disk must not keep anyone from opening.
+        // The number of the process is for people only, so a full disk does not keep the directory
+        // from being opened.
         let note = || -> std::io::Result<()> {
             file.set_len(0)?;
             file.rewind()?;
@@ -73,6 +78,7 @@ impl DirLock {
     }
 }
 
+/// Where the directory is open, for the error message.
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
     let number = file

@@ -52,7 +52,7 @@ pub(super) fn existing_bytes(directory: &Path) -> Result<Option<usize>> {
     }
 }
 
-/// Removes the ring; whether there was one.
+/// Removes the ring. Returns whether there was one.
 pub(super) fn remove(directory: &Path) -> Result<bool> {
     match fs::remove_file(directory.join(NAME)) {
         Ok(()) => Ok(true),
@@ -61,7 +61,7 @@ pub(super) fn remove(directory: &Path) -> Result<bool> {
     }
 }
 
-/// The ring, and where it is in plain memory the reason why.
+/// Opens the ring, or makes one. If it is in plain memory, returns the reason too.
 pub(super) fn open_or_create(
     shared: &Arc<Shared>,
     directory: &File,
@@ -73,7 +73,7 @@ pub(super) fn open_or_create(
     };
     let existing = existing_bytes(&shared.path)?;
     if existing.is_none() {
-        // Nothing is lost by a fall-back as long as there is no ring, so ask before making one.
+        // Plain memory loses nothing as long as there is no ring, so this is asked first.
         if let Err(reason) = probe::overwrites_in_place(directory) {
             return in_memory(reason);
         }
@@ -98,7 +98,8 @@ pub(super) fn open_or_create(
     match mapped {
         Ok(mapping) => {
             let ring = MappedRing {
-                // SAFETY: the mapping is page-aligned, `mapped_bytes` long, lives beside the words, and nobody else is given its address.
+                // SAFETY: the mapping is page-aligned, `mapped_bytes` long and lives beside the
+                // words, and nothing else has its address.
                 words: unsafe { Words::new(mapping.pointer, mapped_bytes) },
                 mapping,
                 mapped: Mutex::new(held),
@@ -108,7 +109,7 @@ pub(super) fn open_or_create(
             };
             Ok((Arc::new(ring), None))
         }
-        // What an existing ring holds must not be passed over.
+        // Commits may be in an existing ring alone.
         Err(error) if existing.is_some() => Err(Error::io("map the ring", error)),
         Err(error) => {
             remove(&shared.path)?;
@@ -131,7 +132,7 @@ fn create(path: &Path, directory: &File, bytes: usize) -> Result<()> {
         directory.sync_all()
     };
     make().map_err(|error| {
-        // Gives the space back; a leftover would be overwritten next time.
+        // Gives the space back. The next attempt overwrites what is left.
         fs::remove_file(&new).ok();
         Error::io(format!("create a ring of {bytes} bytes"), error)
     })
@@ -183,7 +184,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Addresses that read as zeros.
+    /// Makes a mapping that reads as zeros.
     fn new(bytes: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice.
@@ -275,7 +276,8 @@ impl Drop for Mapping {
             // The address range belongs to whatever the child has mapped there.
             return;
         }
-        // SAFETY: mapped in `new` with this length, unmapped once; the words beside it are not used any more. It can only fail for a wrong range.
+        // SAFETY: mapped in `new` with this length, unmapped once; the words beside it are not used
+        // any more. The call can only fail for a wrong range.
         unsafe { libc::munmap(self.pointer.as_ptr().cast(), self.bytes) };
     }
 }
@@ -296,12 +298,12 @@ struct MappedRing {
     mapped: Mutex<usize>,
     file: File,
     shared: Arc<Shared>,
-    /// A later sync would say OK with the data gone.
+    /// Set by a failed sync: a later one would succeed although the data is gone.
     sync_failed: AtomicBool,
 }
 
 impl MappedRing {
-    /// Whole pages of the mapping.
+    /// Asserts that a range is of whole pages of the mapping.
     fn assert_within(&self, offset: usize, length: usize) {
         assert_aligned("ring offset", offset);
         assert_aligned("length", length);
@@ -386,8 +388,10 @@ impl Ring for MappedRing {
 
     fn populate(&self, offset: usize, length: usize) {
         self.assert_within(offset, length);
-        // SAFETY: the range lies in the mapping, which lives as long as `self`, and begins at a page. The call changes no byte: it does what the first store to each page would have the kernel do. Where the
-        // kernel does not know it (before 5.14) or cannot, stores fault as they would have.
+        // SAFETY: the range is in the mapping, which lives as long as `self`, and begins at a page.
+        // The call changes no byte: the kernel does what it would do at the first store to each
+        // page. If it does not know the call (before 5.14) or cannot do so, stores fault as they
+        // would have.
         unsafe {
             libc::madvise(
                 self.words.address(offset).cast_mut().cast(),
@@ -410,7 +414,8 @@ impl Ring for MappedRing {
     ) -> Result<()> {
         self.assert_within(offset, length);
         let done = match DirFile::of(file) {
-            // SAFETY: `offset + length` lies in the mapping, which lives as long as `self`; the mapping is page-aligned and so is `offset`.
+            // SAFETY: `offset + length` is in the mapping, which lives as long as `self`; the
+            // mapping is page-aligned and so is `offset`.
             Some(file) => unsafe {
                 file.write_from_mapping(file_offset, self.words.address(offset), length)?
             },

@@ -1,8 +1,15 @@
-//! Files that nobody needs any more and that are kept to be written again: their blocks are there already (`docs/decisions/025-recycled-files.md`).
+//! Spares: files that are no longer needed and are kept to be written again, because they have
+//! their blocks already (`docs/decisions/025-recycled-files.md`).
 //!
-//! Thread-safe. Invariants: 1. A spare has no other name, and nobody has had it open since before it lost its old one. 2. It is written again only after the directory was synced without
-//! its old name, so no power cut brings that name back with other bytes. 3. What an earlier process left is removed before this one keeps or writes anything, and never written: whose bytes they are
-//! is not known. A volume that makes no files, a reader's, leaves it alone.
+//! Thread safety: any thread.
+//!
+//! Invariants:
+//! 1. A spare has no other name, and has not been open since before it lost its old name.
+//! 2. A spare is written again only after the directory was synced without its old name, so no
+//!    power cut brings that name back with other bytes.
+//! 3. Spares of an earlier process are removed before this one keeps or writes a file, and are
+//!    never written, because their bytes may be of any database. A volume that makes no files, such
+//!    as a reader's, leaves them alone.
 
 use super::Shared;
 use super::file::TAKEN_BESIDE_MAX;
@@ -14,59 +21,63 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Spares of a directory, at most: a round of value GC gives away two or three segments at a time.
+/// The most spares of a directory. A round of value GC frees two or three segments at a time.
 const SPARES_MAX: usize = 4;
-/// Names for them: some may be those of files that are just being removed.
+/// Number of names for spares. Some may be those of files that are just being removed.
 const SLOTS: usize = 2 * SPARES_MAX;
 
-/// A spare that did not fit so often goes: files of moved values and of commits are of two sizes, and both come often.
+/// A spare that did not fit this often is removed. Files of moved values and files of commits have
+/// two sizes, and both are wanted often.
 const MISFITS_MAX: u32 = 8;
-/// A spare of no more than this is cut to whatever is wanted.
+/// A spare of no more than this is cut to any size that is wanted.
 const FITS_ALL_BYTES: u64 = 1 << 20;
 
-/// See the module's page.
+/// The spares of a directory.
 pub(super) struct Spares {
     state: Mutex<State>,
-    /// Held while a spare is removed without the lock of `state`, under which it is taken, if nobody has it.
+    /// Held while a spare is removed without the lock of `state`. It is taken under that lock, if
+    /// it is free.
     removal: Mutex<()>,
-    /// How often space was given back. Changed under the lock; whoever writes reads it, and waits for nobody.
+    /// How often space was given back. Changed under the lock of `state`; writers read it without a
+    /// lock.
     releases: AtomicU64,
-    /// Whether blocks that are written again are the same ones. Where the file system copies on write, a spare's blocks reserve nothing, and none is kept.
+    /// Whether the file system overwrites blocks in place. If it copies on write, the blocks of a
+    /// spare reserve nothing, and none is kept.
     in_place: bool,
 }
 
 #[derive(Default)]
 struct State {
-    /// Whether what an earlier process left has been removed.
+    /// Whether the spares of an earlier process have been removed.
     searched: bool,
     kept: Vec<Spare>,
-    /// Of the one that is just being removed.
+    /// Bytes of the spare that is just being removed.
     removing_bytes: u64,
-    /// One was removed, and the directory perhaps not synced since.
+    /// Whether a spare was removed and the directory perhaps not synced since.
     removed: bool,
-    /// The largest file that was wanted so far.
+    /// Size of the largest file that was wanted so far.
     wanted_most: u64,
-    /// Spares so far.
+    /// Number of spares so far.
     count: u64,
 }
 
 struct Spare {
     /// The N of `spare-N.glint`.
     slot: usize,
-    /// Which file it is: device and inode.
+    /// Device and inode of the file.
     file: (u64, u64),
-    /// Which of all spares there were.
+    /// Number of spares before it.
     number: u64,
-    /// What its blocks take.
+    /// Bytes that its blocks take.
     bytes: u64,
-    /// The directory was synced since it lost its old name.
+    /// Whether the directory was synced since it lost its old name.
     renamed_durably: bool,
     /// How often a file of quite another size was wanted.
     misfits: u32,
 }
 
 impl Spare {
-    /// Whether it is what stands there, and nobody has given it another name.
+    /// Whether it is the file at `path` and has no other name.
     fn is_at(&self, path: &Path) -> bool {
         fs::symlink_metadata(path).is_ok_and(|metadata| {
             metadata.is_file()
@@ -75,7 +86,8 @@ impl Spare {
         })
     }
 
-    /// Whether it spares a file of `wanted` bytes more than it costs: what is cut off is erased by the device, what is missing is made anew.
+    /// Whether it saves a file of `wanted` bytes more work than it costs. The device erases blocks
+    /// that are cut off, and the file system makes those that are missing.
     fn fits(&self, wanted: u64) -> bool {
         self.bytes >= wanted / 2 && !is_too_large(self.bytes, wanted)
     }
@@ -86,21 +98,24 @@ fn is_too_large(bytes: u64, wanted: u64) -> bool {
     bytes > most.saturating_add(TAKEN_BESIDE_MAX)
 }
 
-/// How many spares there were when a sync of the directory began.
+/// The number of spares when a sync of the directory began.
 pub(super) struct Before(u64);
 
 impl State {
-    /// Removes what an earlier process left: if somebody has put other files of the same database into its place since, it may hold frames of the very segments that are made next.
+    /// Removes the spares of an earlier process. If the files of the database were replaced by
+    /// older ones since, a spare may have frames of the very segments that are made next. Returns
+    /// whether that gave space back.
     fn search(&mut self, directory: &Path) -> bool {
         if std::mem::replace(&mut self.searched, true) {
             return false;
         }
-        // What cannot be removed is in nobody's way but this one's, and says so by staying.
+        // If one cannot be removed, its name is not used.
         let remove = |slot| fs::remove_file(path(directory, slot)).is_ok();
         (0..SLOTS).map(remove).fold(false, |any, one| any | one)
     }
 
-    /// Whether that gave space back. What cannot be removed stays a spare.
+    /// Removes all spares. Returns whether that gave space back. A file that cannot be removed
+    /// stays a spare.
     fn remove_all(&mut self, directory: &Path) -> bool {
         let mut removed_some = self.search(directory) | std::mem::take(&mut self.removed);
         self.kept.retain(|spare| {
@@ -111,7 +126,7 @@ impl State {
         removed_some
     }
 
-    /// Takes out one that fits nobody: its file is to be removed.
+    /// Takes out a spare that did not fit too often. The caller removes its file.
     fn take_misfit(&mut self) -> Option<Spare> {
         let fits_nobody = |spare: &Spare| spare.misfits >= MISFITS_MAX;
         let at = self.kept.iter().position(fits_nobody)?;
@@ -128,7 +143,7 @@ impl State {
             .filter(|_| self.kept.len() < SPARES_MAX)
     }
 
-    /// Gives the file `id` the name of a free slot.
+    /// Gives the file `id` the name of `slot`. Returns whether the file lost its old name.
     fn keep(&mut self, shared: &Shared, id: FileId, slot: usize) -> bool {
         let from = shared.file_path(id);
         let kept = path(&shared.path, slot);
@@ -138,11 +153,11 @@ impl State {
         ) {
             return false;
         }
-        // Looked at only now: as long as it had its name, somebody could give it another one.
+        // Checked only now: as long as the file had its name, it could be given another one.
         match fs::symlink_metadata(&kept) {
             Ok(metadata) if metadata.nlink() == 1 => self.add(slot, &metadata),
             _ => {
-                // Where this fails its place is taken, and not used again.
+                // If this fails, the name of the slot is taken and not used again.
                 fs::remove_file(&kept).ok();
             }
         }
@@ -189,8 +204,10 @@ impl Spares {
         }
     }
 
-    /// Takes the file `id` for a spare and its name away; `false`, and the file stays: it would be of no use, there are enough, it is open, or it cannot be renamed. One that has other names loses this one and is no spare.
-    /// A spare that fits nobody is removed.
+    /// Makes the file `id` a spare, and takes its name away. A file with other names loses this one
+    /// and is no spare. Returns `false`, and leaves the file, if it would be of no use, there are
+    /// enough spares, it is open, or it cannot be renamed. Also removes a spare that did not fit
+    /// too often.
     pub(super) fn keep(&self, shared: &Shared, id: FileId) -> bool {
         if !self.in_place {
             return false;
@@ -198,7 +215,7 @@ impl Spares {
         let mut state = self.state.lock();
         state.search(&shared.path);
         let from = shared.file_path(id);
-        // One that was made larger than all others, for one value, is of no use to them.
+        // A file that was made larger than all others, for one value, is of no use for them.
         let wanted_most = state.wanted_most;
         let is_of_use = |metadata: fs::Metadata| {
             let bytes = super::file::taken(&metadata);
@@ -207,7 +224,7 @@ impl Spares {
         if !fs::symlink_metadata(&from).is_ok_and(is_of_use) {
             return false;
         }
-        // At the next time where one is just being removed.
+        // Only if no other spare is just being removed; otherwise the next call does so.
         let removal = self.removal.try_lock();
         let misfit = removal.as_ref().and_then(|_| state.take_misfit());
         if let Some(spare) = &misfit {
@@ -218,7 +235,8 @@ impl Spares {
             .is_some_and(|slot| state.keep(shared, id, slot));
         drop(state);
         if let Some(spare) = misfit {
-            // The file system may take milliseconds, and segments are made meanwhile. Where it cannot be removed, its name is not used again.
+            // Without the lock: the file system may take milliseconds, and segments are made
+            // meanwhile. If the file cannot be removed, its name is not used again.
             let removed = fs::remove_file(path(&shared.path, spare.slot)).is_ok();
             let mut state = self.state.lock();
             state.removing_bytes = 0;
@@ -227,7 +245,8 @@ impl Spares {
         kept
     }
 
-    /// Gives the spare that comes next to `wanted` bytes the name `to`; `false`: there is none that fits and can be written, or the name is taken.
+    /// Gives the spare whose size is nearest to `wanted` bytes the name `to`. Returns `false` if
+    /// none fits and can be written, or if the name is taken.
     pub(super) fn take(&self, directory: &Path, to: &Path, wanted: u64) -> bool {
         let mut state = self.state.lock();
         state.search(directory);
@@ -248,18 +267,18 @@ impl Spares {
         let from = path(directory, spare.slot);
         let renamed = spare.is_at(&from) && fs::rename(&from, to).is_ok();
         if !renamed {
-            // Where this fails too, its name is not used again.
+            // If this fails too, the name is not used again.
             fs::remove_file(&from).ok();
         }
         renamed
     }
 
-    /// To be asked before the directory is synced.
+    /// The number of spares so far. The caller asks before it syncs the directory.
     pub(super) fn before_sync(&self) -> Before {
         Before(self.state.lock().count)
     }
 
-    /// The directory was synced.
+    /// Notes that the directory was synced after `before`.
     pub(super) fn synced(&self, before: Before) {
         for spare in &mut self.state.lock().kept {
             spare.renamed_durably |= spare.number < before.0;
@@ -271,13 +290,16 @@ impl Spares {
         self.releases.load(Ordering::Acquire)
     }
 
-    /// Removes them all; whether space was given back since there were `seen` [`releases`](Self::releases), by this or by somebody else.
+    /// Removes all spares. Returns whether space was given back since there were `seen`
+    /// [`releases`](Self::releases), by this thread or by another one.
     pub(super) fn release_since(&self, seen: u64, shared: &Shared) -> bool {
-        // Who is removing one makes space.
+        // Waits for a thread that is removing a spare, which makes space.
         let _removal = self.removal.lock();
         let mut state = self.state.lock();
         if self.releases() == seen && state.remove_all(&shared.path) {
-            // Many a file system counts blocks as free only when their removal is durable. Where this fails, whoever syncs next is told. Under the lock: who waits for it shall find the space.
+            // Some file systems count blocks as free only when their removal is durable. If this
+            // fails, the next sync reports it. Under the lock, so that threads that wait for it
+            // find the space.
             let directory = super::open_directory(&shared.path);
             drop(directory.and_then(|directory| shared.sync_names(&directory)));
             self.releases.fetch_add(1, Ordering::Release);
@@ -285,7 +307,7 @@ impl Spares {
         self.releases() != seen
     }
 
-    /// What they take.
+    /// Bytes that the spares take.
     pub(super) fn bytes(&self) -> u64 {
         let state = self.state.lock();
         let kept = state.kept.iter().map(|spare| spare.bytes);
@@ -297,7 +319,7 @@ impl Spares {
     pub(super) fn clear(&self, directory: &Path) {
         let mut state = self.state.lock();
         if state.searched {
-            // A thread that just found no space finds this.
+            // A thread that just found no space looks at this.
             state.removed = state.remove_all(directory);
         }
     }

@@ -1,20 +1,26 @@
-//! The queue of input that compactions will want: ranges of files, each read once, ahead of its taker, by whoever has time for it.
+//! The queue of input for compactions: ranges of files, each of which is read once, ahead of its
+//! use.
 //!
-//! A compaction *offers* the next pieces of its inputs and *takes* them one by one as it merges. In between anybody may [`begin`](ReadQueue::begin) the oldest ones: the
-//! compaction itself, which then merges while the medium works, or a thread that waits for something else. Whoever begins a batch need not come back: the taker of its
-//! first piece waits for it. What nobody has begun is read by its taker.
+//! A compaction *offers* the next pieces of its inputs, and *takes* them one by one as it merges.
+//! In between any thread may [`begin`](ReadQueue::begin) to read the oldest ones: the compaction,
+//! which then merges while the medium works, or a thread that waits for something else. The thread
+//! that begins a batch does not wait for it: the first taker of one of its pieces does. A piece
+//! that no thread has begun is read by its taker.
 //!
 //! ```text
 //!   offer ──► Pending ──begin──► Reading ──the batch is waited for──► Ready ──take──► gone
-//!                └──take: read at once, with the next ones──┘           (dropped: withdrawn, from every state)
+//!                └──take: read at once, with the next ones──┘   (drop in any state: withdrawn)
 //! ```
 //!
-//! Thread-safe. The lock is held for a look and never across I/O. Invariants:
-//! 1. A piece is read once: it leaves `pending` under the lock, by whoever will read it.
-//! 2. `bytes` counts what is being read or lies ready. Nothing is begun ahead that would take it beyond `bytes_max`; what its taker needs now is read all the same, so
-//!    that a full queue stops nobody.
-//! 3. Every change that a taker may wait for is followed by a call of `moved`.
-//! 4. An answer goes to the piece that asked for it, an error too.
+//! Thread safety: any thread. The lock is never held across I/O.
+//!
+//! Invariants:
+//! 1. A piece is read once: the thread that will read it takes it out of `pending` under the lock.
+//! 2. `bytes` is the sum of the pieces that are being read or are ready. No piece is begun ahead
+//!    that would take it beyond `bytes_max`. A piece that its taker needs now is read all the same,
+//!    so a full queue stops no compaction.
+//! 3. Every change that a taker may wait for is followed by a notification of `moved`.
+//! 4. The result of a read goes to the piece that it is for, and so does an error.
 
 use crate::volume::{BegunBatch, ReadRequest, Volume, VolumeFile};
 use bytes::Bytes;
@@ -27,10 +33,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Batches on their way at most: each has a queue of the volume, which others want too.
+/// The most batches on their way. Each uses a queue of the volume, and other readers want queues
+/// too.
 const BATCHES_MAX: usize = 6;
 
-/// Who begins to read.
+/// The kind of thread that begins to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reader {
     /// A job that will take what it reads.
@@ -39,7 +46,7 @@ pub enum Reader {
     Helper,
 }
 
-/// See the module's page.
+/// Reads the pieces that compactions offer, ahead of their use. Thread-safe.
 pub struct ReadQueue {
     volume: Arc<dyn Volume>,
     memory: Arc<MemoryBudget>,
@@ -53,27 +60,30 @@ pub struct ReadQueue {
 
 #[derive(Default)]
 struct State {
-    /// Every piece that was offered and neither taken nor withdrawn. Numbers ascend in the order of offers.
+    /// Every piece that was offered and neither taken nor withdrawn. Numbers ascend in the order of
+    /// offers.
     pieces: BTreeMap<u64, Stage>,
-    /// Those that nobody has begun to read.
+    /// The pieces that no thread has begun to read.
     pending: BTreeSet<u64>,
     batches: BTreeMap<u64, Batch>,
     next: u64,
     bytes: usize,
 }
 
+/// How far a piece is.
 enum Stage {
     Pending(ReadRequest),
     Reading { batch: u64 },
     Ready(Result<Bytes>),
 }
 
+/// Pieces that are read together.
 struct Batch {
-    /// `None` while it is being begun, or while somebody waits for it.
+    /// `None` while a thread begins it or waits for it.
     begun: Option<BegunBatch>,
     /// Numbers and lengths of its pieces.
     pieces: Vec<(u64, usize)>,
-    /// How many of them somebody still wants.
+    /// How many of them were not withdrawn.
     wanted: usize,
 }
 
@@ -92,27 +102,28 @@ struct Counters {
 /// Figures of a [`ReadQueue`] since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReadQueueStats {
-    /// Bytes begun to be read by the jobs that want them.
+    /// Bytes that were begun by the jobs that want them.
     pub owner_bytes: u64,
-    /// Bytes begun to be read by threads that waited for something else.
+    /// Bytes that were begun by threads that waited for something else.
     pub helper_bytes: u64,
-    /// Batches begun.
+    /// Number of batches begun.
     pub batches: u64,
-    /// Pieces that were begun before they were wanted.
+    /// Number of pieces whose read began before their taker came.
     pub hits: u64,
-    /// Time for which their takers waited all the same, in microseconds.
+    /// Time that their takers waited all the same, in microseconds.
     pub hit_wait_us: u64,
-    /// Pieces that their taker had to read.
+    /// Number of pieces that their taker had to read.
     pub misses: u64,
-    /// Time that this took, in microseconds.
+    /// Time that these reads took, in microseconds.
     pub miss_wait_us: u64,
-    /// Bytes read for jobs that were given up.
+    /// Bytes that were read for jobs that were given up.
     pub withdrawn_bytes: u64,
-    /// Pieces that nobody has begun to read.
+    /// Number of pieces that no thread has begun to read.
     pub pending: u64,
 }
 
-/// A range of a file that was offered; [`take`](Self::take) gives its bytes. Dropped, it is withdrawn. Thread-safe.
+/// A range of a file that was offered. [`take`](Self::take) returns its bytes; a drop withdraws it.
+/// Thread-safe.
 pub struct Piece {
     queue: Arc<ReadQueue>,
     number: u64,
@@ -124,10 +135,11 @@ fn count(counter: &AtomicU64, n: u64) {
 }
 
 impl ReadQueue {
-    /// A queue for files of `volume` that reads up to `batch_max` pieces together, and holds at most `bytes_max` bytes read ahead, which it charges to `memory`.
+    /// Makes a queue for files of `volume`. It reads up to `batch_max` pieces together, and holds
+    /// up to `bytes_max` bytes that are read ahead, which it charges to `memory`.
     ///
     /// # Panics
-    /// Where `batch_max` is 0.
+    /// If `batch_max` is 0.
     #[must_use]
     pub fn new(
         volume: Arc<dyn Volume>,
@@ -149,13 +161,13 @@ impl ReadQueue {
         })
     }
 
-    /// Pieces read together, at most.
+    /// The most pieces that are read together.
     #[must_use]
     pub fn batch_max(&self) -> usize {
         self.batch_max
     }
 
-    /// Takes note of a range that will be wanted after those offered before.
+    /// Adds a range that its taker will want after those that were offered before.
     #[must_use = "dropped, it is withdrawn"]
     pub fn offer(
         self: &Arc<Self>,
@@ -176,7 +188,8 @@ impl ReadQueue {
         }
     }
 
-    /// Whether it is time to begin a batch for an owner whose next piece is `next`: a whole one waits, or the next piece does.
+    /// Whether an owner whose next piece is `next` should begin a batch now: that piece is pending,
+    /// or so many pieces are that they fill a batch.
     #[must_use]
     pub fn is_due(&self, next: Option<&Piece>) -> bool {
         let state = self.state.lock();
@@ -184,7 +197,8 @@ impl ReadQueue {
         state.pending.len() >= self.batch_max || next.is_some_and(waits)
     }
 
-    /// Begins to read the oldest pieces that nobody has begun, a batch of them at most, and does not wait. Answers how many bytes; 0: there is nothing to begin, or no room.
+    /// Begins to read the oldest pending pieces, one batch at most, and does not wait for them.
+    /// Returns the number of bytes, 0 if there is nothing to begin or no room.
     pub fn begin(&self, reader: Reader) -> usize {
         let (batch, requests, bytes) = {
             let mut state = self.state.lock();
@@ -211,13 +225,13 @@ impl ReadQueue {
             self.forget(&mut state, batch);
         }
         drop(state);
-        // Waits for the medium.
+        // This waits for the medium.
         drop(unwanted);
         self.moved.notify_all();
         bytes
     }
 
-    /// Figures.
+    /// Returns the figures of this queue.
     #[must_use]
     pub fn stats(&self) -> ReadQueueStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -253,7 +267,7 @@ impl ReadQueue {
             match state.pieces.get(&number) {
                 Some(Stage::Pending(_)) => {
                     missed = true;
-                    // What comes next is read with it, as far as there is room.
+                    // The next pieces are read with it, as far as there is room.
                     let bytes_max = self.bytes_max;
                     let mut chosen = vec![number];
                     state.pending.remove(&number);
@@ -272,7 +286,7 @@ impl ReadQueue {
                             drop(state);
                             state = self.wait_for(batch, begun);
                         }
-                        // Somebody begins it, or waits for it, and tells.
+                        // Another thread begins it or waits for it, and notifies.
                         None => self.moved.wait(&mut state),
                     }
                 }
@@ -300,9 +314,10 @@ impl ReadQueue {
         count(time_us, u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Waits for a batch, and gives its answers to its pieces.
+    /// Waits for a batch, and gives the results to its pieces.
     fn wait_for(&self, batch: u64, begun: BegunBatch) -> MutexGuard<'_, State> {
-        // The files go here: the last handle of one may give its blocks back, which is no matter for the lock.
+        // The handles of files are dropped here, before the lock: the last one of a file may give
+        // its blocks back.
         let answers: Vec<_> = (begun.wait().into_iter())
             .map(|request| request.result)
             .collect();
@@ -331,7 +346,7 @@ impl ReadQueue {
         state
     }
 
-    /// Bytes are no longer the queue's.
+    /// Subtracts bytes that the queue no longer holds.
     fn free(&self, state: &mut State, bytes: usize) {
         assert!(
             bytes <= state.bytes,
@@ -342,7 +357,7 @@ impl ReadQueue {
         self.memory.sub(MemoryPart::Prefetch, bytes);
     }
 
-    /// A batch of which nobody wants anything.
+    /// Removes a batch all of whose pieces were withdrawn.
     fn forget(&self, state: &mut State, batch: u64) -> Option<BegunBatch> {
         let batch = state.batches.remove(&batch)?;
         let bytes = batch.pieces.iter().map(|(_, length)| length).sum();
@@ -350,6 +365,7 @@ impl ReadQueue {
         batch.begun
     }
 
+    /// Withdraws a piece, unless it was taken.
     fn withdraw(&self, number: u64, length: usize) {
         let mut state = self.state.lock();
         let mut begun = None;
@@ -368,7 +384,7 @@ impl ReadQueue {
                     reading.wanted -= 1;
                     (reading.wanted, reading.begun.is_some())
                 });
-                // Where it is being begun, or waited for, whoever does so finds the piece gone.
+                // A thread that begins it or waits for it finds the piece gone.
                 if left == Some((0, true)) {
                     begun = self.forget(&mut state, *batch);
                 }
@@ -380,13 +396,13 @@ impl ReadQueue {
             None => {}
         }
         drop(state);
-        // Waits for the medium.
+        // This waits for the medium.
         drop(begun);
     }
 }
 
 impl State {
-    /// The oldest pending pieces, `count` of them at most, that there is room for; they are pending no more.
+    /// Takes the oldest pending pieces that there is room for out of `pending`, up to `count`.
     fn choose(&mut self, count: usize, bytes_max: usize) -> Vec<u64> {
         let mut room = bytes_max.saturating_sub(self.bytes);
         let mut chosen = Vec::new();
@@ -402,7 +418,8 @@ impl State {
         chosen
     }
 
-    /// A batch of pieces that are pending no more, and its requests.
+    /// Makes a batch of pieces that were taken out of `pending`. Returns its number, its requests
+    /// and its bytes.
     fn claim(&mut self, chosen: &[u64]) -> (u64, Vec<ReadRequest>, usize) {
         let batch = self.next;
         self.next += 1;
@@ -431,10 +448,11 @@ impl State {
 }
 
 impl Piece {
-    /// The bytes of the range (fewer where the file ends before): waits for them, or reads them where nobody has begun to.
+    /// Returns the bytes of the range, fewer if the file ends before. Waits for them, or reads them
+    /// if no thread has begun to.
     ///
     /// # Errors
-    /// The read's own.
+    /// The error of the read.
     pub fn take(self) -> Result<Bytes> {
         self.queue.take(self.number, self.length)
     }

@@ -1,7 +1,12 @@
-//! A batch of reads in flight: what every way of having many reads in flight shares.
+//! A batch of reads in flight: the part that io_uring, libaio and threads have in common.
 //!
-//! Thread-safe. Invariants: 1. a buffer that the kernel may still write to is never freed, recycled or looked at: a batch ends only when every read that was taken
-//! has been answered; where even waiting fails, the buffers are leaked. 2. A queue goes back to the idle ones only empty.
+//! Thread safety: any thread.
+//!
+//! Invariants:
+//! 1. A buffer that the kernel may still write to is never freed, recycled or looked at. A batch
+//!    ends only when every read that the kernel has taken is answered. If even waiting fails, the
+//!    buffers are leaked.
+//! 2. A queue goes back to the idle queues only when it is empty.
 
 use crate::buffer::AlignedBuffer;
 use crate::dir::Shared;
@@ -15,21 +20,23 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Most queues kept for later; one of io_uring takes 12 KiB.
+/// The most queues that are kept for later. A queue of io_uring takes 12 KiB.
 const IDLE_QUEUES_MAX: usize = 16;
-/// So often a kernel that has no read of a batch may refuse to take one, before the batch is read without a queue.
+/// After so many refusals in a row by a kernel that has no read of the batch, the batch is read
+/// without a queue.
 const REFUSALS_MAX: u32 = 16;
-/// Longest single read the kernel is asked for, in bytes (it takes a little less than 2 GiB).
+/// The most bytes of a single read. The kernel takes a little less than 2 GiB.
 const READ_BYTES_MAX: usize = 1 << 30;
 
-/// The queues of a volume: a few, each used by one thread at a time for one batch of reads.
+/// The queues of a volume. One thread at a time uses a queue, for one batch of reads.
 pub(crate) struct Queues {
     kind: Kind,
-    /// Most reads of one batch in flight.
+    /// The most reads of one batch in flight.
     depth: usize,
     idle: Mutex<Vec<Box<dyn Queue>>>,
-    /// Batches that go on by themselves, and how many may.
+    /// Number of batches that go on by themselves.
     begun: AtomicUsize,
+    /// The most of them.
     begun_max: usize,
 }
 
@@ -42,25 +49,25 @@ struct Slot {
 
 /// One batch on one queue.
 struct Flight {
-    /// `None` once the queue was given back.
+    /// `None` after the queue was given back.
     queue: Option<Box<dyn Queue>>,
     depth: usize,
-    /// One a span; `None` before it starts and after it is finished.
+    /// One for each span. `None` before its read starts and after it is finished.
     slots: Vec<Option<Slot>>,
-    /// The first span that was not begun.
+    /// The first span whose read was not begun.
     next: usize,
-    /// Spans to be begun again.
+    /// Spans whose reads must be begun again.
     again: Vec<usize>,
-    /// Reads pushed that the kernel has not taken yet.
+    /// Number of reads that were pushed and that the kernel has not taken yet.
     pushed: usize,
-    /// Reads the kernel has taken and not answered.
+    /// Number of reads that the kernel has taken and not answered.
     in_kernel: usize,
-    /// Submissions in a row that it refused while it had none.
+    /// Number of submissions in a row that the kernel refused while it had no read.
     refusals: u32,
 }
 
 impl Queues {
-    /// Finds out whether such a queue can be had here.
+    /// Makes queues of this kind, if the system has them.
     pub(crate) fn probe(kind: Kind, depth: usize, begun_max: usize) -> io::Result<Self> {
         let first = kind.probe(depth)?;
         Ok(Queues {
@@ -81,7 +88,8 @@ impl Queues {
         self.end(self.flight(plan), shared, requests, plan);
     }
 
-    /// Begins to read. `Err`: as many batches as may be are on their way; what was given comes back.
+    /// Begins to read. Returns its arguments as an error if as many batches as allowed are on their
+    /// way.
     pub(crate) fn begin(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
@@ -106,7 +114,7 @@ impl Queues {
     fn flight(&self, plan: &Plan) -> Flight {
         let queue = self.idle.lock().pop();
         Flight {
-            // Out of descriptors, perhaps: then without.
+            // Without a queue if none can be made, for want of descriptors perhaps.
             queue: queue.or_else(|| self.kind.build(self.depth).ok()),
             depth: self.depth,
             slots: (0..plan.spans.len()).map(|_| None).collect(),
@@ -118,7 +126,7 @@ impl Queues {
         }
     }
 
-    /// Waits for everything, begins what was not begun yet, and takes the queue back.
+    /// Does all reads that are not finished yet, and takes the queue back.
     fn end(&self, mut flight: Flight, shared: &Shared, requests: &mut [ReadRequest], plan: &Plan) {
         if flight.queue.is_some() && flight.run(shared, requests, plan).is_ok() {
             assert!(
@@ -133,15 +141,16 @@ impl Queues {
             }
             return;
         }
-        // The queue failed as such. Nothing is lost: what has no answer yet is read without it.
+        // The queue failed as such. Nothing is lost: what has no result yet is read without it.
         drop(flight);
         plan.read_unfinished(shared, requests);
     }
 }
 
-/// A batch that goes on by itself. Dropped, it waits for what the kernel has of it.
+/// A batch that goes on by itself. Its drop waits for the reads that the kernel has.
 pub(crate) struct Begun {
-    /// Before the requests, which hold its files open. `None` at the end, and where the queue failed.
+    /// `None` at the end, and if the queue failed. Declared, and so dropped, before the requests,
+    /// which keep its files open.
     flight: Option<Flight>,
     requests: Vec<ReadRequest>,
     plan: Plan,
@@ -158,12 +167,12 @@ impl Begun {
             .fill(&self.shared, &mut self.requests, &self.plan)
             .and_then(|()| flight.submit_and_wait(0));
         if begun.is_err() {
-            // The queue failed as such: what has no answer by then is read without it.
+            // The queue failed as such: what has no result by then is read without it.
             self.flight = None;
         }
     }
 
-    /// Every request with its result.
+    /// Waits for all reads, and returns the requests with their results.
     pub(crate) fn wait(mut self) -> Vec<ReadRequest> {
         match self.flight.take() {
             Some(flight) => {
@@ -184,6 +193,7 @@ impl Drop for Begun {
 }
 
 impl Flight {
+    /// Does all reads that are not finished yet.
     fn run(
         &mut self,
         shared: &Shared,
@@ -196,7 +206,8 @@ impl Flight {
             if outstanding == 0 {
                 return Ok(());
             }
-            // With nothing more to start, one wait for all costs the least; else keep the medium busy.
+            // With nothing more to start, one wait for all is the cheapest. Otherwise the medium
+            // must stay busy.
             let enough = if self.next == plan.spans.len() {
                 outstanding
             } else {
@@ -211,7 +222,7 @@ impl Flight {
         }
     }
 
-    /// Pushes reads up to the depth.
+    /// Pushes reads until as many as the depth are in flight.
     fn fill(
         &mut self,
         shared: &Shared,
@@ -272,8 +283,9 @@ impl Flight {
             to: rest.as_mut_ptr(),
             length: rest.len().min(READ_BYTES_MAX),
         };
-        // SAFETY: the buffer stays in its slot, untouched, until the read is answered (`complete`), and is leaked where that cannot be waited for (`Drop`); the
-        // descriptor belongs to a file that `requests` holds during the whole batch.
+        // SAFETY: the buffer stays in its slot, untouched, until the read is answered (`complete`),
+        // and is leaked if that cannot be waited for (`Drop`). The descriptor belongs to a file
+        // that `requests` keeps open during the whole batch.
         unsafe { queue.push(read) }?;
         self.pushed += 1;
         Ok(())
@@ -287,7 +299,7 @@ impl Flight {
         self.submitted(answer)
     }
 
-    /// Takes the kernel's answer to a submission.
+    /// Notes the kernel's answer to a submission.
     fn submitted(&mut self, answer: io::Result<usize>) -> io::Result<()> {
         match answer {
             Ok(taken) => {
@@ -296,7 +308,8 @@ impl Flight {
                 self.in_kernel += taken;
                 Ok(())
             }
-            // A signal, or the kernel is short of something until completions are taken: it may have taken entries or not, the queue's length tells.
+            // A signal came, or the kernel is short of something until completions are taken. It
+            // may have taken entries: the queue's length tells.
             Err(error)
                 if matches!(
                     error.raw_os_error(),
@@ -304,7 +317,8 @@ impl Flight {
                 ) =>
             {
                 self.recount();
-                // With nothing in the kernel there are no completions that would help it: whoever reads without a queue waits for what is short.
+                // Without reads in the kernel there are no completions that would help. Blocking
+                // reads wait for what is short.
                 let helpless = self.in_kernel == 0 && error.raw_os_error() != Some(libc::EINTR);
                 self.refusals = if helpless { self.refusals + 1 } else { 0 };
                 match self.refusals < REFUSALS_MAX {
@@ -319,7 +333,7 @@ impl Flight {
         }
     }
 
-    /// Asks the queue what the kernel has taken.
+    /// Asks the queue how many reads the kernel has taken.
     fn recount(&mut self) {
         if let Some(queue) = &mut self.queue {
             let left = queue.not_taken();
@@ -328,6 +342,7 @@ impl Flight {
         }
     }
 
+    /// The kernel's next answer: a span, and the length or the error of its read.
     fn completion(&mut self) -> Option<(usize, i32)> {
         let answer = self.queue.as_mut()?.completion()?;
         assert!(
@@ -338,7 +353,7 @@ impl Flight {
         Some(answer)
     }
 
-    /// Takes the kernel's answer for `span`; whether it must be submitted again.
+    /// Notes the kernel's answer for `span`. Returns whether the read must be submitted again.
     fn complete(
         &mut self,
         shared: &Shared,
@@ -355,7 +370,7 @@ impl Flight {
             Ok(count) => {
                 shared.counters.count_read(count);
                 slot.filled += count;
-                // 0 is the end of the file; so is the middle of a block where the read was direct.
+                // 0 is the end of the file. After a direct read, so is the middle of a block.
                 let ended = count == 0
                     || (extent.direct
                         && !slot.filled.is_multiple_of(crate::buffer::DIRECT_ALIGNMENT));
@@ -378,7 +393,7 @@ impl Flight {
             return false;
         };
         let answer = answer.and_then(|refused| match refused {
-            // Asked in a way this file does not take: the blocking path knows the other ways.
+            // The file refuses this kind of read. The blocking path knows the other kinds.
             Some(()) => plan.read_rest(requests, span, slot.buffer, slot.filled),
             None => {
                 let mut buffer = slot.buffer;
@@ -392,7 +407,7 @@ impl Flight {
 }
 
 impl Drop for Flight {
-    /// Waits for what the kernel still holds after a failure (or a panic); see invariant 1.
+    /// Waits for the reads that the kernel still has after a failure or a panic (invariant 1).
     fn drop(&mut self) {
         while self.in_kernel > 0 {
             let Some(queue) = &mut self.queue else { break };
@@ -475,9 +490,9 @@ mod tests {
         });
     }
 
-    /// It was asked again for ever, without a pause.
+    /// Submissions were repeated without an end and without a pause.
     #[test]
-    fn a_kernel_that_takes_nothing_is_not_asked_for_ever() {
+    fn submissions_to_a_kernel_that_takes_nothing_end() {
         with_requests(|shared, mut requests| {
             let plan = Plan::new(shared, &mut requests);
             let mut flight = flight(shared, &requests, &plan);
@@ -488,7 +503,7 @@ mod tests {
             };
             assert_eq!(asked(&mut flight, libc::EINTR), None);
             for code in [libc::EAGAIN, libc::EBUSY] {
-                // Answers are to come: they free what it is short of.
+                // Answers will come, and free what the kernel is short of.
                 flight.in_kernel = 1;
                 assert_eq!(asked(&mut flight, code), None);
                 flight.in_kernel = 0;
@@ -499,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn end_of_file_ends_a_read_and_an_error_is_the_requests_own() {
+    fn end_of_file_ends_a_read_and_an_error_goes_to_its_own_request() {
         with_requests(|shared, mut requests| {
             let plan = Plan::new(shared, &mut requests);
             let mut flight = flight(shared, &requests, &plan);

@@ -1,7 +1,13 @@
-//! Batches of reads: planned (sorted by file and place, neighbours merged), then read with many in flight (io_uring, libaio, threads) or one after the other.
+//! Batches of reads. A plan sorts the requests by file and place, and merges neighbours. Then the
+//! reads are done with many in flight (io_uring, libaio, threads) or one after the other.
 //!
-//! Thread-safe. Invariants: 1. every request has a result when a batch returns, whatever failed. 2. Requests are merged only where that needs not one byte more than
-//! they need apart (no gap), and only to `MERGED_BYTES_MAX`, because a merged buffer lives as long as any answer that views it.
+//! Thread safety: any thread.
+//!
+//! Invariants:
+//! 1. Every request has a result when a batch returns, whatever failed.
+//! 2. Requests are merged only if there is no gap between them, so that the merged read has not one
+//!    byte more than they have, and only up to `MERGED_BYTES_MAX`, because a merged buffer lives as
+//!    long as any result that views it.
 
 use crate::buffer::AlignedBuffer;
 use crate::dir::{DirFile, Extent, ReadEngine, Shared, slice_of};
@@ -13,10 +19,10 @@ use glintdb_core::{Error, Result, planted};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Longest read made of several requests, in bytes.
+/// The most bytes of a read that is merged from several requests.
 pub(crate) const MERGED_BYTES_MAX: usize = 256 << 10;
 
-/// How batches are read.
+/// The way in which a volume reads batches.
 pub(crate) struct Engine {
     queues: Option<Arc<Queues>>,
     description: String,
@@ -25,19 +31,20 @@ pub(crate) struct Engine {
 /// One read that serves one or more requests.
 pub(crate) struct Span {
     pub(crate) extent: Extent,
-    /// Range of [`Plan::order`].
+    /// Its requests, as a range of [`Plan::order`].
     members: Range<usize>,
 }
 
-/// What a batch comes to.
+/// The reads of a batch.
 pub(crate) struct Plan {
-    /// Indices of requests, by file and place.
+    /// Indices of the requests, sorted by file and place.
     order: Vec<usize>,
     pub(crate) spans: Vec<Span>,
 }
 
 impl Engine {
-    /// What was asked for, or for `Auto` the first of io_uring, libaio (where reads are direct: it waits for others) and threads that this system gives.
+    /// Returns the engine `wanted`. `Auto` takes the first that this system has of io_uring, libaio
+    /// (only with direct I/O, because it blocks on buffered reads) and threads.
     pub(crate) fn choose(
         wanted: ReadEngine,
         depth: usize,
@@ -168,7 +175,7 @@ impl Plan {
         dir_file(&requests[request]).expect("only requests of our files are planned")
     }
 
-    /// Reads what is missing of `span` with blocking calls.
+    /// Reads what `buffer` lacks of `span` with blocking calls.
     pub(crate) fn read_rest(
         &self,
         requests: &[ReadRequest],
@@ -184,7 +191,7 @@ impl Plan {
         Ok(buffer.into_bytes())
     }
 
-    /// Reads every span that has no answer yet, one after the other.
+    /// Reads every span that has no result yet, one after the other.
     pub(crate) fn read_unfinished(&self, shared: &Shared, requests: &mut [ReadRequest]) {
         for span in 0..self.spans.len() {
             if !self.is_finished(requests, span) {
@@ -197,13 +204,13 @@ impl Plan {
         }
     }
 
-    /// Whether `span` was answered.
+    /// Whether `span` has a result.
     fn is_finished(&self, requests: &[ReadRequest], span: usize) -> bool {
         let first = self.order[self.spans[span].members.start];
         requests[first].result.is_some()
     }
 
-    /// Gives each request of `span` its part of the answer.
+    /// Gives each request of `span` its part of the read, or the read's error.
     pub(crate) fn finish(&self, requests: &mut [ReadRequest], span: usize, answer: Result<Bytes>) {
         let span = &self.spans[span];
         let read_bytes = answer.as_ref().map_or(0, Bytes::len);
@@ -234,7 +241,8 @@ impl Plan {
 }
 
 impl Span {
-    /// Takes in `next` (which starts at or behind our start, in the same file) where they touch or overlap and the whole stays small; whether it did.
+    /// Merges `next` into this span if they touch or overlap and the whole stays small. Returns
+    /// whether it did. `next` is of the same file, and starts at or behind the start of this span.
     fn absorb(&mut self, next: Extent, member: usize) -> bool {
         let own = self.extent;
         let end = own.start + own.length as u64;

@@ -19,7 +19,7 @@ use crate::state::scattered::Misses;
 use crate::state::version::{KeyspaceState, Version};
 use crate::{Error, Result};
 use bytes::Bytes;
-use glintdb_core::Direction;
+use glintdb_core::{Direction, planted};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -240,7 +240,11 @@ impl Scan {
             Direction::Forward => key >= last,
             Direction::Reverse => key <= last,
         });
-        if met && !glintdb_core::seeded::bug("glintdb: the ends of an iterator pass each other") {
+        if planted!(
+            "glintdb: the ends of an iterator pass each other",
+            met,
+            false
+        ) {
             return Ok(false);
         }
         end.ready.check(end.ready.yielded)?;

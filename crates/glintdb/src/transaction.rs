@@ -20,7 +20,7 @@ use crate::state::version::{KeyspaceState, is_there};
 use crate::write::conflicts::Checks;
 use crate::write::operations::{Operations, check_limits};
 use bytes::Bytes;
-use glintdb_core::{EntryValue, KeyspaceId, RangeTombstone, SeqNum, key};
+use glintdb_core::{EntryValue, KeyspaceId, RangeTombstone, SeqNum, key, planted};
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -91,15 +91,16 @@ impl Transaction {
 
     fn own(&self, keyspace: &Keyspace, key: &[u8]) -> Option<&EntryValue> {
         let writes = self.writes.get(&keyspace.state.id)?;
-        let blind =
-            glintdb_core::seeded::bug("glintdb: a transaction does not see its own range deletion");
+        let deleted = || {
+            planted!(
+                "glintdb: a transaction does not see its own range deletion",
+                writes.ranges.iter().any(|range| range.covers(key)),
+                false
+            )
+        };
         match writes.entries.get(key) {
             Some(value) => Some(value),
-            None => writes
-                .ranges
-                .iter()
-                .any(|range| range.covers(key) && !blind)
-                .then_some(&EntryValue::Tombstone),
+            None => deleted().then_some(&EntryValue::Tombstone),
         }
     }
 
@@ -285,15 +286,17 @@ impl Transaction {
         }
         let mut checks = Checks {
             since: self.pin.at(),
-            keys: std::mem::take(&mut self.read_keys),
-            ranges: std::mem::take(&mut self.read_ranges),
+            keys: planted!(
+                "glintdb: a transaction does not check the keys it read",
+                std::mem::take(&mut self.read_keys),
+                Vec::new()
+            ),
+            ranges: planted!(
+                "glintdb: a transaction does not check the ranges it read",
+                std::mem::take(&mut self.read_ranges),
+                Vec::new()
+            ),
         };
-        if glintdb_core::seeded::bug("glintdb: a transaction does not check the keys it read") {
-            checks.keys.clear();
-        }
-        if glintdb_core::seeded::bug("glintdb: a transaction does not check the ranges it read") {
-            checks.ranges.clear();
-        }
         let mut operations = Operations::default();
         for (_, of_keyspace) in writes {
             let state = &of_keyspace.keyspace;
@@ -311,11 +314,11 @@ impl Transaction {
                     EntryValue::Inline(value) => operations.put(state, &key, value),
                     _ => operations.delete(state, &key),
                 }
-                if !glintdb_core::seeded::bug(
+                planted!(
                     "glintdb: a transaction does not check the keys it writes",
-                ) {
-                    checks.keys.push((Arc::clone(state), key));
-                }
+                    checks.keys.push((Arc::clone(state), key)),
+                    ()
+                );
             }
         }
         let engine = self.pin.engine();

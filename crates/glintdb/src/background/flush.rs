@@ -15,7 +15,7 @@ use crate::state::version::{Generation, KeyspaceMem, KeyspaceState};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{JobPriority, SortedRun};
 use glintdb_core::sync::atomic::Ordering;
-use glintdb_core::{EntryRef, RangeTombstone, SeqNum};
+use glintdb_core::{EntryRef, RangeTombstone, SeqNum, planted};
 use glintdb_memtable::MemCursor;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -96,10 +96,11 @@ impl SortedRun for MemtableRun<'_> {
     }
 
     fn range_tombstones(&self) -> &[RangeTombstone] {
-        if glintdb_core::seeded::bug("glintdb: a flush forgets range deletions") {
-            return &[];
-        }
-        &self.ranges
+        planted!(
+            "glintdb: a flush forgets range deletions",
+            &self.ranges,
+            &[]
+        )
     }
 
     fn entries_hint(&self) -> usize {
@@ -119,14 +120,16 @@ pub(crate) fn write_generation(
         // A keyspace that is being dropped is written as well, as the drop may fail. Its change is
         // abandoned under the manifest's lock.
         let mem = generation.keyspace(keyspace.id);
-        let Some(mem) = mem.filter(|mem| !mem.is_empty()) else {
+        let has_entries = |mem: &&KeyspaceMem| {
+            planted!(
+                "glintdb: a flush writes one keyspace and no more",
+                !mem.is_empty(),
+                !mem.is_empty() && pending.is_empty()
+            )
+        };
+        let Some(mem) = mem.filter(has_entries) else {
             continue;
         };
-        if !pending.is_empty()
-            && glintdb_core::seeded::bug("glintdb: a flush writes one keyspace and no more")
-        {
-            break;
-        }
         let mut run = MemtableRun::new(&keyspace, mem, progress);
         match keyspace.index.write_run(&mut run) {
             Ok(change) => {
@@ -206,9 +209,11 @@ impl Background {
         let keyspaces: Vec<_> = (version.live_keyspaces())
             .map(|keyspace| Arc::clone(&keyspace.state))
             .collect();
-        if !glintdb_core::seeded::bug("glintdb: the manifest runs ahead of the log") {
-            self.shared.sync_log_to(point.lsn)?;
-        }
+        planted!(
+            "glintdb: the manifest runs ahead of the log",
+            self.shared.sync_log_to(point.lsn)?,
+            ()
+        );
         // The version would keep segments that die meanwhile.
         drop(version);
         self.space.collect_garbage_if_waiting();
@@ -218,13 +223,16 @@ impl Background {
                 progress.add(entries);
             })?;
         self.space.sample_overwritten(&samples);
-        let mut point = point;
-        if glintdb_core::seeded::bug("glintdb: the flush point lies a commit too far") {
-            point.seqno = point.seqno.next();
-        }
         let flushed = Flushed {
             generation: &oldest,
-            point,
+            point: planted!(
+                "glintdb: the flush point lies a commit too far",
+                point,
+                FlushPoint {
+                    seqno: point.seqno.next(),
+                    ..point
+                }
+            ),
         };
         self.commit_flush(pending, flushed)?;
         progress.through();

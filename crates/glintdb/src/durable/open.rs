@@ -27,7 +27,7 @@ use glintdb_core::index::Index;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::AtomicU64;
-use glintdb_core::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SeqNum};
+use glintdb_core::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SeqNum, planted};
 use glintdb_flash::{ReadQueue, Volume};
 use glintdb_log::{Log, LogOptions, LogSetup, Lsn};
 use glintdb_memtable::{Arena, ChunkPool};
@@ -277,10 +277,12 @@ impl Opening {
             .iter()
             .map(|(id, keyspace)| (*id, keyspace.index.snapshot_edit()))
             .collect();
-        let mut next_number = loaded.state.numbers_reserved;
-        if glintdb_core::seeded::bug("glintdb: file numbers are given again after a crash") {
-            next_number = next_number.saturating_sub(250).max(1);
-        }
+        let reserved = loaded.state.numbers_reserved;
+        let next_number = planted!(
+            "glintdb: file numbers are given again after a crash",
+            reserved,
+            reserved.saturating_sub(250).max(1)
+        );
         let manifest = Manifest::create(
             Arc::clone(&self.volume),
             self.db,
@@ -331,9 +333,11 @@ impl Opening {
         let replayed = replay.finish(&manifest, recovered.next)?;
         let engine =
             self.finish_replayed(keyspaces, manifest, numbers, log, replayed, replayed_bytes)?;
-        if !glintdb_core::seeded::bug("glintdb: files that no manifest names stay") {
-            remove_orphans(&engine.shared)?;
-        }
+        planted!(
+            "glintdb: files that no manifest names stay",
+            remove_orphans(&engine.shared)?,
+            ()
+        );
         let filled = replayed_bytes / log_options(&engine.shared.options).segment_bytes_first();
         if walked > SEGMENTS_WALKED_MAX + 2 * filled {
             flush_replayed(&engine);

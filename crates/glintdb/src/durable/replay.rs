@@ -17,7 +17,7 @@ use crate::state::version::{Generation, KeyspaceState};
 use crate::write::operations::{hide_covered, insert_entries};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::sync::Mutex;
-use glintdb_core::{KeyspaceId, SeqNum};
+use glintdb_core::{KeyspaceId, SeqNum, planted};
 use glintdb_log::{FrameView, LogOp, Lsn};
 use glintdb_memtable::{Arena, ChunkPool};
 use std::collections::BTreeMap;
@@ -95,12 +95,6 @@ impl<'a> Replay<'a> {
                 message,
             )
         };
-        if frame.seqno() == self.loaded.state.flush_point.seqno.next()
-            && glintdb_core::seeded::bug("glintdb: replay leaves out the frame at the flush point")
-        {
-            self.newest = frame.seqno();
-            return Ok(());
-        }
         if frame.seqno() != self.newest.next() {
             return Err(wrong(format!(
                 "expected commit {}, found commit {}",
@@ -120,19 +114,26 @@ impl<'a> Replay<'a> {
                 return Err(self.loaded.lacks(entry.keyspace, frame));
             }
         }
-        let mut entries = frame.entries().count();
-        if glintdb_core::seeded::bug("glintdb: replay leaves out the end of a batch") {
-            entries = entries.div_ceil(2);
-        }
-        insert_entries(
-            &self.generation,
-            frame.seqno(),
-            frame.entries().take(entries),
+        let (generation, seqno) = (&self.generation, frame.seqno());
+        planted!(
+            "glintdb: replay leaves out the frame at the flush point",
+            planted!(
+                "glintdb: replay leaves out the end of a batch",
+                insert_entries(generation, seqno, frame.entries()),
+                insert_entries(
+                    generation,
+                    seqno,
+                    frame.entries().take(frame.entries().count().div_ceil(2))
+                )
+            ),
+            if self.newest > self.loaded.state.flush_point.seqno {
+                insert_entries(generation, seqno, frame.entries());
+            }
         );
         if has_ranges {
-            hide_covered(&self.generation, frame.seqno(), frame.entries());
+            hide_covered(generation, seqno, frame.entries());
         }
-        self.newest = frame.seqno();
+        self.newest = seqno;
         self.bytes += u64::from(frame.end().offset - frame.lsn().offset);
         Ok(())
     }
@@ -203,10 +204,13 @@ impl<'a> Replay<'a> {
             // Replay would begin behind all commits.
             generation.start_lsn = log_end;
         }
-        let mut newest = self.newest;
-        if glintdb_core::seeded::bug("glintdb: sequence numbers are given again after recovery") {
-            newest = self.loaded.state.flush_point.seqno;
-        }
-        Ok(Replayed { generation, newest })
+        Ok(Replayed {
+            generation,
+            newest: planted!(
+                "glintdb: sequence numbers are given again after recovery",
+                self.newest,
+                self.loaded.state.flush_point.seqno
+            ),
+        })
     }
 }

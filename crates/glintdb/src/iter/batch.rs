@@ -6,7 +6,7 @@ use crate::read::values::key_hash::Wanted;
 use crate::read::values::value_runs::Values;
 use crate::{Error, Result};
 use bytes::{Bytes, BytesMut};
-use glintdb_core::{EntryRef, KeyspaceId};
+use glintdb_core::{EntryRef, KeyspaceId, planted};
 use std::ops::Range;
 
 /// What is set aside for keys: they may be longer.
@@ -210,10 +210,11 @@ impl Gathering {
     fn lender(&mut self, memory: &Bytes) -> Option<usize> {
         let mut lately = self.lenders.iter().rev().take(LENDERS_LATELY);
         let known = lately.position(|lender| {
-            lender.as_ptr() == memory.as_ptr()
-                || glintdb_core::seeded::bug(
-                    "glintdb: a scan takes a value out of the block before its own",
-                )
+            planted!(
+                "glintdb: a scan takes a value out of the block before its own",
+                lender.as_ptr() == memory.as_ptr(),
+                true
+            )
         });
         if let Some(back) = known {
             return Some(self.lenders.len() - 1 - back);

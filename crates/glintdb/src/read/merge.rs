@@ -11,7 +11,7 @@ use crate::read::bounds::bound_slices;
 use crate::state::version::{KeyspaceState, Version};
 use bytes::Bytes;
 use glintdb_core::index::Cursor;
-use glintdb_core::{Direction, EntryRef, EntryValue, RangeTombstone, SeqNum, key};
+use glintdb_core::{Direction, EntryRef, EntryValue, RangeTombstone, SeqNum, key, planted};
 use glintdb_memtable::MemCursor;
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -188,19 +188,23 @@ impl Merge {
             true => others.min(),
             false => others.max(),
         };
-        let met = |key: &[u8]| match rival {
+        let met = |key: &[u8], rival: Option<&[u8]>| match rival {
             Some(rival) if forward => key >= rival,
             Some(rival) => key <= rival,
             None => false,
         };
         // Another source may have the key that was yielded last, older.
-        if met(cursor.key()) {
+        if met(cursor.key(), rival) {
             return Ok(false);
         }
+        let end = planted!(
+            "glintdb: an index is walked past keys of memtables",
+            rival,
+            None
+        );
         let mut enough = false;
-        let past = glintdb_core::seeded::bug("glintdb: an index is walked past keys of memtables");
         let there = cursor.walk(&mut |key, _, value, memory| {
-            if met(key) && !past {
+            if met(key, end) {
                 return false;
             }
             enough = !matches!(value, EntryRef::Tombstone) && !take(key, value, memory);
@@ -240,12 +244,16 @@ impl Merge {
             Ordering::Greater
         };
         self.current = 0;
-        let older = glintdb_core::seeded::bug("glintdb: of two sources the older one wins");
         for index in 1..self.sources.len() {
             let order = self.sources[index]
                 .key()
                 .cmp(self.sources[self.current].key());
-            if order == wanted || (older && order == Ordering::Equal) {
+            let wins = planted!(
+                "glintdb: of two sources the older one wins",
+                order == wanted,
+                order == wanted || order == Ordering::Equal
+            );
+            if wins {
                 self.current = index;
             }
         }

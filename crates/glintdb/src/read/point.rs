@@ -10,7 +10,7 @@ use crate::read::values::hot_keys::Look;
 use crate::read::values::key_hash::Wanted;
 use crate::state::version::{Found, KeyspaceState, Version};
 use bytes::Bytes;
-use glintdb_core::{EntryValue, KeyspaceId, SeqNum};
+use glintdb_core::{EntryValue, KeyspaceId, SeqNum, planted};
 
 impl Reader {
     /// Returns the newest visible value of `key`.
@@ -123,9 +123,11 @@ impl Reader {
         asked.retain(|&index| found[index].is_none());
         if let Some(view) = version.view(keyspace.id).filter(|_| !asked.is_empty()) {
             let mut wanted: Vec<&[u8]> = asked.iter().map(|&index| keys[index].as_ref()).collect();
-            if glintdb_core::seeded::bug("glintdb: multi_get mixes up its answers") {
-                wanted.sort_unstable();
-            }
+            planted!(
+                "glintdb: multi_get mixes up its answers",
+                (),
+                wanted.sort_unstable()
+            );
             for (index, entry) in asked.into_iter().zip(view.get_batch(&wanted)) {
                 let known = entry.map(|entry| entry.map(|entry| entry.value));
                 found[index] = known.transpose().map(|known| known.map(Some));

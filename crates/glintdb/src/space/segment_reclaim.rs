@@ -4,7 +4,7 @@
 
 use crate::ErrorKind;
 use crate::space::DiskSpace;
-use glintdb_core::SegmentId;
+use glintdb_core::{SegmentId, planted};
 use glintdb_log::format::segment::SegmentKind;
 
 impl DiskSpace {
@@ -23,9 +23,11 @@ impl DiskSpace {
             .collect();
         // Under the manifest's lock: the version that goes with its state is installed.
         let mut free = self.shared.version.free(dead.iter().copied());
-        if glintdb_core::seeded::bug("glintdb: a retired segment goes while a snapshot reads it") {
-            free.extend(dead.iter().filter(|dead| state.retired.contains(dead)));
-        }
+        planted!(
+            "glintdb: a retired segment goes while a snapshot reads it",
+            (),
+            free.extend(dead.iter().filter(|dead| state.retired.contains(dead)))
+        );
         drop(manifest);
         for segment in free {
             match self.shared.log.delete(segment) {

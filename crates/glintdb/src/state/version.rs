@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{Index, IndexView};
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::AtomicBool;
-use glintdb_core::{EntryRef, EntryValue, KeyspaceId, SeqNum};
+use glintdb_core::{EntryRef, EntryValue, KeyspaceId, SeqNum, planted};
 use glintdb_log::Lsn;
 use glintdb_memtable::{Arena, Memtable};
 use std::sync::Arc;
@@ -112,12 +112,12 @@ impl KeyspaceMem {
     /// The newest thing it knows about `key` at or below `at`: what was written, or a tombstone where a range tombstone hides that.
     pub(crate) fn get(&self, key: &[u8], at: SeqNum) -> Option<(SeqNum, EntryRef<'_>)> {
         let found = self.map.get(key, at);
-        let blind =
-            glintdb_core::seeded::bug("glintdb: a range deletion hides nothing in its memtable");
-        if self.ranges.is_empty() || blind {
-            return found;
-        }
-        match (found, self.ranges.newest_covering(key, at)) {
+        let covered = planted!(
+            "glintdb: a range deletion hides nothing in its memtable",
+            self.ranges.newest_covering(key, at),
+            None
+        );
+        match (found, covered) {
             (Some((seqno, _)), Some(hidden_at)) if seqno < hidden_at => {
                 Some((hidden_at, EntryRef::Tombstone))
             }

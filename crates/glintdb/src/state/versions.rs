@@ -8,7 +8,7 @@
 //!    installed, then it is [`dead`](Versions::free).
 
 use glintdb_core::sync::{ArcSwap, Mutex};
-use glintdb_core::{SegmentId, SeqNum};
+use glintdb_core::{SegmentId, SeqNum, planted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
@@ -75,10 +75,11 @@ impl<V> Versions<V> {
     pub(crate) fn free(&self, dead: impl IntoIterator<Item = SegmentId>) -> Vec<SegmentId> {
         let mut replaced = self.replaced.lock();
         replaced.prune();
-        let mut users = replaced.versions.clone();
-        if glintdb_core::seeded::bug("glintdb: a segment goes while a snapshot reads it") {
-            users.clear();
-        }
+        let users = planted!(
+            "glintdb: a segment goes while a snapshot reads it",
+            replaced.versions.clone(),
+            Vec::new()
+        );
         for segment in dead {
             replaced
                 .dead

@@ -18,7 +18,7 @@ use crate::write::operations::Operations;
 use crate::write::pipeline::Reached;
 use crate::write::sequencer::{Numbered, gone};
 use crate::{ErrorKind, Result};
-use glintdb_core::{SeqNum, sync};
+use glintdb_core::{SeqNum, planted, sync};
 use glintdb_log::Reservation;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -212,10 +212,11 @@ impl Writer {
         }
         self.shared.pipeline.advance_visible(|| self.reached());
         self.shared.schedule_spill();
-        if glintdb_core::seeded::bug("glintdb: a commit is acknowledged before it is visible") {
-            return Ok(());
-        }
-        self.shared.pipeline.wait_visible(seqno)
+        planted!(
+            "glintdb: a commit is acknowledged before it is visible",
+            self.shared.pipeline.wait_visible(seqno),
+            Ok(())
+        )
     }
 
     fn reached(&self) -> Reached {

@@ -8,8 +8,8 @@
 //! values at two or three words.
 
 use glintdb_cache::{Cache, CacheKey, KeyHash, ValuePlace};
-use glintdb_core::ValuePointer;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use glintdb_core::{ValuePointer, planted};
 
 /// Which values are cached on write, and how much room they may take.
 pub(super) struct CacheOnWrite {
@@ -59,18 +59,12 @@ impl CacheOnWrite {
     }
 
     /// Caches a large value, which is at `pointer`, if there is room.
-    pub(super) fn offer(
-        &self,
-        cache: &Cache,
-        key: KeyHash,
-        pointer: &ValuePointer,
-        mut value: &[u8],
-    ) {
-        if glintdb_core::seeded::bug(
+    pub(super) fn offer(&self, cache: &Cache, key: KeyHash, pointer: &ValuePointer, value: &[u8]) {
+        let value = planted!(
             "glintdb: of a large value all but its end is cached as it is written",
-        ) {
-            value = &value[..value.len().saturating_sub(8)];
-        }
+            value,
+            &value[..value.len().saturating_sub(8)]
+        );
         raise(&self.asked);
         raise(&self.any);
         let key = CacheKey::Value(key, ValuePlace::of(pointer));

@@ -24,7 +24,7 @@ use crate::state::scattered::Misses;
 use crate::write::operations::Operations;
 use bytes::Bytes;
 use glintdb_cache::{Cache, CacheKey, KeyHash, ValuePlace};
-use glintdb_core::{Direction, KeyspaceId, SeqNum, ValuePointer};
+use glintdb_core::{Direction, KeyspaceId, SeqNum, ValuePointer, planted};
 use glintdb_log::{Log, LogOp, LogValue, Reservation};
 use std::sync::Arc;
 
@@ -165,16 +165,21 @@ impl ValueDirectory {
                 } => (key, pointers.next().map(|pointer| (pointer, encoded))),
                 LogOp::Put { key, .. } | LogOp::Delete { key } => (key, None),
                 LogOp::DeleteRange { .. } => {
-                    if !glintdb_core::seeded::bug(
+                    planted!(
                         "glintdb: places stay sure when a range is deleted",
-                    ) {
-                        self.hot.close();
-                    }
+                        self.hot.close(),
+                        ()
+                    );
                     continue;
                 }
             };
             let pointer = written.as_ref().map(|(pointer, _)| pointer);
-            if (self.hot).touch(entry.keyspace, key, seqno, pointer) {
+            let is_hot = planted!(
+                "glintdb: a place stays sure when its key is written",
+                (self.hot).touch(entry.keyspace, key, seqno, pointer),
+                false
+            );
+            if is_hot {
                 let value = |(to, encoded)| (ValuePlace::of(&to), batch.frame.value_of(encoded));
                 hidden.push(Hidden {
                     key: key_hash(entry.keyspace, key),
@@ -210,12 +215,12 @@ impl ValueDirectory {
     fn keep_hot(&self, hidden: Vec<Hidden<'_>>) {
         for Hidden { key, by } in hidden {
             match by.filter(|(_, value)| self.may_keep(value.len())) {
-                Some((to, mut value)) => {
-                    if glintdb_core::seeded::bug(
+                Some((to, value)) => {
+                    let value = planted!(
                         "glintdb: of a hot value all but its end is cached as it is written",
-                    ) {
-                        value = &value[..value.len().saturating_sub(8)];
-                    }
+                        value,
+                        &value[..value.len().saturating_sub(8)]
+                    );
                     self.cache.put(CacheKey::Value(key, to), &[value]);
                 }
                 None => self.cache.forget(&key),

@@ -23,7 +23,7 @@ use crate::read::values::packed_place::{self, SEGMENT_BITS, TAG_SHIFT, place, ta
 use glintdb_cache::ValuePlace;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use glintdb_core::sync::{Mutex, hint, thread};
-use glintdb_core::{KeyspaceId, Padded, SegmentId, SeqNum, ValuePointer};
+use glintdb_core::{KeyspaceId, Padded, SegmentId, SeqNum, ValuePointer, planted};
 
 /// Keys of a bucket: with its number a cache line of them; few in models.
 const KEYS: usize = if cfg!(loom) { 1 } else { 7 };
@@ -263,10 +263,11 @@ impl HotKeys {
         let floor = self.state.floor.load(Ordering::Acquire);
         let segments = self.state.segments.load(Ordering::Acquire);
         let newest = look.bucket.newest.load(Ordering::Acquire);
-        let careless = glintdb_core::seeded::bug(
+        let believed = planted!(
             "glintdb: a place is sure although its key was written while it was looked for",
+            newest.max(floor) <= at.0,
+            newest & LOCKED == 0
         );
-        let believed = newest.max(floor) <= at.0 || (careless && newest & LOCKED == 0);
         let representable = pointer.segment.0 >> SEGMENT_BITS == segments;
         if !believed || !representable {
             // What is known already is no worse.
@@ -303,9 +304,6 @@ impl HotKeys {
         let Some((bucket, hash)) = self.bucket(keyspace, key) else {
             return false;
         };
-        if glintdb_core::seeded::bug("glintdb: a place stays sure when its key is written") {
-            return false;
-        }
         bucket.raise(seqno);
         let mut known = false;
         for slot in &bucket.words {

@@ -16,7 +16,7 @@ use crate::read::values::key_hash::Wanted;
 use crate::read::values::packed_place::{TAG_SHIFT, tag};
 use bytes::Bytes;
 use glintdb_cache::{Cache, CacheKey, KeyHash, ValuePlace};
-use glintdb_core::SegmentId;
+use glintdb_core::{SegmentId, planted};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -150,19 +150,18 @@ impl<'a> Members<'a> {
     #[inline]
     fn find(&mut self, wanted: &[u8; 12], look: usize) -> Option<Range<usize>> {
         let mut members = self.clone();
-        let mut before = None;
-        for (head, place) in members.by_ref().take(look) {
-            if head.first_chunk() == Some(wanted) {
-                *self = members;
-                return Some(before.unwrap_or(place));
-            }
-            if glintdb_core::seeded::bug(
-                "glintdb: a range gives the value before the one that is asked for",
-            ) {
-                before = Some(place);
-            }
-        }
-        None
+        let mut next = members.by_ref().take(look);
+        let (_, place) = next.find(|(head, _)| head.first_chunk() == Some(wanted))?;
+        let place = planted!(
+            "glintdb: a range gives the value before the one that is asked for",
+            place,
+            (self.clone().map(|(_, before)| before))
+                .take_while(|before| before.end < place.end)
+                .last()
+                .unwrap_or(place)
+        );
+        *self = members;
+        Some(place)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::background::install::{Pending, Relocated};
 use crate::space::priority::Begun;
 use crate::state::scattered::apart;
 use crate::state::version::KeyspaceState;
-use glintdb_core::index::IndexView;
+use glintdb_core::index::{IndexView, Relocation};
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{Direction, EntryRef, ValuePointer, planted};
 use glintdb_log::{LogView, NewValues, Space};
@@ -119,20 +119,7 @@ impl ValueGc {
         limits: PieceLimits,
         goes_on: Option<&dyn Fn() -> bool>,
     ) -> Result<Piece> {
-        let begin = || -> Result<_> {
-            let no_flush = match goes_on {
-                Some(_) => self.background.try_no_flush(),
-                None => Some(self.background.no_flush()),
-            };
-            let Some(_no_flush) = no_flush else {
-                return Ok(None);
-            };
-            let manifest = self.shared.manifest.lock();
-            manifest.check()?;
-            let is_there = !keyspace.dropped.load(Ordering::Acquire);
-            Ok(is_there.then(|| (keyspace.index.begin_relocation(), self.shared.log.view())))
-        };
-        let Some((relocation, log)) = begin()? else {
+        let Some((relocation, log)) = self.begin_piece(keyspace, goes_on.is_none())? else {
             return Ok(Piece::default());
         };
         let view = relocation.view();
@@ -165,10 +152,7 @@ impl ValueGc {
             relocation,
             {
                 drop(relocation);
-                let Some((again, _)) = begin()? else {
-                    return Ok(Piece::default());
-                };
-                again
+                keyspace.index.begin_relocation()
             }
         );
         let change = relocation.write(&mut MovedRun {
@@ -200,6 +184,27 @@ impl ValueGc {
             records: left.len() as u64,
             bytes: left.iter().map(|from| u64::from(from.length)).sum(),
         })
+    }
+
+    /// Takes a place in the index, and the view of the log that belongs to it. With `waits`, waits
+    /// for a flush under way; else returns `None` during one. Also returns `None` if the keyspace
+    /// was dropped.
+    fn begin_piece(
+        &self,
+        keyspace: &KeyspaceState,
+        waits: bool,
+    ) -> Result<Option<(Box<dyn Relocation>, LogView)>> {
+        let no_flush = match waits {
+            true => Some(self.background.no_flush()),
+            false => self.background.try_no_flush(),
+        };
+        let Some(_no_flush) = no_flush else {
+            return Ok(None);
+        };
+        let manifest = self.shared.manifest.lock();
+        manifest.check()?;
+        let is_there = !keyspace.dropped.load(Ordering::Acquire);
+        Ok(is_there.then(|| (keyspace.index.begin_relocation(), self.shared.log.view())))
     }
 
     /// What memory, and the garbage that may be, leave to a piece.

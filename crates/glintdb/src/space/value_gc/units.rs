@@ -7,7 +7,7 @@ use super::ValueGc;
 use super::records::Records;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{Cursor, IndexView, STEP_BUDGET};
-use glintdb_core::{Direction, EntryRef, EntryValue, KeyspaceId, SegmentId, SeqNum};
+use glintdb_core::{Direction, EntryRef, EntryValue, KeyspaceId, SegmentId, planted};
 use glintdb_log::LiveScan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -83,12 +83,7 @@ impl Scan {
 
 /// Looks up `chunk`, records of one keyspace in key order, in the keyspace's view, and marks those
 /// that are live.
-pub(super) fn verify(
-    gc: &ValueGc,
-    records: &mut Records,
-    chunk: &[u32],
-    (keyspace, view): (KeyspaceId, &dyn IndexView),
-) -> Result<()> {
+pub(super) fn verify(records: &mut Records, chunk: &[u32], view: &dyn IndexView) -> Result<()> {
     // A key that was written several times is looked up once.
     let mut keys: Vec<&[u8]> = Vec::with_capacity(chunk.len());
     for &index in chunk {
@@ -98,26 +93,19 @@ pub(super) fn verify(
         }
     }
     let entries = view.get_batch(&keys);
-    let overwritten = |key: &[u8]| {
-        glintdb_core::seeded::bug("glintdb: value GC believes commits that are not durable")
-            && (gc.shared.version.load_full().generations()).any(|one| {
-                one.keyspace(keyspace)
-                    .is_some_and(|mem| mem.get(key, SeqNum::MAX).is_some())
-            })
-    };
     let mut live = Vec::new();
     let mut chunk = chunk.iter().copied().peekable();
-    for (entry, its_key) in entries.into_iter().zip(keys) {
+    for (entry, key) in entries.into_iter().zip(keys) {
         let found = entry?;
-        while let Some(index) = chunk.next_if(|index| records.key(*index) == its_key) {
+        while let Some(index) = chunk.next_if(|index| records.key(*index) == key) {
             let Some(found) = &found else { continue };
             let is_live = match &found.value {
-                EntryValue::Pointer(pointer) => {
-                    pointer == records.pointer(index) && !overwritten(its_key)
-                }
-                EntryValue::Tombstone => {
-                    glintdb_core::seeded::bug("glintdb: value GC brings back what was deleted")
-                }
+                EntryValue::Pointer(pointer) => pointer == records.pointer(index),
+                EntryValue::Tombstone => planted!(
+                    "glintdb: value GC brings back what was deleted",
+                    false,
+                    true
+                ),
                 EntryValue::Inline(_) => false,
             };
             if is_live {

@@ -14,6 +14,7 @@
 //! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
 
 use super::rate_limiter::RateLimiter;
+use glintdb_core::planted;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -88,9 +89,6 @@ impl SpaceDebt {
     /// Sets the rate by the fill, with what the round under way has written and without it.
     /// `collecting` is whether a round runs or is due.
     pub(crate) fn update(&self, fill: f64, without_round: f64, collecting: bool) {
-        if glintdb_core::seeded::bug("glintdb: writers are not slowed for space") {
-            return;
-        }
         // What a round writes slows writers but never stops them, because it goes when the round
         // ends.
         let stopped = collecting && without_round >= STOP;
@@ -108,6 +106,10 @@ impl SpaceDebt {
         let near = fill >= WATCHED;
         self.near.store(near, Ordering::Relaxed);
         // Writers that are not slowed yet look at the fill too: no other thread may get to it.
-        self.limiter.set(rate, stopped, collecting && near);
+        planted!(
+            "glintdb: writers are not slowed for space",
+            self.limiter.set(rate, stopped, collecting && near),
+            ()
+        );
     }
 }

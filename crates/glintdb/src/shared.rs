@@ -266,6 +266,7 @@ impl Shared {
         self.version.install(|old| {
             let mut new = change(old);
             new.number = old.number + 1;
+            new.assert_follows(old);
             let mut flushed = self.flushed_arenas.lock();
             flushed.retain(|arena| arena.strong_count() > 0);
             let arenas = old.generations().map(|generation| generation.arena());
@@ -281,9 +282,9 @@ impl Shared {
         first_seqno: SeqNum,
         start_lsn: Lsn,
         ids: impl Iterator<Item = KeyspaceId>,
-    ) -> Arc<Generation> {
+    ) -> Generation {
         let arena = Arena::new(Arc::clone(&self.chunks));
-        Arc::new(Generation::new(first_seqno, start_lsn, arena, ids))
+        Generation::new(first_seqno, start_lsn, arena, ids)
     }
 
     /// Returns a consistent pair of version and sequence number: all commits up to `at` are in

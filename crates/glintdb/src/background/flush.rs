@@ -205,6 +205,7 @@ impl Background {
             lsn: after.start_lsn,
             seqno: SeqNum(after.first_seqno.0 - 1),
         };
+        let log_position = after.log_position;
         self.shared.pipeline.wait_visible(point.seqno)?;
         let keyspaces: Vec<_> = (version.live_keyspaces())
             .map(|keyspace| Arc::clone(&keyspace.state))
@@ -225,6 +226,7 @@ impl Background {
         self.space.sample_overwritten(&samples);
         let flushed = Flushed {
             generation: &oldest,
+            log_position,
             point: planted!(
                 "glintdb: the flush point lies a commit too far",
                 point,

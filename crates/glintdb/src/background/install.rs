@@ -29,6 +29,8 @@ pub(crate) struct Pending {
 pub(crate) struct Flushed<'a> {
     pub(crate) generation: &'a Arc<Generation>,
     pub(crate) point: FlushPoint,
+    /// Position of the log behind the newest commit in the generation.
+    pub(crate) log_position: u64,
 }
 
 /// Values in their new segments, with the segments that they were in.
@@ -154,6 +156,7 @@ impl Background {
         let (pending, dropped): (Vec<_>, Vec<_>) = (pending.into_iter())
             .partition(|one| manifest.state().keyspaces.contains_key(&one.keyspace.id));
         abandon(dropped);
+        self.assert_ready(&manifest, &pending, &cause);
         let items = cause.items(&manifest, &pending);
         planted!(
             "glintdb: tables go before the manifest says so",
@@ -167,7 +170,9 @@ impl Background {
             drop(files);
             return Err(error);
         }
+        let flushed = manifest.state().flush_point.seqno;
         let replaced = self.show(&manifest, &pending, cause)?;
+        self.shared.version.load().assert_begins_behind(flushed);
         if manifest.wants_roll() {
             let snapshots = self.shared.index_snapshots();
             // The change is done. On a full disk the file goes on growing. Any other error poisons
@@ -189,6 +194,51 @@ impl Background {
             self.shared.note_background_error(&error);
         }
         Ok(())
+    }
+
+    /// Checks what must hold before the manifest records a change.
+    fn assert_ready(&self, manifest: &Manifest, pending: &[Pending], cause: &Cause<'_>) {
+        let mut deltas = (pending.iter())
+            .flat_map(|one| &one.change.liveness)
+            .map(|delta| delta.bytes);
+        match cause {
+            Cause::Flush(flushed) => {
+                let (point, before) = (flushed.point, manifest.state().flush_point);
+                assert!(
+                    point.seqno >= before.seqno && point.lsn >= before.lsn,
+                    "the flush point never moves back: from {before:?} to {point:?}"
+                );
+                let durable = self.shared.log.durable_position();
+                assert!(
+                    flushed.log_position <= durable,
+                    "the log is durable up to the flush point before the manifest names it: \
+                     commits before it end at {}, and the log is durable to {durable}",
+                    flushed.log_position
+                );
+                let newest = pending.iter().map(|one| one.change.seqno_max).max();
+                assert!(
+                    newest <= Some(point.seqno),
+                    "a flush writes no commit behind the flush point: {newest:?} is behind {point:?}"
+                );
+                assert!(
+                    deltas.all(|bytes| bytes >= 0),
+                    "a flush adds pointers and drops none"
+                );
+            }
+            Cause::Compaction => assert!(
+                deltas.all(|bytes| bytes <= 0),
+                "a compaction drops pointers and adds none"
+            ),
+            Cause::Relocation(relocated) => {
+                let pointers = relocated.values.pointers().iter();
+                let moved: i64 = pointers.map(|pointer| i64::from(pointer.length)).sum();
+                let added: i64 = deltas.sum();
+                assert!(
+                    (0..=moved).contains(&added),
+                    "a relocation adds the values that it has moved: {added} of {moved} bytes"
+                );
+            }
+        }
     }
 
     /// Makes the items durable in the manifest, in one edit.
@@ -253,6 +303,11 @@ impl Background {
             Cause::Relocation(relocated) => {
                 // The manifest names them: they stay whatever comes.
                 self.shared.log.publish_values(relocated.values);
+                let mut victims = relocated.victims.iter();
+                assert!(
+                    !victims.any(|victim| manifest.state().is_live(*victim)),
+                    "a segment whose values have moved is not live"
+                );
                 if !relocated.victims.is_empty() {
                     self.space.gc().published();
                 }
@@ -285,8 +340,11 @@ impl Background {
                 });
             }
             if let Some(generation) = written {
-                next.sealed
-                    .retain(|sealed| !Arc::ptr_eq(sealed, generation));
+                let oldest = next.sealed.pop();
+                assert!(
+                    oldest.is_some_and(|oldest| Arc::ptr_eq(&oldest, generation)),
+                    "a flush writes the oldest generation"
+                );
             }
             next
         }))

@@ -97,12 +97,22 @@ impl Background {
             lsn: version.active.start_lsn,
             seqno: SeqNum(version.active.first_seqno.0 - 1),
         };
+        let log_position = version.active.log_position;
         drop(version);
         self.shared.pipeline.wait_visible(point.seqno)?;
         self.shared.sync_log_to(point.lsn)?;
         let durable = Item::LogDurable(self.shared.log.durable());
+        assert!(
+            log_position <= self.shared.log.durable_position(),
+            "the log is durable up to the flush point before the manifest names it"
+        );
         let mut manifest = self.shared.manifest.lock();
-        if manifest.state().flush_point.lsn < point.lsn {
+        let before = manifest.state().flush_point;
+        assert_eq!(
+            point.seqno, before.seqno,
+            "the flush point passes no commit while all commits are in the indexes"
+        );
+        if before.lsn < point.lsn {
             manifest.commit(&[Item::FlushPoint(point), durable])?;
         }
         Ok(())

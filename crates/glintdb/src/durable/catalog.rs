@@ -61,6 +61,11 @@ impl Durable {
             return Err(Error::exists(format!("keyspace {name:?}")));
         }
         let id = manifest.state().keyspace_next;
+        assert!(
+            self.shared.version.load().keyspace(id).is_none(),
+            "the id of a keyspace is given once: {} is in use",
+            id.0
+        );
         manifest.commit(&[Item::KeyspaceCreated {
             id,
             name: name.to_owned(),
@@ -136,6 +141,11 @@ impl Durable {
             state.dropped.store(true, Ordering::Release);
             newest
         });
+        let flushed = manifest.state().flush_point.seqno;
+        assert!(
+            newest >= flushed,
+            "indexes hold commits that were numbered: up to {flushed}, and the newest is {newest}"
+        );
         let dropped = [Item::KeyspaceDropped {
             id: state.id,
             seqno: newest,

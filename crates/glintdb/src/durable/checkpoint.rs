@@ -46,7 +46,13 @@ impl Durable {
         let manifest = self.shared.manifest.lock();
         let mut state = manifest.state().clone();
         // What came behind the seal meanwhile is not in the copy.
-        state.log_durable = state.log_durable.min(Lsn::new(next, FIRST_FRAME_OFFSET));
+        let copied = Lsn::new(next, FIRST_FRAME_OFFSET);
+        assert!(
+            state.flush_point.lsn <= copied,
+            "a checkpoint has the log up to its flush point: to {copied}, and replay begins at {}",
+            state.flush_point.lsn
+        );
+        state.log_durable = state.log_durable.min(copied);
         // The copy's segments hold every commit, and it has no ring.
         state.ring_bytes = Some(0);
         let snapshots = self.shared.index_snapshots();

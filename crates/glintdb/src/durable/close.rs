@@ -25,7 +25,15 @@ impl Durable {
     /// Records in the manifest that the log was closed: how far it is durable, so that finding less
     /// is damage and no torn tail, and that no commit is only in the ring.
     fn note_closed(&self) -> Result<()> {
-        let items = [Item::LogDurable(self.shared.log.durable()), Item::Ring(0)];
+        let log = &self.shared.log;
+        assert!(
+            log.durable_position() >= log.completed_position(),
+            "no commit is only in the ring when the manifest says so: the log is durable to {}, \
+             and commits end at {}",
+            log.durable_position(),
+            log.completed_position()
+        );
+        let items = [Item::LogDurable(log.durable()), Item::Ring(0)];
         let commit = || self.shared.manifest.lock().commit(&items);
         match self.shared.reserve.lending(commit) {
             // A close does not fail for want of space: the next open then needs the ring, which is

@@ -32,11 +32,20 @@ impl FileNumbers for Numbers {
         let mut range = self.range.lock();
         if range.0 == range.1 {
             let up_to = range.1 + BLOCK;
-            self.manifest
-                .lock()
-                .commit(&[Item::NumbersReserved(up_to)])?;
+            let mut manifest = self.manifest.lock();
+            manifest.commit(&[Item::NumbersReserved(up_to)])?;
+            assert!(
+                manifest.state().numbers_reserved >= up_to,
+                "the manifest reserves a block of numbers before one of them is given out"
+            );
             range.1 = up_to;
         }
+        assert!(
+            range.0 < range.1,
+            "file number {} is reserved before it is given out, up to {}",
+            range.0,
+            range.1
+        );
         range.0 += 1;
         Ok(range.0 - 1)
     }

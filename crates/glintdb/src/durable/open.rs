@@ -431,6 +431,19 @@ impl Opening {
             let view = state.index.view();
             version = version.with_keyspace(KeyspaceVersion { state, view });
         }
+        let flushed = manifest.lock().state().flush_point;
+        version.assert_begins_behind(flushed.seqno);
+        assert!(
+            replayed.newest >= flushed.seqno,
+            "replay ends at or behind the flush point: at commit {}, which is before {flushed:?}",
+            replayed.newest
+        );
+        assert!(
+            log.next_lsn() >= version.active.start_lsn,
+            "the next commit goes behind everything in memory: to {}, which is before {}",
+            log.next_lsn(),
+            version.active.start_lsn
+        );
         log.set_data_bytes(data_bytes(&manifest, &version));
         let indexes = self.index_factory(&numbers);
         let job_order = self.env.job_order;

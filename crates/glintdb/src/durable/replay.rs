@@ -145,6 +145,12 @@ impl<'a> Replay<'a> {
         let ids = self.keyspaces.keys().copied();
         let empty = Generation::new(self.newest.next(), next, arena, ids);
         let full = std::mem::replace(&mut self.generation, empty);
+        assert!(
+            full.first_seqno <= self.newest,
+            "a full generation has a commit: it begins with {}, and the newest is {}",
+            full.first_seqno,
+            self.newest
+        );
         let reserve = self.reserve;
         let keyspaces = || self.keyspaces.values().cloned();
         let written = reserve.lending(|| write_generation(&full, keyspaces(), &mut |_| {}));

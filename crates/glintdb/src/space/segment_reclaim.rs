@@ -23,6 +23,10 @@ impl DiskSpace {
             .collect();
         // Under the manifest's lock: the version that goes with its state is installed.
         let mut free = self.shared.version.free(dead.iter().copied());
+        assert!(
+            !free.iter().any(|segment| state.is_live(*segment)),
+            "a segment that was dead stays dead, and its file may go"
+        );
         planted!(
             "glintdb: a retired segment goes while a snapshot reads it",
             (),

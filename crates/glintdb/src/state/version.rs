@@ -30,8 +30,11 @@ pub(crate) struct KeyspaceMem {
 /// The memtables of all keyspaces between two seals; flushed together, so that there is one flush point.
 pub(crate) struct Generation {
     pub(crate) first_seqno: SeqNum,
-    /// Log position of its first commit: replay begins here while it is not flushed.
+    /// Place of its first commit in the log: replay begins here while it is not flushed.
     pub(crate) start_lsn: Lsn,
+    /// Position of the log behind the newest earlier commit; 0 if no process but earlier ones wrote
+    /// earlier commits. The log must be durable up to here before `start_lsn` is the flush point.
+    pub(crate) log_position: u64,
     arena: Arc<Arena>,
     keyspaces: Vec<Option<KeyspaceMem>>,
     /// Bytes that indexes will have to hold for it, noted when it is sealed.
@@ -60,6 +63,7 @@ impl Generation {
         Generation {
             first_seqno,
             start_lsn,
+            log_position: 0,
             arena,
             keyspaces,
             index_bytes: AtomicU64::new(0),
@@ -238,6 +242,52 @@ impl Version {
         };
         let entry = view.get(key)?;
         Ok(entry.map(|entry| (entry.seqno, entry.value)))
+    }
+
+    /// The oldest generation. Everything before it is in the indexes.
+    pub(crate) fn oldest(&self) -> &Arc<Generation> {
+        self.sealed.last().unwrap_or(&self.active)
+    }
+
+    /// Checks invariant 2 for this version, which replaces `old`.
+    ///
+    /// # Panics
+    /// If generations are out of order, or if one is older than all of `old`.
+    pub(crate) fn assert_follows(&self, old: &Version) {
+        let in_order = |newer: &Generation, older: &Generation| {
+            newer.first_seqno > older.first_seqno && newer.start_lsn >= older.start_lsn
+        };
+        let older = self.generations().skip(1);
+        for (newer, older) in self.generations().zip(older) {
+            assert!(
+                in_order(newer, older),
+                "generations ascend in commit order, and a sealed one has a commit: {} at {} is \
+                 followed by {} at {}",
+                older.first_seqno,
+                older.start_lsn,
+                newer.first_seqno,
+                newer.start_lsn
+            );
+        }
+        assert!(
+            self.oldest().first_seqno >= old.oldest().first_seqno,
+            "commits leave memory oldest first: the oldest generation began with commit {}, and \
+             now begins with {}",
+            old.oldest().first_seqno,
+            self.oldest().first_seqno
+        );
+    }
+
+    /// Checks that memory begins where the indexes, which hold all commits up to `flushed`, end.
+    ///
+    /// # Panics
+    /// If a commit is in neither or in both.
+    pub(crate) fn assert_begins_behind(&self, flushed: SeqNum) {
+        assert_eq!(
+            self.oldest().first_seqno,
+            flushed.next(),
+            "memtables begin with the commit behind the flush point"
+        );
     }
 
     /// Whether a generation waits to be flushed.

@@ -36,8 +36,7 @@ fn conflict(keyspace: &KeyspaceState, key: &[u8], seqno: SeqNum) -> Error {
 impl Checks {
     /// Whether every commit after `since` lies in the memtables of `version`.
     fn in_memory(version: &Version, since: SeqNum) -> bool {
-        let oldest = version.sealed.last().unwrap_or(&version.active);
-        oldest.first_seqno <= since.next()
+        version.oldest().first_seqno <= since.next()
     }
 
     /// Looks for writes newer than the snapshot in everything `version` holds, the index included

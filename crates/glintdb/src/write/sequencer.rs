@@ -44,6 +44,8 @@ impl Counts {
 /// What the sequencer's lock protects.
 struct Numbering {
     next: SeqNum,
+    /// Position of the log behind the newest commit.
+    log_position: u64,
     active: Arc<Generation>,
     /// Bytes of the active generation's commits in the log.
     log_bytes: u64,
@@ -66,6 +68,7 @@ impl Numbering {
         };
         Numbering {
             next: newest.next(),
+            log_position: 0,
             active,
             log_bytes: if replayed > 0 { log_bytes } else { 0 },
             index_bytes: replayed,
@@ -270,7 +273,20 @@ impl Sequencer {
             );
             _replaced = self.seal(&mut numbering, place.lsn());
         }
+        assert!(
+            place.end_position() > numbering.log_position,
+            "the order of the log is the order of commits: commit {seqno} ends at {}, and the one \
+             before it at {}",
+            place.end_position(),
+            numbering.log_position
+        );
+        assert!(
+            numbering.active.first_seqno <= seqno,
+            "commit {seqno} goes to the generation that is active, which begins with {}",
+            numbering.active.first_seqno
+        );
         numbering.next = seqno.next();
+        numbering.log_position = place.end_position();
         numbering.log_bytes += attempt.frame_bytes;
         numbering.index_bytes += attempt.index_bytes;
         numbering.unflushed_bytes += attempt.index_bytes;
@@ -340,9 +356,10 @@ impl Sequencer {
                 .live_keyspaces()
                 .map(|keyspace| keyspace.state.id)
                 .collect::<Vec<_>>();
-            let active = self
-                .shared
-                .new_generation(numbering.next, start, ids.into_iter());
+            let ids = ids.into_iter();
+            let mut active = self.shared.new_generation(numbering.next, start, ids);
+            active.log_position = numbering.log_position;
+            let active = Arc::new(active);
             let old = std::mem::replace(&mut next.active, Arc::clone(&active));
             old.set_index_bytes(numbering.index_bytes);
             if old.first_seqno != numbering.next {

@@ -155,12 +155,8 @@ impl ValueGc {
                 keyspace.index.begin_relocation()
             }
         );
-        let change = relocation.write(&mut MovedRun {
-            records: &records,
-            moved: &moved,
-            pointers: values.pointers(),
-            at: 0,
-        })?;
+        let mut run = MovedRun::new(&records, &moved, values.pointers());
+        let change = relocation.write(&mut run)?;
         let left: Vec<ValuePointer> = (moved.iter())
             .map(|&index| *records.pointer(index))
             .collect();

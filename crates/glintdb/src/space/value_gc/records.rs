@@ -193,10 +193,31 @@ impl Drop for Records {
 
 /// Moved records as a sorted run: their keys and sequence numbers with the new pointers.
 pub(super) struct MovedRun<'a> {
-    pub(super) records: &'a Records,
-    pub(super) moved: &'a [u32],
-    pub(super) pointers: &'a [ValuePointer],
-    pub(super) at: usize,
+    records: &'a Records,
+    moved: &'a [u32],
+    pointers: &'a [ValuePointer],
+    at: usize,
+}
+
+impl<'a> MovedRun<'a> {
+    /// A run of the records `moved`, whose values are at `pointers` now.
+    pub(super) fn new(
+        records: &'a Records,
+        moved: &'a [u32],
+        pointers: &'a [ValuePointer],
+    ) -> MovedRun<'a> {
+        assert_eq!(
+            moved.len(),
+            pointers.len(),
+            "each value that moves has one new place"
+        );
+        MovedRun {
+            records,
+            moved,
+            pointers,
+            at: 0,
+        }
+    }
 }
 
 impl SortedRun for MovedRun<'_> {

@@ -522,12 +522,9 @@ impl Round {
                 .get(&keyspace)
                 .map(|part| Arc::clone(&part.state));
             if let (Some(relocation), Some(keyspace)) = (relocation, state) {
-                let mut run = MovedRun {
-                    records: &self.records,
-                    moved: self.written.get(from..to).unwrap_or_default(),
-                    pointers: values.pointers().get(from..to).unwrap_or_default(),
-                    at: 0,
-                };
+                let moved = self.written.get(from..to).unwrap_or_default();
+                let pointers = values.pointers().get(from..to).unwrap_or_default();
+                let mut run = MovedRun::new(&self.records, moved, pointers);
                 match relocation.write(&mut run) {
                     Ok(change) => pending.push(Pending { keyspace, change }),
                     Err(error) => {

@@ -50,8 +50,8 @@ struct Progress {
     next: usize,
     written: Vec<Written>,
     liveness: Liveness,
-    /// Number of entries that the finished pieces have dropped.
-    dropped: u64,
+    /// Number of entries that the finished pieces have passed.
+    entries: u64,
     ended: bool,
     committed: bool,
 }
@@ -159,7 +159,7 @@ impl Task {
         if let Some(merged) = piece {
             progress.written.push(merged.written);
             progress.liveness.merge(merged.liveness);
-            progress.dropped += merged.dropped;
+            progress.entries += merged.entries;
         }
         if progress.written.len() < self.pieces.ranges.len() {
             return Ok(IndexChange::default());
@@ -168,7 +168,7 @@ impl Task {
         check_balance(
             self.pieces.merged.iter().map(|(_, slot)| slot.meta()),
             progress.written.iter().flat_map(Written::tables),
-            progress.dropped,
+            progress.entries,
             &liveness,
         )?;
         if !progress.written.iter().all(Written::is_empty) {

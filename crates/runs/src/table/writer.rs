@@ -193,15 +193,17 @@ impl TableWriter {
         }
     }
 
-    /// Takes a block of another table as it is (only its checksum is made anew, for its new place). Where that block or the one being built would stay less than
-    /// half full, its entries are added one by one instead, and the answer is `false`.
+    /// Adds the entries of another table's block, and returns their number. The block is written as
+    /// it is, except for its checksum, which depends on its place. But if that block or the one
+    /// being built would stay less than half full, the entries are added one by one.
     ///
     /// # Errors
-    /// As [`add`](Self::add); `Corruption` where the block holds something else than entries in order.
+    /// As [`add`](Self::add). `Corruption` if the block has something else than entries in order.
     ///
     /// # Panics
-    /// Where the block's first key is not greater than every key before.
-    pub(crate) fn add_block(&mut self, stored: &StoredBlock) -> Result<bool> {
+    /// If the block's first key is not greater than every key before.
+    pub(crate) fn add_block(&mut self, stored: &StoredBlock) -> Result<u64> {
+        let entries_before = self.meta.entries;
         let malformed = |_| stored.corrupt("a key block to be moved does not parse");
         let block = stored.block();
         let view = block.view().map_err(malformed)?;
@@ -218,7 +220,7 @@ impl TableWriter {
         );
         let mut iter = std::mem::replace(&mut self.moved, BlockIter::new(Direction::Forward));
         iter.reset(block.clone()).map_err(malformed)?;
-        // Steps see to it that keys ascend.
+        // Each step checks that keys ascend.
         while iter.step().map_err(malformed)? {
             let (key, seqno) = (iter.key(), iter.seqno());
             let value = iter.value().map_err(malformed)?;
@@ -236,7 +238,7 @@ impl TableWriter {
             self.moved_bytes = bytes;
         }
         self.moved = iter;
-        Ok(!one_by_one)
+        Ok(self.meta.entries - entries_before)
     }
 
     /// Puts a moved block into `out` in the form this table stores.

@@ -8,7 +8,8 @@
 //!    tombstone of the index hides it; or it is a tombstone below the floor, and no table beneath
 //!    may hold its key.
 //! 2. `liveness` loses the length of every dropped pointer, once.
-//! 3. Every entry of the inputs within the range is written or dropped ([`check_balance`]).
+//! 3. Every entry that is passed was written or dropped, and the entries that are passed are those
+//!    that the inputs' records count ([`check_balance`]).
 
 use crate::env::RunEnv;
 use crate::keys::range::{Bounds, KeyRange, before_end};
@@ -59,6 +60,8 @@ pub struct Merging {
     liveness: Liveness,
     /// Number of entries that were dropped.
     dropped: u64,
+    /// Number of entries that the sources have passed.
+    passed: u64,
 }
 
 /// A finished merge.
@@ -67,8 +70,8 @@ pub struct Merged {
     pub written: Written,
     /// Bytes of values that die with the dropped entries.
     pub liveness: Liveness,
-    /// Number of entries that were dropped.
-    pub dropped: u64,
+    /// Number of entries of the inputs, each of which was written or dropped.
+    pub entries: u64,
 }
 
 /// What was done with the key that was met last.
@@ -188,6 +191,7 @@ impl Merging {
             entries_to_skip: 0,
             liveness: Liveness::default(),
             dropped: 0,
+            passed: 0,
         })
     }
 
@@ -204,30 +208,47 @@ impl Merging {
                 Some(bytes) => cost(bytes).max(BLOCK_ENTRIES),
                 None => cost(self.merge_entry(at)?),
             };
-            self.sources[at].advance()?;
-            self.tournament.replay(&self.sources);
+            self.advance(at)?;
             budget = budget.saturating_sub(cost);
         }
         planted!(
             "lsm: a merge that is cut short leaves out an entry",
             (),
             if let Some(at) = self.tournament.winner(&self.sources) {
-                self.sources[at].advance()?;
-                self.tournament.replay(&self.sources);
+                self.advance(at)?;
             }
         );
         Ok(true)
+    }
+
+    /// Moves source `at` past its entry.
+    #[inline]
+    fn advance(&mut self, at: usize) -> Result<()> {
+        self.passed += 1;
+        self.sources[at].advance()?;
+        self.tournament.replay(&self.sources);
+        Ok(())
     }
 
     /// Finishes the last table.
     ///
     /// # Errors
     /// `NoSpace`, I/O errors.
+    ///
+    /// # Panics
+    /// If an entry that was passed was neither written nor dropped.
     pub fn finish(self) -> Result<Merged> {
+        let written = self.outputs.finish(self.end.as_ref())?;
+        let kept: u64 = written.tables().iter().map(|meta| meta.entries).sum();
+        let (dropped, passed) = (self.dropped, self.passed);
+        assert!(
+            kept + dropped == passed,
+            "of {passed} entries {kept} were written and {dropped} dropped"
+        );
         Ok(Merged {
-            written: self.outputs.finish(self.end.as_ref())?,
+            written,
             liveness: self.liveness,
-            dropped: self.dropped,
+            entries: passed,
         })
     }
 
@@ -331,7 +352,8 @@ impl Merging {
         if let Some(cursor) = self.sources[at].cursor_mut() {
             let block = cursor.take_block();
             bytes = block.block().handle().length as usize;
-            self.outputs.add_block(&block)?;
+            // The next `advance` passes the last one of its entries.
+            self.passed += self.outputs.add_block(&block)? - 1;
             self.last = Last::Written;
             self.last_head = self.tournament.head(Some(cursor.whole_block_end()));
         }
@@ -362,9 +384,9 @@ impl Merging {
     }
 }
 
-/// Checks that a compaction neither lost nor invented an entry or a pointer, before its change is
-/// handed out: `entries of inputs = entries of outputs + dropped`, and the same for the bytes that
-/// entries point to. O(tables + segments).
+/// Checks the sums of a compaction before its change is handed out: its merges have passed the
+/// `entries` that the records of the inputs count, and
+/// `pointed bytes of inputs = pointed bytes of outputs + bytes that died`. O(tables + segments).
 ///
 /// # Errors
 /// `Corruption` if the sums differ: the record of an input is wrong, although the input's checksums
@@ -374,8 +396,8 @@ impl Merging {
 /// If a value became live. A merge adds no pointer.
 pub fn check_balance<'a>(
     inputs: impl Iterator<Item = &'a TableMeta> + Clone,
-    outputs: impl Iterator<Item = &'a TableMeta> + Clone,
-    dropped: u64,
+    outputs: impl Iterator<Item = &'a TableMeta>,
+    entries: u64,
     liveness: &[LivenessDelta],
 ) -> Result<()> {
     assert!(
@@ -385,24 +407,13 @@ pub fn check_balance<'a>(
     let Some(first) = inputs.clone().next() else {
         return Ok(());
     };
-    let entries = |metas: &mut dyn Iterator<Item = &'a TableMeta>| -> i128 {
-        metas.map(|meta| i128::from(meta.entries)).sum()
-    };
-    let pointed = |metas: &mut dyn Iterator<Item = &'a TableMeta>| -> i128 {
-        metas.map(|meta| i128::from(meta.pointed_bytes)).sum()
-    };
-    let died: i128 = liveness.iter().map(|delta| i128::from(delta.bytes)).sum();
+    let recorded: i128 = inputs.clone().map(|meta| i128::from(meta.entries)).sum();
+    let pointed: i128 = inputs.map(|meta| i128::from(meta.pointed_bytes)).sum();
+    let kept: i128 = outputs.map(|meta| i128::from(meta.pointed_bytes)).sum();
+    let died: i128 = liveness.iter().map(|delta| i128::from(-delta.bytes)).sum();
     let checks = [
-        (
-            "entries",
-            entries(&mut inputs.clone()),
-            entries(&mut outputs.clone()) + i128::from(dropped),
-        ),
-        (
-            "bytes of pointed values",
-            pointed(&mut inputs.clone()),
-            pointed(&mut outputs.clone()) - died,
-        ),
+        ("entries", recorded, i128::from(entries)),
+        ("bytes of pointed values", pointed, kept + died),
     ];
     for (what, recorded, found) in checks {
         if recorded != found {
@@ -476,16 +487,15 @@ mod tests {
     fn a_compaction_whose_sums_differ_is_corrupt() {
         let inputs = [table(10, 500), table(5, 100)];
         let outputs = [table(9, 400), table(3, 50)];
-        let check = |dropped, died: &[LivenessDelta]| {
-            check_balance(inputs.iter(), outputs.iter(), dropped, died)
+        let check = |entries, died: &[LivenessDelta]| {
+            check_balance(inputs.iter(), outputs.iter(), entries, died)
         };
-        check(3, &died(-150)).unwrap();
-        for (dropped, bytes, sums) in [
-            (2, -150, "15 entries; 14 were found"),
-            (4, -150, "15 entries; 16 were found"),
-            (3, -149, "600 bytes of pointed values; 599 were found"),
+        check(15, &died(-150)).unwrap();
+        for (entries, bytes, sums) in [
+            (14, -150, "15 entries; 14 were found"),
+            (15, -149, "600 bytes of pointed values; 599 were found"),
         ] {
-            let error = check(dropped, &died(bytes)).unwrap_err();
+            let error = check(entries, &died(bytes)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corruption);
             assert!(error.to_string().contains(sums), "{error}");
         }

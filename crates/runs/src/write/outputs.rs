@@ -142,8 +142,8 @@ impl Outputs {
         self.writer()?.try_add(key, seqno, value)
     }
 
-    /// Appends a whole block.
-    pub(crate) fn add_block(&mut self, block: &StoredBlock) -> Result<bool> {
+    /// Appends a whole block. Returns the number of its entries.
+    pub(crate) fn add_block(&mut self, block: &StoredBlock) -> Result<u64> {
         self.since_size_check = SIZE_CHECK_ENTRIES;
         self.before(block.first_key()?)?;
         self.writer()?.add_block(block)

@@ -101,6 +101,7 @@ impl Sorted {
     }
 
     /// Index of the first table that ends behind `key`.
+    #[inline]
     pub fn first_behind(&self, key: &[u8]) -> usize {
         debug_assert!(!self.is_stale, "searched before it was indexed");
         let behind = |slot: &Arc<Slot>| before_end(key, &slot.range.end);

@@ -23,7 +23,7 @@ impl Writer {
         if space == Space::Normal || reason == WaitReason::Ring {
             return wait();
         }
-        // Before a new segment takes space that a flush may need.
+        // Frees space before a new segment takes some that a flush may need.
         if self.shared.reserve.is_lent() {
             self.space.free_log_space()?;
         }
@@ -39,7 +39,7 @@ impl Writer {
     /// Waits for a sealed memtable to be flushed.
     pub(crate) fn wait_for_memtable(&self) -> Result<()> {
         self.shared.schedule();
-        // No job to run here: background threads run it, or another caller.
+        // If this thread ran no job, background threads or another caller run it.
         if !self.shared.run_inline() {
             self.shared.help_while(|| self.shared.may_seal());
             self.shared.wait_finished(Duration::from_millis(2));

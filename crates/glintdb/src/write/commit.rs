@@ -1,5 +1,5 @@
-//! The commit path: a number and a place in the log under one short lock ([`sequencer`]),
-//! everything else in parallel.
+//! The commit path: a commit gets its number and its place in the log under one short lock
+//! ([`sequencer`]), and does everything else in parallel with others.
 //!
 //! Thread safety: any number of threads commit at once.
 //!
@@ -45,7 +45,7 @@ impl Writer {
     ) -> Result<()> {
         SCRATCH.with(|scratch| {
             let batch = &mut *scratch.borrow_mut();
-            // A commit that panicked left its operations here.
+            // A commit that panicked may have left its operations here.
             batch.clear();
             fill(batch);
             debug_assert!(
@@ -109,8 +109,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends a commit. A commit of nothing raises all earlier commits to its durability, as every
-    /// commit does.
+    /// Ends a commit. A commit without operations raises all earlier commits to its durability, as
+    /// every commit does.
     fn acknowledge(
         &self,
         outstanding: &mut Option<Outstanding>,
@@ -122,8 +122,8 @@ impl Writer {
         }
     }
 
-    /// Numbers a batch and puts it into the log and the memtables. It is visible, and may be
-    /// acknowledged, after `settle`.
+    /// Gives a batch its number, and writes it to the log and the memtables. It is visible, and may
+    /// be acknowledged, after `settle`.
     pub(crate) fn commit_one(
         &self,
         batch: &mut Operations,

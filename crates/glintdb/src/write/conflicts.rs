@@ -1,6 +1,7 @@
-//! The check of a transaction's commit: was anything that it depends on written since its snapshot?
+//! The check of a transaction's commit: whether anything that it depends on was written since its
+//! snapshot.
 //!
-//! Thread safety: any thread; checks only read.
+//! Thread safety: any thread. Checks only read.
 //!
 //! Invariant: a commit is checked against every commit before it in commit order. The last check is
 //! made under the sequencer's lock, so no other commit is numbered between it and the commit's own
@@ -15,7 +16,7 @@ use glintdb_core::{Direction, SeqNum};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What a commit must not find changed since the transaction's snapshot.
+/// Keys and ranges that no commit may have changed since a transaction's snapshot.
 pub(crate) struct Checks {
     pub(crate) since: SeqNum,
     pub(crate) keys: Vec<(Arc<KeyspaceState>, Bytes)>,
@@ -34,13 +35,13 @@ fn conflict(keyspace: &KeyspaceState, key: &[u8], seqno: SeqNum) -> Error {
 }
 
 impl Checks {
-    /// Whether every commit after `since` lies in the memtables of `version`.
+    /// Whether every commit after `since` is in the memtables of `version`.
     fn in_memory(version: &Version, since: SeqNum) -> bool {
         version.oldest().first_seqno <= since.next()
     }
 
-    /// Looks for writes newer than the snapshot in everything `version` holds, the index included
-    /// where it must be.
+    /// Looks for writes newer than the snapshot in all of `version`; in the index only if its
+    /// memtables do not reach back to the snapshot.
     pub(crate) fn check_all(&self, version: &Version) -> Result<()> {
         self.check_memory(version, self.since)?;
         if Self::in_memory(version, self.since) {
@@ -114,8 +115,9 @@ impl Checks {
         Ok(())
     }
 
-    /// The last look, under the sequencer's lock with every earlier commit in its memtable:
-    /// `Ok(false)` where a flush since `checked_to` calls for another look at the index first.
+    /// Does the last check, under the sequencer's lock and with every earlier commit in its
+    /// memtable. Returns false if a flush since `checked_to` makes another check of the index
+    /// necessary.
     pub(crate) fn check_last(&self, version: &Version, checked_to: SeqNum) -> Result<bool> {
         if !Self::in_memory(version, checked_to) {
             return Ok(false);

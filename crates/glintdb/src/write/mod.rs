@@ -1,4 +1,4 @@
-//! The way of a commit: admission, its number and place in the log, memtables, visibility.
+//! Commits: admission, a number and a place in the log, memtables, visibility.
 
 pub(crate) mod admission;
 pub(crate) mod backpressure;

@@ -19,7 +19,7 @@ use glintdb_core::SeqNum;
 use glintdb_log::{LargeFrame, Space, WaitReason};
 
 impl Writer {
-    /// Takes the next number, and a place in the log. Waits for room where there is none.
+    /// Takes the next number and a place in the log. Waits for room if there is none.
     pub(super) fn number(
         &self,
         batch: &Operations,
@@ -81,7 +81,7 @@ impl Writer {
                 Obstacle::Log(reason) => {
                     waiting.on(Wait::LogSpace);
                     match self.wait_for_log(reason, attempt.space) {
-                        // There may be space for one small segment but none for the ring.
+                        // There may be space for one small segment but not for the ring.
                         Err(error)
                             if error.kind() == ErrorKind::NoSpace
                                 && reason == WaitReason::Ring

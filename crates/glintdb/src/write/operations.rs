@@ -70,7 +70,7 @@ impl Operations {
         self.wrong = None;
     }
 
-    /// Counts an operation; returns `false` if it is beyond the limits.
+    /// Counts an operation. Returns false if it exceeds the limits.
     fn admit(
         &mut self,
         keyspace: &Arc<KeyspaceState>,
@@ -146,8 +146,7 @@ impl Operations {
         self.wrong.clone().map_or(Ok(()), Err)
     }
 
-    /// Returns whether there are deletions only. Such commits may use the reserve of a full
-    /// disk.
+    /// Returns whether there are deletions only. Such commits may use the reserve of a full disk.
     pub(crate) fn only_deletes(&self) -> bool {
         !self.has_puts
     }

@@ -14,10 +14,11 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Writer {
-    /// Before a commit: waits while a debt stops writers, and sleeps off what the commit owes.
+    /// Before a commit, waits while a debt stops writers, and sleeps for what the commit owes.
     ///
     /// # Errors
-    /// `Closed`; the error that keeps background jobs from going on.
+    /// - `Closed`: the database is closed.
+    /// - The error that keeps background jobs from running.
     #[cold]
     pub(crate) fn pay_debts(
         &self,
@@ -56,11 +57,11 @@ impl Writer {
         let debt = &self.shared.backpressure.compaction;
         let _timed = self.shared.waits.start(Wait::RunsStop);
         while debt.stopped() {
-            // A job that gave up did not queue itself again.
+            // A job that was given up did not queue itself again.
             self.shared.schedule();
             match self.check_background() {
                 // No compaction runs before there is more space. A wait would refuse deletions,
-                // which make space, and puts that there is space for.
+                // which make space, and puts that have space.
                 Err(error) if error.kind() == ErrorKind::NoSpace => break,
                 checked => checked?,
             }

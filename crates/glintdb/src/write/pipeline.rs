@@ -1,12 +1,16 @@
-//! The commit pipeline's hand-over: commits are numbered in order, done in parallel, and become visible in order.
+//! The commit pipeline: commits get their numbers in order, are done in parallel, and become
+//! visible in order.
 //!
-//! Thread safety: everything here is called by many threads at once; no lock is taken but to sleep.
+//! Thread safety: many threads call everything here at once. A lock is taken only to sleep.
 //!
 //! Invariants:
-//! 1. `visible <= completed`; both only grow.
-//! 2. `completed` passes a commit only when its bytes are in the log's ring and its entries in the memtables, and so do all before it.
-//! 3. `visible` passes a commit only when it, and so all before it, is complete at its own level: written for `Os`, synced for `Sync`.
-//! 4. At most `SLOTS` commits lie between `visible` and the newest number given out; the sequencer waits before it gives out more (so a slot is never reused early).
+//! 1. `visible <= completed`, and both only grow.
+//! 2. `completed` passes a commit only when its bytes are in the log's ring and its entries in the
+//!    memtables, and so are those of all earlier commits.
+//! 3. `visible` passes a commit only when it is complete at its own level, and so are all earlier
+//!    commits: written for `Os`, synced for `Sync`.
+//! 4. At most `SLOTS` commits are between `visible` and the newest number. The sequencer waits
+//!    before it gives out more, so no slot is reused too early.
 
 use crate::options::Durability;
 use crate::write::backpressure::waits::{Wait, Waits};
@@ -16,18 +20,19 @@ use glintdb_core::sync::{Condvar, Mutex, hint};
 use glintdb_core::{Padded, SeqNum, planted};
 use std::sync::Arc;
 
-/// Commits in flight at most; few in models, so that they come round.
+/// Most commits in flight. Few in models, so that slots are reused.
 pub(crate) const SLOTS: u64 = if cfg!(any(loom, shuttle)) { 4 } else { 4096 };
-/// Turns of looking again before a thread sleeps: about 2 µs, the time another core takes to finish a commit.
+/// Number of times that a thread looks again before it sleeps: about 2 µs, in which another core
+/// finishes a commit.
 const SPINS: usize = if cfg!(any(loom, shuttle)) { 0 } else { 60 };
 
-/// In the place of a durability: the commit was given up half done.
+/// Replaces the durability in a slot: the commit was given up half done.
 const GIVEN_UP: u64 = 3;
 
 #[derive(Default)]
 struct Slot {
-    /// `seqno * 4 + durability` once the commit is in ring and memtables, `seqno * 4 + GIVEN_UP`
-    /// where it never will be.
+    /// `seqno * 4 + durability` once the commit is in the ring and the memtables, `seqno * 4 +
+    /// GIVEN_UP` if it never will be.
     done: AtomicU64,
     /// Log position behind the commit's frame.
     end: AtomicU64,
@@ -41,31 +46,33 @@ pub(crate) struct Reached {
 }
 
 pub(crate) struct Pipeline {
-    /// Written by every commit, so on lines of their own: apart from each other, and from what every commit only reads.
+    /// Every commit writes `completed` and `visible`. Each has a cache line of its own, apart from
+    /// what commits only read.
     completed: Padded<AtomicU64>,
     visible: Padded<AtomicU64>,
     slots: Box<[Slot]>,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
-    /// Who waits for `completed`, and who waits for `visible`: a commit of a group may be completed long before it can be visible.
-    completed_bed: Bed,
-    visible_bed: Bed,
+    /// Threads that wait for `completed`, and threads that wait for `visible`: a commit of a group
+    /// may be completed long before it can be visible.
+    completed_queue: WaitQueue,
+    visible_queue: WaitQueue,
     waits: Arc<Waits>,
 }
 
-/// Where threads sleep until something has moved.
+/// Threads that sleep until a number has grown.
 #[derive(Default)]
-struct Bed {
+struct WaitQueue {
     sleepers: AtomicUsize,
     lock: Mutex<()>,
     moved: Condvar,
 }
 
-impl Bed {
-    /// Wakes sleepers, if there are any. What they wait for was stored `SeqCst` before.
+impl WaitQueue {
+    /// Wakes sleepers, if there are any. The change that they wait for was stored `SeqCst` before.
     fn wake(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // Taken and given back: a thread between its last look and its sleep holds it.
+            // A thread between its last look and its sleep holds the lock.
             drop(self.lock.lock());
             self.moved.notify_all();
         }
@@ -77,19 +84,20 @@ impl Bed {
         while !reached() {
             self.moved.wait(&mut lock);
         }
-        // Relaxed: who sees it late wakes nobody.
+        // Relaxed: a thread that reads the old count only wakes a sleeper that is awake.
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A commit between its number and its completion. Dropped before [`done`](Self::done) (its thread panicked), it fails the pipeline: nobody waits for ever.
+/// A commit between its number and its completion. A drop before [`done`](Self::done), when its
+/// thread panics, fails the pipeline, so that no thread waits for it forever.
 pub(crate) struct InFlight<'a> {
     pipeline: &'a Pipeline,
     seqno: SeqNum,
 }
 
 impl InFlight<'_> {
-    /// The commit, which ends at log position `end`, is in ring and memtables.
+    /// Notes that the commit, which ends at log position `end`, is in the ring and the memtables.
     pub(crate) fn done(self, end: u64, durability: Durability) {
         self.pipeline.complete(self.seqno, end, durability);
         std::mem::forget(self);
@@ -98,8 +106,8 @@ impl InFlight<'_> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        let what = format!("commit {} was given up half done", self.seqno);
-        self.pipeline.fail(&Error::new(ErrorKind::Poisoned, what));
+        let message = format!("commit {} was given up half done", self.seqno);
+        (self.pipeline).fail(&Error::new(ErrorKind::Poisoned, message));
         let slot = self.pipeline.slot(self.seqno.0);
         slot.done
             .store(self.seqno.0 * 4 + GIVEN_UP, Ordering::Release);
@@ -107,7 +115,7 @@ impl Drop for InFlight<'_> {
 }
 
 impl Pipeline {
-    /// Commit `seqno` has its number and place; it must be `done`.
+    /// Begins commit `seqno`, which has its number and its place.
     pub(crate) fn begin(&self, seqno: SeqNum) -> InFlight<'_> {
         InFlight {
             pipeline: self,
@@ -115,7 +123,7 @@ impl Pipeline {
         }
     }
 
-    /// A pipeline in which everything up to `seqno` is visible.
+    /// Creates a pipeline in which everything up to `seqno` is visible.
     pub(crate) fn new(seqno: SeqNum, waits: Arc<Waits>) -> Self {
         Pipeline {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
@@ -123,8 +131,8 @@ impl Pipeline {
             visible: Padded(AtomicU64::new(seqno.0)),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
-            completed_bed: Bed::default(),
-            visible_bed: Bed::default(),
+            completed_queue: WaitQueue::default(),
+            visible_queue: WaitQueue::default(),
             waits,
         }
     }
@@ -134,22 +142,26 @@ impl Pipeline {
     }
 
     fn slot(&self, seqno: u64) -> &Slot {
-        // Neighbours are five apart, so that commits of two cores do not meet on a cache line. SLOTS is a power of two far below usize: every slot has one remainder.
+        // Neighbours are five slots apart, so that commits of two cores do not share a cache line.
+        // SLOTS is a power of two, so each slot has one remainder, and it fits usize.
         let at = seqno.wrapping_mul(5) % SLOTS;
         &self.slots[usize::try_from(at).unwrap_or(0)]
     }
 
-    /// Commit `seqno`, which ends at `end`, is in ring and memtables.
+    /// Notes that commit `seqno`, which ends at `end`, is in the ring and the memtables.
     fn complete(&self, seqno: SeqNum, end: u64, durability: Durability) {
         let slot = self.slot(seqno.0);
-        // Release: who reads it in place of an earlier commit's knows that `completed` has passed that one.
+        // Release: a thread that reads this end in place of an earlier commit's end also reads that
+        // `completed` has passed the earlier commit.
         slot.end.store(end, Ordering::Release);
-        // SeqCst with the loads in `advance_*`: of two threads that complete neighbours at once, one sees both.
+        // SeqCst with the loads in `advance_*`: of two threads that complete neighbours at once,
+        // one sees both.
         slot.done
             .store(seqno.0 * 4 + durability as u64, Ordering::SeqCst);
     }
 
-    /// Moves `completed` over every commit that is done, and wakes who waits for that; `publish` is told the log position behind them before they count as completed.
+    /// Moves `completed` over every commit that is done, and wakes the threads that wait for it.
+    /// `publish` is told the log position behind these commits before they count as completed.
     pub(crate) fn advance_completed(&self, publish: impl Fn(u64)) {
         let mut moved = false;
         loop {
@@ -162,21 +174,24 @@ impl Pipeline {
                 break;
             }
             let end = self.slot(last).end.load(Ordering::Acquire);
-            // Relaxed: a later commit's end, acquired, brings along that `completed` has passed the earlier one.
+            // Relaxed: the end of a later commit, acquired above, brings along that `completed` has
+            // passed the earlier one.
             if self.completed.load(Ordering::Relaxed) != completed {
-                // Another thread was faster, and the slot may be a later commit's already: publishing that one's end would make a hole part of the log.
+                // Another thread was faster, and the slot may hold a later commit already.
+                // Publishing its end would make a hole part of the log.
                 continue;
             }
             publish(end);
-            // Where another thread was faster, it has published the same or a part of it.
+            // If another thread was faster, it has published the same end or an earlier one.
             moved |= self
                 .completed
                 .compare_exchange(completed, last, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok();
-            // And again: who completed the next one meanwhile, and found slots used again on the way to it, relies on whoever has moved `completed`.
+            // Look again: a thread that completed the next commit meanwhile may have found slots
+            // that were reused, and relies on the thread that moves `completed`.
         }
         if moved {
-            self.completed_bed.wake();
+            self.completed_queue.wake();
         }
     }
 
@@ -185,16 +200,18 @@ impl Pipeline {
         done / 4 == seqno && done % 4 != GIVEN_UP
     }
 
-    /// Whether no commit up to `newest`, the last one that was given a number, writes to ring or
-    /// memtables any more: each is done, or was given up. To be asked while no number is given out.
+    /// Returns whether every commit up to `newest`, the last number that was given out, is done or
+    /// given up, so that none writes to the ring or to memtables any more. No number may be given
+    /// out meanwhile.
     pub(crate) fn all_ended(&self, newest: SeqNum) -> bool {
         let completed = self.completed.load(Ordering::SeqCst);
-        // Acquire: what they have written is written before the caller goes on.
+        // Acquire: their writes happen before the caller goes on.
         let ended = |seqno: u64| self.slot(seqno).done.load(Ordering::Acquire) / 4 == seqno;
         (completed + 1..=newest.0).all(ended)
     }
 
-    /// Moves `visible` over every completed commit that is complete at its own level, and wakes who waits for that.
+    /// Moves `visible` over every completed commit that is complete at its own level, and wakes the
+    /// threads that wait for it.
     pub(crate) fn advance_visible(&self, reached: impl Fn() -> Reached) {
         let mut moved = false;
         loop {
@@ -205,7 +222,7 @@ impl Pipeline {
             }
             let reached = reached();
             let mut last = visible;
-            // Where a slot was used again, `visible` has moved on and the exchange below fails.
+            // If a slot was reused, `visible` has moved on and the exchange below fails.
             while last < completed && self.is_ready(last + 1, reached) {
                 last += 1;
             }
@@ -221,16 +238,17 @@ impl Pipeline {
         if moved {
             planted!(
                 "glintdb: nobody is woken when a commit becomes visible",
-                self.visible_bed.wake(),
+                self.visible_queue.wake(),
                 ()
             );
         }
     }
 
-    /// Whether the completed commit `seqno` is complete at its own level. No where another has its slot.
+    /// Returns whether the completed commit `seqno` is complete at its own level. False if another
+    /// commit has its slot.
     fn is_ready(&self, seqno: u64, reached: Reached) -> bool {
         let slot = self.slot(seqno);
-        // Acquire: a later commit's brings along that `visible` has moved on.
+        // Acquire: a later commit in this slot brings along that `visible` has moved on.
         let done = slot.done.load(Ordering::Acquire);
         let end = slot.end.load(Ordering::Relaxed);
         done / 4 == seqno
@@ -241,8 +259,8 @@ impl Pipeline {
             }
     }
 
-    /// Waits until `reached` says so, or the pipeline failed.
-    fn wait(&self, why: Wait, bed: &Bed, reached: impl Fn() -> bool) -> Result<()> {
+    /// Waits until `reached` returns true, or the pipeline fails.
+    fn wait(&self, why: Wait, queue: &WaitQueue, reached: impl Fn() -> bool) -> Result<()> {
         for _ in 0..SPINS {
             if reached() {
                 return Ok(());
@@ -250,7 +268,7 @@ impl Pipeline {
             hint::spin_loop();
         }
         let _timed = self.waits.start(why);
-        bed.sleep_until(|| reached() || self.failed.load(Ordering::SeqCst));
+        queue.sleep_until(|| reached() || self.failed.load(Ordering::SeqCst));
         if reached() {
             Ok(())
         } else {
@@ -260,19 +278,20 @@ impl Pipeline {
 
     /// Waits until `seqno` is visible.
     pub(crate) fn wait_visible(&self, seqno: SeqNum) -> Result<()> {
-        self.wait(Wait::CommitOrder, &self.visible_bed, || {
+        self.wait(Wait::CommitOrder, &self.visible_queue, || {
             self.visible.load(Ordering::SeqCst) >= seqno.0
         })
     }
 
-    /// Waits until `seqno` and all before it are in ring and memtables.
+    /// Waits until `seqno` and all earlier commits are in the ring and the memtables.
     pub(crate) fn wait_completed(&self, seqno: SeqNum) -> Result<()> {
-        self.wait(Wait::CommitOrder, &self.completed_bed, || {
+        self.wait(Wait::CommitOrder, &self.completed_queue, || {
             self.completed.load(Ordering::SeqCst) >= seqno.0
         })
     }
 
-    /// No commit that is not visible yet ever will be: every waiter gets the error, now and later.
+    /// Fails the pipeline: no commit that is not visible yet ever becomes visible, and every
+    /// present and later waiter gets the error.
     pub(crate) fn fail(&self, error: &Error) {
         self.failure
             .lock()
@@ -284,13 +303,13 @@ impl Pipeline {
                 ),
             });
         self.failed.store(true, Ordering::SeqCst);
-        self.completed_bed.wake();
-        self.visible_bed.wake();
+        self.completed_queue.wake();
+        self.visible_queue.wake();
     }
 
-    /// The failure, for commits that come after it.
+    /// Returns the failure to commits that come after it.
     pub(crate) fn check(&self) -> Result<()> {
-        // Relaxed: the failure is behind a lock, which whoever set the flag has given back before.
+        // Relaxed: the thread that set the flag had stored the failure, under a lock, before.
         if self.failed.load(Ordering::Relaxed) {
             Err(self.failure())
         } else {
@@ -332,7 +351,7 @@ mod tests {
         pipeline.complete(SeqNum(11), 100, Durability::Os);
         let ends = std::cell::RefCell::new(Vec::new());
         pipeline.advance_completed(|end| ends.borrow_mut().push(end));
-        assert_eq!(*ends.borrow(), [200], "both at once");
+        assert_eq!(*ends.borrow(), [200], "both commits at once");
         pipeline.advance_visible(all);
         assert_eq!(pipeline.visible(), SeqNum(12));
     }
@@ -368,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_given_up_half_done_fails_the_pipeline() {
+    fn a_commit_that_is_given_up_half_done_fails_the_pipeline() {
         let pipeline = pipeline();
         pipeline.begin(SeqNum(11)).done(100, Durability::Os);
         assert!(pipeline.check().is_ok());
@@ -377,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_end_by_being_done_or_given_up() {
+    fn commits_end_when_they_are_done_or_given_up() {
         let pipeline = pipeline();
         assert!(pipeline.all_ended(SeqNum(10)));
         let [first, second] = [11, 12].map(|number| pipeline.begin(SeqNum(number)));
@@ -386,14 +405,15 @@ mod tests {
         second.done(200, Durability::Os);
         assert!(pipeline.all_ended(SeqNum(12)));
         assert!(!pipeline.all_ended(SeqNum(13)));
-        pipeline.advance_completed(|_| panic!("what was given up is never completed"));
+        pipeline.advance_completed(|_| panic!("a commit that was given up is never completed"));
     }
 
-    /// `completed` moved and only who waits for `visible` was woken, when that moved: a transaction that waited for a commit to be completed, with the sequencer's lock held, slept
-    /// until the next one became visible. Where that had to wait for the lock (a `Sync` group between two of its batches) they waited for each other for ever. Found by the histories of
-    /// `cargo xtask histories`.
+    /// A commit that is completed and cannot be visible yet wakes the threads that wait for
+    /// completion. A transaction waits so with the sequencer's lock held; if it slept until the
+    /// next commit became visible, a `Sync` group that needs that lock between two of its batches
+    /// would wait for it forever (found by `cargo xtask histories`).
     #[test]
-    fn who_waits_for_completion_is_woken_though_nothing_becomes_visible() {
+    fn completion_wakes_its_waiters_before_the_commit_is_visible() {
         let pipeline = Arc::new(pipeline());
         let (woken, awake) = std::sync::mpsc::channel();
         let of_thread = Arc::clone(&pipeline);
@@ -405,7 +425,7 @@ mod tests {
             of_thread.wait_completed(SeqNum(11)).unwrap();
             woken.send(()).unwrap();
         });
-        while pipeline.completed_bed.sleepers.load(Ordering::SeqCst) == 0 {
+        while pipeline.completed_queue.sleepers.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
         pipeline.complete(SeqNum(11), 100, Durability::Sync);
@@ -422,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_reaches_waiters_and_everyone_after() {
+    fn a_failure_reaches_present_and_later_waiters() {
         let pipeline = Arc::new(pipeline());
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| pipeline.wait_visible(SeqNum(11)));
@@ -447,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_threads_hand_over_in_order() {
+    fn commits_of_eight_threads_become_visible_in_order() {
         let pipeline = Arc::new(pipeline());
         let next = AtomicU64::new(11);
         std::thread::scope(|scope| {

@@ -25,7 +25,7 @@ use glintdb_core::{Padded, SeqNum, planted};
 use glintdb_log::{LargeFrame, Lsn, Reservation, Space, WaitReason};
 use std::sync::Arc;
 
-/// Counts of what was committed since open.
+/// Number of commits and operations since open, and their bytes of keys and values.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) commits: u64,
@@ -59,7 +59,8 @@ struct Numbering {
 }
 
 impl Numbering {
-    /// `log_bytes`: bytes of log that were replayed, all of which `active` may hold.
+    /// Creates the numbering of a database that goes on after `newest`. `log_bytes` is the bytes of
+    /// log that were replayed, all of which `active` may hold.
     fn new(newest: SeqNum, active: Arc<Generation>, log_bytes: u64) -> Self {
         // Replayed entries take less space in tables than in memory.
         let replayed = match active.first_seqno == newest.next() {
@@ -129,13 +130,13 @@ pub(super) struct Attempt<'a> {
 
 /// Why a commit did not get a number.
 pub(super) enum Obstacle {
-    /// All slots of the pipeline are taken; this number would be the next.
+    /// All slots of the pipeline are taken. This number would be the next.
     Slots(SeqNum),
     /// The reserve does not cover what a flush would write with this commit.
     Reserve,
     /// The active generation is full, and a sealed one waits to be flushed.
     Memtable,
-    /// A commit came between that the transaction may conflict with.
+    /// A commit came between, which the transaction may conflict with.
     Changed,
     /// The frame turned out to be too large for the ring.
     TooLarge,
@@ -147,13 +148,13 @@ pub(super) enum Obstacle {
 pub(crate) struct Sequencer {
     shared: Arc<Shared>,
     lock: Padded<Mutex<Numbering>>,
-    /// Bytes of log at which the active memtables are sealed, so that it gets known what of the log
-    /// is garbage. No commit waits for such a seal.
+    /// Bytes of log at which the active memtables are sealed, so that a flush shows which part of
+    /// the log is garbage. No commit waits for such a seal.
     garbage_seal_bytes: AtomicU64,
 }
 
 impl Sequencer {
-    /// Goes on after `newest`.
+    /// Creates a sequencer whose first number follows `newest`.
     pub(crate) fn new(shared: &Arc<Shared>, newest: SeqNum) -> Self {
         let active = Arc::clone(&shared.version.load().active);
         Sequencer {
@@ -167,7 +168,7 @@ impl Sequencer {
         }
     }
 
-    /// Counts of what was committed since open.
+    /// Returns the counts since open.
     pub(crate) fn counts(&self) -> Counts {
         self.lock.lock().counts
     }
@@ -177,8 +178,8 @@ impl Sequencer {
         self.lock.lock().newest()
     }
 
-    /// The newest number that was given out; `None` if the lock is taken, whose holder may wait for
-    /// a commit.
+    /// The newest number that was given out. `None` if the lock is taken, because its holder may
+    /// wait for a commit.
     pub(crate) fn try_newest(&self) -> Option<SeqNum> {
         Some(self.lock.try_lock()?.newest())
     }
@@ -228,7 +229,8 @@ impl Sequencer {
         let _replaced;
         let mut numbering = self.lock.lock();
         self.shared.pipeline.check()?;
-        // Under the lock: the newest number that `finish_close` finds is the last one.
+        // Checked under the lock, so that the newest number that `finish_close` finds is the last
+        // one.
         self.shared.check_open()?;
         let mut keyspaces = batch.keyspaces.iter();
         if let Some(dropped) = keyspaces.find(|one| one.dropped.load(Ordering::Acquire)) {
@@ -248,8 +250,8 @@ impl Sequencer {
             return Ok(Err(Obstacle::Memtable));
         }
         if let Some(checks) = checks {
-            // Until every earlier commit is in its memtable: microseconds, because no commit gets a
-            // number meanwhile and none of them waits for this one.
+            // Waits until every earlier commit is in its memtable: microseconds, because no commit
+            // gets a number meanwhile and none of them waits for this one.
             self.shared.pipeline.wait_completed(numbering.newest())?;
             looked_at = self.shared.version.load_full();
             if !checks.check_last(&looked_at, attempt.checked_to)? {
@@ -304,7 +306,7 @@ impl Sequencer {
         let log_bytes = numbering.log_bytes;
         numbering.active.filled_bytes() >= self.shared.options.memtable_seal_bytes()
             || (log_bytes + frame_bytes > self.shared.options.log_seal_bytes() && log_bytes > 0)
-            // Shows what of the log is garbage. No commit waits for this seal.
+            // A flush shows which part of the log is garbage. No commit waits for this seal.
             || (log_bytes > self.garbage_seal_bytes.load(Ordering::Relaxed) && self.shared.may_seal())
     }
 

@@ -1,5 +1,5 @@
-//! Back-pressure by what the indexes owe: writers slow down smoothly in proportion to the debt, and
-//! stop only at its end.
+//! Back-pressure by the debt of the indexes: writers slow down smoothly in proportion to the debt,
+//! and stop only at its end.
 //!
 //! The rate falls from [`RATE_MAX`] at the beginning of the debt to [`RATE_MIN`] at its end. It
 //! counts the bytes that indexes will have to take in, so separated values are free.
@@ -15,7 +15,7 @@ use std::time::Duration;
 const RATE_MAX: f64 = 160e6;
 /// Bytes a second just before writers are stopped, unless an index takes in less than twice as much.
 const RATE_MIN: f64 = 4e6;
-/// Times the debt at which slowing begins, from where on writers go at [`RATE_MIN`].
+/// Writers go at [`RATE_MIN`] from this multiple of the debt at which slowing begins.
 const DEBT_FACTOR: f64 = 4.0;
 
 /// The debt of the indexes.
@@ -27,7 +27,7 @@ pub(crate) struct CompactionDebt {
     changed: Condvar,
 }
 
-/// Where `value` is between `from` (0) and `to` (1).
+/// Returns the position of `value` between `from` (0) and `to` (1).
 fn part(value: f64, from: f64, to: f64) -> f64 {
     if to <= from {
         0.0
@@ -37,9 +37,9 @@ fn part(value: f64, from: f64, to: f64) -> f64 {
 }
 
 impl CompactionDebt {
-    /// Looks at the debts of all indexes; the worst one counts. The lock is held meanwhile: of two
-    /// threads that look at once, the one that looked later has the last word, or writers would
-    /// stay stopped by a debt that is paid.
+    /// Sets the rate by the debts of all indexes, of which the worst counts. The lock is held
+    /// meanwhile, so of two threads that look at once, the later look decides. Otherwise writers
+    /// could stay stopped by a debt that is paid.
     pub(crate) fn update(&self, debts: impl FnOnce() -> Vec<Debt>) {
         let lock = self.lock.lock();
         let (mut worst, mut slowed, mut stopped) = (0.0f64, false, false);
@@ -145,7 +145,7 @@ mod models {
         });
     }
 
-    /// Of two looks at once, one from before the debt was paid, the later one has the last word.
+    /// Of two looks at once, one of which began before the debt was paid, the later look decides.
     #[test]
     fn writers_are_not_stopped_by_a_debt_that_is_paid() {
         explore("compaction debt: paid under another look", None, || {

@@ -1,11 +1,11 @@
 //! Back-pressure by the flush under way: writers fill the active memtables no faster than the
-//! sealed ones are flushed. Many sleeps of milliseconds take the place of one stop of half a
-//! second.
+//! sealed ones are flushed. Many sleeps of milliseconds replace one stop of half a second.
 //!
-//! The part of a flush that is written, and the time this took, tell how long the rest will take. A
-//! writer that would fill the active generation before then is slowed to the rate at which it fills
-//! just then. Others are not slowed. The rate is set as the flush goes on, and by each writer that
-//! has slept. Without background threads writers flush themselves, and are not slowed here.
+//! The share of the flush that is done, and the time this took, give the time that the rest will
+//! take. A writer that would fill the active generation earlier is slowed to the rate that fills it
+//! at that moment. Others are not slowed. The rate is set as the flush makes progress, and by each
+//! writer that has slept. Without background threads writers flush themselves, and are not slowed
+//! here.
 //!
 //! A flush is one long step. When it reports progress, it also lets the log spill if writers will
 //! wait for that soon.
@@ -25,11 +25,11 @@ const FULL: f64 = 15.0 / 16.0;
 const AHEAD: f64 = 1.0 / 16.0;
 /// Part of a flush that comes after its last entry: syncs and the manifest.
 const LAST: f64 = 1.0 / 16.0;
-/// Bytes a second that a flush is expected to write before one has shown it.
+/// Bytes a second that a flush is expected to write before the first flush has ended.
 const FLUSH_RATE_FIRST: f64 = 150e6;
 /// Weight of the latest flush in the expected rate.
 const LEARNT: f64 = 0.5;
-/// A smaller flush says nothing about those that writers wait for.
+/// Smaller flushes are not measured, because writers wait for large ones.
 const TELLING_BYTES: u64 = 1 << 20;
 /// Bytes a second at which even the slowest writers go: they wait only if there is no room at all.
 const RATE_MIN: f64 = 4e6;
@@ -37,7 +37,7 @@ const RATE_MIN: f64 = 4e6;
 /// How full the active generation is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fill {
-    /// Part of what it may hold: at 1 it is sealed.
+    /// Part of its capacity; at 1 it is sealed.
     pub(crate) part: f64,
     /// Bytes that indexes will have to hold for it.
     pub(crate) bytes: u64,
@@ -71,8 +71,8 @@ impl Flush {
     fn seconds(&self, now: Duration, rate: f64) -> (f64, f64) {
         let elapsed = now.saturating_sub(self.began).as_secs_f64();
         let expected = self.bytes as f64 / rate;
-        // The flush's own rate counts by its progress; early on, that of earlier flushes counts
-        // more.
+        // Weight this flush's own rate by its progress. Early on, trust the average of earlier
+        // flushes.
         let whole = match self.done > 0.0 {
             true => expected + (elapsed / self.done - expected) * self.done,
             false => expected,
@@ -82,7 +82,7 @@ impl Flush {
 }
 
 impl FlushDebt {
-    /// `full_bytes`: expected bytes of a full generation.
+    /// Creates a debt of 0. `full_bytes` is the expected size of a full generation.
     pub(crate) fn new(clock: Arc<dyn Clock>, full_bytes: usize) -> Self {
         FlushDebt {
             clock,
@@ -162,7 +162,7 @@ impl FlushDebt {
         self.slow_to(rate.max(RATE_MIN));
     }
 
-    /// Called under the lock, so that a flush that has ended slows no writer.
+    /// Sets the rate. Called under the lock, so that a flush that has ended slows no writer.
     fn slow_to(&self, rate: f64) {
         self.limiter.set(rate, false, rate > 0.0);
     }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_that_stands_still_makes_writers_slower_and_slower() {
+    fn writers_slow_down_more_and_more_beside_a_stalled_flush() {
         let (debt, clock) = debt();
         debt.begin(64 * MB);
         clock.advance(Duration::from_millis(200));

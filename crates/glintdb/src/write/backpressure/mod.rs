@@ -22,7 +22,7 @@ use waits::Wait;
 /// Longest single sleep. Later commits sleep off the rest.
 const SLEEP_MAX: Duration = Duration::from_millis(8);
 
-/// What background work owes.
+/// The debts of background work.
 pub(crate) struct Backpressure {
     pub(crate) compaction: CompactionDebt,
     pub(crate) flush: FlushDebt,
@@ -30,7 +30,7 @@ pub(crate) struct Backpressure {
 }
 
 impl Backpressure {
-    /// `full_bytes`: expected bytes of a full generation.
+    /// Creates debts of 0. `full_bytes` is the expected size of a full generation.
     pub(crate) fn new(clock: Arc<dyn Clock>, full_bytes: usize) -> Self {
         Backpressure {
             compaction: CompactionDebt::default(),
@@ -47,8 +47,8 @@ impl Backpressure {
             || self.space.limiter.engaged()
     }
 
-    /// Admits a commit at the rate of each debt: of space only if it pays for `log_bytes`. Returns
-    /// the longest sleep that one of them asks for.
+    /// Admits a commit at the rate of each debt; the debt of space counts only if the commit pays
+    /// for `log_bytes`. Returns the longest sleep that one of the debts asks for.
     pub(crate) fn admit(
         &self,
         index_bytes: u64,

@@ -12,13 +12,13 @@ use std::time::Duration;
 /// fewer commits than many short ones: at 200,000 commits a second fewer than one in a thousand
 /// sleeps.
 const SLEEP_MIN: Duration = Duration::from_millis(4);
-/// Time that a writer slept too long is credited, up to this.
+/// Most time that is credited to writers for sleeping too long.
 const CREDIT_MAX: Duration = Duration::from_millis(20);
 
 /// A rate limit for writers, which can also stop them.
 #[derive(Default)]
 pub(super) struct RateLimiter {
-    /// Whether writers have to ask: they are limited or stopped, or may soon be.
+    /// Whether writers must ask the limit: they are limited or stopped, or may soon be.
     engaged: AtomicBool,
     stopped: AtomicBool,
     /// Bytes a second; 0 if there is no limit.
@@ -47,7 +47,7 @@ impl Account {
 }
 
 impl RateLimiter {
-    /// Whether writers have to ask this limit before they commit.
+    /// Whether writers must ask this limit before they commit.
     #[inline]
     pub(super) fn engaged(&self) -> bool {
         self.engaged.load(Ordering::Relaxed)
@@ -64,7 +64,7 @@ impl RateLimiter {
     }
 
     /// Sets the rate in bytes a second (0 for no limit), whether writers are stopped, and whether
-    /// they have to ask.
+    /// they must ask.
     pub(super) fn set(&self, rate: f64, stopped: bool, engaged: bool) {
         #[allow(
             clippy::cast_possible_truncation,
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_writes_do_not_sleep_each() {
+    fn small_writes_share_few_sleeps() {
         let (limiter, clock) = (RateLimiter::default(), crate::test_clock());
         assert_eq!(limiter.admit(1 << 30, &*clock), None);
         limiter.set(100e6, false, true);

@@ -1,6 +1,7 @@
 //! Every wait of a thread has a name, a counter and a start time.
 //!
-//! Thread safety: relaxed counters; a wait costs two clock reads, and only threads that do wait pay them.
+//! Thread safety: any thread. Counters are relaxed. A wait costs two reads of the clock, which only
+//! threads that wait pay.
 
 use glintdb_core::clock::Clock;
 use std::sync::Arc;
@@ -48,7 +49,8 @@ struct Counter {
     total_us: AtomicU64,
     max_us: AtomicU64,
     waiting: AtomicU64,
-    /// Start of the oldest wait that may still be going on, microseconds of the clock; 0: nobody waits.
+    /// Start of the oldest wait that may still be going on, in microseconds of the clock; 0 if no
+    /// thread waits.
     since_us: AtomicU64,
 }
 
@@ -58,24 +60,25 @@ pub(crate) struct Waits {
     counters: [Counter; ALL.len()],
 }
 
-/// A wait that is going on; counted when dropped.
+/// A wait that is going on. It is counted when it is dropped.
 pub(crate) struct Timed<'a> {
     waits: &'a Waits,
     wait: Wait,
     start: Duration,
 }
 
-/// A thread that waits, looks and waits on: one wait for each cause, however often it looked.
+/// A thread that waits, looks and waits again. This is one wait for each cause, however often the
+/// thread looks.
 pub(crate) struct Waiting<'a> {
     waits: &'a Waits,
     timed: Option<Timed<'a>>,
 }
 
 impl Waiting<'_> {
-    /// Waits for this from here on, until something else or the end.
+    /// Begins a wait for `wait`, which lasts until another one begins or until the end.
     pub(crate) fn on(&mut self, wait: Wait) {
         if self.timed.as_ref().is_none_or(|timed| timed.wait != wait) {
-            // The one before ends first.
+            // The wait before ends first.
             self.timed = None;
             self.timed = Some(self.waits.start(wait));
         }
@@ -125,7 +128,7 @@ impl Waits {
         }
     }
 
-    /// For waits of several looks; nothing is waited for yet.
+    /// Returns a guard for a wait with several looks. It begins with no wait.
     pub(crate) fn waiting(&self) -> Waiting<'_> {
         Waiting {
             waits: self,
@@ -193,7 +196,8 @@ mod tests {
             );
         }
         drop(running);
-        // A full memtable was looked at every 2 ms, and each look was a wait of its own: the longest of half a second was told as 2 ms.
+        // Looks at a full memtable every 2 ms count as one wait, so the longest wait is not
+        // reported as 2 ms.
         let mut waiting = waits.waiting();
         for wait in [Wait::LogSpace, Wait::LogSpace, Wait::MemtableDebt] {
             waiting.on(wait);

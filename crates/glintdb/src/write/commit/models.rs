@@ -1,7 +1,10 @@
-//! Places in the log under loom: the production log over a simulated volume, the production pipeline, and the numbering as `Engine::number` does it. The ring is nearly full, so that a
-//! commit goes over its end, into places that were given back while another commit, numbered before, is still being copied.
+//! Models of a commit's place in the log under loom: the production log over a simulated volume,
+//! the production pipeline, and numbering as the sequencer does it. The ring is nearly full, so
+//! that a commit continues at the ring's start, in space that was given back while an earlier
+//! commit is still being copied.
 //!
-//! What is held: a value can be read at any time; what is acknowledged is whole in the log after a power cut, as is everything before it.
+//! What must hold: each value can be read at any time. After a power cut, every acknowledged commit
+//! is whole in the log, and so is every commit before it.
 
 use crate::options::Durability;
 use crate::test_clock;
@@ -40,7 +43,7 @@ fn setup(volume: &Arc<MemVolume>, numbers: u64) -> LogSetup {
     }
 }
 
-/// Bytes of the value of commit `seqno`, each of which says whose it is.
+/// Returns the value of commit `seqno`. Each of its bytes is the commit's number.
 fn value(seqno: u64) -> Vec<u8> {
     let bytes = match seqno {
         // Four of them leave room in the ring for the small one behind them, and for nothing else.
@@ -60,7 +63,8 @@ struct Engine {
 }
 
 impl Engine {
-    /// With four commits that fill most of the ring, none of which is in its segment; and where the value of the first is.
+    /// Creates an engine with four commits that fill most of the ring, none of which is in its
+    /// segment. Also returns the place of the first value.
     fn new() -> (Arc<Engine>, ValuePointer) {
         let volume = MemVolume::new();
         let log = Log::create(setup(&volume, 1)).unwrap();
@@ -78,7 +82,7 @@ impl Engine {
         (engine, first)
     }
 
-    /// A commit that finds itself to be the `expected`th, or is that of any number.
+    /// Commits the value of commit `bytes_as`, under whichever number comes next.
     fn commit(&self, bytes_as: u64) -> ValuePointer {
         let mut frame = FrameBuilder::new();
         frame.put_separated(KeyspaceId(1), b"key", &value(bytes_as));
@@ -93,7 +97,7 @@ impl Engine {
                 Err(reason) => {
                     drop(next);
                     assert_eq!(reason, WaitReason::Ring);
-                    // As `Log::wait`, whose wait has a limit that loom does not know.
+                    // As `Log::wait` does, whose wait has a time limit, which loom does not know.
                     if !self.log.spill_step().unwrap() {
                         thread::yield_now();
                     }
@@ -119,7 +123,7 @@ impl Engine {
         assert!(read[..] == value(bytes_as), "the value of {bytes_as}");
     }
 
-    /// What a log recovered from `volume` shows: for each commit, in order, whose bytes its value has.
+    /// Recovers a log from `volume`. Returns the number in the value of each commit, in order.
     fn recovered(&self, volume: &Arc<MemVolume>) -> Vec<u64> {
         let (mut numbers, mut pointers) = (Vec::new(), Vec::new());
         let (log, _) = Log::recover(
@@ -154,10 +158,11 @@ impl Engine {
     }
 }
 
-/// One commit is slow; the other wants more than the ring has, moves out what is complete, and goes over the ring's end. A third thread reads the oldest value, from the ring or from the
-/// segment, then moves out what is complete, as a job does.
+/// One commit is slow. The other needs more space than the ring has, spills what is complete, and
+/// continues at the ring's start. A third thread reads the oldest value, from the ring or the
+/// segment, and then spills what is complete, as a job does.
 #[test]
-fn a_commit_that_goes_over_the_rings_end_beside_a_slow_one() {
+fn a_commit_wraps_around_the_ring_beside_a_slow_one() {
     explore("commit: over the ring's end", Some(2), || {
         let (engine, first) = Engine::new();
         let slow = {
@@ -185,7 +190,8 @@ fn a_commit_that_goes_over_the_rings_end_beside_a_slow_one() {
     });
 }
 
-/// The machine stops at any moment: what the ring and the segments hold then is a prefix of the commits with everything that was acknowledged.
+/// The process is killed at any moment. The ring and the segments then hold a prefix of the
+/// commits, with every acknowledged one.
 #[test]
 fn a_kill_at_any_moment_leaves_a_prefix() {
     explore("commit: killed at any moment", Some(2), || {

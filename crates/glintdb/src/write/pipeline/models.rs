@@ -1,6 +1,8 @@
-//! The hand-over under loom: the production type, with slots for four commits, so that they are used again.
+//! Models of the commit pipeline under loom: the production type, with slots for four commits, so
+//! that slots are reused.
 //!
-//! `explore` tries every execution within its bound. Each model was seen to fail with an ordering taken away (`docs/decisions/007-models.md`).
+//! `explore` tries every execution within its bound. Each model was seen to fail with an ordering
+//! removed (`docs/decisions/007-models.md`).
 
 use super::*;
 use crate::test_clock;
@@ -13,11 +15,11 @@ fn pipeline(visible: u64) -> Arc<Pipeline> {
     ))
 }
 
-/// What the log says: how far its bytes are published, and how far they are durable.
+/// A log: how far it is published, and how far it is durable.
 struct Log {
     published: AtomicU64,
     durable: AtomicU64,
-    /// The bytes of commits 1 to 3 (a ring's words are relaxed too).
+    /// The bytes of commits 1 to 3. The words of a ring are relaxed too.
     bytes: [AtomicU64; 3],
 }
 
@@ -75,7 +77,8 @@ fn a_commit_is_acknowledged_when_all_before_it_are_whole() {
     });
 }
 
-/// Whoever is last of those before a hole moves over several at once, and wakes who went to sleep over each of them.
+/// The thread that fills a hole moves over several commits at once, and wakes the threads that wait
+/// for each of them.
 #[test]
 fn three_commits_are_acknowledged_in_order() {
     explore("pipeline: three commits", Some(2), || {
@@ -94,7 +97,7 @@ fn three_commits_are_acknowledged_in_order() {
 }
 
 #[test]
-fn what_is_visible_or_published_is_whole() {
+fn visible_and_published_commits_are_whole() {
     explore("pipeline: a reader beside two commits", Some(2), || {
         let (pipeline, log) = (pipeline(0), Log::new());
         let writers = [1, 2].map(|seqno| {
@@ -111,13 +114,15 @@ fn what_is_visible_or_published_is_whole() {
         for writer in writers {
             writer.join().unwrap();
         }
-        // Nobody waited, so whoever came last must have moved it.
+        // No thread waited, so the last one must have moved it.
         assert_eq!(pipeline.visible(), SeqNum(2));
     });
 }
 
-/// A thread between its look at slots and the publication, while others go once round them: commit 6 has the slot of commit 2, the last of those it saw, and 4 and 5 are still being
-/// copied. Whoever completes 6 knows of 1 to 3 only by what is visible, as it is when the sequencer gives out its number.
+/// A thread has looked at the slots and not published yet while others reuse all slots: commit 6
+/// has the slot of commit 2, the last one that the thread saw, and 4 and 5 are still being copied.
+/// The thread that completes 6 knows of 1 to 3 only through `visible`, as when the sequencer gives
+/// out its number.
 #[test]
 fn a_slow_publisher_never_publishes_a_later_commit() {
     explore("pipeline: slots come round", Some(3), || {
@@ -149,10 +154,11 @@ fn a_slow_publisher_never_publishes_a_later_commit() {
     });
 }
 
-/// A commit is done while others go once round the slots: what its thread knows of `completed` and `visible` must not be so old that it takes the slot of a commit long gone, which is
-/// commit 5's by now, for the next one that is missing.
+/// A commit is done while others reuse all slots. What its thread knows of `completed` and
+/// `visible` must not be so old that it looks for the next commit in the slot of an old one, which
+/// has commit 5 by now.
 #[test]
-fn a_commit_is_not_left_behind_by_others_that_go_round() {
+fn a_commit_is_not_left_behind_while_slots_are_reused() {
     explore("pipeline: a commit left behind", Some(3), || {
         let (pipeline, log) = (pipeline(0), Log::new());
         pipeline.complete(SeqNum(1), 100, Durability::Os);
@@ -178,17 +184,20 @@ fn a_commit_is_not_left_behind_by_others_that_go_round() {
     });
 }
 
-/// The bed by itself: what is on the way to it elsewhere orders more than it may rely on.
+/// The wait queue alone. Elsewhere other code orders more than the queue may rely on.
 #[test]
-fn who_goes_to_bed_is_woken() {
+fn a_thread_that_sleeps_is_woken() {
     explore("pipeline: bed", None, || {
-        let (bed, moved) = (Arc::new(Bed::default()), Arc::new(AtomicBool::new(false)));
+        let (queue, moved) = (
+            Arc::new(WaitQueue::default()),
+            Arc::new(AtomicBool::new(false)),
+        );
         let sleeper = {
-            let (bed, moved) = (Arc::clone(&bed), Arc::clone(&moved));
-            thread::spawn(move || bed.sleep_until(|| moved.load(Ordering::SeqCst)))
+            let (queue, moved) = (Arc::clone(&queue), Arc::clone(&moved));
+            thread::spawn(move || queue.sleep_until(|| moved.load(Ordering::SeqCst)))
         };
         moved.store(true, Ordering::SeqCst);
-        bed.wake();
+        queue.wake();
         sleeper.join().unwrap();
     });
 }
@@ -215,9 +224,10 @@ fn an_os_commit_behind_a_sync_one_is_woken() {
     });
 }
 
-/// A sync waits for completion only: who completes the commit before it may have nothing to show.
+/// A sync waits for completion only. The thread that completes the earlier commit may make nothing
+/// visible.
 #[test]
-fn who_waits_for_completion_is_woken() {
+fn completion_wakes_a_thread_that_waits_for_it() {
     explore("pipeline: completion", Some(3), || {
         let (pipeline, log) = (pipeline(0), Log::new());
         let earlier = {
@@ -240,7 +250,7 @@ fn who_waits_for_completion_is_woken() {
 }
 
 #[test]
-fn a_failure_reaches_who_waits() {
+fn a_failure_reaches_a_waiting_thread() {
     explore("pipeline: failure", Some(3), || {
         let pipeline = pipeline(0);
         let failing = {

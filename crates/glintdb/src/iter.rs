@@ -1,4 +1,4 @@
-//! Iterators: double-ended, over a pinned read point, with separated values fetched ahead in batches.
+//! Iterators: double-ended, over a pinned read point, with separated values fetched in batches.
 //!
 //! Thread safety: `Send`; used by one thread at a time.
 //!
@@ -23,9 +23,11 @@ use glintdb_core::{Direction, planted};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Entries fetched at first, and at most, in one go. Doubling in between: a scan fetches less than twice what it yields, and a long one keeps many reads in flight. From 8,
-/// a scan of 50 fetches 8 + 16 + 32 = 56 values.
+/// Number of entries in the first batch. Later batches double, so a scan fetches less than twice the
+/// entries that it yields, and a long one keeps many reads in flight. From 8, a scan of 50 fetches
+/// 8 + 16 + 32 = 56 values.
 const BATCH_FIRST: usize = 8;
+/// Most entries in a batch.
 const BATCH_MAX: usize = 256;
 
 /// An iterator over keys and values in key order: `Iterator<Item = Result<(Bytes, Bytes)>>`. It can
@@ -51,7 +53,7 @@ struct Scan {
     upper: Bound<Bytes>,
     own: Option<Arc<OwnView>>,
     with_values: bool,
-    /// Records that the caller says it will take; 0: it has not said.
+    /// Number of records that the caller said it will take; 0 if it did not say.
     limit: usize,
     front: End,
     back: End,
@@ -61,30 +63,30 @@ struct Scan {
 
 #[derive(Default)]
 struct End {
-    /// Whether the caller owns what it takes, so that nothing need be lent.
+    /// Whether the caller owns the records that it takes, so that no value is lent by a block.
     owned: bool,
     merge: Option<Arc<PinnedMerge>>,
-    /// Fetched; yielded in part.
+    /// The batch that was fetched, and is yielded in part.
     ready: Batch,
-    /// Records of the next batch.
+    /// Number of records of the next batch.
     batch: usize,
-    /// Records of all batches.
+    /// Number of records of all batches so far.
     records: usize,
-    /// The merge is at its end.
+    /// Whether the merge is at its end.
     exhausted: bool,
-    /// The key yielded last before `ready`, if there was one.
+    /// The last key of the batches before `ready`, if `has_yielded`.
     last_key: Vec<u8>,
     has_yielded: bool,
 }
 
 impl End {
-    /// The key yielded last.
+    /// Returns the key that was yielded last.
     fn last_key(&self) -> Option<&[u8]> {
         let before = self.has_yielded.then_some(self.last_key.as_slice());
         self.ready.last_key().or(before)
     }
 
-    /// Puts the next batch in the place of the one that is over.
+    /// Replaces the batch, all of which was yielded, with the next one.
     fn take_batch(&mut self, batch: Batch) {
         if let Some(key) = self.ready.last_key() {
             self.last_key.clear();
@@ -129,7 +131,7 @@ impl Iter {
         }
     }
 
-    /// Its first answer is the error, if there is one.
+    /// Makes the iterator fail at its first call if `checked` is an error.
     pub(crate) fn failing(mut self, checked: Result<()>) -> Self {
         if let Err(error) = checked {
             self.scan.failed.get_or_insert(error);
@@ -208,7 +210,7 @@ impl Scan {
         }
     }
 
-    /// Goes to the next record from one end; `false`: there is none.
+    /// Advances to the next record from one end. Returns false if there is none.
     fn step(&mut self, direction: Direction) -> Result<bool> {
         if let Some(error) = self.failed.take() {
             self.done = true;
@@ -261,9 +263,10 @@ impl Scan {
         }
     }
 
-    /// Gets the next batch from one end.
+    /// Fetches the next batch from one end.
     fn fill(&mut self, direction: Direction) -> Result<()> {
-        // Held until the values are fetched: segments go when no version names them.
+        // Held until the values are fetched, because segments are removed when no version names
+        // them.
         let version = self.version()?;
         let (mut batch, wanted) = self.gather(&version, direction)?;
         let (fetched, misses) = self
@@ -278,7 +281,8 @@ impl Scan {
         Ok(())
     }
 
-    /// The batch that is ready was read in part: who scans where values lie apart may have them put in order.
+    /// Reports the values that the batch had to read from the log. Scans of values that are far
+    /// apart pay for putting them in key order.
     fn note_misses(&self, direction: Direction, misses: Misses) {
         let lowest = match direction {
             Direction::Forward => self.front.ready.key(0),
@@ -292,7 +296,7 @@ impl Scan {
         }
     }
 
-    /// The pin's version. Where it was given up meanwhile, the memory of the merges is freed.
+    /// Returns the pin's version. If it was given up, frees the memory of the merges.
     fn version(&mut self) -> Result<Arc<Version>> {
         let version = self.pin.version();
         if version.is_err() {
@@ -303,7 +307,8 @@ impl Scan {
         version
     }
 
-    /// The keys of the next batch from one end, with the values that lie beside them; and the others.
+    /// Returns the records of the next batch from one end, with inline values, and the separated
+    /// values that are to be fetched.
     fn gather(&mut self, version: &Version, direction: Direction) -> Result<(Batch, Vec<Wanted>)> {
         let nothing = || (Batch::default(), Vec::new());
         if self.end(direction).exhausted {
@@ -337,10 +342,10 @@ impl Scan {
         };
         let mut locked = shared.lock();
         let Some(merge) = locked.as_mut() else {
-            // Given up since the look above.
+            // The pin was given up since the check above.
             return pin.version().map(|_| nothing());
         };
-        // No more than the caller has said, until it takes more.
+        // At most as many as the caller has said, until it takes more.
         let wanted = match limit.saturating_sub(end.records) {
             0 => end.batch,
             left => end.batch.min(left),
@@ -353,7 +358,8 @@ impl Scan {
         end.batch = (end.batch * 2).min(BATCH_MAX);
         drop(locked);
         if end.exhausted || pin.registered.is_given_up() {
-            // Where the pin was given up while this thread had the lock, nobody else could free it.
+            // If the pin was given up while this thread had the lock, no other thread could free
+            // the merge.
             shared.lock().take();
         }
         if end.exhausted {

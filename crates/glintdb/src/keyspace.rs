@@ -100,8 +100,8 @@ impl Keyspace {
             .set_keyspace_options(&self.state, options)
     }
 
-    /// Whether a snapshot or transaction of `handle` may be asked for this keyspace: it is of the
-    /// same database, and that is open.
+    /// Checks that a snapshot or transaction of `handle` may read this keyspace: it belongs to the
+    /// same database, which is open.
     pub(crate) fn check_same_db(&self, handle: &Arc<Handle>) -> Result<()> {
         handle.engine.shared.check_open()?;
         if Arc::ptr_eq(&self.handle, handle) {
@@ -114,7 +114,7 @@ impl Keyspace {
         }
     }
 
-    /// Whether the database is open and the keyspace was not dropped.
+    /// Checks that the database is open and that the keyspace was not dropped.
     pub(crate) fn check_alive(&self) -> Result<()> {
         self.handle.engine.shared.check_open()?;
         match self.state.dropped.load(Ordering::Acquire) {

@@ -1,7 +1,7 @@
-//! Snapshots: a version and a sequence number, kept readable until the last clone is dropped, or until
-//! snapshots together pin too much memory ([`pins`](crate::read::pins)).
+//! Snapshots: a version and a sequence number, kept readable until the last clone is dropped, or
+//! until snapshots together pin too much memory ([`pins`](crate::read::pins)).
 //!
-//! Thread safety: a [`Snapshot`] is `Send + Sync + Clone`; its reads take no lock.
+//! Thread safety: a [`Snapshot`] is `Send + Sync + Clone`. Its reads take no lock.
 
 use crate::engine::Engine;
 use crate::handle::Handle;
@@ -44,7 +44,7 @@ impl Pin {
         })
     }
 
-    /// The newest commit that it shows.
+    /// Returns the newest commit that the read point shows.
     pub(crate) fn at(&self) -> SeqNum {
         self.registered.at
     }
@@ -64,7 +64,7 @@ impl Pin {
         &self.handle.engine
     }
 
-    /// Returns its version, or `SnapshotTooOld` if it was given up.
+    /// Returns the version, or `SnapshotTooOld` if it was given up.
     pub(crate) fn version(&self) -> Result<Arc<Version>> {
         self.registered.version().ok_or_else(|| {
             let bytes = self.engine().shared.options.snapshot_pin_bytes_max;

@@ -1,4 +1,4 @@
-//! The records that one end of an iterator has fetched together.
+//! A batch: the records that one end of an iterator has fetched together.
 //!
 //! Thread safety: belongs to the iterator.
 
@@ -9,15 +9,17 @@ use bytes::{Bytes, BytesMut};
 use glintdb_core::{EntryRef, KeyspaceId, planted};
 use std::ops::Range;
 
-/// What is set aside for keys: they may be longer.
+/// Bytes that are allocated for each key. Keys may be longer.
 const KEY_BYTES_TYPICAL: usize = 32;
-/// A batch ends at this many bytes of values, and keeps no more bytes of blocks for them.
+/// Bytes of values at which a batch ends, and most bytes of blocks that it keeps for them.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Blocks that a value is looked for in, of those that the batch keeps: as many as runs of tables may take turns.
+/// Number of the batch's newest blocks that are compared with the block of a value: as many as the
+/// runs of tables that may take turns.
 const LENDERS_LATELY: usize = 4;
 
-/// Records fetched together. One buffer for their keys and one for inline values that had to be copied: two allocations a batch, not two an entry. Other inline values are lent by the blocks they lie in,
-/// until they go to a caller who may keep them.
+/// Records that were fetched together. One buffer has their keys, and one has the inline values
+/// that had to be copied: two allocations for a batch, and not two for each entry. Other inline
+/// values are lent by the blocks that hold them, until a caller takes one to keep.
 #[derive(Default)]
 pub(super) struct Batch {
     keys: Bytes,
@@ -25,11 +27,11 @@ pub(super) struct Batch {
     lenders: Vec<Bytes>,
     pub(super) records: Vec<Record>,
     pub(super) fetched: Values,
-    /// Records yielded.
+    /// Number of records that were yielded.
     pub(super) yielded: usize,
 }
 
-/// Where a record lies in its batch.
+/// The place of a record in its batch.
 pub(super) struct Record {
     key: Range<usize>,
     value: Place,
@@ -37,7 +39,7 @@ pub(super) struct Record {
 
 enum Place {
     Inline(Range<usize>),
-    /// In a lender.
+    /// In one of the blocks that lend values.
     Lent {
         lender: usize,
         range: Range<usize>,
@@ -59,7 +61,7 @@ impl Batch {
         self.key(self.yielded.checked_sub(1)?)
     }
 
-    /// Whether its value was read; others need not be.
+    /// Checks that the value of a record was read. An inline value needs no check.
     #[inline]
     pub(super) fn check(&self, at: usize) -> Result<()> {
         match self.records.get(at).map(|record| &record.value) {
@@ -81,23 +83,24 @@ impl Batch {
         }
     }
 
-    /// The record yielded last, owned: it keeps no block, which may be much larger, from being freed.
+    /// Returns the record that was yielded last, owned, so that it does not keep a block, which may
+    /// be much larger, in memory.
     pub(super) fn take(&mut self) -> (Bytes, Bytes) {
         let at = self.yielded - 1;
         if !self.lenders.is_empty() {
-            self.give_back();
+            self.copy_lent();
         }
         let record = &self.records[at];
         let value = match &record.value {
-            Place::Lent { .. } => unreachable!("what is lent was given back"),
+            Place::Lent { .. } => unreachable!("lent values were copied"),
             Place::Inline(range) => self.values.slice(range.clone()),
             Place::Fetched(index) => self.fetched.take(*index),
         };
         (self.keys.slice(record.key.clone()), value)
     }
 
-    /// Copies what is lent, from the record yielded last on.
-    fn give_back(&mut self) {
+    /// Copies all lent values, from the record that was yielded last on, and releases their blocks.
+    fn copy_lent(&mut self) {
         let lenders = std::mem::take(&mut self.lenders);
         let from = self.yielded - 1;
         let rest = self.records.get_mut(from..).unwrap_or_default();
@@ -120,19 +123,19 @@ impl Batch {
     }
 }
 
-/// Where `value` lies in `memory`.
+/// Returns the range of `value` in `memory`, if it is there.
 fn range_in(memory: &[u8], value: &[u8]) -> Option<Range<usize>> {
     let start = (value.as_ptr().addr()).checked_sub(memory.as_ptr().addr())?;
     let end = start.checked_add(value.len())?;
     (end <= memory.len()).then_some(start..end)
 }
 
-/// A batch that is being put together.
+/// A batch that is being built.
 pub(super) struct Gathering {
-    /// Whether values are lent, where they may be.
+    /// Whether inline values may be lent by their blocks.
     lends: bool,
     keyspace: KeyspaceId,
-    /// Records that it shall have.
+    /// Number of records that the batch should have.
     wanted: usize,
     with_values: bool,
     keys: BytesMut,
@@ -140,7 +143,7 @@ pub(super) struct Gathering {
     lenders: Vec<Bytes>,
     lent_bytes: usize,
     records: Vec<Record>,
-    /// Values to be fetched.
+    /// Separated values that are to be fetched.
     separated: Vec<Wanted>,
     value_bytes: usize,
 }
@@ -167,7 +170,8 @@ impl Gathering {
         }
     }
 
-    /// Takes a record, whose value may lie in `memory`; whether there is room for another one.
+    /// Adds a record, whose value may be in `memory`. Returns whether there is room for another
+    /// one.
     #[inline]
     pub(super) fn push(&mut self, key: &[u8], value: EntryRef<'_>, memory: Option<&Bytes>) -> bool {
         let value = match value {
@@ -190,7 +194,7 @@ impl Gathering {
         self.records.len() < self.wanted && self.value_bytes < BATCH_BYTES_MAX
     }
 
-    /// Has an inline value lent, or copies it.
+    /// Lends an inline value, or copies it.
     #[inline]
     fn place(&mut self, value: &[u8], memory: Option<&Bytes>) -> Place {
         self.value_bytes += value.len();
@@ -205,7 +209,8 @@ impl Gathering {
         }
     }
 
-    /// Keeps `memory`, unless that is too much.
+    /// Keeps `memory` as a lender and returns its number. Returns `None` if the batch would keep
+    /// too many bytes.
     #[inline]
     fn lender(&mut self, memory: &Bytes) -> Option<usize> {
         let mut lately = self.lenders.iter().rev().take(LENDERS_LATELY);
@@ -231,7 +236,7 @@ impl Gathering {
     fn copy(&mut self, value: &[u8]) -> Place {
         let start = self.values.len();
         if start > 0 && self.values.capacity() - start < value.len() {
-            // About as much for each of those to come.
+            // Reserves about as much for each record that follows.
             let left = self.wanted - self.records.len();
             self.values
                 .reserve((left * (value.len() + 8)).min(BATCH_BYTES_MAX));
@@ -240,7 +245,7 @@ impl Gathering {
         Place::Inline(start..self.values.len())
     }
 
-    /// The batch, and what is to be fetched for it.
+    /// Returns the batch, and the values that are to be fetched for it.
     pub(super) fn finish(self) -> (Batch, Vec<Wanted>) {
         let batch = Batch {
             keys: self.keys.freeze(),
@@ -257,7 +262,7 @@ impl Gathering {
 mod tests {
     use super::*;
 
-    /// Batches of one value of 100 bytes of each of `blocks`, in turn.
+    /// Builds a batch of values of 100 bytes, taken from each of `blocks` in turn.
     fn gathered(blocks: &[Bytes], records: usize) -> Batch {
         let mut gathering = Gathering::new(KeyspaceId(0), records, true, true);
         for n in 0..records {
@@ -299,12 +304,12 @@ mod tests {
     }
 
     #[test]
-    fn no_more_blocks_are_kept_than_a_batch_may_have() {
+    fn a_batch_keeps_a_bounded_number_of_blocks() {
         let blocks = blocks(200, 64 << 10);
         let mut batch = gathered(&blocks, 200);
         assert_eq!(batch.lenders.len(), BATCH_BYTES_MAX / (64 << 10));
         check(&batch, &blocks, 200);
-        // Owned in the middle: no block is kept any more.
+        // A caller takes a record in the middle, after which no block is kept.
         batch.yielded = 11;
         let (key, value) = batch.take();
         assert!(key == 10_usize.to_be_bytes()[..] && value == blocks[10][..100]);

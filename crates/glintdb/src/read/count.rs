@@ -50,7 +50,7 @@ pub enum KeyCount {
 }
 
 impl KeyCount {
-    /// The number, exact or not.
+    /// Returns the number, exact or not.
     #[must_use]
     pub fn keys(self) -> u64 {
         match self {
@@ -58,7 +58,7 @@ impl KeyCount {
         }
     }
 
-    /// Whether the number is exact.
+    /// Returns whether the number is exact.
     #[must_use]
     pub fn is_exact(self) -> bool {
         matches!(self, KeyCount::Exact(_))
@@ -100,12 +100,12 @@ impl Keyspace {
         count(&self.handle.engine.shared, &self.state, EXACT_ENTRIES_MAX)
     }
 
-    /// About `number` keys, spread evenly over the keyspace as it is at this moment, in order.
-    /// There are fewer if many entries are deleted, and at most one for each block of the index.
-    /// Reads a few blocks for each key, and no values.
+    /// Returns about `number` keys, spread evenly over the keyspace at this moment, in order. There
+    /// are fewer if many entries are deleted, and at most one for each block of the index. Reads a
+    /// few blocks for each key, and no values.
     ///
     /// # Errors
-    /// As [`count`](Self::count).
+    /// The same as [`count`](Self::count).
     pub fn sample_keys(&self, number: usize) -> Result<Vec<Bytes>> {
         self.check_alive()?;
         let point = self.handle.engine.shared.read_point();
@@ -193,7 +193,7 @@ impl Counted<'_> {
         merge_of(version, at, keyspace, lower, upper, direction, None)
     }
 
-    /// The share of entries that are live, by windows at one entry of `every`.
+    /// Returns the share of entries that are live, from windows at one entry of `every`.
     fn live_share(&self, every: u64) -> Result<f64> {
         let (mut shares, mut windows) = (0.0, 0_u32);
         for start in self.starts(every)? {
@@ -201,7 +201,7 @@ impl Counted<'_> {
             let lower = Bound::Included(&*start);
             let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             let entries = self.entries_within(lower, upper)?;
-            // There can be none behind a fence, which need not be a key.
+            // A window behind a fence may be empty, since a fence need not be a key.
             if entries > 0 {
                 shares += self.live_keys(lower, upper)? as f64 / entries as f64;
                 windows += 1;
@@ -220,7 +220,7 @@ impl Counted<'_> {
         if let Some(view) = self.version.view(self.keyspace.id) {
             starts.extend(view.sample_keys(every)?);
         }
-        // Counts on from memtable to memtable, as they can be small.
+        // Continues the count from memtable to memtable, as they can be small.
         let mut until_next = every / 2;
         for map in self.memtables() {
             let mut cursor = self.memtable_cursor(map, Bound::Unbounded, Bound::Unbounded);
@@ -235,7 +235,7 @@ impl Counted<'_> {
         Ok(starts)
     }
 
-    /// The end of the window that begins at `start`: the nearest that a source gives.
+    /// Returns the end of the window that begins at `start`: the nearest end that a source gives.
     fn end(&self, start: &[u8]) -> Result<Option<Bytes>> {
         let mut ends = Vec::new();
         if let Some(view) = self.version.view(self.keyspace.id) {

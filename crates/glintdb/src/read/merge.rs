@@ -1,10 +1,12 @@
-//! Merging cursor over a transaction's own writes, memtables and an index: one entry a key, the newest at or below a sequence number, deleted keys left out.
+//! A merging cursor over a transaction's own writes, memtables and an index. It yields one entry
+//! for each key, the newest at or below a sequence number, and leaves out deleted keys.
 //!
-//! Thread safety: used by one thread; owns what it reads.
+//! Thread safety: belongs to one thread, and owns the sources that it reads.
 //!
 //! Invariants:
-//! 1. Sources are newest first; on equal keys the first source wins, the others move on with it.
-//! 2. An entry is hidden by any range tombstone of `hiding` that covers its key and is newer.
+//! 1. Sources are ordered newest first. If several have a key, the first one wins, and the others
+//!    advance with it.
+//! 2. A range tombstone of `hiding` hides an entry if it covers its key and is newer.
 
 use crate::Result;
 use crate::read::bounds::bound_slices;
@@ -80,7 +82,7 @@ impl Source {
         }
     }
 
-    /// See [`Cursor::memory`].
+    /// Returns the memory that holds the current value, if it can be shared ([`Cursor::memory`]).
     fn memory(&self) -> Option<&Bytes> {
         match self {
             Source::Own(_) | Source::Memtable(_) => None,
@@ -89,24 +91,24 @@ impl Source {
     }
 }
 
-/// Where the sources stand.
-enum Stand {
+/// Where the sources are.
+enum Positions {
     /// Before their first entries.
     Before,
-    /// The current one, and those with the same key, on what was yielded last.
+    /// The current source, and those with the same key, are on the entry that was yielded last.
     On,
-    /// All of them on what is to come.
+    /// All sources are on entries that are not yielded yet.
     Ahead,
 }
 
-/// The merge. Positions like a cursor: `advance`, then `key`, `seqno`, `value`.
+/// A merge. It is used like a cursor: `advance`, then `key`, `seqno`, `value`.
 pub(crate) struct Merge {
-    /// Sources that stand on an entry (all, before the first `advance`), newest first.
+    /// Sources that have an entry (all of them, before the first `advance`), newest first.
     sources: Vec<Source>,
     hiding: Vec<RangeTombstone>,
     direction: Direction,
-    stand: Stand,
-    /// Yield tombstones and hidden entries (as tombstones) too.
+    positions: Positions,
+    /// Whether tombstones, and hidden entries as tombstones, are yielded too.
     keep_deleted: bool,
     current: usize,
     deleted: bool,
@@ -122,20 +124,20 @@ impl Merge {
             sources,
             hiding,
             direction,
-            stand: Stand::Before,
+            positions: Positions::Before,
             keep_deleted: false,
             current: 0,
             deleted: false,
         }
     }
 
-    /// Yields tombstones too; for checks and flushes.
+    /// Makes the merge yield tombstones too, for checks and flushes.
     pub(crate) fn keep_deleted(mut self) -> Self {
         self.keep_deleted = true;
         self
     }
 
-    /// Goes to the next key that is there; `false` at the end.
+    /// Advances to the next key that exists. Returns false at the end.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         loop {
             if !self.step()? {
@@ -155,8 +157,9 @@ impl Merge {
         }
     }
 
-    /// Advances, and gives each entry to `take`, with the memory in which its value lies where that can be shared, until that says `false`: `true` then, and the merge stands on the entry that `take`
-    /// had last. `false` at the end.
+    /// Advances, and calls `take` with each entry, and with the memory that holds its value if that
+    /// can be shared, until `take` returns false. Returns true then, and the merge is on the entry
+    /// that `take` had last. Returns false at the end.
     pub(crate) fn walk(
         &mut self,
         mut take: impl FnMut(&[u8], EntryRef<'_>, Option<&Bytes>) -> bool,
@@ -173,7 +176,8 @@ impl Merge {
         Ok(false)
     }
 
-    /// Where the current source is an index, walks it alone as long as its keys come before those of all others; `true`: `take` has had enough.
+    /// If the current source is an index, walks it alone while its keys come before those of all
+    /// other sources. Returns true if `take` returned false.
     fn walk_index(
         &mut self,
         take: &mut impl FnMut(&[u8], EntryRef<'_>, Option<&Bytes>) -> bool,
@@ -193,7 +197,7 @@ impl Merge {
             Some(rival) => key <= rival,
             None => false,
         };
-        // Another source may have the key that was yielded last, older.
+        // Another source may have an older entry of the key that was yielded last.
         if met(cursor.key(), rival) {
             return Ok(false);
         }
@@ -211,7 +215,7 @@ impl Merge {
             !enough
         })?;
         if !enough {
-            self.stand = Stand::Ahead;
+            self.positions = Positions::Ahead;
             if !there {
                 drop(self.sources.remove(self.current));
             }
@@ -219,12 +223,12 @@ impl Merge {
         Ok(enough)
     }
 
-    /// Goes to the next key of any source, and finds the newest source that has it.
+    /// Advances to the next key of any source, and finds the newest source that has it.
     fn step(&mut self) -> Result<bool> {
-        match std::mem::replace(&mut self.stand, Stand::On) {
-            Stand::On => self.leave_current_key()?,
-            Stand::Ahead => {}
-            Stand::Before => {
+        match std::mem::replace(&mut self.positions, Positions::On) {
+            Positions::On => self.leave_current_key()?,
+            Positions::Ahead => {}
+            Positions::Before => {
                 let mut index = 0;
                 while index < self.sources.len() {
                     if self.sources[index].advance()? {
@@ -260,9 +264,10 @@ impl Merge {
         Ok(true)
     }
 
-    /// Moves every source that stands on the current key.
+    /// Advances every source that is on the current key.
     fn leave_current_key(&mut self) -> Result<()> {
-        // Later sources first: removing one must not move `current`, which is the first with the key.
+        // Later sources first: a removal must not move `current`, which is the first source with
+        // the key.
         for index in (self.current + 1..self.sources.len()).rev() {
             if self.sources[index].key() == self.sources[self.current].key() {
                 self.move_source(index)?;
@@ -295,7 +300,7 @@ impl Merge {
     }
 }
 
-/// A transaction's writes to one keyspace as an iterator sees them.
+/// A transaction's writes to one keyspace, as an iterator sees them.
 pub(crate) struct OwnView {
     pub(crate) entries: Vec<(Bytes, EntryValue)>,
     pub(crate) ranges: Vec<RangeTombstone>,

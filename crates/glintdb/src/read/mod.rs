@@ -1,6 +1,6 @@
 //! Reads: gets and multi-gets, the merge of sources for iterators, and the number of keys.
 //!
-//! `values` has the tables that spare a get its way through the index.
+//! `values` has the tables through which a get can skip the index.
 
 pub(crate) mod bounds;
 pub(crate) mod count;
@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use crate::write::sequencer::Sequencer;
 use std::sync::Arc;
 
-/// Reads values of keys. Takes no lock.
+/// Reads values of keys. It has no lock.
 pub(crate) struct Reader {
     shared: Arc<Shared>,
     sequencer: Arc<Sequencer>,

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Kind of a user's handle that reads at a pin.
+/// The kind of a user's handle that reads at a pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Iterator,
@@ -34,9 +34,10 @@ pub(crate) type PinnedMerge = Mutex<Option<Merge>>;
 
 /// A version, until it is given up.
 enum HeldVersion {
-    /// Of one iterator. No other thread reads it, so dropping it is cheap.
+    /// The version of one iterator. No other thread reads it, so dropping it is cheap.
     Alone(Mutex<Option<Arc<Version>>>),
-    /// Many threads may read it at a time. A drop looks at the pointers that other threads hold.
+    /// A version that many threads may read at a time. Dropping it checks the pointers that other
+    /// threads hold.
     Shared(ArcSwapOption<Version>),
 }
 
@@ -48,7 +49,7 @@ impl HeldVersion {
         }
     }
 
-    /// Whether it was given up. Counts no reference.
+    /// Whether the version was given up. Counts no reference.
     fn is_given_up(&self) -> bool {
         match self {
             HeldVersion::Alone(version) => version.lock().is_none(),
@@ -64,9 +65,10 @@ impl HeldVersion {
     }
 }
 
-/// What a read point keeps readable.
+/// A version that a read point keeps readable, and its readers.
 struct Held {
-    /// Commit and number of the version. Older points have a smaller one, or the same.
+    /// Commit and number of the version, to compare ages. An older point has a smaller age, or the
+    /// same.
     age: (SeqNum, u64),
     version: HeldVersion,
     /// Merges of its iterators, which hold memtables and tables too.
@@ -76,13 +78,12 @@ struct Held {
 }
 
 impl Held {
-    /// Frees what it holds, the merges of its iterators included. Returns false if that was done
-    /// before.
+    /// Frees the version and the merges of its iterators. Returns false if that was done before.
     fn give_up(&self) -> bool {
         let version = self.version.take();
         let merges = std::mem::take(&mut *self.merges.lock());
         for merge in merges.iter().filter_map(Weak::upgrade) {
-            // An iterator that holds the lock is reading, and looks at the version afterwards.
+            // An iterator that holds the lock is reading, and checks the version afterwards.
             if let Some(mut merge) = merge.try_lock() {
                 merge.take();
             }
@@ -91,7 +92,7 @@ impl Held {
     }
 }
 
-/// A registered read point, and where it is registered.
+/// A registered read point, with its place in [`Pins`].
 pub(crate) struct Registered {
     pub(crate) at: SeqNum,
     stripe: usize,
@@ -131,7 +132,7 @@ impl Registered {
         self.held.version.is_given_up()
     }
 
-    /// Keeps its memory for good, in a forked child.
+    /// Leaks the read point's memory, in a forked child.
     pub(crate) fn leak(&self) {
         std::mem::forget(Arc::clone(&self.held));
     }
@@ -210,7 +211,7 @@ impl Pins {
         (readers, pins)
     }
 
-    /// All that are registered, oldest first.
+    /// Returns all registered points, oldest first.
     fn all(&self) -> Vec<Arc<Held>> {
         let mut all = Vec::new();
         for stripe in &self.stripes {
@@ -220,7 +221,7 @@ impl Pins {
         all
     }
 
-    /// Addresses of the versions that they keep: to compare, not to be followed.
+    /// Returns the addresses of the versions that pins keep, for comparison only.
     pub(crate) fn versions(&self) -> BTreeSet<*const Version> {
         let pins = self.all();
         let versions = pins.iter();
@@ -229,17 +230,17 @@ impl Pins {
             .collect()
     }
 
-    /// Gives up the oldest pins until the rest keeps at most `bytes_max` of the arenas `kept`.
-    /// Returns how many. Pins that keep none of them stay. An arena that a reader still uses counts
-    /// as freed: it goes with that read.
+    /// Gives up the oldest pins until the rest keep at most `bytes_max` of the arenas `kept`.
+    /// Returns how many. Pins that keep none of these arenas stay. An arena that a read still uses
+    /// counts as freed, because it goes with that read.
     pub(crate) fn give_up_beyond(&self, bytes_max: usize, kept: &[Arc<Arena>]) -> u64 {
         let bytes = |arena: &Arena| arena.allocated_bytes();
         if kept.iter().map(|arena| bytes(arena)).sum::<usize>() <= bytes_max {
             return 0;
         }
-        // Given up outside the lock: a version's drop may remove files.
+        // Pins are given up outside the lock, since dropping a version may remove files.
         let pins = self.all();
-        // Memory goes with the last pin that holds it.
+        // An arena is freed with the last pin that holds it.
         let mut goes = vec![0; pins.len()];
         let mut holds = vec![false; pins.len()];
         let mut rest: Vec<_> = kept.iter().collect();

@@ -1,5 +1,5 @@
-//! Point reads: hot keys first, then memtables (newest first), then the index, then, for a
-//! separated value, the cache or the log.
+//! Point reads: hot keys first, then memtables (newest first), then the index. A separated value
+//! then comes from the cache or the log.
 //!
 //! Thread safety: reads take no lock, and write no shared counter but those of the cache and of the
 //! [directory of values](crate::read::values::directory).
@@ -24,12 +24,12 @@ impl Reader {
         {
             return Ok(Some(value));
         }
-        // The version first: a commit that is visible after that is in it, or came after this read
-        // began.
+        // The version is loaded first: a commit that becomes visible after that is in the version,
+        // or came after this read began.
         let version = self.shared.version.load();
         let at = self.shared.pipeline.visible();
         let found = version.find(at, keyspace, key)?;
-        // Not `at`: a commit in between may be in a memtable that `version` lacks.
+        // Not `at`: a commit in between may be in a memtable that `version` does not have.
         self.value_of(found, before, look.as_ref(), (keyspace.id, key))
     }
 
@@ -53,8 +53,8 @@ impl Reader {
         self.value_of(found, at, look.as_ref(), (keyspace.id, key))
     }
 
-    /// Looks a key up among the hot ones, unless its keyspace is not in `version`: the directory
-    /// does not learn that a keyspace is dropped.
+    /// Looks a key up among the hot ones, unless its keyspace is not in `version`, because the
+    /// directory does not learn of dropped keyspaces.
     fn look_in(&self, version: &Version, keyspace: &KeyspaceState, key: &[u8]) -> Option<Look<'_>> {
         version.keyspace(keyspace.id)?;
         self.shared.values.look(keyspace.id, key)
@@ -91,9 +91,9 @@ impl Reader {
         self.multi_get_within(version, at, keyspace, keys, usize::MAX)
     }
 
-    /// Does a [`multi_get`](Self::multi_get) of the first of `keys`: of as many as have at most
-    /// `bytes_max` bytes of values together, but at least one. Separated values that are left out
-    /// are not read, because their pointers have their lengths.
+    /// Returns the values of the first of `keys`, like [`multi_get`](Self::multi_get): of as many
+    /// as have at most `bytes_max` bytes of values together, but at least one. The separated values
+    /// of the other keys are not read, because their pointers have their lengths.
     pub(crate) fn multi_get_within<K: AsRef<[u8]>>(
         &self,
         version: &Version,
@@ -105,7 +105,7 @@ impl Reader {
         let looks: Vec<_> = (keys.iter())
             .map(|key| self.look_in(version, keyspace, key.as_ref()))
             .collect();
-        // `None` for each key of which nothing is known yet.
+        // `None` for each key that is not found yet.
         let mut found: Vec<Option<Result<Option<EntryValue>>>> = Vec::new();
         found.resize_with(keys.len(), || None);
         (self.shared.values).get_each_hot(at, keyspace.id, keys, &looks, |index, value| {

@@ -1,4 +1,4 @@
-//! Counts against a scan, with everything that makes entries and keys differ.
+//! Compares counts with scans, for all kinds of writes that make entries and keys differ.
 
 use super::*;
 use crate::{Db, Env, KeyspaceOptions, Options};
@@ -58,7 +58,8 @@ fn estimate(keyspace: &Keyspace) -> u64 {
     counted.keys()
 }
 
-/// The estimate must be within 10 % of the keys, with memtables as they are, and after a flush.
+/// Asserts that the estimate is within 10 % of the keys, with memtables as they are, and after a
+/// flush.
 fn assert_estimate_is_close(keyspace: &Keyspace) {
     let keys = scanned(keyspace);
     for flushed in [false, true] {
@@ -173,7 +174,7 @@ fn count_is_exact_up_to_the_limit_of_entries_and_an_estimate_beyond() {
 }
 
 #[test]
-fn empty_keyspace_has_exactly_no_keys() {
+fn empty_keyspace_has_exactly_zero_keys() {
     let db = open();
     assert_eq!(keyspace(&db).count().unwrap(), KeyCount::Exact(0));
 }

@@ -1,4 +1,4 @@
-//! Giving up the oldest pins.
+//! Tests of giving up the oldest pins.
 
 use crate::snapshot::Pin;
 use crate::{Durability, Env, Options};
@@ -8,10 +8,10 @@ use glintdb_simdisk::MemVolume;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Slots of the slab are reused, so they do not tell the age; nor does the commit, if nothing was
-/// written in between.
+/// Two snapshots of one commit differ in the number of their version. Slots of the slab are reused,
+/// so they do not tell the age.
 #[test]
-fn of_two_snapshots_of_one_commit_the_one_with_the_older_version_is_the_older_one() {
+fn of_two_snapshots_of_one_commit_that_of_the_older_version_is_older() {
     let db = Options::default()
         .background_threads(0)
         .open_volume(
@@ -36,10 +36,10 @@ fn of_two_snapshots_of_one_commit_the_one_with_the_older_version_is_the_older_on
     assert_eq!(db.stats().pins, 0);
 }
 
-/// A snapshot that is being read frees nothing at once. Its memory counts as freed all the same, so
-/// that the next snapshots stay.
+/// A snapshot that is given up during a read frees its memory later. The memory counts as freed at
+/// once, so that the next snapshots stay.
 #[test]
-fn a_busy_snapshot_that_is_given_up_takes_no_other_with_it() {
+fn giving_up_a_snapshot_during_a_read_gives_up_no_other() {
     let clock = Arc::new(ManualClock::new(Duration::ZERO));
     let db = Options::default()
         .memory_budget_bytes(8 << 20)

@@ -1,11 +1,11 @@
 //! Values that are cached when they are written, before any read asks for them: large ones, while
-//! value GC has work or the device lags, and as far as the cache has room that nothing else needs.
+//! value GC has work or the device lags, as far as the cache has room that nothing else needs.
 //!
 //! Value GC takes the values that it moves from the cache instead of reading them
 //! (`docs/decisions/030-cache-written.md`).
 //!
-//! Thread safety: any thread. A commit without a large value looks at its lengths; one with large
-//! values at two or three words.
+//! Thread safety: any thread. A commit without a large value looks at the lengths of its values
+//! only; a commit with one reads two or three words.
 
 use glintdb_cache::{Cache, CacheKey, KeyHash, ValuePlace};
 use glintdb_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -49,8 +49,8 @@ impl CacheOnWrite {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Looks how much room the cache has, which takes locks, if a value was offered since the last
-    /// look.
+    /// Updates the room that the cache has, which takes locks, if a value was offered since the
+    /// last look.
     pub(super) fn update_room(&self, cache: &Cache) {
         if self.asked.load(Ordering::Relaxed) {
             self.asked.store(false, Ordering::Relaxed);

@@ -1,14 +1,16 @@
-//! The directory of separated values: all that is known of where values are, and the cache that
-//! holds some of them.
+//! The directory of separated values: tables of their places, and the cache that holds some of
+//! them.
 //!
-//! It unites three tables and a rule. [`HotKeys`] knows the place of the newest value of keys that
-//! are read often. [`ValueRuns`] has values that scans read together. The cache has values by key,
-//! and knows the place of each. [`CacheOnWrite`] says which values enter the cache when they are
-//! written. Reads, commits and value GC tell the directory what they find, write and move
-//! ([`note_read`], [`note_write`],
-//! [`note_moved`]). Of the rest, other modules pass on `Look`, `Wanted` and `Values`.
+//! It unites three tables and a rule:
+//! - [`HotKeys`] knows the place of the newest value of keys that are read often.
+//! - [`ValueRuns`] has values that scans read together.
+//! - The cache has values by key, and knows the place of each.
+//! - [`CacheOnWrite`] decides which values enter the cache when they are written.
 //!
-//! Thread safety: any thread; no lock but the tables' own.
+//! Reads, commits and value GC tell the directory which values they find, write and move
+//! ([`note_read`], [`note_write`], [`note_moved`]).
+//!
+//! Thread safety: any thread. It has no lock besides those of the tables.
 //!
 //! [`note_read`]: ValueDirectory::note_read
 //! [`note_write`]: ValueDirectory::note_write
@@ -28,10 +30,10 @@ use glintdb_core::{Direction, KeyspaceId, SeqNum, ValuePointer, planted};
 use glintdb_log::{Log, LogOp, LogValue, Reservation};
 use std::sync::Arc;
 
-/// A value may take this part of the cache at most.
+/// A value takes at most this part of the cache.
 const VALUE_PART: usize = 32;
 
-/// Where separated values are.
+/// The places of separated values, and the cache that holds some of the values.
 pub(crate) struct ValueDirectory {
     log: Arc<Log>,
     cache: Arc<Cache>,
@@ -60,13 +62,13 @@ impl ValueDirectory {
         }
     }
 
-    /// Memory that its tables take beside the cache, in bytes.
+    /// Bytes of memory that its tables take beside the cache.
     pub(crate) fn table_bytes(&self) -> usize {
         self.hot.bytes() + self.runs.bytes()
     }
 
-    /// Looks a key up among the hot ones. `None` if hot keys are switched off. A key of a keyspace
-    /// that was dropped must not be looked up.
+    /// Looks a key up among the hot ones. Returns `None` if hot keys are switched off. A key of a
+    /// dropped keyspace must not be looked up.
     #[inline]
     pub(crate) fn look(&self, keyspace: KeyspaceId, key: &[u8]) -> Option<Look<'_>> {
         self.hot.look(keyspace, key)
@@ -86,8 +88,8 @@ impl ValueDirectory {
         self.cache.get_there(&CacheKey::Value(key, place))
     }
 
-    /// [`get_hot`](Self::get_hot) of many keys. Calls `found` with the index and the value of each
-    /// key that is found.
+    /// Looks up the newest values of many hot keys, like [`get_hot`](Self::get_hot). Calls `found`
+    /// with the index and the value of each key that is found.
     pub(crate) fn get_each_hot<K: AsRef<[u8]>>(
         &self,
         at: SeqNum,
@@ -133,8 +135,8 @@ impl ValueDirectory {
         }
     }
 
-    /// Notes what commit `seqno` writes at `place`, before the commit is completed: what was known
-    /// of its keys is no longer true. Returns the hot ones among them, for
+    /// Notes which keys commit `seqno` writes at `place`, before the commit is completed, so that
+    /// no earlier place of them is sure. Returns the hot ones among them, for
     /// [`keep_written`](Self::keep_written).
     #[inline]
     pub(crate) fn note_write<'a>(
@@ -190,8 +192,8 @@ impl ValueDirectory {
         hidden
     }
 
-    /// Caches what a commit at `place` wrote, after it is completed: the values of hot keys, and,
-    /// where `is_worth_caching` says so, large values. Forgets what it deleted.
+    /// Caches values that a commit at `place` wrote, after it is completed: those of hot keys, and,
+    /// if `is_worth_caching` returns true, large ones. Evicts keys that it deleted.
     #[inline]
     pub(crate) fn keep_written(
         &self,
@@ -256,8 +258,8 @@ impl ValueDirectory {
         }
     }
 
-    /// Notes that value GC moved the value of a key to another place. `visible` is a commit up to
-    /// which all are visible.
+    /// Notes that value GC moved the value of a key to another place. All commits up to `visible`
+    /// are visible.
     pub(crate) fn note_moved(
         &self,
         (keyspace, key): (KeyspaceId, &[u8]),
@@ -266,7 +268,7 @@ impl ValueDirectory {
         visible: SeqNum,
     ) {
         let wanted = Wanted::scanned(keyspace, key, *from);
-        // The value leaves its run: by itself it can be told that it moves.
+        // A value that moves leaves its run, so that its own place can be changed.
         self.runs.dissolve(&self.cache, &wanted);
         let (here, there) = (ValuePlace::of(from), ValuePlace::of(to));
         if self.cache.moved(&wanted.key, here, there)
@@ -276,8 +278,8 @@ impl ValueDirectory {
         }
     }
 
-    /// Caches a large value that value GC has read to move it, since it may move again. Does
-    /// nothing if a value of the key is cached: that one may be newer.
+    /// Caches a large value that value GC has read to move it, because it may move again. Does
+    /// nothing if a value of the key is cached, because that one may be newer.
     pub(crate) fn offer_moving(
         &self,
         (keyspace, key): (KeyspaceId, &[u8]),
@@ -308,13 +310,13 @@ impl ValueDirectory {
         Log::verified(pointer, value).ok()
     }
 
-    /// Looks how much room the cache has for large values. To be called when the log or a round of
+    /// Updates the room that the cache has for large values. Called when the log or a round of
     /// value GC has made progress.
     pub(crate) fn update_room(&self) {
         self.written.update_room(&self.cache);
     }
 
-    /// Returns a separated value: from the cache, else from the log, and then caches it.
+    /// Returns a separated value from the cache. Otherwise reads it from the log and caches it.
     pub(crate) fn fetch(&self, wanted: &Wanted) -> Result<Bytes> {
         let key = wanted.cache_key();
         if let Some(value) = self.cache.get(&key) {
@@ -326,8 +328,8 @@ impl ValueDirectory {
         }
     }
 
-    /// Returns separated values that are neighbours in key order, and which of them were not
-    /// cached: these are read from the log in one batch.
+    /// Returns separated values that are neighbours in key order, and counts of those that were not
+    /// cached and were read from the log, in one batch.
     pub(crate) fn fetch_in_order(
         &self,
         mut wanted: Vec<Wanted>,
@@ -362,7 +364,7 @@ impl ValueDirectory {
         (values, misses)
     }
 
-    /// Returns many separated values, and the indexes of those that were not cached: these are read
+    /// Returns many separated values, and the indexes of those that were not cached. These are read
     /// from the log in one batch. With `together`, values that are all read may be cached as runs,
     /// and may then share one piece of memory.
     pub(crate) fn fetch_each(
@@ -401,7 +403,7 @@ impl ValueDirectory {
         (values, missing)
     }
 
-    /// Caches values that were read, with `together` in runs where runs take them.
+    /// Caches values that were read. With `together`, caches them in runs if runs accept them.
     fn keep_each(
         &self,
         wanted: &[Wanted],
@@ -420,8 +422,8 @@ impl ValueDirectory {
             .collect()
     }
 
-    /// Returns a value that is cached in a run. A value that is asked for by its key is cached by
-    /// itself from then on.
+    /// Returns a value that is cached in a run. If a get asks for it, it is cached by itself from
+    /// then on.
     fn in_run(&self, wanted: &Wanted) -> Option<Bytes> {
         let value = self.runs.get(wanted, |run| self.cache.get_there(run))?;
         Some(match wanted.is_asked_for() {
@@ -431,8 +433,8 @@ impl ValueDirectory {
         })
     }
 
-    /// Caches a value. One that is too large is not cached, and the cache forgets the older value
-    /// of its key, which no read asks for any more.
+    /// Caches a value and returns it. If it is too large to be cached, the cache forgets the older
+    /// value of its key, which no read asks for any more.
     fn keep(&self, wanted: &Wanted, value: Bytes) -> Bytes {
         if self.may_keep(value.len()) {
             return self.cache.insert(wanted.cache_key(), &[&value]);

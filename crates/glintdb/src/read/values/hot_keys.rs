@@ -1,22 +1,39 @@
-//! Which keys' separated values are being read, and where the newest value of each stands.
+//! The table of hot keys: which keys' separated values are read, and the place of each key's newest
+//! value.
 //!
-//! Two uses of one table. A *sure* place is that of the newest visible value of its key: whoever asks for it needs neither memtables nor index, only the cache, which says where what it has of the key stands.
-//! Any place is a hint to commits: what is written for such a key goes into the cache at once. It will be read again, and by then the ring may have
-//! handed it to the segment's file, from where every read is one of the device.
+//! It has two uses:
+//! - A *sure* place is the place of the newest visible value of its key. A get that finds one needs
+//!   neither memtables nor the index. It asks the cache, which knows the place of each value that
+//!   it has.
+//! - Any place is a hint to commits: a value that is written for such a key is cached at once,
+//!   because it will be read again. By then the ring may have given it to the segment's file, from
+//!   where each read is a read of the device.
 //!
-//! A table of hashes and places without a list of keys: of each key a few bits, and of its value's place as many as fit beside them. Two keys may be taken for one another: then what the cache has of the one does not stand
-//! where the other's value does, and is not found; or a value is cached in vain. Where a bucket is full a key takes the place of another one, so what is known is of keys read lately.
+//! The table has hashes and places, but no keys: a few bits of each key's hash, and as many bits of
+//! the place as fit beside them. It may take one key for another. Then the place that it returns is
+//! not the place of the value that the cache has of the key, and the lookup misses; or a value is
+//! cached that no read asks for. In a full bucket a new key replaces another, so the table knows
+//! the keys that were read last.
 //!
-//! Thread safety: any thread. Reads wait for nobody; a commit waits for a reader that is writing down a place in the same bucket (a few instructions, unless it loses its core). A write pays one relaxed load until somebody has
-//! read a separated value, a hash and a cache line from then on. Lock order: `opening` → the sequencer's, which is only tried: who holds that may wait for a commit, and commits come here.
+//! Thread safety: any thread. Reads never wait. A commit waits while a reader writes a place into
+//! the same bucket: a few instructions, unless the reader loses its core. A write costs one relaxed
+//! load until the first read of a separated value, and a hash and a cache line from then on. Lock
+//! order: `opening` → the sequencer's, which is only tried, because its holder may wait for a
+//! commit, and commits come here.
 //!
 //! Invariants:
-//! 1. A commit tells the table of every key that it writes ([`touch`](HotKeys::touch), [`close`](HotKeys::close) for ranges) after it has its number and before it is completed: the bucket's `newest` is its number or
-//!    greater from then on, and no place of the key in it is sure.
-//! 2. A bucket is believed only by who reads all commits up to a number that is not below its `newest` and the table's `floor`: nothing was told that such a reader does not see. What such a reader has found is sure if `newest` is
-//!    still the same when it is written down; nobody can tell the bucket anything meanwhile (`LOCKED`).
-//! 3. Commits that were numbered before the table was in use did not tell it anything: they are at or below `floor`.
-//! 4. A value that moves (value GC) stays the newest one of its key: a place that was sure is so where the value went. Numbers of segments are never used again.
+//! 1. A commit tells the table each key that it writes ([`touch`](HotKeys::touch), and
+//!    [`close`](HotKeys::close) for ranges) after it has its number and before it is completed.
+//!    From then on the bucket's `newest` is at least its number, and no place of the key in the
+//!    bucket is sure.
+//! 2. A reader believes a bucket only if it reads all commits up to a number that is at least the
+//!    bucket's `newest` and the table's `floor`. So it sees every commit that the bucket was told.
+//!    The place that such a reader finds in the index is sure if `newest` is unchanged when it is
+//!    written down. `LOCKED` keeps commits from the bucket meanwhile.
+//! 3. Commits that were numbered before the table was in use told it nothing. Their numbers are at
+//!    most `floor`.
+//! 4. A value that value GC moves is still the newest of its key: if its old place was sure, the
+//!    new one is. Numbers of segments are never used again.
 
 use crate::read::values::key_hash::first_hash;
 use crate::read::values::packed_place::{self, SEGMENT_BITS, TAG_SHIFT, place, tag, word};
@@ -25,55 +42,58 @@ use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use glintdb_core::sync::{Mutex, hint, thread};
 use glintdb_core::{KeyspaceId, Padded, SegmentId, SeqNum, ValuePointer, planted};
 
-/// Keys of a bucket: with its number a cache line of them; few in models.
+/// Keys in a bucket: with `newest` they fill a cache line. Few in models.
 const KEYS: usize = if cfg!(loom) { 1 } else { 7 };
-/// The budget holds a bucket for each so many bytes.
+/// Bytes of the memory budget for each bucket.
 const BUDGET_BYTES_A_BUCKET: usize = 4 << 10;
-/// Few in models, so that keys meet.
+/// Least number of buckets. Few in models, so that keys share them.
 const BUCKETS_MIN: usize = if cfg!(any(loom, shuttle)) { 1 } else { 1 << 11 };
-/// 16 MiB of them.
+/// Largest number of buckets: 16 MiB.
 const BUCKETS_MAX: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1 << 18 };
-/// Of a word with a key's tag and place: that is sure.
+/// Bit of a word: its place is sure.
 const SURE: u64 = packed_place::FLAG;
-/// In a bucket's `newest`: greater than every number that is visible.
+/// Bit of a bucket's `newest`: a reader is writing into the bucket. Greater than every visible
+/// number, so no other reader believes the bucket.
 const LOCKED: u64 = 1 << 63;
-/// In `floor`: never visible. The rest counts how often it was closed.
+/// Bit of `floor`: the table is closed. Greater than every visible number; the other bits count how
+/// often the table was closed.
 const CLOSED: u64 = 1 << 63;
-/// Of the system's memory.
+/// Bytes of a page of memory.
 const PAGE_BYTES: usize = 4 << 10;
-/// A table that was closed is opened when it was told of so many places for each bucket: opening it looks at all of them.
+/// A closed table opens after this many marks for each bucket, because opening it visits every
+/// bucket.
 const MARKS_A_BUCKET: u64 = 1;
 
 #[repr(align(64))]
 #[derive(Default)]
 struct Bucket {
-    /// Of the commits that wrote keys of this bucket, the number of the newest one.
+    /// Number of the newest commit that wrote a key of this bucket.
     newest: AtomicU64,
     words: [AtomicU64; KEYS],
 }
 
-/// See the module's page.
+/// The table of hot keys.
 pub(crate) struct HotKeys {
-    /// Empty: switched off.
+    /// Empty if the table is switched off.
     buckets: Box<[Bucket]>,
     state: Padded<State>,
-    /// Marks since it was closed.
+    /// Number of marks since the table was closed.
     marks: AtomicU64,
-    /// Held by who opens the table.
+    /// Held while the table is opened.
     opening: Mutex<()>,
 }
 
 struct State {
-    /// Whether commits have to tell it anything.
+    /// Whether commits must tell the table their keys.
     any: AtomicBool,
     floor: AtomicU64,
-    /// How often it was closed.
+    /// How often the table was closed.
     closed: AtomicU64,
-    /// The high bits of all segments' numbers that sure places have.
+    /// High bits of the segment numbers of all sure places.
     segments: AtomicU64,
 }
 
-/// A key's place in the table; see [`HotKeys::look`].
+/// The bucket of a key, which [`HotKeys::look`] returns.
 pub(crate) struct Look<'a> {
     state: &'a State,
     bucket: &'a Bucket,
@@ -81,13 +101,14 @@ pub(crate) struct Look<'a> {
 }
 
 impl Bucket {
-    /// A commit tells it something. Not lower than `seqno` from now on, and nobody writes down what was found before.
+    /// Raises `newest` to at least `seqno`. From then on no reader writes down what it found
+    /// before.
     fn raise(&self, seqno: SeqNum) {
         let mut turns = 0;
         loop {
             let newest = self.newest.load(Ordering::Acquire);
             if newest & LOCKED != 0 {
-                // Whoever has it may have lost its core.
+                // The thread that holds the lock may have lost its core.
                 turns += 1;
                 match turns % 64 {
                     0 => thread::yield_now(),
@@ -95,7 +116,8 @@ impl Bucket {
                 }
                 continue;
             }
-            // Where a newer commit came first, it is not visible before this one is completed: nobody believes the bucket.
+            // If a newer commit came first, no reader believes the bucket yet: that commit becomes
+            // visible only after this one is completed.
             let raised = newest.max(seqno.0);
             if (self.newest)
                 .compare_exchange(newest, raised, Ordering::AcqRel, Ordering::Relaxed)
@@ -106,7 +128,7 @@ impl Bucket {
         }
     }
 
-    /// Nothing in it is sure any more, nor what somebody is writing down who has read it before `newest`.
+    /// Makes every place unsure. A reader that read `newest` before this writes nothing down.
     fn forget(&self, newest: SeqNum) {
         self.raise(newest);
         for slot in &self.words {
@@ -121,7 +143,9 @@ impl Bucket {
         std::array::from_fn(|place| self.words[place].load(Ordering::Acquire))
     }
 
-    /// Where `word` is to stand, `there` being the bucket's words: in the place of what has its tag, else of nothing, else of what is not sure, else, if it is sure itself, of some one, as reads come in no order.
+    /// Returns the slot for `word` in a bucket of the words `there`: the slot with its tag, else an
+    /// empty one, else one whose place is not sure. If all places are sure, a sure word replaces
+    /// any one, as reads come in no order.
     fn place_for(word: u64, there: &[u64; KEYS], checksum: u32) -> Option<usize> {
         let find = |tag: u64| there.iter().position(|there| there >> TAG_SHIFT == tag);
         let some = checksum as usize % KEYS;
@@ -138,13 +162,14 @@ impl Bucket {
 }
 
 impl Look<'_> {
-    /// Of the key, its first hash.
+    /// The first hash of the key.
     #[inline]
     pub(crate) fn first_hash(&self) -> u64 {
         self.hash
     }
 
-    /// Where the value stands that is the newest one of the key at `at`, which is visible, if that is known; or another key's.
+    /// Returns the place of the key's newest value at commit `at`, which is visible, if that is
+    /// known. It may be the place of another key's value.
     #[inline]
     pub(crate) fn place(&self, at: SeqNum) -> Option<ValuePlace> {
         let floor = self.state.floor.load(Ordering::Acquire);
@@ -154,12 +179,14 @@ impl Look<'_> {
         let segments = self.state.segments.load(Ordering::Acquire);
         let sure = tag(self.hash) << TAG_SHIFT | SURE;
         let words = self.bucket.words().into_iter();
-        // All are looked at, so that processors need not guess which one it is. A word that is found is never 0.
+        // Compares every word, so that the processor need not predict which one matches. A word
+        // that matches is never 0.
         let found = words.fold(0, |found, word| {
             let mine = word & !(SURE - 1) == sure;
             if mine { word } else { found }
         });
-        // Behind the words: so these are of before whatever was told that is newer than `at`, and of the same opening.
+        // Read after the words. So no commit newer than `at` was told before the words were read,
+        // and the table was not opened again.
         let newest = self.bucket.newest.load(Ordering::Acquire);
         let believed = newest.max(floor) <= at.0
             && self.state.floor.load(Ordering::Acquire) == floor
@@ -167,7 +194,8 @@ impl Look<'_> {
         believed.then(|| place(found, segments))
     }
 
-    /// The key's value stands at `to` now, where the same bytes are, and what is known of it holds there; told by who reads all commits up to `at`.
+    /// Notes that the key's value is at `to` now: the same bytes, as sure as before. The caller
+    /// reads all commits up to `at`.
     pub(crate) fn moved(&self, at: SeqNum, from: &ValuePointer, to: &ValuePointer) {
         let floor = self.state.floor.load(Ordering::Acquire);
         let segments = self.state.segments.load(Ordering::Acquire);
@@ -177,7 +205,8 @@ impl Look<'_> {
             return;
         }
         let (was, now) = (word(self.hash, from), word(self.hash, to));
-        // Most are not known. Who writes it down just now has written what nobody finds: nothing is cached there.
+        // Usually absent. A racing `mark` of the old place is harmless: the cache no longer has a
+        // value there.
         if !(self.bucket.words().iter()).any(|there| there & !SURE == was) {
             return;
         }
@@ -191,7 +220,9 @@ impl Look<'_> {
         });
     }
 
-    /// Calls `with` while nobody can tell the bucket anything, unless somebody did since `newest` and `floor` were looked at. Both are not above a number that is visible, so commits that have told it something have ended.
+    /// Calls `with` while no commit can tell the bucket anything, unless one did since `newest` and
+    /// `floor` were read. Both are at most a visible number, so all commits that told the bucket
+    /// something have ended.
     fn write_down(&self, newest: u64, floor: u64, with: impl FnOnce(&Bucket)) {
         let locked = (self.bucket.newest).compare_exchange(
             newest,
@@ -200,7 +231,7 @@ impl Look<'_> {
             Ordering::Relaxed,
         );
         if locked.is_ok() {
-            // Not opened again for other segments.
+            // Checks that the table was not opened again, for other segments.
             if self.state.floor.load(Ordering::Acquire) == floor {
                 with(self.bucket);
             }
@@ -210,7 +241,8 @@ impl Look<'_> {
 }
 
 impl HotKeys {
-    /// A table without keys, of a size that fits a budget; one that stays empty where it is not `wanted`.
+    /// Creates an empty table of a size that fits the budget. It stays empty and takes no memory if
+    /// it is not `wanted`.
     pub(crate) fn new(wanted: bool, budget_bytes: usize) -> Self {
         let fitting = (budget_bytes / BUDGET_BYTES_A_BUCKET).next_power_of_two();
         let buckets = match wanted {
@@ -225,23 +257,23 @@ impl HotKeys {
                 closed: AtomicU64::new(0),
                 segments: AtomicU64::new(0),
             }),
-            // The first mark opens it.
+            // So many that the first mark opens the table.
             marks: AtomicU64::new(u64::MAX / 2),
             opening: Mutex::new(()),
         }
     }
 
-    /// Memory it takes, in bytes.
+    /// Bytes of memory that the table takes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.buckets)
     }
 
-    /// Whether commits have to tell it anything.
+    /// Whether commits must tell the table their keys.
     pub(crate) fn any(&self) -> bool {
         self.state.any.load(Ordering::Relaxed)
     }
 
-    /// Where `key` is in it, if it is switched on.
+    /// Returns the bucket of `key`. `None` if the table is switched off.
     #[inline]
     pub(crate) fn look(&self, keyspace: KeyspaceId, key: &[u8]) -> Option<Look<'_>> {
         let (bucket, hash) = self.bucket(keyspace, key)?;
@@ -252,7 +284,8 @@ impl HotKeys {
         })
     }
 
-    /// The newest value of a key is being read, where `pointer` says; it was looked for in everything up to commit `at`.
+    /// Notes that a read found the newest value of a key at `pointer`, among all commits up to
+    /// `at`.
     #[inline]
     pub(crate) fn mark(&self, look: &Look<'_>, at: SeqNum, pointer: &ValuePointer) {
         let word = word(look.hash, pointer);
@@ -270,12 +303,12 @@ impl HotKeys {
         );
         let representable = pointer.segment.0 >> SEGMENT_BITS == segments;
         if !believed || !representable {
-            // What is known already is no worse.
+            // A word that is there already is as good.
             let known = |there: &u64| there >> TAG_SHIFT == word >> TAG_SHIFT;
             if !there.iter().any(known)
                 && let Some(place) = Bucket::place_for(word, &there, pointer.checksum)
             {
-                // Where another word came meanwhile, that stays: it may be sure.
+                // On a lost race keep the other thread's word; it may be a sure one.
                 let (was, order) = (there[place], Ordering::Relaxed);
                 let _seen = look.bucket.words[place].compare_exchange(was, word, order, order);
             }
@@ -287,13 +320,16 @@ impl HotKeys {
         look.write_down(newest, floor, |bucket| {
             let (word, there) = (word | SURE, bucket.words());
             if let Some(place) = Bucket::place_for(word, &there, pointer.checksum) {
-                // Release: who finds it finds the bucket's `newest` as it is now, or later.
+                // Release: a reader of the word reads the bucket's `newest` as it is now, or a
+                // later one.
                 bucket.words[place].store(word, Ordering::Release);
             }
         });
     }
 
-    /// Commit `seqno`, which is not completed yet, writes `key`: a separated value where `pointer` says, or something else. Whether its value was read lately, as far as is known.
+    /// Notes that commit `seqno`, which is not completed yet, writes `key`: a separated value at
+    /// `pointer`, or something else. Returns whether the key was read lately, as far as the table
+    /// knows.
     pub(crate) fn touch(
         &self,
         keyspace: KeyspaceId,
@@ -310,7 +346,7 @@ impl HotKeys {
             if slot.load(Ordering::Relaxed) >> TAG_SHIFT == tag(hash) {
                 let next = match pointer {
                     Some(pointer) if !known => word(hash, pointer),
-                    // Each key once.
+                    // A second word of the same key.
                     _ => 0,
                 };
                 slot.store(next, Ordering::Relaxed);
@@ -320,23 +356,27 @@ impl HotKeys {
         known
     }
 
-    /// A commit that is not completed yet deletes a range of keys: nothing is sure.
+    /// Notes that a commit, which is not completed yet, deletes a range of keys: no place is sure
+    /// any more.
     #[cold]
     pub(crate) fn close(&self) {
         self.marks.store(0, Ordering::Relaxed);
         let times = self.state.closed.fetch_add(1, Ordering::SeqCst) + 1;
-        // Another one each time, so that who is opening it sees that.
+        // A new value each time, so that a thread that opens the table sees the change.
         self.state.floor.store(CLOSED | times, Ordering::SeqCst);
     }
 
-    /// Whether it is closed, and so to be told to [`open`](Self::open).
+    /// Whether the table is closed, so that reads call [`open`](Self::open).
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.state.floor.load(Ordering::Relaxed) & CLOSED != 0 && !self.buckets.is_empty()
     }
 
-    /// A separated value of `segment` was found while the table was closed. Opens it, if that is due: `newest` says up to which commit all are numbered, under the lock that numbers them; `None` where that
-    /// is not to be had at once. (Who holds it may wait for a commit that waits here.)
+    /// Opens the closed table if enough reads have asked for it. The caller found a separated value
+    /// in `segment`.
+    ///
+    /// `newest` returns the newest number that was given to a commit, under the lock that gives
+    /// them out, or `None` if that lock is taken: its holder may wait for a commit that waits here.
     #[cold]
     pub(crate) fn open(&self, segment: SegmentId, newest: impl FnOnce() -> Option<SeqNum>) {
         let marks = self.marks.fetch_add(1, Ordering::Relaxed) + 1;
@@ -350,7 +390,7 @@ impl HotKeys {
         if closed & CLOSED == 0 || self.buckets.is_empty() {
             return;
         }
-        // Who is numbered from now on tells the table, and who was before is at or below `newest`.
+        // Commits that are numbered from now on tell the table; the others are at most `newest`.
         self.state.any.store(true, Ordering::SeqCst);
         let Some(newest) = newest() else {
             return;
@@ -358,26 +398,30 @@ impl HotKeys {
         let segments = segment.0 >> SEGMENT_BITS;
         let before = self.state.segments.swap(segments, Ordering::AcqRel);
         match closed {
-            // For the first time: nothing is sure, nobody writes anything down, and `floor` says who may believe it.
+            // The first opening: no place is sure, no reader writes anything down, and `floor` says
+            // which readers may believe the table.
             CLOSED => self.make_pages(),
             _ => self.buckets.iter().for_each(|bucket| bucket.forget(newest)),
         }
-        // Never the same floor for others: whoever looks twice sees that. They come with commits, so the next one is not far.
+        // Another floor for other segments, so that a reader that reads it twice sees the change.
+        // Their segments come with commits, so a commit with this number is near.
         let floor = newest.0 + u64::from(before != segments);
-        // Unless it was closed again meanwhile.
+        // Fails if the table was closed again.
         let _opened =
             (self.state.floor).compare_exchange(closed, floor, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Has the system make the table's pages, where the allocator (jemalloc) has left that to who first writes to one. One that is read first is made twice, and the second time all processors are told of
-    /// it: 10 to 30 ms for a table of 8 MiB, most of what the first get of an open database took.
+    /// Makes the operating system allocate the table's pages, if the allocator (jemalloc) leaves
+    /// that to the first write. A page that is read first is allocated twice, and the second time
+    /// all processors are interrupted: 10 to 30 ms for a table of 8 MiB, most of the time of a
+    /// database's first get.
     fn make_pages(&self) {
         for bucket in self
             .buckets
             .iter()
             .step_by(PAGE_BYTES / size_of::<Bucket>())
         {
-            // A write, whatever is there.
+            // Counts as a write, whatever the value is.
             let _same = bucket
                 .newest
                 .compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -391,7 +435,7 @@ impl HotKeys {
         let hash = first_hash(keyspace, key);
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "the buckets are a power of two: the low bits are what is wanted"
+            reason = "the number of buckets is a power of two, so the low bits are the index"
         )]
         let index = hash as usize & (self.buckets.len() - 1);
         Some((&self.buckets[index], hash))
@@ -422,7 +466,7 @@ mod tests {
         hot
     }
 
-    /// Where `key` is known to stand for who reads at `at`.
+    /// Returns the place that a reader at commit `at` finds for `key`.
     fn place(hot: &HotKeys, key: &[u8], at: u64) -> Option<ValuePlace> {
         hot.look(ONE, key)?.place(SeqNum(at))
     }
@@ -433,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_key_that_is_read_commits_are_told_so() {
+    fn commits_learn_which_of_their_keys_are_read() {
         let hot = opened(1 << 20, 0);
         let other = KeyspaceId(2);
         let replace =
@@ -450,19 +494,19 @@ mod tests {
         let taken = slots.filter(|slot| slot.load(Ordering::Relaxed) != 0);
         assert_eq!(taken.count(), 1, "a key has one place");
         assert!(hot.touch(ONE, b"a", SeqNum(2), None));
-        assert!(!replace(ONE, &far), "it was deleted");
+        assert!(!replace(ONE, &far), "the key was deleted");
     }
 
     #[test]
-    fn as_many_keys_are_known_as_there_is_room_for_and_those_read_lately() {
+    fn a_full_table_knows_the_keys_that_were_read_last() {
         let hot = opened(16 << 20, 0);
         let room = u32::try_from(hot.buckets.len() * KEYS).unwrap();
-        // And not another key that is taken for it.
+        // The second condition excludes another key that the table takes for this one.
         let knows = |n: u32| {
             let key = n.to_le_bytes();
             let (bucket, hash) = hot.bucket(ONE, &key).unwrap();
-            let its = |there: &u64| there & !SURE == word(hash, &at(1, n));
-            let known = bucket.words().iter().any(its);
+            let is_here = |there: &u64| there & !SURE == word(hash, &at(1, n));
+            let known = bucket.words().iter().any(is_here);
             let told = hot.touch(ONE, &key, SeqNum(1), Some(&at(1, n)));
             assert!(told || !known);
             known
@@ -477,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn switched_off_it_knows_nothing() {
+    fn a_table_that_is_switched_off_knows_nothing() {
         let hot = HotKeys::new(false, 1 << 30);
         hot.open(SegmentId(1), || panic!("there is nothing to open"));
         assert!(!hot.is_closed() && !hot.any() && hot.look(ONE, b"a").is_none());
@@ -486,22 +530,23 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_sure_until_its_key_is_written_and_again_when_it_was_read_after_that() {
+    fn a_place_is_sure_until_its_key_is_written_and_again_after_the_next_read() {
         let hot = opened(1 << 20, 5);
         assert!(hot.any() && !hot.is_closed());
-        // What came before the table was in use told it nothing, and is not all visible.
+        // Commits before the table was in use told it nothing, and not all of them are visible at
+        // 4.
         mark(&hot, b"a", 4, &at(1, 64));
         assert_eq!(place(&hot, b"a", 5), None);
         mark(&hot, b"a", 5, &at(1, 64));
         assert_eq!(place(&hot, b"a", 5), Some(ValuePlace::of(&at(1, 64))));
-        // Numbered and not visible; then visible; then read.
+        // The commit is numbered and not visible; then visible; then read.
         hot.touch(ONE, b"a", SeqNum(7), Some(&at(2, 0)));
         assert_eq!((place(&hot, b"a", 6), place(&hot, b"a", 7)), (None, None));
         mark(&hot, b"a", 6, &at(1, 64));
         assert_eq!(place(&hot, b"a", 7), None, "found before");
         mark(&hot, b"a", 7, &at(2, 0));
         assert_eq!(place(&hot, b"a", 7), Some(ValuePlace::of(&at(2, 0))));
-        assert_eq!(place(&hot, b"a", 6), None, "a snapshot of before");
+        assert_eq!(place(&hot, b"a", 6), None, "a snapshot before the commit");
         hot.touch(ONE, b"a", SeqNum(8), None);
         assert_eq!(place(&hot, b"a", 8), None);
     }
@@ -525,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_nothing_is_sure_and_it_opens_when_it_was_asked_often() {
+    fn a_closed_table_has_no_sure_place_and_opens_after_many_reads() {
         let hot = opened(1, 0);
         mark(&hot, b"a", 0, &at(1, 64));
         hot.close();
@@ -534,14 +579,14 @@ mod tests {
         (1..hot.buckets.len()).for_each(|_| ask());
         assert!(hot.is_closed());
         hot.open(SegmentId(1), || None);
-        assert!(hot.is_closed(), "the number was not to be had");
+        assert!(hot.is_closed(), "the newest number was not known");
         ask();
         assert!(!hot.is_closed() && place(&hot, b"a", 9).is_none());
         mark(&hot, b"a", 8, &at(1, 64));
         assert_eq!(place(&hot, b"a", 9), None, "found before");
         mark(&hot, b"a", 9, &at(1, 64));
         assert!(place(&hot, b"a", 9).is_some());
-        // A segment whose number has other high bits: then it is opened for those.
+        // A segment number with other high bits closes the table, which then opens for those.
         let far = at((1 << 20) + 1, 64);
         mark(&hot, b"b", 9, &far);
         assert!(hot.is_closed() && place(&hot, b"b", 9).is_none());
@@ -553,11 +598,15 @@ mod tests {
         mark(&hot, b"b", 10, &far);
         assert_eq!(place(&hot, b"b", 10), Some(ValuePlace::of(&far)));
         mark(&hot, b"a", 10, &at(1, 64));
-        assert_eq!(place(&hot, b"a", 10), None, "one of before");
+        assert_eq!(
+            place(&hot, b"a", 10),
+            None,
+            "a segment of the earlier high bits"
+        );
     }
 
     #[test]
-    fn what_is_known_of_a_value_moves_with_it() {
+    fn a_sure_place_follows_a_value_that_moves() {
         let hot = opened(1, 0);
         let moved = |seqno, from, to| {
             let look = hot.look(ONE, b"a").unwrap();
@@ -571,22 +620,23 @@ mod tests {
         assert_eq!(place(&hot, b"a", 0), Some(ValuePlace::of(&at(1, 64))));
         moved(0, (1, 64), (2, 0));
         assert_eq!(place(&hot, b"a", 0), Some(ValuePlace::of(&at(2, 0))));
-        // A hint stays one.
+        // A hint stays a hint.
         assert!(hot.touch(ONE, b"a", SeqNum(1), Some(&at(3, 8))));
         moved(0, (3, 8), (4, 0));
         moved(1, (2, 0), (4, 0));
         moved(1, (3, 8), (4, 8));
         assert_eq!(place(&hot, b"a", 1), None);
         assert!(hot.touch(ONE, b"a", SeqNum(2), None));
-        // Of a segment whose number has other high bits nothing can be said.
+        // A place in a segment whose number has other high bits does not fit the table.
         mark(&hot, b"a", 2, &at(5, 0));
         moved(2, (5, 0), ((1 << 20) + 1, 0));
         assert_eq!(place(&hot, b"a", 2), Some(ValuePlace::of(&at(5, 0))));
     }
 
-    /// Threads write keys of few buckets and read them; what is sure is never older than what the reader knew to be visible before it looked.
+    /// One thread writes keys of few buckets and others read them. A sure place is never older than
+    /// the commit that the reader knew to be visible before.
     #[test]
-    fn what_is_sure_is_never_old() {
+    fn a_sure_place_is_never_older_than_what_is_visible() {
         const WRITES: u64 = 20_000;
         let hot = opened(1, 0);
         let visible = AtomicU64::new(0);
@@ -620,7 +670,8 @@ mod tests {
                             }
                             _ => {
                                 let now = SeqNum(visible.load(Ordering::SeqCst));
-                                // Perhaps of a commit that is not visible at `now`: then the bucket was told.
+                                // The value may be of a commit that is not visible at `now`. Then
+                                // the bucket was told.
                                 let found = cell(n).load(Ordering::SeqCst);
                                 hot.mark(&look, now, &pointer(found));
                             }

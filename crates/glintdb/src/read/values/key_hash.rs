@@ -86,9 +86,10 @@ pub(crate) fn first_hash(keyspace: KeyspaceId, key: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Keys of two keyspaces that differ in one byte, of whatever length: they took each other's place in the cache at every get.
+    /// Keys of two keyspaces that differ in one byte have different hashes, at every length of the
+    /// key.
     #[test]
-    fn keys_of_neighbouring_keyspaces_have_hashes_of_their_own() {
+    fn keys_of_neighbouring_keyspaces_have_different_hashes() {
         for length in 1..40 {
             for n in 0..200_u64 {
                 let mut key = vec![b'0'; length];

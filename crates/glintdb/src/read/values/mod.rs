@@ -1,10 +1,12 @@
-//! Where separated values are: tables that find a value without the index, behind one face.
+//! The places of separated values: tables that find a value without the index, behind one
+//! interface.
 //!
-//! - `directory`: the face. Other modules call only it, and pass on `Look`, `Wanted` and `Values`.
-//! - `hot_keys`: key to place, of keys that were read or written lately.
+//! - `directory`: the interface. Other modules call only it, and pass on `Look`, `Wanted` and
+//!   `Values`.
+//! - `hot_keys`: the place of the newest value of keys that were read or written lately.
 //! - `value_runs`: values that scans read together and the cache holds together.
 //! - `cache_on_write`: which values are cached when they are written.
-//! - `key_hash`: the hash that all of them share; a value that is wanted.
+//! - `key_hash`: the hash that all of them share, and a value that a read looks for.
 //! - `packed_place`: a place in one word.
 
 mod cache_on_write;

@@ -1,15 +1,22 @@
-//! Values that scans come by one after the other, kept together: one lookup and one place in memory for about eight of them.
+//! Value runs: values that are neighbours in key order, cached together, so that a scan needs one
+//! lookup and one place in memory for about eight of them.
 //!
-//! The cache has values one by one, by their keys, so a scan waits for several lines of memory a value. Where scans find all values of a *range* in the cache, they are cached together instead
-//! ([`CacheKey::Range`]): first who they are, then the values, in key order. A range begins at a key whose hash says so, one in [`RANGE_TYPICAL`], and goes on to the next such key: two scans
-//! that come by the same keys agree on their ranges, whatever sources they come from, and whichever were overwritten.
+//! The cache has values one by one, by their keys, so a scan waits for several cache lines for each
+//! value. When a scan finds all values of a run in the cache, the run is cached in their place
+//! ([`CacheKey::Range`]): a head for each value, then the values, in key order. A run begins at a
+//! key whose hash says so, one key in [`RUN_TYPICAL`], and ends before the next such key. So two
+//! scans over the same keys agree on their runs, whatever sources they read, and whichever keys
+//! were overwritten.
 //!
-//! A scan that begins within a range, and a get, ask a table of hints which it is; a value of which there is no room for a hint stays cached by itself. What a get finds in a range is cached by itself too, from then on.
+//! A get, and a scan that begins within a run, find the run through a table of hints. A value for
+//! which there is no free hint stays cached by itself. A value that a get finds in a run is cached
+//! by itself too, from then on.
 //!
-//! What a place holds never changes, so a range is never wrong: it gives the values of the pointers that it names and of no others. Where keys were overwritten since, the others are looked up one by one, and the range is made
-//! anew when they are many.
+//! A place in the log never changes its contents, so a run is never wrong: it returns the values of
+//! the pointers that it names, and no others. Once keys of the run are overwritten, their new
+//! values are looked up one by one, and when those are many the run is built again.
 //!
-//! Thread safety: any thread; a hint that is wrong costs a lookup.
+//! Thread safety: any thread. A wrong hint costs a lookup.
 
 use crate::Result;
 use crate::read::values::key_hash::Wanted;
@@ -20,49 +27,59 @@ use glintdb_core::{SegmentId, planted};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Values of a range on average, and at most: hardly any would have more.
-const RANGE_TYPICAL: u64 = 8;
-const RANGE_MAX: usize = 48;
-/// Bytes of a range's values at most, and of one of them on average: where they are large, finding them is little of what they cost.
-const RANGE_BYTES_MAX: usize = 48 << 10;
+/// Average number of values in a run.
+const RUN_TYPICAL: u64 = 8;
+/// Most values in a run. Hardly any run would exceed it.
+const RUN_MAX: usize = 48;
+/// Most bytes of values in a run.
+const RUN_BYTES_MAX: usize = 48 << 10;
+/// Most bytes of a value in a run, on average. If values are large, finding them is little of their
+/// cost.
 const VALUE_BYTES_MAX: usize = 4 << 10;
-/// Of the cache's capacity: what must be free for ranges to be made of values most of which stay cached one by one, and what a range takes at most. The cache is divided, and its parts are not equally full.
+/// This part of the cache must be free before runs are built of values that mostly stay cached one
+/// by one.
 const ROOM_PART: usize = 64;
-const RANGE_PART: usize = 256;
-/// One batch in so many replaces ranges that do not fit any more.
+/// A run takes at most this part of the cache, which has several parts that are not equally full.
+const RUN_PART: usize = 256;
+/// Stale runs are rebuilt in only one of this many batches.
 const REPLACES_EVERY: u64 = 8;
-/// Bytes of what a range has before its values, and of who each of them is.
+/// Bytes of the number of members, at the start of a run.
 const HEAD_BYTES: usize = 8;
+/// Bytes of the head of each member. The values are behind all heads.
 const MEMBER_BYTES: usize = 24;
-/// Bytes of the budget for each hint, and hints at most.
+/// Bytes of the memory budget for each hint.
 const BYTES_A_HINT: usize = 512;
+/// Largest number of hints.
 const HINTS_MAX: usize = 1 << 22;
-/// Hints of values with the same low bits in their hash.
+/// Hints in a bucket.
 const WAYS: usize = 4;
-/// The bits of its first key's hash by which a range is known: as many as a hint has beside its tag.
-const RANGE_MASK: u64 = (1 << 52) - 1;
-/// A range is made where more than this part of its values are in none.
+/// The bits of its first key's hash that name a run: as many as a hint has beside its tag.
+const RUN_MASK: u64 = (1 << 52) - 1;
+/// A run is built if more than this part of its values are in none.
 const STALE_PART: usize = 4;
-/// Members among which it looks for the next value, and values at the beginning of a scan that may say which range it is in: keys in between may have been overwritten or deleted.
+/// Members of a run that are compared with the next value, and values at the start of a scan that
+/// may have a hint of its run. Keys in between may have been overwritten or deleted.
 const LOOK_PAST: usize = 4;
-/// Values lie in order where less than this part of them lie further apart than so many bytes.
+/// Values are in order if less than one in `APART_PART` is more than `GAP_MAX` bytes behind the one
+/// before it.
 const APART_PART: usize = 8;
+/// Most bytes between two values that count as neighbours.
 const GAP_MAX: u32 = 4096;
-/// A scan of fewer values looks for them one by one.
+/// A scan of fewer values looks them up one by one.
 const SCAN_MIN: usize = 4;
 
 /// Values of a batch, in its order.
 #[derive(Default)]
 pub(crate) struct Values {
     values: Vec<Value>,
-    /// Ranges that some of them lie in.
-    ranges: Vec<Bytes>,
+    /// The runs that some of the values are in.
+    runs: Vec<Bytes>,
 }
 
 enum Value {
-    /// Or why it could not be read.
+    /// The value, or the error of its read.
     Own(Result<Bytes>),
-    /// In one of the ranges.
+    /// The number of its run, and its place in the run.
     Within(usize, Range<usize>),
 }
 
@@ -71,38 +88,38 @@ impl Values {
         Some(match self.values.get(at)? {
             Value::Own(Ok(value)) => Ok(value),
             Value::Own(Err(error)) => Err(error.clone()),
-            Value::Within(range, place) => Ok(&self.ranges[*range][place.clone()]),
+            Value::Within(run, place) => Ok(&self.runs[*run][place.clone()]),
         })
     }
 
-    /// The value, for whoever keeps it: of a range a copy, for nobody should hold a dozen values for one.
+    /// Returns a value that the caller may keep: a copy if it is in a run, so that the caller does
+    /// not keep the whole run in memory.
     pub(crate) fn take(&mut self, at: usize) -> Bytes {
         match &mut self.values[at] {
             Value::Own(value) => std::mem::replace(value, Ok(Bytes::new())).unwrap_or_default(),
-            Value::Within(range, place) => {
-                Bytes::copy_from_slice(&self.ranges[*range][place.clone()])
-            }
+            Value::Within(run, place) => Bytes::copy_from_slice(&self.runs[*run][place.clone()]),
         }
     }
 
-    /// Puts a part of what others are parts of too in the place of a value that was not found before: whoever keeps it gets a copy.
+    /// Sets a value that was not found before and shares its memory with others, so that
+    /// [`take`](Self::take) copies it.
     pub(crate) fn set_shared(&mut self, at: usize, value: Result<Bytes>) {
         self.values[at] = match value {
             Ok(value) => {
-                self.ranges.push(value);
-                let number = self.ranges.len() - 1;
-                Value::Within(number, 0..self.ranges[number].len())
+                self.runs.push(value);
+                let number = self.runs.len() - 1;
+                Value::Within(number, 0..self.runs[number].len())
             }
             Err(error) => Value::Own(Err(error)),
         };
     }
 
-    /// Puts a value in the place of one that was not found before.
+    /// Sets a value that was not found before.
     pub(crate) fn set(&mut self, at: usize, value: Result<Bytes>) {
         self.values[at] = Value::Own(value);
     }
 
-    /// To the order of a scan that goes the other way.
+    /// Reverses the order.
     pub(crate) fn reverse(&mut self) {
         self.values.reverse();
     }
@@ -112,33 +129,36 @@ impl FromIterator<Result<Bytes>> for Values {
     fn from_iter<T: IntoIterator<Item = Result<Bytes>>>(values: T) -> Self {
         Values {
             values: values.into_iter().map(Value::Own).collect(),
-            ranges: Vec::new(),
+            runs: Vec::new(),
         }
     }
 }
 
-/// See the module's page.
+/// The hints of value runs. The runs are in the cache.
 pub(crate) struct ValueRuns {
-    /// By a key's hash: the first key of its range. Empty: ranges are not wanted.
+    /// Buckets by the low bits of a key's hash. A hint has the tag of a key and the name of its
+    /// run. Empty if runs are switched off.
     hints: Box<[[AtomicU64; WAYS]]>,
-    /// There may be some.
+    /// Whether a run may be cached.
     any: AtomicBool,
-    /// Batches that were looked up. Of this database alone: what it does must not depend on what its threads did in others.
+    /// Number of batches that were looked up in this database. It is not shared with other
+    /// databases, so that a seed reproduces a test.
     batches: AtomicU64,
 }
 
-/// The values of a range from one on: each one's head (see [`head_of`]), and where in the range it is.
+/// The members of a run from one of them on: the head of each (see [`head_of`]), and the place of
+/// its value in the run.
 #[derive(Clone)]
 struct Members<'a> {
-    /// Heads of those that come.
+    /// Heads of the members that follow.
     heads: &'a [u8],
-    /// Where the next value is.
+    /// Place of the next value.
     at: usize,
 }
 
 impl<'a> Members<'a> {
-    fn new(range: &'a [u8]) -> Option<Members<'a>> {
-        let (count, rest) = range.split_first_chunk::<HEAD_BYTES>()?;
+    fn new(run: &'a [u8]) -> Option<Members<'a>> {
+        let (count, rest) = run.split_first_chunk::<HEAD_BYTES>()?;
         let bytes = usize::try_from(u64::from_le_bytes(*count)).ok()? * MEMBER_BYTES;
         Some(Members {
             heads: rest.get(..bytes)?,
@@ -146,7 +166,7 @@ impl<'a> Members<'a> {
         })
     }
 
-    /// Where a value is, if it is one of the next `look`; they go on behind it then.
+    /// Returns the place of a value if it is one of the next `look` members, and goes on behind it.
     #[inline]
     fn find(&mut self, wanted: &[u8; 12], look: usize) -> Option<Range<usize>> {
         let mut members = self.clone();
@@ -179,7 +199,8 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// Whether values that are beside one another in key order lie so in the log, but for a few: they are read in one piece.
+/// Returns whether values that are neighbours in key order are neighbours in the log, but for a
+/// few. Then one read covers them.
 fn lie_in_order(wanted: &[Wanted]) -> bool {
     let apart = |two: &&[Wanted]| match two {
         [one, next] => one
@@ -191,28 +212,30 @@ fn lie_in_order(wanted: &[Wanted]) -> bool {
     wanted.windows(2).filter(apart).count() * APART_PART < wanted.len()
 }
 
-/// The ranges that begin among `values`: each one's name, and the numbers of its members. The last one may be longer; then it is made anew by a scan that goes on.
-fn ranges(values: &[Wanted]) -> impl Iterator<Item = (u64, Range<usize>)> {
+/// Returns the runs that begin among `values`: the name of each, and the numbers of its members.
+/// The last run may be longer; a scan that goes on builds it again.
+fn runs_among(values: &[Wanted]) -> impl Iterator<Item = (u64, Range<usize>)> {
     let begin = values.iter().enumerate();
     let mut begin = begin
         .filter_map(|(number, wanted)| Some((number, begun_by(wanted.key.0)?)))
         .peekable();
     std::iter::from_fn(move || {
-        let (first, range) = begin.next()?;
+        let (first, run) = begin.next()?;
         let end = begin.peek().map_or(values.len(), |(number, _)| *number);
-        Some((range, first..end.min(first + RANGE_MAX)))
+        Some((run, first..end.min(first + RUN_MAX)))
     })
 }
 
-/// Whether these are worth a range, and there may be one as large in a cache of that capacity.
+/// Returns whether a run of these members is worth while, and small enough for a cache of that
+/// capacity.
 fn fits(members: &[Wanted], capacity_bytes: impl FnOnce() -> usize) -> bool {
     let bytes: usize = members.iter().map(Wanted::len).sum();
     members.len() > 1
-        && bytes <= RANGE_BYTES_MAX.min(members.len() * VALUE_BYTES_MAX)
-        && bytes <= capacity_bytes() / RANGE_PART
+        && bytes <= RUN_BYTES_MAX.min(members.len() * VALUE_BYTES_MAX)
+        && bytes <= capacity_bytes() / RUN_PART
 }
 
-/// What a member is found by: segment and offset of its value.
+/// Returns the bytes by which a member is found: segment and offset of its value.
 fn identity(wanted: &Wanted) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..8].copy_from_slice(&wanted.pointer.segment.0.to_le_bytes());
@@ -220,7 +243,7 @@ fn identity(wanted: &Wanted) -> [u8; 12] {
     bytes
 }
 
-/// What a range says of a member: its identity, its value's length, and the hash of its key.
+/// Returns the head of a member: its identity, the length of its value, and the hash of its key.
 fn head_of(wanted: &Wanted) -> [u8; MEMBER_BYTES] {
     let mut bytes = [0; MEMBER_BYTES];
     bytes[..12].copy_from_slice(&identity(wanted));
@@ -229,8 +252,8 @@ fn head_of(wanted: &Wanted) -> [u8; MEMBER_BYTES] {
     bytes
 }
 
-/// A member's key, as far as a range knows it, and where its value stands.
-fn who_is(head: &[u8; MEMBER_BYTES]) -> (KeyHash, ValuePlace) {
+/// Returns the first hash of a member's key, and the place of its value.
+fn decode_head(head: &[u8; MEMBER_BYTES]) -> (KeyHash, ValuePlace) {
     let number = |bytes: &[u8]| {
         let mut number = [0; 8];
         number[..bytes.len()].copy_from_slice(bytes);
@@ -242,20 +265,22 @@ fn who_is(head: &[u8; MEMBER_BYTES]) -> (KeyHash, ValuePlace) {
     (key, ValuePlace(segment, offset))
 }
 
-/// Where a range has a value, if it does.
-fn within(range: &[u8], wanted: &Wanted) -> Option<Range<usize>> {
-    Members::new(range)?.find(&identity(wanted), RANGE_MAX)
+/// Returns the place of a value in a run, if the run has it.
+fn in_run(run: &[u8], wanted: &Wanted) -> Option<Range<usize>> {
+    Members::new(run)?.find(&identity(wanted), RUN_MAX)
 }
 
-/// A range is cached no more, and its values one by one again, but those of keys of which another one is cached, or is going to be, with `others`. Whether it was.
-fn break_up(cache: &Cache, range: u64, others: &[Wanted]) -> bool {
-    let Some(range) = cache.remove(&CacheKey::Range(range)) else {
+/// Removes a run from the cache, and caches its values one by one. Leaves out keys that are in
+/// `others`, whose values will be cached, and keys of which the cache has another value. Returns
+/// whether the run was cached.
+fn break_up(cache: &Cache, run: u64, others: &[Wanted]) -> bool {
+    let Some(run) = cache.remove(&CacheKey::Range(run)) else {
         return false;
     };
-    for (head, place) in Members::new(&range).into_iter().flatten() {
-        let (key, at) = who_is(head);
+    for (head, place) in Members::new(&run).into_iter().flatten() {
+        let (key, at) = decode_head(head);
         if !others.iter().any(|other| other.key.0 == key.0)
-            && let Some(value) = range.get(place)
+            && let Some(value) = run.get(place)
         {
             cache.insert_new(CacheKey::Value(key, at), &[value]);
         }
@@ -264,7 +289,7 @@ fn break_up(cache: &Cache, range: u64, others: &[Wanted]) -> bool {
 }
 
 impl ValueRuns {
-    /// For a budget of so many bytes; `wanted`: else there are none.
+    /// Creates hints for a memory budget. If `wanted` is false, there are no runs.
     pub(crate) fn new(wanted: bool, budget_bytes: usize) -> ValueRuns {
         let hints = (budget_bytes / BYTES_A_HINT).min(HINTS_MAX);
         let buckets = match wanted {
@@ -282,75 +307,77 @@ impl ValueRuns {
         !self.hints.is_empty() && wanted.len() >= SCAN_MIN
     }
 
-    /// Memory that it takes.
+    /// Bytes of memory that the hints take.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.hints)
     }
 
-    /// Of the values `wanted`, which are beside one another in key order, those that ranges have; the numbers of the others.
+    /// Returns those of the values `wanted`, which are neighbours in key order, that are in runs,
+    /// and the numbers of the others.
     pub(crate) fn find(&self, cache: &Cache, wanted: &[Wanted]) -> (Values, Vec<usize>) {
         let mut values = Vec::with_capacity(wanted.len());
         let nothing = || Value::Own(Ok(Bytes::new()));
-        let mut ranges = Vec::new();
+        let mut runs = Vec::new();
         self.batches.fetch_add(1, Ordering::Relaxed);
         if !self.serves(wanted) {
             values.resize_with(wanted.len(), nothing);
-            return (Values { values, ranges }, (0..wanted.len()).collect());
+            return (Values { values, runs }, (0..wanted.len()).collect());
         }
-        // A scan comes by the range that it begins in, and by those that begin while it goes on.
+        // The scan begins in the first run, and later runs begin within the scan.
         let first = (wanted.iter().take(LOOK_PAST))
             .take_while(|one| begun_by(one.key.0).is_none())
-            .find_map(|one| self.hinted(one.key.0));
+            .find_map(|one| self.hinted_run(one.key.0));
         let begun = wanted.iter().filter_map(|one| begun_by(one.key.0));
         let names: Vec<u64> = first.into_iter().chain(begun).collect();
         let mut there = Vec::with_capacity(names.len());
         let mut looked_up = names.iter();
-        cache.get_each_there(names.iter().copied().map(CacheKey::Range), |range| {
-            if let (Some(&name), Some(range)) = (looked_up.next(), range) {
+        cache.get_each_there(names.iter().copied().map(CacheKey::Range), |run| {
+            if let (Some(&name), Some(run)) = (looked_up.next(), run) {
                 there.push(name);
-                ranges.push(range);
+                runs.push(run);
             }
         });
-        let mut coming = (there.iter().zip(ranges.iter().enumerate()))
+        let mut coming = (there.iter().zip(runs.iter().enumerate()))
             .filter_map(|(name, (number, bytes))| Some((*name, number, Members::new(bytes)?)))
             .peekable();
         let mut now = coming.next_if(|(name, ..)| Some(*name) == first);
         let mut others = Vec::new();
         for (number, one) in wanted.iter().enumerate() {
-            // Into the next range, where it begins.
-            if let Some(range) = coming.next_if(|(name, ..)| Some(*name) == begun_by(one.key.0)) {
-                now = Some(range);
+            // The next run begins here.
+            if let Some(run) = coming.next_if(|(name, ..)| Some(*name) == begun_by(one.key.0)) {
+                now = Some(run);
             }
             let look = match number < LOOK_PAST {
-                true => RANGE_MAX,
+                true => RUN_MAX,
                 false => LOOK_PAST,
             };
             let identity = identity(one);
             let found = (now.as_mut())
-                .and_then(|(_, range, members)| Some((*range, members.find(&identity, look)?)));
+                .and_then(|(_, run, members)| Some((*run, members.find(&identity, look)?)));
             values.push(match found {
-                Some((range, place)) => Value::Within(range, place),
+                Some((run, place)) => Value::Within(run, place),
                 None => {
                     others.push(number);
                     nothing()
                 }
             });
         }
-        (Values { values, ranges }, others)
+        (Values { values, runs }, others)
     }
 
-    /// A value, if a range has it: a part of that. `cached` looks for the range.
+    /// Returns a value that is in a run, as a part of it. `cached` looks up the run.
     pub(crate) fn get(
         &self,
         wanted: &Wanted,
         cached: impl FnOnce(&CacheKey) -> Option<Bytes>,
     ) -> Option<Bytes> {
-        let range = cached(&CacheKey::Range(self.range_with(wanted.key.0)?))?;
-        let place = within(&range, wanted)?;
-        Some(range.slice(place))
+        let run = cached(&CacheKey::Range(self.run_with(wanted.key.0)?))?;
+        let place = in_run(&run, wanted)?;
+        Some(run.slice(place))
     }
 
-    /// Keeps the ranges of `values`, all of which were cached one by one or in ranges, where many are among the `others`, which were in none.
+    /// Caches the runs of `values`, all of which were cached, if many of a run's values are among
+    /// the `others`, which were in no run.
     pub(crate) fn keep(&self, cache: &Cache, wanted: &[Wanted], values: &Values, others: &[usize]) {
         if !self.serves(wanted) {
             return;
@@ -358,7 +385,7 @@ impl ValueRuns {
         let batch = self.batches.load(Ordering::Relaxed);
         let replaces = batch.is_multiple_of(REPLACES_EVERY);
         let mut room = None;
-        for (range, numbers) in ranges(wanted) {
+        for (run, numbers) in runs_among(wanted) {
             let first = numbers.start;
             let lacking = others.partition_point(|other| *other < numbers.end)
                 - others.partition_point(|other| *other < first);
@@ -368,34 +395,37 @@ impl ValueRuns {
             }
             if !fits(members, || cache.capacity_bytes()) {
                 if lacking == members.len() {
-                    // What it has of these is not wanted any more, and no other range will take its place; of others, behind the batch, it may be.
-                    break_up(cache, range, members);
+                    // No read wants the run's values of these keys, and no other run will replace
+                    // it. Values behind the batch may be wanted.
+                    break_up(cache, run, members);
                 }
                 continue;
             }
-            // Snapshots and the present would take turns.
-            if !replaces && cache.contains(&CacheKey::Range(range)) {
+            // Otherwise reads of snapshots and of the present would replace each other's runs.
+            if !replaces && cache.contains(&CacheKey::Range(run)) {
                 continue;
             }
             let room = *room.get_or_insert_with(|| {
                 let capacity = cache.capacity_bytes();
                 capacity.saturating_sub(cache.used_bytes()) > capacity / ROOM_PART
             });
-            // Where it takes the place of its values there may be no hints for them, and nobody remembers that.
+            // A run that replaces its values may lack hints for them, and then it would be built at
+            // every scan.
             if room || replaces {
                 let kept = |at| values.get(first + at);
-                self.keep_range(cache, range, members, kept, room, Cache::insert_seen);
+                self.keep_run(cache, run, members, kept, room, Cache::insert_seen);
             }
         }
     }
 
-    /// Whether it takes values that are not cached as soon as they are read: they are few bytes each, and were read in one piece.
+    /// Returns whether runs are built of values that were not cached, as soon as they are read: if
+    /// they are small and were read in one piece.
     pub(crate) fn take_read(&self, wanted: &[Wanted]) -> bool {
         let bytes: usize = wanted.iter().map(Wanted::len).sum();
         self.serves(wanted) && bytes <= wanted.len() * VALUE_BYTES_MAX && lie_in_order(wanted)
     }
 
-    /// Keeps the ranges of such values; which of them are in one now.
+    /// Caches the runs of values that were read. Returns which values are in a run now.
     pub(crate) fn keep_read(
         &self,
         cache: &Cache,
@@ -404,27 +434,28 @@ impl ValueRuns {
     ) -> Vec<bool> {
         let mut kept = vec![false; values.len()];
         let capacity = cache.capacity_bytes();
-        for (range, numbers) in ranges(wanted) {
+        for (run, numbers) in runs_among(wanted) {
             let (first, members) = (numbers.start, &wanted[numbers.clone()]);
             if fits(members, || capacity) {
                 let value = |at: usize| match values.get(first + at) {
                     Some(Ok(value)) => Some(Result::Ok(value.as_ref())),
                     _ => None,
                 };
-                let is = self.keep_range(cache, range, members, value, false, Cache::put);
+                let is = self.keep_run(cache, run, members, value, false, Cache::put);
                 for (at, member) in numbers.zip(members) {
-                    kept[at] = is && (at == first || self.hinted(member.key.0) == Some(range));
+                    kept[at] = is && (at == first || self.hinted_run(member.key.0) == Some(run));
                 }
             }
         }
         kept
     }
 
-    /// Caches a range instead of those of its values that will be found in it. Where the cache has no `room` it takes their place or none.
-    fn keep_range<'a>(
+    /// Caches a run in place of those of its values that will be found in it. If the cache has no
+    /// `room`, the run must replace at least half of its values. Returns whether the run is cached.
+    fn keep_run<'a>(
         &self,
         cache: &Cache,
-        range: u64,
+        run: u64,
         members: &[Wanted],
         value: impl Fn(usize) -> Option<Result<&'a [u8]>>,
         room: bool,
@@ -456,38 +487,39 @@ impl ValueRuns {
             return false;
         }
         self.any.store(true, Ordering::Relaxed);
-        // Whichever value the cache has of each: one that was overwritten would keep this one's place when the range goes.
+        // Evict any cached version of each key, or a stale one would block the re-insertion when
+        // the run is broken up.
         cache.forget(&first.key);
         for (hint, member) in hints {
-            hint.store(tag(member.key.0) << TAG_SHIFT | range, Ordering::Relaxed);
+            hint.store(tag(member.key.0) << TAG_SHIFT | run, Ordering::Relaxed);
             cache.forget(&member.key);
         }
-        // A scan that goes on may ask for what was there.
-        break_up(cache, range, members);
-        // In the place of what was asked for.
-        put(cache, CacheKey::Range(range), &parts);
+        // The values of the former run may be wanted by a scan that goes on.
+        break_up(cache, run, members);
+        put(cache, CacheKey::Range(run), &parts);
         true
     }
 
-    /// A value moves: of the range that has it the values are cached one by one again. Whether there was one.
+    /// Breaks up the run that has a value, because the value moves. Returns whether there was one.
     pub(crate) fn dissolve(&self, cache: &Cache, wanted: &Wanted) -> bool {
-        let Some(range) = self.range_with(wanted.key.0) else {
+        let Some(run) = self.run_with(wanted.key.0) else {
             return false;
         };
-        let peek = |range: &CacheKey| cache.peek(range);
-        self.get(wanted, peek).is_some() && break_up(cache, range, &[])
+        let peek = |run: &CacheKey| cache.peek(run);
+        self.get(wanted, peek).is_some() && break_up(cache, run, &[])
     }
 
     fn bucket(&self, hash: u64) -> &[AtomicU64; WAYS] {
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "the buckets are a power of two: the low bits are what is wanted"
+            reason = "the number of buckets is a power of two, so the low bits are the index"
         )]
         let index = hash as usize & (self.hints.len() - 1);
         &self.hints[index]
     }
 
-    /// Where it may be noted in which range a key is: in the place of what was known of it, of nothing, or of one in a range that is not there any more.
+    /// Returns a slot for the hint of a key: its present one, an empty one, or one that names a run
+    /// which is not cached any more.
     fn place_of_hint(&self, cache: &Cache, key_hash: u64) -> Option<&AtomicU64> {
         let bucket = self.bucket(key_hash);
         let known = |way: &&AtomicU64| {
@@ -496,33 +528,33 @@ impl ValueRuns {
         };
         let gone = |way: &&AtomicU64| {
             let hint = way.load(Ordering::Relaxed);
-            !cache.contains(&CacheKey::Range(hint & RANGE_MASK))
+            !cache.contains(&CacheKey::Range(hint & RUN_MASK))
         };
         let way = bucket.iter().find(known);
         way.or_else(|| bucket.iter().find(gone))
     }
 
-    /// The range that has the value of a key, if one does.
-    fn range_with(&self, key_hash: u64) -> Option<u64> {
+    /// Returns the name of the run that may have the value of a key.
+    fn run_with(&self, key_hash: u64) -> Option<u64> {
         match self.any.load(Ordering::Relaxed) {
-            true => begun_by(key_hash).or_else(|| self.hinted(key_hash)),
+            true => begun_by(key_hash).or_else(|| self.hinted_run(key_hash)),
             false => None,
         }
     }
 
-    /// The range that a key is in, if it seems to be in one and does not begin it.
-    fn hinted(&self, key_hash: u64) -> Option<u64> {
+    /// Returns the name of the run that the hint of a key names.
+    fn hinted_run(&self, key_hash: u64) -> Option<u64> {
         let hints = self.bucket(key_hash).iter();
         let mut hints = hints.map(|way| way.load(Ordering::Relaxed));
         let hint = hints.find(|hint| *hint >> TAG_SHIFT == tag(key_hash))?;
-        Some(hint & RANGE_MASK)
+        Some(hint & RUN_MASK)
     }
 }
 
-/// The range that begins with a key, if one does.
+/// Returns the name of the run that begins with a key, if one does.
 fn begun_by(key_hash: u64) -> Option<u64> {
-    let begins = (key_hash >> 24).is_multiple_of(RANGE_TYPICAL);
-    begins.then_some(key_hash & RANGE_MASK)
+    let begins = (key_hash >> 24).is_multiple_of(RUN_TYPICAL);
+    begins.then_some(key_hash & RUN_MASK)
 }
 
 #[cfg(all(test, not(loom)))]

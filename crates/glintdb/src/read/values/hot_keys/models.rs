@@ -1,6 +1,8 @@
-//! The table under loom: a commit writes a key that others read, and what they are told is sure is never older than what they knew.
+//! Models of the table of hot keys under loom: a commit writes a key that others read, and a sure
+//! place is never older than the commit that the reader knew to be visible.
 //!
-//! The engine around it is small: a version, what is visible, and of the key the newest value that is. Each model was seen to fail with a step taken away (`docs/decisions/007-models.md`).
+//! The engine around it is small: a version, the visible commit, and the number of the key's newest
+//! value. Each model was seen to fail with a step removed (`docs/decisions/007-models.md`).
 
 use super::*;
 use glintdb_core::sync::explore;
@@ -39,7 +41,7 @@ impl Engine {
         SeqNum(self.visible.load(Ordering::Acquire))
     }
 
-    /// What a reader finds that goes the long way.
+    /// Returns the value that a reader finds in the memtables.
     fn find(&self) -> u64 {
         let version = self.version.load(Ordering::Acquire);
         self.visible().0.min(version)
@@ -52,7 +54,7 @@ impl Engine {
         self.visible.store(1, Ordering::Release);
     }
 
-    /// Commit 1 deletes it, by a range.
+    /// Commit 1 deletes the key, with a range.
     fn delete_range(&self) {
         self.version.store(1, Ordering::Release);
         self.hot.close();
@@ -64,7 +66,7 @@ impl Engine {
         self.hot.open(SegmentId(1), numbered);
     }
 
-    /// The commit that wrote what is found.
+    /// Reads the key without a mark, and returns the commit that wrote its value.
     fn look(&self) -> u64 {
         let look = self.hot.look(KeyspaceId(0), KEY).unwrap();
         match look.place(self.visible()) {
@@ -73,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// The same, which is written down.
+    /// Reads the key, marks its place, and returns the commit that wrote its value.
     fn read(&self) -> u64 {
         let look = self.hot.look(KeyspaceId(0), KEY).unwrap();
         let before = self.visible();
@@ -87,13 +89,14 @@ impl Engine {
 }
 
 #[test]
-fn what_is_sure_is_the_newest() {
+fn a_sure_place_is_the_newest() {
     explore("a hot key is read and written", Some(2), || {
         let engine = Engine::new();
         let writer = Arc::clone(&engine);
         let writer = thread::spawn(move || writer.write());
         let reader = Arc::clone(&engine);
-        // Writes nothing down: in loom's order of stores one that fails to be written may bring back what it found.
+        // This reader marks nothing: in loom's order of stores, a store that failed may bring an
+        // older one back.
         let reader = thread::spawn(move || {
             let first = reader.look();
             assert!(reader.look() >= first, "a reader goes back");
@@ -106,9 +109,9 @@ fn what_is_sure_is_the_newest() {
     });
 }
 
-/// Value GC moves the value that a commit overwrites: where it went it is as sure as it was, and no surer.
+/// Value GC moves the value that a commit overwrites. The new place is as sure as the old one was.
 #[test]
-fn what_moves_is_no_newer_than_it_was() {
+fn a_value_that_moves_is_no_newer_than_before() {
     /// Offsets of places where values have moved.
     const MOVED: u32 = 1 << 16;
     explore(
@@ -136,7 +139,7 @@ fn what_moves_is_no_newer_than_it_was() {
 }
 
 #[test]
-fn nothing_is_sure_behind_a_deleted_range() {
+fn no_place_is_sure_after_a_range_is_deleted() {
     explore(
         "a range is deleted while hot keys are read",
         Some(2),
@@ -147,7 +150,7 @@ fn nothing_is_sure_behind_a_deleted_range() {
             let writer = thread::spawn(move || writer.delete_range());
             let reader = Arc::clone(&engine);
             let reader = thread::spawn(move || {
-                // As many as open it again.
+                // Enough reads to open the table again.
                 reader.open();
                 reader.read();
             });

@@ -1,5 +1,5 @@
-//! Compactions of an index: as jobs, and of a range of keys on the thread that asks for it.
-//! What they write takes effect as a flush does ([`flush`](crate::background::flush)).
+//! Compactions of an index: as jobs, or of a range of keys on the calling thread. Their changes are
+//! committed like those of a flush ([`install`](crate::background::install)).
 //!
 //! Thread safety: any thread that holds no lock.
 
@@ -18,18 +18,18 @@ impl Background {
     /// Commits the change of a finished compaction.
     fn finish_compaction(&self, keyspace: &Arc<KeyspaceState>, change: IndexChange) -> Result<()> {
         if change == IndexChange::default() {
-            // A part of a compaction that another part will finish.
+            // One part of a compaction; the part that ends last returns the change.
             return Ok(());
         }
-        // What it holds was flushed, so the log up to there is synced already; the rule is kept by whoever flushed it.
+        // All entries were flushed before, so the log is synced up to them.
         self.commit_compaction(Pending {
             keyspace: Arc::clone(keyspace),
             change,
         })
     }
 
-    /// Compacts the keys within bounds to the bottom of a keyspace's index, and gives back what is
-    /// not needed then.
+    /// Compacts the keys within bounds to the bottom level of a keyspace's index, and gives back
+    /// space that is not needed then.
     pub(crate) fn compact(
         &self,
         keyspace: &Arc<KeyspaceState>,
@@ -56,12 +56,13 @@ impl Background {
                 .raise_floor(|| self.shared.pipeline.visible());
             if let Some(job) = keyspace.index.pick_full_compaction(lower, upper) {
                 let _running = self.space.begin_compaction(&*job, Begun::Called)?;
-                // Its outputs go before it counts as ended.
+                // Declared after `_running`, so that its output files are removed before it counts
+                // as ended.
                 let mut job = job;
                 loop {
                     self.shared.watch_pins();
                     let step = match self.space.may_compact().and_then(|()| job.step()) {
-                        // Its outputs are gone; with the reserve's space it may be picked again.
+                        // Its outputs are removed. With the reserve's space it may be picked again.
                         Err(error)
                             if error.kind() == ErrorKind::NoSpace
                                 && self.shared.reserve.lend()? =>
@@ -128,7 +129,7 @@ impl Job<Background> for CompactionJob {
     }
 
     fn abandon(self: Box<Self>, background: &Background, error: Option<&Error>) {
-        // Its outputs go before it counts as ended.
+        // Its outputs are removed before it counts as ended.
         let CompactionJob { job, running, .. } = *self;
         drop(job);
         drop(running);
@@ -136,7 +137,7 @@ impl Job<Background> for CompactionJob {
         let lent = error.kind() == ErrorKind::NoSpace
             && matches!(background.shared.reserve.lend(), Ok(true));
         if lent {
-            // Its inputs are free: with the reserve's space it may go through.
+            // Its inputs are free again, so with the reserve's space it may succeed.
             background.shared.schedule();
         } else {
             background.shared.note_background_error(error);

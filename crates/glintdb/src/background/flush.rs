@@ -1,8 +1,8 @@
-//! The flush: it writes the oldest sealed memtables to the indexes.
+//! The flush: writes the oldest sealed memtables to the indexes.
 //!
-//! Thread safety: one flush at a time (its lock).
+//! Thread safety: one flush at a time, under `flush_lock`.
 //!
-//! Invariant: no reader sees what a flush writes before its change is committed
+//! Invariant: no reader sees the tables of a flush before its change is committed
 //! ([`crate::background::install`]), and the log is synced up to the flush point before that.
 
 use crate::background::Background;
@@ -20,21 +20,21 @@ use glintdb_memtable::MemCursor;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What a flush writes of one keyspace, as a sorted run: a memtable without what its range
-/// tombstones hide.
+/// The memtable of one keyspace as a sorted run, without the entries that its range tombstones
+/// hide.
 pub(crate) struct MemtableRun<'a> {
     cursor: MemCursor,
     ranges: Vec<RangeTombstone>,
     entries: usize,
     sample: Sample,
-    /// Entries until the next one that is part of the sample.
+    /// Number of entries until the next one of the sample.
     until_sample: usize,
-    /// Told of every [`PROGRESS_ENTRIES`] entries that were taken.
+    /// Called with the number of entries after every [`PROGRESS_ENTRIES`].
     progress: &'a mut dyn FnMut(usize),
     taken: usize,
 }
 
-/// Keys of a flush that are looked up, at most, to know how much it overwrites.
+/// Most keys of a flush that are looked up, to estimate how much it overwrites.
 const SAMPLE_KEYS: usize = 1024;
 
 impl<'a> MemtableRun<'a> {
@@ -108,8 +108,8 @@ impl SortedRun for MemtableRun<'_> {
     }
 }
 
-/// Writes the memtables of a generation to the indexes; no reader sees them yet. Returns a sample
-/// of the keys, too. `progress` is told of every [`PROGRESS_ENTRIES`] entries.
+/// Writes the memtables of a generation to the indexes, where no reader sees them yet. Also returns
+/// a sample of the keys. Calls `progress` after every [`PROGRESS_ENTRIES`] entries.
 pub(crate) fn write_generation(
     generation: &Generation,
     keyspaces: impl Iterator<Item = Arc<KeyspaceState>>,
@@ -160,7 +160,7 @@ impl Background {
         Ok(())
     }
 
-    /// [`flush`](Self::flush) that leaves background errors and the job queue alone.
+    /// Writes all memtables to the indexes, and leaves background errors and the job queue alone.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.sequencer.seal_active();
         while self.flush_oldest()? {
@@ -169,8 +169,8 @@ impl Background {
         Ok(())
     }
 
-    /// Writes the oldest sealed generation to the indexes, in the reserve's space if there is no
-    /// other. `Ok(false)`: no generation is sealed.
+    /// Writes the oldest sealed generation to the indexes, with the reserve's space if there is no
+    /// other. Returns false if no generation is sealed.
     pub(crate) fn flush_oldest(&self) -> Result<bool> {
         let _one_at_a_time = self.flush_lock.lock();
         let flushed = match self.space.with_reserve(|| self.flush_oldest_once()) {
@@ -215,7 +215,7 @@ impl Background {
             self.shared.sync_log_to(point.lsn)?,
             ()
         );
-        // The version would keep segments that die meanwhile.
+        // The version would keep segments that die during the flush.
         drop(version);
         self.space.collect_garbage_if_waiting();
         let progress = self.flush_progress(oldest.entries(), oldest.index_bytes());
@@ -257,7 +257,7 @@ impl Job<Background> for FlushJob {
             .shared
             .flush_queued
             .store(false, Ordering::SeqCst);
-        // A memtable sealed just before the flag fell queued nothing.
+        // A commit that sealed a memtable just before the flag fell queued nothing.
         if more() && !background.shared.flush_queued.swap(true, Ordering::SeqCst) {
             return Ok(Progress::More);
         }

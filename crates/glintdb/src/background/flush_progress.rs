@@ -8,12 +8,13 @@ use std::cell::Cell;
 /// Entries between two progress reports of a flush: about a millisecond.
 pub(crate) const PROGRESS_ENTRIES: usize = 2048;
 
-/// Reports the progress of a flush to [`FlushDebt`]. A drop without
-/// [`through`](Self::through) gives the flush up.
+/// Reports the progress of a flush to
+/// [`FlushDebt`](crate::write::backpressure::flush_debt::FlushDebt). A drop without
+/// [`through`](Self::through) means that the flush was given up.
 pub(crate) struct FlushProgress<'a> {
     background: &'a Background,
     entries: Cell<usize>,
-    /// Entries of the flush; 0 if no writer is slowed for it.
+    /// Number of entries of the flush; 0 if no writer is slowed for it.
     of: usize,
     through: Cell<bool>,
 }

@@ -1,13 +1,15 @@
-//! How a change of the indexes becomes durable, and then visible: a flush's, a compaction's, or
-//! that of a round of value GC.
+//! Makes a change of the indexes durable, and then visible: the change of a flush, a compaction, or
+//! a round of value GC.
 //!
 //! Thread safety: any thread. Changes are committed one at a time, under the manifest's lock.
 //!
-//! Invariants (the order of durability): 1. The log is synced up to a change's newest sequence
-//! number before the manifest edit that records the change is written. 2. An index edit, the
-//! liveness that it changes and, for a flush, the flush point are one manifest edit. 3. A segment's
-//! file goes only when, in the synced manifest, it holds no live value and is below the flush point
-//! or no part of the stream, and no version names it any more.
+//! Invariants (the order of durability):
+//! 1. The log is synced up to a change's newest sequence number before the manifest edit that
+//!    records the change is written.
+//! 2. An index edit, the liveness that it changes and, for a flush, the flush point are one
+//!    manifest edit.
+//! 3. A segment's file is removed only when, in the synced manifest, it holds no live value and is
+//!    below the flush point or no part of the stream, and no version names it any more.
 
 use crate::background::Background;
 use crate::durable::manifest::{FlushPoint, Item, Manifest};
@@ -25,7 +27,7 @@ pub(crate) struct Pending {
     pub(crate) change: IndexChange,
 }
 
-/// What a flush takes away from memory when its change is durable.
+/// The generation that a flush has written, and the flush point behind it.
 pub(crate) struct Flushed<'a> {
     pub(crate) generation: &'a Arc<Generation>,
     pub(crate) point: FlushPoint,
@@ -36,7 +38,7 @@ pub(crate) struct Flushed<'a> {
 /// Values in their new segments, with the segments that they were in.
 pub(crate) struct Relocated {
     pub(crate) values: NewValues,
-    /// Everything live in them has moved.
+    /// The segments whose live values have all moved.
     pub(crate) victims: Vec<SegmentId>,
 }
 
@@ -103,7 +105,7 @@ impl Cause<'_> {
                 (),
                 items.retain(|item| !matches!(item, Item::Liveness { .. }))
             );
-            // A victim may have died by itself meanwhile, or with a keyspace.
+            // A victim may have lost its last live value meanwhile, or its keyspace.
             let victims = relocated.victims.iter().copied();
             let live = victims.filter(|victim| manifest.state().is_live(*victim));
             items.extend(live.map(Item::SegmentRetired));
@@ -125,21 +127,27 @@ impl Drop for HalfMade<'_> {
 }
 
 impl Background {
-    /// Commits the changes of a flush, and takes the generation that it has written out of memory.
+    /// Commits the changes of a flush, and removes its generation from memory.
     ///
     /// # Errors
-    /// Of this and the other two: those of the manifest. After `NoSpace` nothing has changed.
+    /// Those of the manifest. After `NoSpace` nothing has changed.
     pub(crate) fn commit_flush(&self, pending: Vec<Pending>, flushed: Flushed<'_>) -> Result<()> {
         self.commit_changes(pending, Cause::Flush(flushed))
     }
 
     /// Commits the change of a compaction.
+    ///
+    /// # Errors
+    /// The same as [`commit_flush`](Self::commit_flush).
     pub(crate) fn commit_compaction(&self, pending: Pending) -> Result<()> {
         self.commit_changes(vec![pending], Cause::Compaction)
     }
 
-    /// Commits the changes with which values move, and retires the segments that a round of value
-    /// GC has emptied.
+    /// Commits the changes of values that moved, and retires the segments that a round of value GC
+    /// has emptied.
+    ///
+    /// # Errors
+    /// The same as [`commit_flush`](Self::commit_flush).
     pub(crate) fn commit_relocation(
         &self,
         pending: Vec<Pending>,
@@ -149,7 +157,7 @@ impl Background {
     }
 
     fn commit_changes(&self, pending: Vec<Pending>, cause: Cause<'_>) -> Result<()> {
-        // Dropped after the lock.
+        // Declared first, so that it is dropped after the lock.
         let _half_made = HalfMade(&self.shared);
         let mut manifest = self.shared.manifest.lock();
         // The changes of keyspaces that were dropped meanwhile are given up.
@@ -165,7 +173,7 @@ impl Background {
         );
         if let Err(error) = self.record(&mut manifest, items) {
             let files = self.give_up(&manifest, pending, cause, &error);
-            // Files go outside of the lock: that takes as long as the file system likes.
+            // Files are removed outside of the lock, because the file system may take long.
             drop(manifest);
             drop(files);
             return Err(error);
@@ -185,8 +193,8 @@ impl Background {
         }
         drop(manifest);
         self.shared.update_compaction_debt();
-        // The merged tables go with it, unless a reader has them: not under the lock, and before
-        // segments are looked at that no version names any more.
+        // The version may be the last to hold the merged tables. They are removed outside of the
+        // lock, and before segments that only this version named are looked for.
         drop(replaced);
         self.space.collect_garbage();
         self.space.update_space();
@@ -218,7 +226,7 @@ impl Background {
                 let newest = pending.iter().map(|one| one.change.seqno_max).max();
                 assert!(
                     newest <= Some(point.seqno),
-                    "a flush writes no commit behind the flush point: {newest:?} is behind {point:?}"
+                    "a flush writes no commit behind the flush point: {newest:?}, {point:?}"
                 );
                 assert!(
                     deltas.all(|bytes| bytes >= 0),
@@ -258,8 +266,8 @@ impl Background {
         )
     }
 
-    /// Gives up changes that the manifest did not take. Returns new values whose files go when they
-    /// are dropped.
+    /// Gives up changes that the manifest did not take. Returns new values whose files are removed
+    /// when they are dropped.
     fn give_up(
         &self,
         manifest: &Manifest,
@@ -271,9 +279,9 @@ impl Background {
             Cause::Relocation(relocated) => Some(relocated.values),
             Cause::Flush(_) | Cause::Compaction => None,
         };
-        // A manifest that still takes edits has not begun to write this one, or has taken it back.
-        // Otherwise it is unknown whether the edit is durable, and its files stay until the next
-        // open decides.
+        // A manifest that still takes edits has not begun to write this one, or has removed it
+        // again. Otherwise it is unknown whether the edit is durable, and its files stay until the
+        // next open decides.
         let in_doubt = planted!(
             "glintdb: the files of an edit in doubt are removed",
             manifest.check().is_err(),
@@ -301,7 +309,7 @@ impl Background {
             Cause::Flush(flushed) => written = Some(flushed.generation),
             Cause::Compaction => {}
             Cause::Relocation(relocated) => {
-                // The manifest names them: they stay whatever comes.
+                // The manifest names the new segments now, so they stay even after an error.
                 self.shared.log.publish_values(relocated.values);
                 let mut victims = relocated.victims.iter();
                 assert!(

@@ -1,7 +1,7 @@
-//! The log's work in the background: jobs move its ring to segments, prepare segments, and sync full
+//! Background jobs of the log: they spill its ring to segments, prepare segments, and sync full
 //! ones.
 //!
-//! Thread safety: one job of each kind at a time; a flag says that it is queued.
+//! Thread safety: one job of each kind at a time. A flag says whether one is queued.
 
 use crate::background::Background;
 use crate::background::queue::{Job, Progress};
@@ -12,7 +12,7 @@ use glintdb_log::Space;
 use std::sync::atomic::Ordering;
 
 impl Background {
-    /// Does some of the log's work.
+    /// Does a step of the log's work.
     fn log_step(&self) -> Result<()> {
         let Shared { log, pipeline, .. } = &*self.shared;
         if self.shared.may_prepare()
@@ -38,7 +38,7 @@ impl Background {
     }
 }
 
-/// Moves the log's ring to its segments, and prepares the next segment.
+/// Spills the log's ring to segments, and prepares the next segment.
 pub(crate) struct SpillJob;
 
 impl Job<Background> for SpillJob {
@@ -76,12 +76,12 @@ impl Job<Background> for SpillJob {
     }
 }
 
-/// Makes full segments durable before a commit must ([`glintdb_log::Log::sync_full`]).
+/// Syncs full segments before a commit must ([`glintdb_log::Log::sync_full`]).
 pub(crate) struct LogSyncJob;
 
 impl Job<Background> for LogSyncJob {
     fn step(&mut self, background: &Background) -> Result<Progress> {
-        // Segments that get full from here on are for the next job.
+        // The next job syncs segments that become full from here on.
         background.log_sync_queued.store(false, Ordering::SeqCst);
         let shared = &background.shared;
         (shared.log.sync_full()).inspect_err(|error| shared.pipeline.fail(error))?;

@@ -1,4 +1,4 @@
-//! Work in the background: the job queue, and the flushes, compactions and steps of the log in it.
+//! Background work: the job queue, with flushes, compactions and steps of the log.
 
 pub(crate) mod compaction;
 pub(crate) mod flush;
@@ -26,7 +26,7 @@ use queue::{Host, Job, JobQueue};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Runs jobs, and makes what they write durable and visible.
+/// Runs jobs, and makes the files that they write durable and visible.
 ///
 /// **Lock order**: `flush_lock`, then the manifest's, then the sequencer's and the versions'. No
 /// lock is held while a job's step runs, except `flush_lock` during a flush.
@@ -59,7 +59,7 @@ impl Host for Background {
 }
 
 impl Background {
-    /// `job_order`: a seed that decides the order of jobs.
+    /// Creates an empty job queue. `job_order` is a seed that decides the order of jobs.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         sequencer: &Arc<Sequencer>,
@@ -82,27 +82,27 @@ impl Background {
         &self.shared
     }
 
-    /// Waits for the flush under way, and keeps others from beginning while the result lives.
+    /// Waits for the flush under way, and prevents others until the guard is dropped.
     pub(crate) fn no_flush(&self) -> MutexGuard<'_, ()> {
         self.flush_lock.lock()
     }
 
-    /// Keeps flushes from beginning while the result lives. `None`: a flush is under way.
+    /// Prevents flushes until the guard is dropped. Returns `None` if a flush is under way.
     pub(crate) fn try_no_flush(&self) -> Option<MutexGuard<'_, ()>> {
         self.flush_lock.try_lock()
     }
 
-    /// The loop of a background thread, until [`stop`](Self::stop).
+    /// Runs jobs on a background thread until [`stop`](Self::stop).
     pub(crate) fn work(&self) {
         self.jobs.work(self);
     }
 
-    /// Ends background threads after their step, and gives waiting jobs up.
+    /// Ends background threads after their step, and gives up waiting jobs.
     pub(crate) fn stop(&self) {
         self.jobs.stop(self);
     }
 
-    /// Waits, after [`stop`](Self::stop), for the steps that had begun, on any thread.
+    /// After [`stop`](Self::stop), waits for the steps that had begun, on any thread.
     pub(crate) fn wait_stopped(&self) {
         self.jobs.wait_stopped();
     }
@@ -131,8 +131,8 @@ impl Background {
             .raise_floor(|| shared.pipeline.visible());
         let version = shared.version.load_full();
         for keyspace in version.live_keyspaces() {
-            // Asked each time: the index would hand out again, without end, what a stopped queue
-            // gives back at once, or what fails at once.
+            // Checked for each job: after a stop or an error the queue gives a job back at once,
+            // and the index would return it again, without end.
             let goes_on = || !shared.closing() && shared.background_error().is_none();
             while goes_on() && self.space.queued_compactions() < limit {
                 let Some(job) = keyspace.state.index.pick_job() else {
@@ -161,8 +161,8 @@ impl Background {
         self.jobs.help(self, JobPriority::Background)
     }
 
-    /// Between the parts of a long step: does what commits will wait for next, because the other
-    /// threads may be in a long step too.
+    /// Between the parts of a long step, runs the step of the log that commits will wait for next,
+    /// because all other threads may be in long steps too.
     pub(crate) fn spill_if_urgent(&self) {
         if self.shared.may_prepare() || self.shared.log.spill_urgent() {
             self.shared.schedule_spill();
@@ -170,7 +170,7 @@ impl Background {
         }
     }
 
-    /// Takes jobs that are less urgent than a flush out of the queue. Returns how many.
+    /// Removes jobs that are less urgent than a flush from the queue. Returns how many.
     pub(crate) fn give_up_below_flush(&self) -> usize {
         self.jobs.give_up_below(self, JobPriority::Flush)
     }
@@ -190,7 +190,7 @@ impl Background {
         self.jobs.wait_finished(time);
     }
 
-    /// Waits a little for running jobs, or runs one.
+    /// Runs the most urgent job's next step, or waits a little for running jobs.
     pub(crate) fn wait_for_jobs(&self) -> Result<()> {
         self.shared.check_open()?;
         if self.run_step() {

@@ -1,10 +1,12 @@
 //! The job queue: jobs in resumable steps, most urgent first. A step is short, except that of a
 //! flush, which writes a whole generation.
 //!
-//! Background threads take steps; so does a thread that must wait ([`JobQueue::help`]). With no background threads the same queue runs on the callers'
-//! threads, in an order that depends on nothing but what was queued, and on a seed where one is given: there is no second code path for tests.
+//! Background threads take steps, and so does a thread that must wait ([`JobQueue::help`]). Without
+//! background threads the same queue runs on the callers' threads. Its order then depends only on
+//! the jobs that were queued, and on a seed if one is given. There is no second code path for
+//! tests.
 //!
-//! Thread safety: everything from any thread. No lock is held while a step runs.
+//! Thread safety: any thread. No lock is held while a step runs.
 
 use crate::Result;
 use glintdb_core::index::JobPriority;
@@ -13,25 +15,26 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Longest step that a seed decides on, in entries.
+/// Longest step that a seed chooses, in entries.
 const CUT_MAX: u64 = 64;
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Queue it again.
+    /// The job must be queued again.
     More,
-    /// Finished.
+    /// The job has finished.
     Done,
 }
 
-/// What jobs work on, and what is to be done after them: the host, and less in models.
+/// The object that jobs work on, and actions after them. Models have a smaller one.
 pub(crate) trait Host {
-    /// After every job that ended.
+    /// Called after every job that has finished.
     fn after_job(&self);
-    /// After a job that failed, or was cut off by closing.
+    /// Called after a job that failed, or was cut off by closing.
     fn after_failed_job(&self);
-    /// While the panic of a step goes on: nobody knows in which state the job has left what it worked on.
+    /// Called during the unwinding of a step that panicked, after which the state of what the job
+    /// changed is unknown.
     fn after_panic(&self, _job: &str) {}
 }
 
@@ -46,28 +49,29 @@ pub(crate) trait Job<H: Host>: Send {
     }
     fn name(&self) -> String;
     fn priority(&self) -> JobPriority;
-    /// The job failed or the database closes; gives back what the job holds of the host.
+    /// Gives up the job, which failed or is cut off by closing, and what it holds of the host.
     fn abandon(self: Box<Self>, host: &H, error: Option<&crate::Error>);
 }
 
 struct State<H: Host> {
-    /// Ordered by priority, then by age.
+    /// Waiting jobs, by priority and then by age.
     waiting: BTreeMap<(JobPriority, u64), Box<dyn Job<H>>>,
     running: usize,
     next: u64,
     stopped: bool,
-    /// State of the generator that picks jobs, where a seed decides the order.
+    /// State of the generator that picks jobs, if a seed decides the order.
     order: Option<u64>,
 }
 
 impl<H: Host> State<H> {
-    /// The job to be taken next, of those of at least `floor` urgency.
+    /// Picks the next job among those that are at least as urgent as `floor`.
     fn pick(&mut self, floor: JobPriority) -> Option<(JobPriority, u64)> {
         let mut urgent = (self.waiting.keys()).take_while(|key| Reverse(key.0) >= Reverse(floor));
         let Some(order) = &mut self.order else {
             return urgent.next().copied();
         };
-        // A step of a linear congruential generator (Knuth's constants): which job comes next is all that is asked of it.
+        // A step of a linear congruential generator with Knuth's constants, which is random enough
+        // to pick a job.
         *order = order
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
@@ -77,7 +81,8 @@ impl<H: Host> State<H> {
     }
 }
 
-/// A step under way. Dropped with its job by a panic alone: nobody waits for ever for a job that will never end.
+/// A step under way. It is dropped with its job only by a panic, and then wakes the threads that
+/// wait for the job.
 struct Step<'a, H: Host> {
     queue: &'a JobQueue<H>,
     host: &'a H,
@@ -97,7 +102,7 @@ impl<H: Host> Drop for Step<'_, H> {
 pub(crate) struct JobQueue<H: Host> {
     state: Mutex<State<H>>,
     work: Condvar,
-    /// Signalled after every finished job.
+    /// Signalled after every job that has ended.
     finished: Condvar,
 }
 
@@ -118,14 +123,14 @@ impl<H: Host> Default for JobQueue<H> {
 }
 
 impl<H: Host> JobQueue<H> {
-    /// An empty queue; with a seed, jobs are taken in an order that it decides.
+    /// Creates an empty queue. With a seed, the seed decides the order of jobs.
     pub(crate) fn new(order: Option<u64>) -> Self {
         let queue = JobQueue::default();
         queue.state.lock().order = order;
         queue
     }
 
-    /// Queues a job. After `stop` it is abandoned at once.
+    /// Queues a job. After `stop`, abandons it at once.
     pub(crate) fn push(&self, host: &H, job: Box<dyn Job<H>>) {
         let mut state = self.state.lock();
         if state.stopped {
@@ -140,13 +145,15 @@ impl<H: Host> JobQueue<H> {
         self.work.notify_one();
     }
 
-    /// Runs one step of the most urgent job of at least `floor` urgency on this thread; `false`: there was none.
+    /// Runs one step of the most urgent job on this thread, if it is at least as urgent as `floor`.
+    /// Returns false if there is none.
     pub(crate) fn help(&self, host: &H, floor: JobPriority) -> bool {
         let mut state = self.state.lock();
         let Some(job) = state.pick(floor).and_then(|key| state.waiting.remove(&key)) else {
             return false;
         };
-        // Where a seed decides, it also decides where merges are cut: any place must do, for whoever waits may take steps of any size.
+        // If a seed decides the order, it also decides where merges are cut, because a waiting
+        // thread may take steps of any size.
         let cut = state.order.filter(|order| order >> 63 == 1);
         let budget = cut.and_then(|order| u32::try_from(1 + (order >> 33) % CUT_MAX).ok());
         state.running += 1;
@@ -173,11 +180,12 @@ impl<H: Host> JobQueue<H> {
         let stopped = state.stopped;
         let ended = match progress {
             Ok(Progress::More) if !stopped => {
-                // With a new age: equal priorities take turns.
+                // The job gets a new age, so that jobs of equal priority take turns.
                 let age = state.next;
                 state.next += 1;
                 state.waiting.insert((job.priority(), age), job);
-                // The thread that took this step may only have helped and never come back: a background thread that found nothing meanwhile must look again.
+                // The thread that took this step may be a caller that does not return. A background
+                // thread that found no job meanwhile must look again.
                 self.work.notify_one();
                 None
             }
@@ -194,13 +202,14 @@ impl<H: Host> JobQueue<H> {
         drop(state);
         if let Some((job, error)) = ended {
             job.abandon(host, error.as_ref());
-            // Nothing is queued: what failed would fail again at once, for ever. The next seal, or a writer that waits, tries again.
+            // Nothing is queued again: the job would fail again at once, without end. The next
+            // seal, or a writer that waits, tries again.
             host.after_failed_job();
         }
         self.finished.notify_all();
     }
 
-    /// A background thread's loop: until `stop`.
+    /// Runs jobs on a background thread until `stop`.
     pub(crate) fn work(&self, host: &H) {
         loop {
             let mut state = self.state.lock();
@@ -219,7 +228,7 @@ impl<H: Host> JobQueue<H> {
         }
     }
 
-    /// Gives up the waiting jobs that are less urgent than `floor`; how many they were.
+    /// Gives up the waiting jobs that are less urgent than `floor`. Returns how many.
     pub(crate) fn give_up_below(&self, host: &H, floor: JobPriority) -> usize {
         let given_up: Vec<_> = {
             let mut state = self.state.lock();
@@ -236,14 +245,13 @@ impl<H: Host> JobQueue<H> {
         count
     }
 
-    /// Waits until some job finishes, or `time` is over.
+    /// Waits until a job ends, or for `time`.
     pub(crate) fn wait_finished(&self, time: Duration) {
         let mut state = self.state.lock();
         self.finished.wait_for(&mut state, time);
     }
 
-    /// After [`stop`](Self::stop): waits until the steps that had begun, on whatever thread, are
-    /// over.
+    /// After [`stop`](Self::stop), waits for the steps that had begun, on any thread.
     pub(crate) fn wait_stopped(&self) {
         let mut state = self.state.lock();
         while state.running > 0 {
@@ -252,13 +260,13 @@ impl<H: Host> JobQueue<H> {
         }
     }
 
-    /// Jobs waiting and running.
+    /// Returns the number of jobs that wait, and of jobs in a step.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.waiting.len(), state.running)
     }
 
-    /// Names of the jobs that wait.
+    /// Returns the names of the jobs that wait.
     pub(crate) fn names(&self) -> Vec<String> {
         self.state
             .lock()
@@ -268,7 +276,7 @@ impl<H: Host> JobQueue<H> {
             .collect()
     }
 
-    /// Takes no more steps; waiting jobs are abandoned, running ones after their step.
+    /// Begins no more steps. Abandons waiting jobs at once, and running ones after their step.
     pub(crate) fn stop(&self, host: &H) {
         let waiting = {
             let mut state = self.state.lock();
@@ -338,9 +346,10 @@ mod tests {
         queue
     }
 
-    /// The spill before flushes, those before level 0, that before value GC and deeper levels; equals take turns.
+    /// Spills come before flushes, then level 0, then value GC, then deeper levels. Equal jobs take
+    /// turns.
     #[test]
-    fn steps_are_taken_of_what_is_most_urgent() {
+    fn the_most_urgent_job_is_stepped_first() {
         let steps = Steps::default();
         let queue = queue(&steps);
         while queue.help(&steps, Background) {}
@@ -349,9 +358,9 @@ mod tests {
         assert_eq!(queue.counts(), (0, 0));
     }
 
-    /// Whoever waits for something helps with what is as urgent, and no other.
+    /// A waiting thread takes only jobs that are at least as urgent as the one that it waits for.
     #[test]
-    fn helpers_leave_what_is_less_urgent_than_what_they_wait_for() {
+    fn helpers_leave_jobs_that_are_less_urgent() {
         let steps = Steps::default();
         let queue = queue(&steps);
         while queue.help(&steps, Flush) {}

@@ -1,6 +1,6 @@
-//! Gives space back after an explicit flush or compaction: the log's garbage in the segment that is
-//! in use, and what the log, the reserve and recycled files have preallocated for more data than
-//! there is.
+//! Gives space back after an explicit flush or compaction: garbage in the log's active segment, and
+//! space that the log, the reserve and recycled files have preallocated for more data than there
+//! is.
 //!
 //! Thread safety: any thread that holds no lock. Other threads commit meanwhile.
 //!
@@ -16,10 +16,10 @@ use glintdb_core::SeqNum;
 use glintdb_core::sync::Mutex;
 use glintdb_log::Space;
 
-/// The log goes on in a new segment where that gives this much back.
+/// The log continues in a new segment if that gives back this many bytes.
 const SURPLUS_BYTES: u64 = 4 << 20;
 
-/// Live bytes of indexes, and of values in the log that they point to.
+/// Returns the live bytes of indexes, and of the values in the log that they point to.
 pub(crate) fn data_bytes(manifest: &Mutex<Manifest>, version: &Version) -> u64 {
     let values = {
         let manifest = manifest.lock();
@@ -31,21 +31,22 @@ pub(crate) fn data_bytes(manifest: &Mutex<Manifest>, version: &Version) -> u64 {
 }
 
 impl Options {
-    /// Half a segment, where that is less: so tests with small files come here.
+    /// The surplus at which the log continues in a new segment: [`SURPLUS_BYTES`], or half a
+    /// segment if that is less, as with the small files of tests.
     fn surplus_bytes(&self) -> u64 {
         SURPLUS_BYTES.min(self.log_segment_bytes / 2)
     }
 }
 
 impl Background {
-    /// Gives back what the database does not need, as far as that is worth a new segment.
+    /// Gives back space that the database does not need, if that is worth a new segment.
     pub(crate) fn trim(&self) -> Result<()> {
         let data = data_bytes(&self.shared.manifest, &self.shared.version.load_full());
         self.shared.log.set_data_bytes(data);
         let surplus = self.shared.log.surplus_bytes(data) + self.active_garbage_bytes();
         if surplus > self.shared.options.surplus_bytes() {
             match self.begin_small_segment(data) {
-                // What there is serves, too.
+                // The present segment can be used further.
                 Err(error) if error.kind() == ErrorKind::NoSpace => {}
                 begun => begun?,
             }
@@ -55,7 +56,7 @@ impl Background {
         self.shared.reserve.trim(in_indexes, unflushed)
     }
 
-    /// Bytes of the segment in use that are flushed and not live.
+    /// Returns the bytes of the active segment that are flushed and not live.
     fn active_garbage_bytes(&self) -> u64 {
         let active = self.shared.log.next_lsn().segment;
         let manifest = self.shared.manifest.lock();
@@ -67,13 +68,13 @@ impl Background {
         }
     }
 
-    /// Ends the segment in use, goes on in a small one, and removes what was needed only for the
-    /// former.
+    /// Ends the active segment, continues in a small one, and removes space that only the former
+    /// needed.
     fn begin_small_segment(&self, data_bytes: u64) -> Result<()> {
         self.writer.seal_segment(Space::Reserve)?;
         self.shared.log.shrink_ring(data_bytes)?;
         self.shared.log.trim_reserve()?;
-        // Of what other threads have committed meanwhile.
+        // Flushes the commits of other threads since then.
         self.flush_all()?;
         self.move_flush_point()?;
         self.space.collect_garbage();
@@ -82,8 +83,8 @@ impl Background {
         Ok(())
     }
 
-    /// Where nothing is in memory, moves the flush point to the place where the next commit goes:
-    /// so no earlier segment is replayed.
+    /// If nothing is in memory, moves the flush point to the place of the next commit, so that no
+    /// earlier segment is replayed.
     fn move_flush_point(&self) -> Result<()> {
         let _no_flush = self.flush_lock.lock();
         if !self.sequencer.begin_empty_generation() {

@@ -1,5 +1,5 @@
-//! Threads that wait begin reads of compactions. The only background thread is held up, so that no
-//! other thread can begin them.
+//! Tests of waiting threads that begin reads of compactions. The only background thread is blocked,
+//! so that no other thread can begin them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use crate::background::Background;
@@ -18,8 +18,8 @@ use std::time::Duration;
 const RUNS_STOP: u32 = 4;
 const KEYS: u64 = 20_000;
 
-/// A database whose background thread does nothing until the sender is dropped, and whose writers
-/// are stopped as soon as level 0 has `RUNS_STOP` runs.
+/// Opens a database whose background thread is blocked until the sender is dropped, and whose
+/// writers are stopped as soon as level 0 has `RUNS_STOP` runs.
 fn held_up(options: Options) -> (Db, crate::Keyspace, Sender<()>) {
     let env = Env::new(Arc::new(SystemClock::new()), DbId([9; 16]));
     let options = options
@@ -41,7 +41,7 @@ fn held_up(options: Options) -> (Db, crate::Keyspace, Sender<()>) {
     (db, keyspace, hold)
 }
 
-/// A job that keeps the thread that takes it.
+/// A job that blocks its thread.
 struct Held {
     tell: Sender<()>,
     held: Receiver<()>,
@@ -79,8 +79,8 @@ fn fill(db: &Db, keyspace: &crate::Keyspace) {
     assert!(db.stats().writes_stopped);
 }
 
-/// A flush is one long step. Writers waited 30 ms for room in the log's ring when every background
-/// thread was in a long step.
+/// A flush is one long step, and all background threads may be in one. It spills the log itself, so
+/// that writers do not wait for room in the ring until it ends.
 #[test]
 fn a_flush_spills_the_log_before_writers_must_wait_for_it() {
     let (db, keyspace, _hold) = held_up(Options::default());
@@ -111,7 +111,7 @@ fn offer(db: &Db) -> Vec<Piece> {
         .collect()
 }
 
-/// Runs a put of a stopped writer beside `check`, and then lets the background thread go.
+/// Runs `check` beside a put of a stopped writer, and then lets the background thread go.
 fn beside_a_stopped_writer(options: Options, check: impl FnOnce(&Db)) {
     let (db, keyspace, hold) = held_up(options);
     fill(&db, &keyspace);

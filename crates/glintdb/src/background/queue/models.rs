@@ -1,4 +1,5 @@
-//! The job queue under loom: the production type over a host without an engine. loom's waits have no limit, so whoever sleeps for ever is a deadlock, which loom reports.
+//! Models of the job queue under loom: the production type over a host without an engine. Waits in
+//! loom have no time limit, so a thread that sleeps forever is a deadlock, which loom reports.
 
 use super::*;
 use glintdb_core::sync::{explore, thread};
@@ -62,9 +63,9 @@ fn worker(queue: &Arc<JobQueue<Ends>>, ends: &Arc<Ends>) -> thread::JoinHandle<(
     thread::spawn(move || queue.work(&ends))
 }
 
-/// A caller that waits for something takes one step of a job and goes its way; the job must not stay behind with all background threads asleep.
+/// A waiting caller takes one step of a job and leaves. A background thread must finish the job.
 #[test]
-fn what_a_helper_puts_back_is_finished_by_a_background_thread() {
+fn a_background_thread_finishes_a_job_that_a_helper_put_back() {
     explore("jobs: a helper goes away", Some(3), || {
         let (queue, ends) = (Arc::new(JobQueue::default()), Arc::new(Ends::default()));
         let background = worker(&queue, &ends);
@@ -77,7 +78,7 @@ fn what_a_helper_puts_back_is_finished_by_a_background_thread() {
     });
 }
 
-/// Closing beside a push: the job is finished or given up, once, and the background thread ends.
+/// A push beside a stop: the job is finished or abandoned, once, and the background thread ends.
 #[test]
 fn a_job_pushed_beside_a_stop_ends_once() {
     explore("jobs: push beside stop", Some(3), || {

@@ -1,4 +1,4 @@
-//! A trim gives space back, and no commit loses its part of the reserve.
+//! Tests of trims: they give space back, and no commit loses its part of the reserve.
 
 use crate::{Db, Env, Options};
 use glintdb_core::DbId;
@@ -39,9 +39,10 @@ fn put(db: &Db, keys: std::ops::Range<u64>, value_bytes: usize) {
     }
 }
 
-/// Everything but the last records is overwritten: segments are 2 MiB by then, and the ring has 4.
+/// All records but the last ones are overwritten. By then segments have 2 MiB and the ring has 4
+/// MiB.
 #[test]
-fn a_flush_gives_back_what_a_busy_log_has_preallocated() {
+fn a_flush_gives_back_the_preallocated_space_of_a_busy_log() {
     let volume = volume();
     let db = open(&volume);
     for _ in 0..300 {
@@ -59,10 +60,10 @@ fn a_flush_gives_back_what_a_busy_log_has_preallocated() {
         engine.shared.log.stats().ring_space_bytes,
     );
     assert_eq!(after, (MIB, MIB));
-    // The segment in use, perhaps the next one, two in reserve, the ring, and little else.
+    // The active segment, perhaps the next one, two in reserve, the ring, and little else.
     let used = used_bytes(&volume);
     assert!(used <= 5 * MIB + MIB / 2, "{used}");
-    // Nothing of what was is replayed.
+    // No earlier commit is replayed.
     assert_eq!(
         engine.shared.manifest.lock().state().flush_point.lsn,
         engine.shared.log.next_lsn()
@@ -90,7 +91,7 @@ fn a_flush_of_little_begins_no_segment() {
     assert_eq!(db.handle.engine.shared.log.next_lsn().segment, segment);
 }
 
-/// The reserve had grown with the memtable, and stayed.
+/// A flush gives back the part of the reserve that only the memtable needed.
 #[test]
 fn a_flush_gives_back_the_reserve_that_the_memtable_needed() {
     let volume = volume();
@@ -103,19 +104,20 @@ fn a_flush_gives_back_the_reserve_that_the_memtable_needed() {
     let needed = db.stats().keyspaces[0].index_bytes / 4;
     assert!((needed..=needed + MIB).contains(&after), "{after}");
     assert!(!db.stats().reserve_lent);
-    // It grows again before the next ones are taken.
+    // The reserve grows again before more puts are taken.
     put(&db, 40_000..80_000, 100);
     assert!(db.stats().reserve_bytes >= before);
 }
 
 /// A commit that was numbered while the reserve was larger keeps its space.
 #[test]
-fn what_is_in_memory_keeps_its_part_of_the_reserve() {
+fn commits_in_memory_keep_their_part_of_the_reserve() {
     let volume = volume();
     let db = open(&volume);
     put(&db, 0..40_000, 100);
     let (engine, before) = (&db.handle.engine, db.stats().reserve_bytes);
-    // As if everything was flushed when it was decided how much goes, and this came meanwhile.
+    // As if everything was flushed when the surplus was computed, and commits came before it was
+    // removed.
     let looks = std::cell::Cell::new(0);
     let unflushed = || {
         looks.set(looks.get() + 1);

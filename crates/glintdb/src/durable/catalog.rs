@@ -1,7 +1,6 @@
 //! The catalog of keyspaces: lookup by name, creation, change of options, and drop.
 //!
-//! Thread safety: everything from any thread. Creations and drops run one at a time, under the
-//! manifest's lock.
+//! Thread safety: any thread. Creations and drops run one at a time, under the manifest's lock.
 
 use crate::durable::Durable;
 use crate::durable::manifest::Item;
@@ -20,7 +19,7 @@ pub const DEFAULT_KEYSPACE: &str = "default";
 pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
 
 impl Durable {
-    /// The keyspace of a name.
+    /// Returns the keyspace of a name.
     pub(crate) fn keyspace(&self, name: &str) -> Result<Arc<KeyspaceState>> {
         let version = self.shared.version.load();
         version
@@ -49,7 +48,7 @@ impl Durable {
             )));
         }
         let index = self.shared.indexes.create(&options)?;
-        // "Creating a keyspace syncs the log, then the manifest": a manifest never runs ahead of the log it describes.
+        // The log is synced before the manifest, so that the manifest never runs ahead of the log.
         self.writer.flush_log(Durability::Sync)?;
         let mut manifest = self.shared.manifest.lock();
         if manifest
@@ -75,7 +74,8 @@ impl Durable {
         let name = name.to_owned();
         let state = KeyspaceState::new(id, name, options, separate_min_bytes, index);
         let state = Arc::new(state);
-        // A new generation, for the old one has no memtable for it. No commit can name the keyspace before this returns.
+        // Begins a new generation, because the old one has no memtable for the keyspace. No commit
+        // can name the keyspace before this returns.
         self.sequencer.rotate_with(|version| {
             let view = state.index.view();
             version.with_keyspace(KeyspaceVersion {
@@ -89,7 +89,7 @@ impl Durable {
         Ok(state)
     }
 
-    /// Gives a keyspace other options, durably.
+    /// Changes the options of a keyspace, durably.
     pub(crate) fn set_keyspace_options(
         &self,
         keyspace: &KeyspaceState,
@@ -132,11 +132,13 @@ impl Durable {
         }
         self.writer.flush_log(Durability::Sync)?;
         let mut manifest = self.shared.manifest.lock();
-        // Before the keyspace is marked, so that reads of it go on where the manifest takes nothing any more.
+        // Checked before the keyspace is marked as dropped, so that it can still be read if the
+        // manifest takes no more edits.
         manifest.check()?;
-        // Looked up under the lock: of two drops at once the second finds nothing.
+        // Looked up under the lock, so that the second of two concurrent drops finds nothing.
         let state = self.keyspace(name)?;
-        // Under the sequencer's lock: no commit that names it is numbered after this.
+        // Marked under the sequencer's lock, so that no commit that names it is numbered after
+        // this.
         let newest = self.sequencer.while_newest(|newest| {
             state.dropped.store(true, Ordering::Release);
             newest
@@ -152,7 +154,8 @@ impl Durable {
         }];
         let committed = self.shared.reserve.lending(|| manifest.commit(&dropped));
         if let Err(error) = committed {
-            // A manifest that still takes edits has not begun to write this one, or has taken it back.
+            // A manifest that still takes edits has not begun to write this one, or has removed it
+            // again.
             if manifest.check().is_ok() {
                 state.dropped.store(false, Ordering::Release);
             }

@@ -1,6 +1,7 @@
-//! Checkpoints: a copy of the database that shares its files.
+//! Checkpoints: copies of the database that share its files.
 //!
-//! The active segment is sealed first, so that every file linked is one that is never written again; the copy holds every commit up to that seal.
+//! The active segment is sealed first, so that every linked file is one that is never written
+//! again. The copy holds every commit up to that seal.
 
 use crate::Result;
 use crate::durable::Durable;
@@ -14,7 +15,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-/// `docs/format/log.md`: the header block of a segment.
+/// Bytes of a segment's header block (`docs/format/log.md`).
 const SEGMENT_HEADER_BYTES: usize = 4096;
 
 impl Durable {
@@ -22,7 +23,8 @@ impl Durable {
     pub(crate) fn checkpoint(&self, target: &Path) -> Result<()> {
         let volume = self.shared.volume.make_directory(target)?;
         self.checkpoint_into(target, &volume).inspect_err(|_| {
-            // What was linked so far is no database; what cannot be removed does no harm.
+            // The files that were linked so far are no database. Files that cannot be removed do no
+            // harm.
             for file in volume.list().unwrap_or_default() {
                 volume.delete(file).ok();
             }
@@ -31,7 +33,8 @@ impl Durable {
 
     fn checkpoint_into(&self, target: &Path, copy: &Arc<dyn Volume>) -> Result<()> {
         self.background.flush()?;
-        // A flush between the seal and the lock below would put pointers into later segments, which the copy does not have, into the manifest.
+        // Prevents a flush between the seal and the lock below, which would put pointers into later
+        // segments, which the copy lacks, into the manifest.
         let _no_flush = self.background.no_flush();
         let Sealed { segment, next } = self.writer.seal_segment(Space::Normal)?;
         let sealed = match segment {
@@ -42,10 +45,11 @@ impl Durable {
                 ids.filter(|&id| id < next).max().unwrap_or(SegmentId(0))
             }
         };
-        // Until the links are made no flush, compaction or drop changes what the manifest names.
+        // Locked until the links are made, so that no flush, compaction or drop changes the files
+        // that the manifest names.
         let manifest = self.shared.manifest.lock();
         let mut state = manifest.state().clone();
-        // What came behind the seal meanwhile is not in the copy.
+        // Commits behind the seal are not in the copy.
         let copied = Lsn::new(next, FIRST_FRAME_OFFSET);
         assert!(
             state.flush_point.lsn <= copied,
@@ -67,7 +71,8 @@ impl Durable {
             .log
             .segment_ids()
             .into_iter()
-            // Values that were moved may lie behind the seal: in segments that are no part of the stream.
+            // Values that were moved may be behind the seal, in segments that are no part of the
+            // stream.
             .filter(|&id| state.is_live(id) || (replayed..=sealed).contains(&id))
             .filter(|&id| {
                 planted!(
@@ -80,7 +85,8 @@ impl Durable {
         for file in files {
             self.shared.volume.link(file, target)?;
         }
-        // The seal names the next segment, which must be there; its header alone makes it an empty one.
+        // The seal names the next segment, which must exist. Its header alone makes it an empty
+        // one.
         let header = self
             .shared
             .volume
@@ -113,7 +119,7 @@ mod tests {
     use crate::{Batch, Durability, Options};
     use glintdb_log::Space;
 
-    /// Otherwise a checkpoint shows commits that readers of the database do not see yet (`cargo
+    /// A checkpoint shows no commit that readers of the database do not see yet (found by `cargo
     /// xtask histories`, seed 68743978, round 0).
     #[test]
     fn commits_before_a_seal_are_visible() {

@@ -9,7 +9,7 @@ use crate::write::backpressure::waits::Wait;
 use crate::{ErrorKind, Result};
 use std::time::Duration;
 
-/// Time between two looks of a closing thread at commits that are under way: each takes
+/// Time between two looks of a closing thread at commits under way, each of which takes
 /// microseconds.
 const COMMITS_LOOK: Duration = Duration::from_micros(50);
 
@@ -22,8 +22,9 @@ impl Durable {
         self.shared.backpressure.compaction.wake();
     }
 
-    /// Records in the manifest that the log was closed: how far it is durable, so that finding less
-    /// is damage and no torn tail, and that no commit is only in the ring.
+    /// Records in the manifest that the log was closed: up to where it is durable, so that the next
+    /// open reports missing frames as damage and not as a torn tail, and that no commit is only in
+    /// the ring.
     fn note_closed(&self) -> Result<()> {
         let log = &self.shared.log;
         assert!(
@@ -36,31 +37,30 @@ impl Durable {
         let items = [Item::LogDurable(log.durable()), Item::Ring(0)];
         let commit = || self.shared.manifest.lock().commit(&items);
         match self.shared.reserve.lending(commit) {
-            // A close does not fail for want of space: the next open then needs the ring, which is
-            // there.
+            // A close does not fail because there is no space: the next open then needs the ring,
+            // which exists.
             Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
             result => result,
         }
     }
 
-    /// Background threads have ended: waits for what callers' threads still write, makes everything
-    /// committed durable, and says so in the log's last frame, so that the next open can tell
-    /// damage from a torn tail. Afterwards nothing writes to the ring or believes what it reads
-    /// there, so the medium may be given to the next opener once the volume is closed.
+    /// Ends a close, after background threads have ended: waits for writes of callers' threads,
+    /// makes all commits durable, and says so in the log's last frame, so that the next open can
+    /// tell damage from a torn tail. Afterwards no thread writes to the ring or trusts its
+    /// contents, so the medium may be given to the next opener once the volume is closed.
     ///
     /// Writes to the ring are commits between their number and their end, seals of a checkpoint,
     /// and the last frame itself. Numbers are given out, and seals made, under the sequencer's lock
     /// by threads that find `closing` unset there. It was set before the lock is taken here, so the
-    /// newest number is the last one and no seal follows. Then the commits up to that one end: by
-    /// themselves, for they wait for nothing but the medium, which is still open. Everything else
-    /// on callers' threads (a flush, a compaction, a round of value GC) works on files; the volume
-    /// lets each write end and refuses the next one, which leaves what a crash at that moment
-    /// leaves. Steps of jobs and flushes that have begun are waited for all the same, so that their
-    /// work is not lost.
+    /// newest number is the last one and no seal follows. The commits up to that number end by
+    /// themselves, because they wait for nothing but the medium, which is still open. Other work of
+    /// callers' threads (a flush, a compaction, a round of value GC) is on files; the volume lets
+    /// each write end and refuses the next one, which leaves the state of a crash at that moment.
+    /// Steps of jobs and flushes that have begun are waited for all the same, so that their work is
+    /// not lost.
     ///
     /// # Errors
-    /// Where something committed could not be made durable: its own error, or that of an earlier
-    /// failure.
+    /// The error that prevented a commit from becoming durable, or the error of an earlier failure.
     pub(crate) fn finish_close(&self) -> Result<()> {
         {
             let _timed = self.shared.waits.start(Wait::Jobs);
@@ -77,7 +77,7 @@ impl Durable {
             .and_then(|()| self.shared.log.close())
             .and_then(|()| self.note_closed());
         if closed.is_ok() {
-            // Everything is durable without the ring, so a failure costs space only.
+            // Everything is durable without the ring, so a failure costs only space.
             self.shared.log.release_ring().ok();
         }
         closed.inspect_err(|error| self.shared.note_background_error(error))

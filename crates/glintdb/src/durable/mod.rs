@@ -1,5 +1,5 @@
-//! What survives the process: the manifest and its file numbers, opening and recovery, the catalog of
-//! keyspaces, checkpoints, and closing.
+//! State that survives the process: the manifest and its file numbers, opening and recovery, the
+//! catalog of keyspaces, checkpoints, and closing.
 
 pub(crate) mod catalog;
 pub(crate) mod checkpoint;
@@ -18,8 +18,8 @@ use crate::write::Writer;
 use crate::write::sequencer::Sequencer;
 use std::sync::Arc;
 
-/// Changes what the manifest names: creates and drops keyspaces, makes checkpoints, and closes the
-/// database.
+/// Changes the state in the manifest: creates and drops keyspaces, makes checkpoints, and closes
+/// the database.
 ///
 /// **Lock order**: that of [`Background`]: its flush lock, then the manifest's, then the
 /// sequencer's.

@@ -1,6 +1,7 @@
-//! File numbers: given out once, also across crashes.
+//! File numbers: each is given out once, also across crashes.
 //!
-//! Thread safety: any thread. Never called under the manifest lock (it takes it when its block of numbers is used up).
+//! Thread safety: any thread that does not hold the manifest's lock, which is taken when a block of
+//! numbers is used up.
 
 use crate::durable::manifest::{Item, Manifest};
 use crate::{Error, Result};
@@ -8,17 +9,17 @@ use glintdb_core::FileNumbers;
 use glintdb_core::sync::Mutex;
 use std::sync::Arc;
 
-/// Numbers made durable at a time: one manifest edit for 256 files.
+/// Numbers that are made durable at a time: one manifest edit for 256 files.
 const BLOCK: u64 = 256;
 
 pub(crate) struct Numbers {
     manifest: Arc<Mutex<Manifest>>,
-    /// Next number, and the first one that is not reserved.
+    /// The next number, and the first one that is not reserved.
     range: Mutex<(u64, u64)>,
 }
 
 impl Numbers {
-    /// Goes on behind `next`, the manifest's high-water mark.
+    /// Creates numbers from `next` on, the manifest's high-water mark.
     pub(crate) fn new(manifest: Arc<Mutex<Manifest>>, next: u64) -> Self {
         Numbers {
             manifest,
@@ -51,7 +52,7 @@ impl FileNumbers for Numbers {
     }
 }
 
-/// File numbers while a database is opened: there are none before the manifest exists.
+/// File numbers while a database is opened: none are available before the manifest exists.
 #[derive(Default)]
 pub(crate) struct DeferredNumbers {
     numbers: Mutex<Option<Numbers>>,

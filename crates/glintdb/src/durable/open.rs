@@ -1,10 +1,11 @@
-//! Opening a database: the manifest, the indexes that it names, and the log from the flush point on.
+//! Opening a database: the manifest, the indexes that it names, and the log from the flush point
+//! on.
 //!
 //! Thread safety: one thread opens a database.
 //!
-//! Invariant: no file is changed or removed before it is known to be readable, and every step can be
-//! repeated after a crash at any point. Files of openings that did not finish go first, because the
-//! log that they came from is still there.
+//! Invariant: no file is changed or removed before it is known to be readable, and every step can
+//! be repeated after a crash at any point. Files of openings that did not finish are removed first,
+//! because the log that they came from still exists.
 
 use crate::background::trim::data_bytes;
 use crate::durable::catalog::DEFAULT_KEYSPACE;
@@ -55,7 +56,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, env: Env, options: Options) -> Resul
     }
     let opening = Opening::new(volume, env, options, found.as_ref())?;
     match found {
-        // A crash while it was being created: the log was not begun.
+        // A crash cut off its creation, before the log was begun.
         Some(loaded) if !loaded.has_begun() => opening.create_again(&loaded, number_next),
         Some(loaded) => opening.open_existing(loaded, number_next),
         None => opening.create(number_next),
@@ -76,13 +77,13 @@ struct Opening {
     reserve: Reserve,
 }
 
-/// Segments that an opening may walk, beside two for each MiB (or smaller segment) of log in them,
-/// without a flush. Each opening makes a segment, so a database that is opened often and written
-/// little would gather them without end.
+/// Number of segments that an opening may walk without a flush, beside two for each MiB (or smaller
+/// segment) of log in them. Each opening makes a segment, so a database that is opened often and
+/// written little would collect segments without end.
 const SEGMENTS_WALKED_MAX: u64 = 8;
 
-/// Space that opening asks for beside the segment that it goes on in: for a manifest, and for tables
-/// of a replay that does not fit memory.
+/// Bytes that opening needs beside the segment in which it continues: for a manifest, and for
+/// tables of a replay that does not fit memory.
 const OPEN_BYTES: u64 = 256 << 10;
 
 fn log_options(options: &Options) -> LogOptions {
@@ -126,8 +127,8 @@ impl Opening {
             env,
             memory,
             cache: Arc::new(Cache::new(cache_bytes)),
-            // As many idle chunks as one generation has: the next generation takes the memory of the
-            // flushed one.
+            // As many idle chunks as one generation has, so that the next generation takes the
+            // memory of the flushed one.
             chunks: ChunkPool::new(options.memtable_seal_bytes()),
             tombstone_floor: Arc::new(AtomicU64::new(0)),
             options,
@@ -178,8 +179,8 @@ impl Opening {
     }
 
     /// Removes the files of a creation that was cut off, and creates the database. Such a creation
-    /// leaves segments without a frame and nothing else. If there is more, the manifest has lost the
-    /// record of where the log begins.
+    /// leaves only segments without a frame. If there is more, the manifest has lost the record of
+    /// where the log begins.
     fn create_again(mut self, loaded: &Loaded, manifest: u64) -> Result<Engine> {
         loaded.check_not_begun(&*self.volume)?;
         for file in self.volume.list()? {
@@ -188,7 +189,8 @@ impl Opening {
             }
         }
         self.volume.sync_directory()?;
-        // File numbers begin again, so files of the first attempt must not pass for this database's.
+        // File numbers begin again, so files of the first attempt must not be taken for files of
+        // this database.
         self.db = self.env.db;
         self.create(manifest)
     }
@@ -208,8 +210,8 @@ impl Opening {
         let manifest = Arc::new(Mutex::new(manifest));
         let numbers: Arc<dyn FileNumbers> = Arc::new(Numbers::new(Arc::clone(&manifest), 1));
         let log = Log::create(self.log_setup(&numbers))?;
-        // Only now is there a log to replay. A manifest without this item says that nothing was ever
-        // stored.
+        // Recorded only now, when there is a log to replay. A manifest without this item says that
+        // nothing was ever stored.
         manifest.lock().commit(&[
             Item::FlushPoint(FlushPoint {
                 lsn: log.next_lsn(),
@@ -241,8 +243,8 @@ impl Opening {
     }
 
     fn open_existing(self, loaded: Loaded, manifest_number: u64) -> Result<Engine> {
-        // Before anything is written: a manifest of another database would only lead to more wrong
-        // files.
+        // Checked before anything is written: a manifest of another database would only lead to
+        // more wrong files.
         if let Err(error) = self.check_log_start(&loaded) {
             check_database(&*self.volume, &loaded)?;
             return Err(error);
@@ -346,15 +348,15 @@ impl Opening {
         Ok(engine)
     }
 
-    /// Finds the log's ring, or makes it if no commit can be only in it. Returns how many bytes of
-    /// commits may be only there from now on.
+    /// Finds the log's ring, or creates it if no commit can be only in it. Returns the size of a
+    /// ring that may hold commits which no segment has, or 0.
     fn find_ring(&self, loaded: &Loaded) -> Result<u64> {
         let needed = loaded.state.ring_bytes != Some(0) && !self.options.accept_missing_ring;
         if needed {
             loaded.check_ring(&*self.volume)?;
         }
         let bytes = match self.volume.existing_ring_bytes() {
-            // No ring has that length. Nothing is lost with it.
+            // No ring has that length, so nothing is lost with the file.
             Err(error) if error.kind() == ErrorKind::Corruption && !needed => {
                 self.volume.remove_ring()?;
                 None
@@ -370,8 +372,8 @@ impl Opening {
         })
     }
 
-    /// Gives the ring the size that the options say, and records in the manifest which ring the log
-    /// has, before the first commit.
+    /// Resizes the ring to the size in the options, and records the ring in the manifest, before
+    /// the first commit.
     fn settle_ring(&self, log: &mut Log, manifest: &Mutex<Manifest>) -> Result<()> {
         let record = |bytes: u64| {
             let recorded = manifest.lock().state().ring_bytes == Some(bytes);

@@ -1,4 +1,5 @@
-//! Index files that no index names: outputs of flushes, compactions and openings that a crash cut off.
+//! Removal of index files that no index names: outputs of flushes, compactions and openings that a
+//! crash cut off.
 
 use crate::Result;
 use crate::durable::manifest::{Loaded, unfinished_from};
@@ -10,8 +11,8 @@ use glintdb_flash::Volume;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Removes index files that openings which did not finish have written from the log. Each opening
-/// writes them again, so many of them in a row would fill the medium.
+/// Removes index files that unfinished openings have written from the log. Each opening writes them
+/// again, so many openings in a row would fill the medium.
 pub(super) fn remove_unfinished(
     volume: &dyn Volume,
     loaded: &Loaded,

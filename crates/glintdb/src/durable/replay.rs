@@ -3,8 +3,8 @@
 //! Thread safety: one thread opens a database.
 //!
 //! Invariants:
-//! 1. The memory budget holds: full memtables are written to index files meanwhile. They become
-//!    visible only when the log that they came from is durable and whole.
+//! 1. The memory budget holds: full memtables are written to index files meanwhile. These become
+//!    visible only when the log that they came from is known to be durable and whole.
 //! 2. A replayed sequence number follows the one before it. Keyspace ids that are neither known nor
 //!    recorded as dropped are corruption.
 
@@ -23,14 +23,14 @@ use glintdb_memtable::{Arena, ChunkPool};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is left in memory after a replay.
+/// The memtables after a replay, and the newest commit.
 pub(super) struct Replayed {
     pub(super) generation: Generation,
     pub(super) newest: SeqNum,
 }
 
-/// A full generation, written to index files that no manifest names yet: the changes, the newest
-/// commit in it and the place behind it.
+/// A full generation that was written to index files, which no manifest names yet: the changes, its
+/// newest commit and the place behind it.
 type Written = (Vec<Pending>, SeqNum, Lsn);
 
 fn give_up(written: impl IntoIterator<Item = Written>) {
@@ -48,7 +48,7 @@ pub(super) struct Replay<'a> {
     loaded: &'a Loaded,
     generation: Generation,
     newest: SeqNum,
-    /// Oldest first.
+    /// Generations that were written to index files, oldest first.
     written: Vec<Written>,
     /// Bytes of log that were replayed.
     bytes: u64,
@@ -78,7 +78,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Bytes of log that were replayed.
+    /// Returns the bytes of log that were replayed.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -138,7 +138,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Writes the full generation to index files, and goes on with an empty one that begins at
+    /// Writes the full generation to index files, and continues with an empty one that begins at
     /// `next`.
     fn write_out(&mut self, next: Lsn) -> Result<()> {
         let arena = Arena::new(Arc::clone(self.chunks));
@@ -159,12 +159,12 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Gives up what was written to index files.
+    /// Gives up the index files that were written.
     pub(super) fn give_up(self) {
         give_up(self.written);
     }
 
-    /// Adds what was written to index files to the database, oldest first. The log is durable and
+    /// Adds the index files that were written to the database, oldest first. The log is durable and
     /// whole now.
     pub(super) fn finish(self, manifest: &Arc<Mutex<Manifest>>, log_end: Lsn) -> Result<Replayed> {
         let mut manifest = manifest.lock();

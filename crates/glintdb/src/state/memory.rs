@@ -1,6 +1,7 @@
-//! One budget of memory for everything an open database holds: what each part uses, and what is left for the cache.
+//! One memory budget for everything that an open database holds: how much each part uses, and how
+//! much is left for the cache.
 //!
-//! Thread safety: everything from any thread; no lock is held but for a look.
+//! Thread safety: any thread. Locks are held only for moments.
 
 use crate::shared::Shared;
 use glintdb_core::index::MemoryShare;
@@ -9,21 +10,26 @@ use glintdb_core::sync::atomic::Ordering;
 use glintdb_memtable::Arena;
 use std::sync::{Arc, Weak};
 
-/// The cache has at least this fraction of the budget.
+/// The cache gets at least this fraction of the budget.
 const CACHE_SHARE_MIN: usize = 16;
 
-/// Levels that are pinned by themselves take at most this fraction of what memtables, fences and filters leave: more would be taken from hot values, which are as good as pins where reads are skewed.
+/// Automatically pinned levels take at most this fraction of the memory that memtables, fences and
+/// filters leave. More would be taken from hot values, which are as good as pins if reads are
+/// skewed.
 const PINS_AUTO_SHARE: u64 = 2;
 
-/// What is set aside for memtables that hold `used` bytes now, of a budget of `total` in which `share` is theirs: what they do not use is lent to the cache. Twice what they hold, so
-/// that the cache shrinks ahead of them and a little at a time (this is asked again after every piece of the log that leaves the ring); a sixteenth of the budget where they hold
-/// nothing, which is more than the ring brings between two looks.
+/// Returns the bytes that are set aside for memtables that hold `used` bytes now, of a budget of
+/// `total` in which `share` is theirs. The cache borrows the rest of the share.
+///
+/// That is twice `used`, so that the cache shrinks ahead of the memtables and a little at a time:
+/// it is computed again whenever a part of the log leaves the ring. It is at least a sixteenth of
+/// the budget, which is more than the ring brings between two computations.
 fn memtables_set_aside(total: usize, share: usize, used: usize) -> usize {
     (used * 2).clamp(total / 16, share)
 }
 
 impl Shared {
-    /// Takes note of what memory is used for, and gives the cache what is left.
+    /// Updates how much memory each part uses, and gives the rest to the cache.
     pub(crate) fn update_memory(&self) {
         let version = self.version.load();
         let in_version: usize = version
@@ -49,20 +55,23 @@ impl Shared {
             MemoryPart::Prefetch,
         ]
         .map(|part| self.memory.used_bytes(part));
-        // Not what is idle now: buffers that are in use come back, and the cache would shrink and grow with every round of value GC. What is in use was idle before, or will be.
+        // Counts the most idle buffers, not those that are idle now: buffers in use become idle
+        // again, and the cache would shrink and grow with every round of value GC.
         let buffers = self.memory.used_bytes(MemoryPart::Buffers).max(idle_most);
         let fixed = fixed.iter().sum::<usize>() + tables + buffers;
         let rest = total.saturating_sub(share + fixed);
         let rest = rest.saturating_sub(self.share_pins(rest, total / CACHE_SHARE_MIN));
-        // A cache of nothing would make every lookup read; a sixteenth of the budget is kept for it whatever else there is.
+        // With an empty cache every lookup would read, so the cache keeps a sixteenth of the budget
+        // in any case.
         self.cache
             .set_capacity_bytes(rest.max(total / CACHE_SHARE_MIN));
     }
 
-    /// Divides what the cache can do without, of the `rest` of the budget, among the indexes for their pinned levels; answers what they take. The smallest index is asked first, and what it does not
-    /// want is left to the others: the small ones are pinned whole.
+    /// Divides memory for pinned levels among the indexes: the part of `rest` that the cache does
+    /// not need. Returns what they take. The smallest index is asked first, and memory that it does
+    /// not want is left to the others, so small indexes are pinned whole.
     fn share_pins(&self, rest: usize, cache_min: usize) -> usize {
-        // Who comes while another divides has nothing to add.
+        // If another thread is dividing, its result serves.
         let Some(mut taken_before) = self.pins_taken.try_lock() else {
             return self.memory.used_bytes(MemoryPart::Pinned);
         };
@@ -92,7 +101,8 @@ impl Shared {
         taken
     }
 
-    /// Between the steps of a compaction: what it writes for pinned levels is kept in memory beside what is there, and the cache makes room for it.
+    /// Updates the division of memory between the steps of a compaction: tables that it writes for
+    /// pinned levels are kept in memory beside the former ones, and the cache makes room for them.
     pub(crate) fn watch_pins(&self) {
         let pinned = self.memory.used_bytes(MemoryPart::Pinned);
         let grown = |taken: usize| pinned > taken + self.memory.total_bytes() / 64;
@@ -117,7 +127,7 @@ impl Shared {
         arenas.iter().map(|arena| arena.allocated_bytes()).sum()
     }
 
-    /// Gives up the oldest snapshots while more is pinned than may be.
+    /// Gives up the oldest snapshots while snapshots pin more memory than allowed.
     pub(crate) fn enforce_pin_limit(&self) {
         let kept = self.pinned_arenas();
         let given_up = self
@@ -134,12 +144,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_memtables_do_not_use_is_lent() {
+    fn the_cache_borrows_memory_that_memtables_do_not_use() {
         let (total, share) = (64 << 20, 16 << 20);
         let aside = |used| memtables_set_aside(total, share, used);
         assert_eq!((aside(0), aside(1 << 20)), (total / 16, total / 16));
         assert_eq!(aside(5 << 20), 10 << 20);
-        // From the seal on, with one being flushed and one being filled, all of it.
+        // From the seal on, with one generation being flushed and one being filled, all of the
+        // share.
         assert_eq!((aside(8 << 20), aside(40 << 20)), (share, share));
     }
 }

@@ -7,7 +7,7 @@ use glintdb_core::sync::atomic::{AtomicUsize, Ordering};
 use glintdb_core::{RangeTombstone, SeqNum};
 use std::ops::Bound;
 
-/// Range tombstones, in the order they came.
+/// Range tombstones, in the order in which they were inserted.
 pub(crate) struct RangeSet {
     count: AtomicUsize,
     tombstones: RwLock<Vec<RangeTombstone>>,
@@ -31,7 +31,7 @@ impl RangeSet {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Newest tombstone at or below `at` that covers `key`.
+    /// Returns the newest tombstone at or below `at` that covers `key`.
     pub(crate) fn newest_covering(&self, key: &[u8], at: SeqNum) -> Option<SeqNum> {
         if self.is_empty() {
             return None;
@@ -44,7 +44,7 @@ impl RangeSet {
             .max()
     }
 
-    /// Newest tombstone that meets the bounds.
+    /// Returns the newest tombstone that overlaps the bounds.
     pub(crate) fn newest_meeting(
         &self,
         lower: Bound<&[u8]>,
@@ -69,7 +69,7 @@ impl RangeSet {
             .max()
     }
 
-    /// Copies of those at or below `at`.
+    /// Returns copies of the tombstones at or below `at`.
     pub(crate) fn at(&self, at: SeqNum) -> Vec<RangeTombstone> {
         if self.is_empty() {
             return Vec::new();

@@ -1,6 +1,6 @@
-//! The cost of scans over values that do not lie in key order: how many reads scans spent on it.
+//! The cost of scans over values that are not in key order: how many reads scans spent on it.
 //!
-//! Thread safety: everything from any thread.
+//! Thread safety: any thread.
 
 use glintdb_core::ValuePointer;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64};
@@ -15,7 +15,7 @@ const GAP_BYTES: u32 = 16 << 10;
 pub(crate) struct Misses {
     pub(crate) count: usize,
     pub(crate) bytes: u64,
-    /// Reads that were needed because neighbours lie apart.
+    /// Number of reads that were needed because neighbours are far apart.
     pub(crate) apart: u64,
 }
 
@@ -33,7 +33,7 @@ impl Misses {
     }
 }
 
-/// Reads that scans of a keyspace have spent on values that lie apart.
+/// Reads that scans of a keyspace have spent on values that are far apart.
 #[derive(Default)]
 pub(crate) struct Scattered {
     pub(crate) reads: AtomicU64,
@@ -41,8 +41,8 @@ pub(crate) struct Scattered {
     pub(crate) given_up: AtomicBool,
 }
 
-/// Returns how many more reads the values need than they would in key order. Counts neighbours, which
-/// have consecutive numbers in either direction, that are not at one place.
+/// Returns how many more reads the values need than they would in key order. Neighbours have
+/// consecutive numbers, in either direction; each pair that no read covers counts.
 pub(crate) fn apart<'a>(values: impl Iterator<Item = (usize, &'a ValuePointer)>) -> u64 {
     let (mut steps, mut bytes) = (0, 0);
     let mut last: Option<(usize, &ValuePointer)> = None;
@@ -53,7 +53,7 @@ pub(crate) fn apart<'a>(values: impl Iterator<Item = (usize, &'a ValuePointer)>)
         bytes += u64::from(pointer.length);
         last = Some((number, pointer));
     }
-    // The first and the last value continue in their neighbours.
+    // The first and the last value may continue in values beyond them.
     u64::saturating_sub(steps, 1 + bytes / PLACE_BYTES)
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Thread safety: any thread.
 //!
-//! Invariant: while a transaction lives, no tombstone newer than its snapshot is dropped by a
-//! compaction, so that the transaction's check finds every deletion.
+//! Invariant: while a transaction runs, compactions drop no tombstone that is newer than its
+//! snapshot, so that the transaction's check finds every deletion.
 
 use glintdb_core::SeqNum;
 use glintdb_core::sync::Mutex;
@@ -11,7 +11,7 @@ use glintdb_core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Snapshots of running transactions; keeps the floor below which tombstones may be dropped.
+/// The snapshots of running transactions, and the floor below which tombstones may be dropped.
 pub(crate) struct Transactions {
     running: Mutex<BTreeMap<SeqNum, usize>>,
     floor: Arc<AtomicU64>,
@@ -53,7 +53,7 @@ impl Transactions {
         self.floor.fetch_max(floor.0, Ordering::AcqRel);
     }
 
-    /// Transactions running now.
+    /// Returns the number of running transactions.
     pub(crate) fn count(&self) -> usize {
         self.running.lock().values().sum()
     }

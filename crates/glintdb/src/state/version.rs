@@ -1,9 +1,10 @@
 //! Versions: immutable pictures of the database. A reader takes one and needs no lock from then on.
 //!
-//! Thread safety: a [`Version`] never changes; the memtables of its active generation grow by inserts of commits that are not visible yet.
+//! Thread safety: a [`Version`] never changes. The memtables of its active generation grow by
+//! commits that are not visible yet.
 //!
 //! Invariants:
-//! 1. Sealed generations are newest first; every commit is in exactly one generation or in the
+//! 1. Sealed generations are newest first. Every commit is in exactly one generation or in the
 //!    indexes, in commit order: indexes, oldest sealed, …, active.
 //! 2. A generation's sequence numbers are contiguous: `[first_seqno, first_seqno of the next)`.
 //! 3. Indexes hold only visible commits.
@@ -27,22 +28,23 @@ pub(crate) struct KeyspaceMem {
     pub(crate) ranges: RangeSet,
 }
 
-/// The memtables of all keyspaces between two seals; flushed together, so that there is one flush point.
+/// The memtables of all keyspaces between two seals. They are flushed together, so that there is
+/// one flush point.
 pub(crate) struct Generation {
     pub(crate) first_seqno: SeqNum,
     /// Place of its first commit in the log: replay begins here while it is not flushed.
     pub(crate) start_lsn: Lsn,
-    /// Position of the log behind the newest earlier commit; 0 if no process but earlier ones wrote
-    /// earlier commits. The log must be durable up to here before `start_lsn` is the flush point.
+    /// Position of the log behind the newest earlier commit; 0 if this process wrote no earlier
+    /// commit. The log must be durable up to here before `start_lsn` is the flush point.
     pub(crate) log_position: u64,
     arena: Arc<Arena>,
     keyspaces: Vec<Option<KeyspaceMem>>,
-    /// Bytes that indexes will have to hold for it, noted when it is sealed.
+    /// Bytes that indexes will have to hold for it. Set when it is sealed.
     index_bytes: AtomicU64,
 }
 
 impl Generation {
-    /// An empty generation with a memtable for each of `ids`.
+    /// Creates an empty generation with a memtable for each of `ids`.
     pub(crate) fn new(
         first_seqno: SeqNum,
         start_lsn: Lsn,
@@ -70,38 +72,39 @@ impl Generation {
         }
     }
 
-    /// The memtable of a keyspace; `None` where the keyspace is younger than the generation.
+    /// Returns the memtable of a keyspace. `None` if the keyspace is younger than the generation.
     pub(crate) fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceMem> {
         self.keyspaces.get(id.0 as usize)?.as_ref()
     }
 
-    /// The memory that its memtables and their cursors share.
+    /// Returns the memory that its memtables and their cursors share.
     pub(crate) fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 
-    /// Memory it takes, in bytes.
+    /// Returns the bytes of memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         self.arena.allocated_bytes()
     }
 
-    /// What its records take of that: a generation is full by these, so that the last piece of memory it takes is used too.
+    /// Returns the bytes that its records take of its memory. A generation is full by these bytes,
+    /// so that it also uses the last chunk that it takes.
     pub(crate) fn filled_bytes(&self) -> usize {
         self.arena.filled_bytes()
     }
 
-    /// Keys in its memtables.
+    /// Returns the number of keys in its memtables.
     pub(crate) fn entries(&self) -> usize {
         let memtables = self.keyspaces.iter().flatten();
         memtables.map(|mem| mem.map.len()).sum()
     }
 
-    /// Bytes that indexes will have to hold for it; only once it is sealed.
+    /// Returns the bytes that indexes will have to hold for it; 0 before it is sealed.
     pub(crate) fn index_bytes(&self) -> u64 {
         self.index_bytes.load(Ordering::Relaxed)
     }
 
-    /// Notes, when it is sealed, the bytes that indexes will have to hold for it.
+    /// Sets, when it is sealed, the bytes that indexes will have to hold for it.
     pub(crate) fn set_index_bytes(&self, index_bytes: u64) {
         self.index_bytes.store(index_bytes, Ordering::Relaxed);
     }
@@ -113,7 +116,8 @@ impl KeyspaceMem {
         self.map.is_empty() && self.ranges.is_empty()
     }
 
-    /// The newest thing it knows about `key` at or below `at`: what was written, or a tombstone where a range tombstone hides that.
+    /// Returns the newest entry of `key` at or below `at`. A range tombstone that hides it counts
+    /// as a tombstone.
     pub(crate) fn get(&self, key: &[u8], at: SeqNum) -> Option<(SeqNum, EntryRef<'_>)> {
         let found = self.map.get(key, at);
         let covered = planted!(
@@ -131,14 +135,14 @@ impl KeyspaceMem {
     }
 }
 
-/// A keyspace, as long as it lives.
+/// The state of a keyspace that versions share.
 #[repr(align(128))]
 pub(crate) struct KeyspaceState {
     pub(crate) id: KeyspaceId,
     pub(crate) name: String,
-    /// Changed under the manifest's lock.
+    /// The options. They change only under the manifest's lock.
     pub(crate) options: Mutex<KeyspaceOptions>,
-    /// The database's, beside what a put needs.
+    /// The option of the database. It is here because each put needs it.
     pub(crate) separate_min_bytes: usize,
     pub(crate) index: Arc<dyn Index>,
     pub(crate) dropped: AtomicBool,
@@ -166,7 +170,7 @@ impl KeyspaceState {
         }
     }
 
-    /// That it was dropped.
+    /// Returns the error that it was dropped.
     pub(crate) fn gone(&self) -> Error {
         Error::new(
             ErrorKind::NotFound,
@@ -208,12 +212,12 @@ pub(crate) fn is_there(found: &Found) -> bool {
 #[derive(Clone)]
 #[repr(align(128))]
 pub(crate) struct Version {
-    /// Versions that were replaced before this one.
+    /// Number of versions that this one and its predecessors have replaced.
     pub(crate) number: u64,
     pub(crate) active: Arc<Generation>,
-    /// Newest first.
+    /// Generations that wait to be flushed, newest first.
     pub(crate) sealed: Vec<Arc<Generation>>,
-    /// By id.
+    /// Keyspaces by their ids.
     pub(crate) keyspaces: Vec<Option<KeyspaceVersion>>,
 }
 
@@ -222,7 +226,8 @@ impl Version {
         self.keyspaces.get(id.0 as usize)?.as_ref()
     }
 
-    /// The view of a keyspace's index, beneath its memtables; `None` if it was dropped.
+    /// Returns the view of a keyspace's index, which is beneath its memtables. `None` if the
+    /// keyspace was dropped.
     pub(crate) fn view(&self, id: KeyspaceId) -> Option<&Arc<dyn IndexView>> {
         self.keyspace(id).map(|keyspace| &keyspace.view)
     }
@@ -244,7 +249,7 @@ impl Version {
         Ok(entry.map(|entry| (entry.seqno, entry.value)))
     }
 
-    /// The oldest generation. Everything before it is in the indexes.
+    /// Returns the oldest generation. Everything before it is in the indexes.
     pub(crate) fn oldest(&self) -> &Arc<Generation> {
         self.sealed.last().unwrap_or(&self.active)
     }
@@ -290,24 +295,24 @@ impl Version {
         );
     }
 
-    /// Whether a generation waits to be flushed.
+    /// Returns whether a generation waits to be flushed.
     pub(crate) fn has_sealed(&self) -> bool {
         !self.sealed.is_empty()
     }
 
-    /// Bytes of the files of all indexes that the indexes still need.
+    /// Returns the bytes of the files of all indexes that the indexes still need.
     pub(crate) fn index_live_bytes(&self) -> u64 {
         self.live_keyspaces()
             .map(|keyspace| keyspace.view.stats().live_bytes)
             .sum()
     }
 
-    /// Generations, newest first.
+    /// Returns the generations, newest first.
     pub(crate) fn generations(&self) -> impl Iterator<Item = &Arc<Generation>> {
         std::iter::once(&self.active).chain(&self.sealed)
     }
 
-    /// Whether the memtables of one of its generations are in `arena`.
+    /// Returns whether the memtables of one of its generations are in `arena`.
     pub(crate) fn has_arena(&self, arena: &Arc<Arena>) -> bool {
         self.generations()
             .any(|generation| Arc::ptr_eq(generation.arena(), arena))

@@ -1,24 +1,28 @@
-//! The current version, and the replaced ones that somebody still reads: which pictures there are, and what may go because none of them shows it.
+//! The current version, and the replaced ones that readers still hold. They decide which dead
+//! segments may be removed.
 //!
-//! Thread safety: everything from any thread. Readers take no lock; installing and freeing take one, for a look and a swap.
+//! Thread safety: any thread. Readers take no lock. Installing a version and freeing segments take
+//! one, for a look and a swap.
 //!
 //! Invariants:
-//! 1. Whatever a reader holds is the current version, or noted as replaced: it is noted before it stops being current.
-//! 2. A dead segment is free when every version that had been replaced by the time it was found dead is gone; the current one must not name it. So: first the version without it is
-//!    installed, then it is [`dead`](Versions::free).
+//! 1. A version that a reader holds is the current one, or is noted as replaced. It is noted before
+//!    it stops being current.
+//! 2. A dead segment is free once every version that had been replaced when it was found dead is
+//!    gone. The current version must not name it then. So the version without the segment is
+//!    installed before [`free`](Versions::free) is told of it.
 
 use glintdb_core::sync::{ArcSwap, Mutex};
 use glintdb_core::{SegmentId, SeqNum, planted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
-/// See the module's page. Loom's models have versions of their own (`V`).
+/// The current version and the replaced ones. Models have versions of another type `V`.
 pub(crate) struct Versions<V> {
     current: ArcSwap<V>,
     replaced: Mutex<Replaced<V>>,
 }
 
-/// What was replaced and may still be in use.
+/// Replaced versions that may still be in use.
 struct Replaced<V> {
     versions: Vec<Weak<V>>,
     /// Segments found dead, with the versions that may still name them.
@@ -36,31 +40,36 @@ impl<V> Versions<V> {
         }
     }
 
-    /// The current version, for a look: not to be kept.
+    /// Returns the current version, for a short look: it must not be kept.
     pub(crate) fn load(&self) -> impl std::ops::Deref<Target = Arc<V>> + use<'_, V> {
         self.current.load()
     }
 
-    /// The current version.
+    /// Returns the current version.
     pub(crate) fn load_full(&self) -> Arc<V> {
         self.current.load_full()
     }
 
-    /// A version, and a number up to which it shows every commit; `visible` says up to where all are whole.
+    /// Returns a version, and a number up to which it shows every commit. `visible` returns the
+    /// number up to which all commits are visible.
     pub(crate) fn read_point(&self, visible: impl Fn() -> SeqNum) -> (Arc<V>, SeqNum) {
         loop {
             let version = self.current.load_full();
             let at = visible();
-            // A memtable sealed in between would leave commits at or below `at` out of `version`.
+            // If a memtable was sealed in between, `version` would lack commits at or below `at`.
             if Arc::ptr_eq(&version, &self.current.load()) {
                 return (version, at);
             }
         }
     }
 
-    /// Replaces the version by what `change` makes of it; one change at a time. Answers the one that was replaced: with the last handle of it go files that only it showed, which takes as long as the file
-    /// system likes. So the caller lets go of it where nobody waits for the caller, and by then short looks at it are over, which else would have to see to that.
-    #[must_use = "it is to be let go of outside of locks"]
+    /// Replaces the version with the result of `change`. One change runs at a time.
+    ///
+    /// Returns the replaced version. Dropping the last handle of it removes files that only it
+    /// showed, which takes as long as the file system likes. So the caller drops it where no other
+    /// thread waits for the caller. Short looks of readers are over by then; otherwise they would
+    /// remove the files.
+    #[must_use = "drop it outside of locks"]
     pub(crate) fn install(&self, change: impl FnOnce(&V) -> V) -> Arc<V> {
         let mut replaced = self.replaced.lock();
         replaced.prune();
@@ -71,7 +80,8 @@ impl<V> Versions<V> {
         old
     }
 
-    /// Takes note of segments that are dead by now (invariant 2), and hands out those that nobody reads any more, each once.
+    /// Notes segments that are dead by now (invariant 2). Returns those that no reader holds any
+    /// more, each once.
     pub(crate) fn free(&self, dead: impl IntoIterator<Item = SegmentId>) -> Vec<SegmentId> {
         let mut replaced = self.replaced.lock();
         replaced.prune();
@@ -97,12 +107,13 @@ impl<V> Versions<V> {
         free
     }
 
-    /// A segment that was free and could not go yet: it is free at the next call of [`free`](Self::free).
+    /// Notes a segment that was free and could not be removed yet. The next call of
+    /// [`free`](Self::free) returns it again.
     pub(crate) fn keep_dead(&self, segment: SegmentId) {
         self.replaced.lock().dead.insert(segment, Vec::new());
     }
 
-    /// Dead segments that wait for a version of which `kept` says that it stays.
+    /// Returns dead segments that wait for a version for which `kept` returns true.
     pub(crate) fn kept_dead(&self, kept: impl Fn(*const V) -> bool) -> BTreeSet<SegmentId> {
         let replaced = self.replaced.lock();
         let is_kept = |version: &Weak<V>| version.strong_count() > 0 && kept(version.as_ptr());
@@ -112,7 +123,7 @@ impl<V> Versions<V> {
             .collect()
     }
 
-    /// Whether a dead segment waits for something.
+    /// Returns whether a dead segment waits for a reader, or to be tried again.
     pub(crate) fn some_wait(&self) -> bool {
         !self.replaced.lock().dead.is_empty()
     }

@@ -1,7 +1,10 @@
-//! Versions under loom: the production types ([`Versions`], the commit pipeline) with pictures small enough to look at whole. What a reader gets shows every commit up to its number
-//! and, in the index, none beyond it; a file goes when nobody can read it any more, and then it goes.
+//! Models of versions under loom: the production types ([`Versions`], the commit pipeline) with
+//! pictures that are small enough to be checked whole. A reader's version shows every commit up to
+//! its number and, in the index, none beyond it. A file is removed when no reader can read it any
+//! more, and not before.
 //!
-//! `explore` tries every execution within its bound. Each model was seen to fail with a step taken away (`docs/decisions/007-models.md`).
+//! `explore` tries every execution within its bound. Each model was seen to fail with a step
+//! removed (`docs/decisions/007-models.md`).
 
 use super::*;
 use crate::options::Durability;
@@ -11,7 +14,8 @@ use crate::write::pipeline::{Pipeline, Reached};
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use glintdb_core::sync::{explore, thread};
 
-/// A generation of memtables: commit `k` is in it when its cell holds `k` (relaxed, as a record's bytes are).
+/// A generation of memtables. Commit `k` is in it when its cell holds `k`, relaxed like the bytes
+/// of a record.
 #[derive(Default)]
 struct Cells([AtomicU64; 2]);
 
@@ -29,7 +33,7 @@ impl Cells {
 struct Picture {
     active: Arc<Cells>,
     sealed: Option<Arc<Cells>>,
-    /// What was flushed.
+    /// The commits that were flushed.
     index: Vec<u64>,
 }
 
@@ -41,7 +45,8 @@ impl Picture {
     }
 }
 
-/// The commit path as the engine has it: a number under a lock, and with it the memtables, and a seal where it is due.
+/// The commit path as the engine has it: a number and the memtables under one lock, with a seal if
+/// it is due.
 struct Engine {
     versions: Versions<Picture>,
     pipeline: Pipeline,
@@ -83,7 +88,7 @@ impl Engine {
         });
     }
 
-    /// Commits up to `point` lie in the sealed generation; they move to the index.
+    /// Moves the commits up to `point`, which are in the sealed generation, to the index.
     fn flush(&self, point: u64) {
         let version = self.versions.load_full();
         let Some(sealed) = &version.sealed else {
@@ -128,7 +133,7 @@ fn a_reader_beside_a_seal_misses_nothing() {
     });
 }
 
-/// Two committers, the later of which seals: it may be done long before the earlier one.
+/// Two committers, the later of which seals and may be done long before the earlier one.
 #[test]
 fn a_reader_beside_two_committers_misses_nothing() {
     explore("versions: two commits and a seal", Some(2), || {
@@ -144,10 +149,11 @@ fn a_reader_beside_two_committers_misses_nothing() {
 }
 
 #[test]
-fn a_reader_beside_a_flush_sees_each_commit_and_nothing_too_early() {
+fn a_reader_beside_a_flush_sees_each_commit_and_none_too_early() {
     explore("versions: read beside a flush", Some(2), || {
         let engine = Engine::new();
-        // Commit 1 has its number and its place, and the generation is sealed behind it; it is not done.
+        // Commit 1 has its number and its place, and the generation is sealed behind it, but it is
+        // not done.
         let cells = Arc::clone(&engine.sequencer.lock().1);
         engine.sequencer.lock().0 = 2;
         drop(engine.versions.install(|old| Picture {
@@ -178,7 +184,7 @@ fn a_reader_beside_a_flush_sees_each_commit_and_nothing_too_early() {
 
 const SEGMENT: SegmentId = SegmentId(7);
 
-/// A version that names a segment, or does not; and whether the segment's file is there.
+/// Versions that name a segment or do not, and whether the segment's file exists.
 struct Files {
     versions: Versions<bool>,
     there: AtomicBool,
@@ -192,7 +198,7 @@ impl Files {
         })
     }
 
-    /// Compaction: nothing in the segment is live any more.
+    /// A compaction after which nothing in the segment is live.
     fn compact(&self) {
         drop(self.versions.install(|_| false));
         self.remove(self.versions.free([SEGMENT]));
@@ -207,11 +213,15 @@ impl Files {
 
     fn read(&self, version: &bool) {
         if *version {
-            assert!(self.there.load(Ordering::Relaxed), "a pinned file is gone");
+            assert!(
+                self.there.load(Ordering::Relaxed),
+                "the file of a pinned version is gone"
+            );
         }
     }
 
-    /// A snapshot: takes a version, reads now and later, lets go of it, and removes what has waited for that.
+    /// A snapshot: takes a version, reads now and later, drops it, and removes segments that have
+    /// waited for that.
     fn snapshot(&self) {
         let (version, _) = self.versions.read_point(|| SeqNum(0));
         self.read(&version);
@@ -223,9 +233,10 @@ impl Files {
     }
 }
 
-/// The file stays while a snapshot may read it, and goes with the last that may: neither is it forgotten where that comes first, nor removed twice where both come at once.
+/// The file stays while a snapshot may read it, and is removed with the last snapshot, once, in
+/// whatever order the threads run.
 #[test]
-fn a_segment_goes_with_its_last_reader() {
+fn a_segment_is_removed_with_its_last_reader() {
     explore("versions: pins against deletion", Some(3), || {
         let files = Files::new();
         let snapshots = [1, 2].map(|_| {
@@ -236,13 +247,17 @@ fn a_segment_goes_with_its_last_reader() {
         for snapshot in snapshots {
             snapshot.join().unwrap();
         }
-        assert!(!files.there.load(Ordering::Relaxed), "nobody removed it");
+        assert!(
+            !files.there.load(Ordering::Relaxed),
+            "the file was not removed"
+        );
     });
 }
 
-/// One that could not go yet (its last bytes were in the ring) waits for the next occasion, and no occasion is lost.
+/// A segment that could not be removed yet, because its last bytes were in the ring, waits for the
+/// next call, and no call is missed.
 #[test]
-fn a_segment_that_could_not_go_is_tried_again() {
+fn a_segment_that_could_not_be_removed_is_tried_again() {
     explore("versions: a segment kept in the ring", Some(3), || {
         let files = Files::new();
         let snapshot = {
@@ -255,6 +270,9 @@ fn a_segment_that_could_not_go_is_tried_again() {
         }
         snapshot.join().unwrap();
         files.remove(files.versions.free([]));
-        assert!(!files.there.load(Ordering::Relaxed), "nobody removed it");
+        assert!(
+            !files.there.load(Ordering::Relaxed),
+            "the file was not removed"
+        );
     });
 }

@@ -1,16 +1,17 @@
-//! The account of space: what the files take, how much of it is live by the best estimate, and how
-//! much garbage is allowed.
+//! The account of space: the size of the files, how much of it is live by the best estimate, and
+//! how much garbage is allowed.
 //!
-//! **Garbage** is what log segments take beyond their live records: dead, shadowed and hidden
+//! **Garbage** is the part of log segments beyond their live records: dead, shadowed and hidden
 //! records, and everything behind the flush point, whose commits may have overwritten each other.
 //! Allowed garbage is the largest of three:
 //!
-//! - what makes all files together `space_amp_max` times the live keys and values;
-//! - a third of `space_amp_max - 1` of the live log, where the index and headers leave less;
+//! - the bytes with which all files together have `space_amp_max` times the size of the live keys
+//!   and values;
+//! - a third of `space_amp_max - 1` of the live log, if the index and headers leave less;
 //! - `garbage_bytes_min`, but at most a quarter of the space that is free or holds garbage.
 //!
-//! Segments that snapshots and iterators keep are not counted; those that any other reader keeps
-//! are.
+//! Segments that only snapshots and iterators keep are not counted. Those that another reader keeps
+//! are counted.
 //!
 //! Thread safety: plain values.
 
@@ -23,7 +24,7 @@ const BEGIN: f64 = 0.87;
 const URGENT: f64 = 0.92;
 /// The log of a memtable is at least this part of the allowed garbage.
 const SEAL_PART: u64 = 8;
-/// About what an entry without its value takes in the index: that much of tables is not live data.
+/// Bytes of an index entry without its value, approximately. That part of tables is not live data.
 pub(super) const INDEX_ENTRY_BYTES: u64 = 64;
 /// Cost of finding a record in a victim and looking it up, in bytes of a long read that take as
 /// long (`docs/decisions/010-relocation.md`, "Walking instead of scanning").
@@ -38,15 +39,15 @@ const READ_COST_BYTES: u64 = 16 << 10;
 pub(crate) struct Account {
     /// Files of the log.
     pub(crate) log_bytes: u64,
-    /// The part of them that is live and below the flush point, estimated.
+    /// Bytes of them that are live and below the flush point, estimated.
     pub(crate) live_bytes: u64,
     /// Files that are not the log: tables and the manifest.
     pub(crate) other_bytes: u64,
-    /// Garbage that is allowed.
+    /// Bytes of garbage that are allowed.
     pub(crate) allowed_bytes: u64,
-    /// The part of the log behind the flush point.
+    /// Bytes of the log behind the flush point.
     pub(crate) unflushed_bytes: u64,
-    /// The part of the log that only snapshots and iterators keep; not counted in the others.
+    /// Bytes of the log that only snapshots and iterators keep. The other sums do not count them.
     pub(crate) kept_bytes: u64,
     /// Whether some segment is worth a round.
     pub(crate) some_victim: bool,
@@ -77,13 +78,13 @@ impl Account {
         self.log_bytes.saturating_sub(self.live_bytes)
     }
 
-    /// Garbage that flushes and rounds have found. The log behind the flush point is unknown, and all
-    /// of it counts to the bound.
+    /// Returns the garbage that flushes and rounds have found. The log behind the flush point is
+    /// unknown, so all of it counts as garbage, but not here.
     pub(crate) fn known_garbage_bytes(&self) -> u64 {
         self.garbage_bytes().saturating_sub(self.unflushed_bytes)
     }
 
-    /// Garbage, as part of the allowed garbage.
+    /// Returns the garbage as a part of the allowed garbage.
     pub(crate) fn fill(&self) -> f64 {
         match self.allowed_bytes {
             0 => 0.0,
@@ -91,20 +92,21 @@ impl Account {
         }
     }
 
-    /// [`fill`](Self::fill) after the log has grown by `grown` bytes.
+    /// Returns the [`fill`](Self::fill) after the log has grown by `grown` bytes.
     pub(crate) fn fill_with(&self, grown: u64) -> f64 {
         self.fill() + grown as f64 / self.allowed_bytes.max(1) as f64
     }
 
-    /// Bytes that the log has grown by since, or will when commits leave the ring.
+    /// Returns the bytes that the log has grown by since the account was taken, or will when
+    /// commits leave the ring.
     pub(crate) fn grown(&self, log: &Log) -> u64 {
         let spilled = log.spilled_bytes().saturating_sub(self.spilled);
         let completed = log.completed_bytes().saturating_sub(self.completed);
         spilled.max(completed)
     }
 
-    /// Bytes of log at which a memtable is sealed: half of the allowed garbage less the known garbage,
-    /// but at least [`SEAL_PART`] of it.
+    /// Returns the bytes of log at which a memtable is sealed: half of the allowed garbage less the
+    /// known garbage, but at least [`SEAL_PART`] of it.
     pub(super) fn seal_bytes(&self) -> u64 {
         (self.allowed_bytes / 2)
             .saturating_sub(self.known_garbage_bytes())
@@ -127,9 +129,9 @@ impl Account {
         fill >= URGENT
     }
 
-    /// Whether a round over `victims` costs less if it walks the indexes and reads live values one by
-    /// one than if it reads the victims and looks their records up. `cached`: the share of live
-    /// values that need not be read.
+    /// Returns whether a round over `victims` costs less if it walks the indexes and reads live
+    /// values one by one than if it reads the victims and looks their records up. `cached` is the
+    /// share of live values that need not be read.
     pub(super) fn is_walk_cheaper(&self, victims: &[Candidate], cached: f64) -> bool {
         if self.index_entries == 0 {
             return false;
@@ -157,7 +159,7 @@ pub(super) struct Candidate {
     pub(super) bytes: u64,
     /// Bytes of it that are live, estimated.
     pub(super) live_bytes: u64,
-    /// It holds values that were moved, so it is no part of the stream of commits.
+    /// Whether it holds values that were moved, so that it is no part of the stream of commits.
     pub(super) moved: bool,
 }
 

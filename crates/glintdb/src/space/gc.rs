@@ -1,9 +1,10 @@
-//! What value GC knows and has done: the account of space, the estimate of hidden values, whether a
-//! round is worth while, and counters.
+//! The state of value GC: the account of space, the estimate of hidden values, whether a round is
+//! worth while, and counters.
 //!
-//! Thread safety: everything from any thread. Its lock is taken last of all and held for moments.
+//! Thread safety: any thread. Its lock is taken last of all and held for moments.
 //!
-//! Invariant: a round that came to nothing is not followed by another before something has changed.
+//! Invariant: after a round that retired no segment, another one begins only after something has
+//! changed.
 
 use super::account::Account;
 use super::hidden::Hidden;
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a segment's header.
 const HEADER_BYTES: u64 = 4096;
-/// Weight of the latest round in what is known.
+/// Weight of the latest round in averages.
 const LEARNT: f64 = 0.3;
 
 /// The result of a round.
@@ -41,16 +42,16 @@ pub(crate) struct Outcome {
     pub(crate) live_record_bytes: u64,
 }
 
-/// What value GC knows and has done.
+/// The state of value GC.
 pub(crate) struct Gc {
     pub(super) queued: AtomicBool,
-    /// Full compactions under way. A round would give them another run to compact, so only urgent
-    /// rounds begin.
+    /// Number of full compactions under way. A round would give them another run to compact, so
+    /// only urgent rounds begin.
     pub(super) held_off: AtomicUsize,
-    /// A pass that puts values in key order is queued or runs.
+    /// Whether a pass that puts values in key order is queued or runs.
     pub(super) ordering: AtomicBool,
     pub(super) state: Mutex<State>,
-    /// Changes that may have made a round worth while.
+    /// Number of changes that may have made a round worth while.
     pub(super) occasions: AtomicU64,
     pub(super) fruitless: AtomicU64,
     /// Bytes that the round under way has written.
@@ -60,7 +61,7 @@ pub(crate) struct Gc {
 
 pub(super) struct State {
     pub(super) hidden: Hidden,
-    /// Segments, and bytes of them that the flush under way overwrites, estimated.
+    /// Segments, and bytes of their values that the flush under way overwrites, estimated.
     overwriting: Vec<(SegmentId, u64)>,
     /// Bytes that a record takes in a segment, per byte of its value.
     pub(super) overhead: f64,

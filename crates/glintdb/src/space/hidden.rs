@@ -1,48 +1,57 @@
-//! How much of what indexes' files point to is shadowed or hidden, by segment: an estimate. Flushes add what they overwrite, by a sample of their keys; compactions take away what they drop; what
-//! a round finds beyond that (range tombstones hide, a sample misses) is taken for the share everywhere.
+//! An estimate, for each segment, of the values that index files point to although they are
+//! shadowed or hidden.
+//!
+//! Flushes add the bytes that they overwrite, by a sample of their keys. Compactions subtract the
+//! bytes that they drop. A round of value GC finds how many more bytes are hidden (by range
+//! tombstones, or because samples miss them), and that share is assumed for all segments.
 //!
 //! Thread safety: a plain value.
 
 use glintdb_core::SegmentId;
 use std::collections::BTreeMap;
 
-/// What a round teaches counts by the bytes that it was about, against this part of all there are: victims are those of which samples say that most is hidden, so of the others they say little.
+/// Weight of a round's result = bytes believed live in its victims / (those + this part of all live
+/// bytes). Victims are the segments with the most hidden bytes by the samples, so they say little
+/// about others.
 const KNOWN_PART: f64 = 0.5;
-/// The share that is not accounted for, at most; less than nothing where flushes were thought to hide more than they did.
+/// Limits of the unknown hidden share. It is negative if flushes hid less than their samples said.
 const REST: std::ops::RangeInclusive<f64> = -0.5..=0.95;
 
-/// See the module's page.
+/// The estimate of hidden bytes.
 #[derive(Default)]
 pub(super) struct Hidden {
-    /// Bytes, with the errors of samples: a segment's may be less than nothing, and only so is their sum right.
+    /// Bytes known to be hidden in each segment, with the errors of samples. They may be negative
+    /// for one segment, so that their sum is right.
     known: BTreeMap<SegmentId, f64>,
-    /// Of what is not known to be hidden, the share that is nevertheless.
+    /// Share of the other bytes that is hidden too.
     rest: f64,
 }
 
 impl Hidden {
-    /// So many bytes of a segment have got out of sight.
+    /// Adds bytes of a segment that were overwritten.
     pub(super) fn add(&mut self, segment: SegmentId, bytes: u64) {
         *self.known.entry(segment).or_default() += bytes as f64;
     }
 
-    /// A compaction has dropped so many bytes of a segment.
+    /// Subtracts bytes of a segment that a compaction has dropped.
     pub(super) fn dropped(&mut self, segment: SegmentId, bytes: u64) {
         *self.known.entry(segment).or_default() -= bytes as f64;
     }
 
-    /// Bytes of a segment that are known to be hidden.
+    /// Returns the bytes of a segment that are known to be hidden.
     pub(super) fn of(&self, segment: SegmentId) -> f64 {
         self.known.get(&segment).copied().unwrap_or(0.0)
     }
 
-    /// Of `held` bytes of a segment that indexes' files point to, those that are live.
+    /// Estimates how many of the `held` bytes of a segment, to which index files point, are live.
     pub(super) fn live(&self, segment: SegmentId, held: u64) -> f64 {
         let held = held as f64;
         ((held - self.of(segment)) * (1.0 - self.rest)).clamp(held * 0.02, held)
     }
 
-    /// A round has emptied `victims`, of which so much was known to be hidden when it began, and what was live is in `born` now: what has got out of sight meanwhile has moved along.
+    /// Notes that a round has emptied `victims` and moved their live bytes to the segments `born`.
+    /// `before` is the hidden bytes of the victims when it began. Bytes that were hidden since then
+    /// have moved along.
     pub(super) fn moved(
         &mut self,
         victims: impl Iterator<Item = SegmentId>,
@@ -60,7 +69,8 @@ impl Hidden {
         }
     }
 
-    /// A round has found `live` of `held` bytes, of which `before` were known to be hidden; `all` is what all segments have that is live, about.
+    /// Learns from a round that found `live` of `held` bytes, of which `before` were known to be
+    /// hidden. `all` is about the live bytes of all segments.
     pub(super) fn learn(&mut self, held: u64, before: f64, live: u64, all: u64) {
         let believed = (held as f64 - before).max(0.0);
         let evidence = believed + all as f64 * KNOWN_PART;
@@ -86,7 +96,7 @@ mod tests {
     const B: SegmentId = SegmentId(2);
 
     #[test]
-    fn what_a_flush_hides_counts_where_it_lies_until_it_is_dropped() {
+    fn hidden_bytes_count_for_their_segment_until_they_are_dropped() {
         let mut hidden = Hidden::default();
         hidden.add(A, 300);
         assert!((hidden.live(A, 1000) - 700.0).abs() < 1e-9);
@@ -96,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_out_of_sight_while_it_is_moved_is_not_forgotten() {
+    fn bytes_that_are_hidden_while_they_move_stay_hidden() {
         let mut hidden = Hidden::default();
         hidden.add(A, 300);
         let before = hidden.of(A);
@@ -106,23 +116,25 @@ mod tests {
         assert!(hidden.of(A).abs() < 1e-9);
     }
 
-    /// The first victims are those of which samples said too much. Believed of all others, their surplus made room for a quarter more data than was to be, and then writers stood.
+    /// A round that finds more live bytes than samples said changes the estimate of other segments
+    /// only a little, because the first victims are those with the largest errors of samples.
     #[test]
-    fn that_a_round_finds_more_than_was_believed_says_little_about_other_segments() {
+    fn a_round_with_more_live_bytes_than_expected_changes_the_estimate_little() {
         let mut hidden = Hidden::default();
         hidden.add(A, 300);
         hidden.learn(1000, 500.0, 600, 20_000);
         assert!((hidden.live(A, 1000) - 700.0).abs() < 10.0);
-        // Where it goes on it is learnt.
+        // If that goes on, the estimate follows.
         for _ in 0..100 {
             hidden.learn(1000, 500.0, 600, 20_000);
         }
         assert!(hidden.live(A, 1000) > 830.0);
     }
 
-    /// Nor that a victim was as good as empty: of the little that was believed to be live in it, all was hidden. Believed of all others, 15 MB of 311 were live, and writers stood for ten rounds.
+    /// A round whose victim was nearly empty changes the estimate of other segments only a little,
+    /// although all of the few bytes that were believed live were hidden.
     #[test]
-    fn that_a_victim_was_empty_says_little_about_other_segments() {
+    fn a_round_with_an_empty_victim_changes_the_estimate_little() {
         let mut hidden = Hidden::default();
         hidden.learn(1000, 950.0, 1, 20_000);
         assert!(hidden.live(A, 1000) > 990.0);
@@ -131,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_told_is_learnt_from_rounds_and_unlearnt() {
+    fn the_unknown_hidden_share_is_learnt_from_rounds() {
         let mut hidden = Hidden::default();
         for _ in 0..100 {
             hidden.learn(1000, 0.0, 400, 20_000);
@@ -141,7 +153,7 @@ mod tests {
             hidden.learn(1000, 100.0, 900, 20_000);
         }
         assert!(hidden.live(A, 1000) > 990.0);
-        // A round over all there is says all.
+        // A round over all segments decides the estimate.
         let mut small = Hidden::default();
         (0..4).for_each(|_| small.learn(1000, 0.0, 400, 400));
         assert!((small.live(A, 1000) - 400.0).abs() < 10.0);

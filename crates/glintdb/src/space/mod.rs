@@ -1,5 +1,5 @@
-//! Space on the medium: the account of garbage, dead segments, the reserve for a full disk and
-//! which operation may use it; and value GC, which gives space back.
+//! Space on the medium: the account of garbage, dead segments, the reserve for a full disk with its
+//! priorities, and value GC, which gives space back.
 
 pub(crate) mod account;
 pub(crate) mod gc;
@@ -16,7 +16,7 @@ use gc::Gc;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::Arc;
 
-/// Knows how the database's space is used and decides which operation may have more.
+/// Accounts for the database's space, and decides which operation may have more.
 ///
 /// Its locks are the one of [`Gc`], which is taken last of all, and the manifest's, under which it
 /// chooses dead segments.
@@ -24,11 +24,11 @@ pub(crate) struct DiskSpace {
     shared: Arc<Shared>,
     sequencer: Arc<Sequencer>,
     gc: Gc,
-    /// Compactions in the job queue.
+    /// Number of compactions in the job queue.
     queued_compactions: Arc<AtomicUsize>,
-    /// Compactions, rounds of value GC and passes over values on threads that called for them.
+    /// Number of compactions on callers' threads, of rounds of value GC, and of passes over values.
     called_compactions: Arc<AtomicUsize>,
-    /// A flush waits for the space that compactions have.
+    /// Whether a flush waits for the space that compactions have.
     flush_starves: AtomicBool,
 }
 
@@ -44,7 +44,7 @@ impl DiskSpace {
         }
     }
 
-    /// What value GC knows.
+    /// Returns the state of value GC.
     pub(crate) fn gc(&self) -> &Gc {
         &self.gc
     }

@@ -1,11 +1,15 @@
-//! Space on a full disk: who may use the reserve, who must leave what to whom.
+//! Priorities on a full disk: which operation may use the reserve, and which must leave space to
+//! others.
 //!
-//! Thread safety: any thread; no lock is held across a wait, but `flush_lock` by a flush that others give way to.
+//! Thread safety: any thread. No lock is held across a wait, except `flush_lock` by a flush that
+//! others give way to.
 //!
 //! Invariants:
-//! 1. A commit that puts something is numbered only while the reserve holds what a flush of everything in memory, that commit included, will write (`reserve`).
-//! 2. A flush goes before a compaction: none is begun that is not expected to find space, none takes of lent space what a flush needs, and all end where one starves.
-//! 3. Who borrows the reserve has its space: nobody makes it anew meanwhile.
+//! 1. A commit with a put is numbered only while the reserve has space for a flush of everything in
+//!    memory, that commit included ([`reserve`]).
+//! 2. A flush has priority over compactions: none begins unless space for it is expected, none
+//!    takes lent space that a flush needs, and all end when a flush starves.
+//! 3. While an operation borrows the reserve, no thread refills it.
 
 use crate::space::DiskSpace;
 use crate::space::reserve;
@@ -15,20 +19,22 @@ use glintdb_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A flush that has no space waits so often, and so long, for compactions to end: each ends with the step it is in.
+/// Most times that a flush without space waits for compactions to end. Each compaction ends with
+/// its step.
 const GIVE_WAY_WAITS_MAX: usize = 400;
+/// Time of each of these waits.
 const GIVE_WAY_WAIT: Duration = Duration::from_millis(5);
 
-/// Where a compaction runs.
+/// The place where a compaction runs.
 #[derive(Clone, Copy)]
 pub(crate) enum Begun {
-    /// As a job of the queue.
+    /// It runs as a job of the queue.
     Queued,
-    /// On the thread that calls for it.
+    /// It runs on the calling thread.
     Called,
 }
 
-/// A compaction that may have new files; counted as long as it lives.
+/// Counts a compaction that may have new files, while it lives.
 pub(crate) struct Running(Arc<AtomicUsize>);
 
 impl Running {
@@ -44,7 +50,7 @@ impl Drop for Running {
     }
 }
 
-/// A flush waits for the space that compactions have, while it lives.
+/// Marks that a flush waits for the space that compactions have, while it lives.
 struct Starves<'a>(&'a AtomicBool);
 
 impl<'a> Starves<'a> {
@@ -61,7 +67,11 @@ impl Drop for Starves<'_> {
 }
 
 impl DiskSpace {
-    /// Makes the reserve as large as a commit that puts something needs it.
+    /// Makes the reserve large enough for a commit with a put of `index_bytes`.
+    ///
+    /// # Errors
+    /// - `NoSpace`: there is no space for it.
+    /// - I/O errors.
     pub(crate) fn cover(&self, index_bytes: u64) -> Result<()> {
         let covered = self.sequencer.is_covered(index_bytes);
         if covered || self.refill_reserve(index_bytes)? {
@@ -70,14 +80,16 @@ impl DiskSpace {
         Err(crate::space::reserve::refused())
     }
 
-    /// For deletions on a full disk: what they have written to the log is dead once it is flushed, and the segments that hold nothing else make room for more.
+    /// Frees space in the log for deletions on a full disk: flushes everything, after which their
+    /// frames are garbage, and removes segments that hold nothing else.
     pub(crate) fn free_log_space(&self) -> Result<()> {
         self.shared.flush_all()?;
         self.collect_garbage_if_waiting();
         Ok(())
     }
 
-    /// Runs what frees space: where it finds none, once more with the reserve's.
+    /// Runs an operation that frees space. If it finds none, runs it again with the reserve's
+    /// space.
     pub(crate) fn with_reserve<T>(&self, run: impl Fn() -> Result<T>) -> Result<T> {
         let lent_before = self.shared.reserve.is_lent();
         match run() {
@@ -93,7 +105,8 @@ impl DiskSpace {
         }
     }
 
-    /// Makes the reserve as large as it should be when `more_bytes` have come into memory; `Ok(false)`: there is no space for it now.
+    /// Makes the reserve as large as it must be once `more_bytes` are in memory. Returns false if
+    /// there is no space for it now.
     pub(crate) fn refill_reserve(&self, more_bytes: u64) -> Result<bool> {
         let unflushed = self.sequencer.unflushed_bytes() + more_bytes;
         let tables = self.shared.version.load_full().index_live_bytes();
@@ -102,15 +115,21 @@ impl DiskSpace {
             .refill(&*self.shared.numbers, tables, unflushed)
     }
 
-    /// Counts a compaction as begun where there is space for it, the reserve's included if that is enough.
+    /// Counts a compaction as begun if there is space for it, with the reserve's space if that is
+    /// enough.
     ///
     /// # Errors
-    /// `NoSpace`: nothing is begun that would only fail, and take what a flush waits for meanwhile.
+    /// `NoSpace`: the compaction must not begin. It would only fail, and take space that a flush
+    /// waits for.
     pub(crate) fn begin_compaction(&self, job: &dyn IndexJob, by: Begun) -> Result<Running> {
         self.begin_writing(job.name(), job.space_bytes(), by)
     }
 
-    /// [`begin_compaction`](Self::begin_compaction) of something that may need `wanted` bytes.
+    /// Counts an operation that may need `wanted` bytes as begun, like
+    /// [`begin_compaction`](Self::begin_compaction).
+    ///
+    /// # Errors
+    /// The same as [`begin_compaction`](Self::begin_compaction).
     pub(crate) fn begin_writing(
         &self,
         name: impl std::fmt::Display,
@@ -136,12 +155,16 @@ impl DiskSpace {
         }))
     }
 
-    /// Number of compactions in the job queue.
+    /// Returns the number of compactions in the job queue.
     pub(crate) fn queued_compactions(&self) -> usize {
         self.queued_compactions.load(Ordering::Acquire)
     }
 
-    /// Before every step of a compaction: of the space that the reserve has given up it leaves what a flush of everything in memory needs.
+    /// Checks, before every step of a compaction, that it may continue: it leaves the space that a
+    /// flush of everything in memory needs, if the reserve is lent.
+    ///
+    /// # Errors
+    /// `NoSpace`: the compaction gives way to a flush.
     pub(crate) fn may_compact(&self) -> Result<()> {
         let takes_from_flush = || {
             let free = self.shared.volume.free_bytes();
@@ -161,7 +184,8 @@ impl DiskSpace {
         reserve::flush_bytes(self.sequencer.unflushed_bytes())
     }
 
-    /// A flush that found no space although the reserve is lent, once more when all compactions have ended: one may have been in the middle of a step.
+    /// Runs a flush again, which found no space although the reserve is lent, once all compactions
+    /// have ended: one of them may have been in the middle of a step.
     pub(crate) fn give_way<T>(&self, error: Error, flush: impl Fn() -> Result<T>) -> Result<T> {
         let _starves = Starves::new(&self.flush_starves);
         let mut others = self.shared.give_up_below_flush() > 0;

@@ -1,14 +1,18 @@
-//! Space kept for a full disk: files that hold nothing, removed when recovery, a deletion, a flush or a compaction finds no space, and made again when there is some.
+//! The reserve for a full disk: empty files that take space. They are removed when recovery, a
+//! deletion, a flush or a compaction finds no space, and created again when there is some.
 //!
-//! With the log's own reserve segments this is what lets deleting get out of a full disk. It holds what a flush of everything in memory would write, and for the tables of
-//! deletions a part of the index, so that a small database stays small; an empty database has none.
+//! With the log's own reserve segments, the reserve allows deletions to free a full disk. It has
+//! space for a flush of everything in memory, and a part of the indexes' size for the tables of
+//! deletions, so that a small database stays small. An empty database has no reserve.
 //!
-//! Thread safety: any thread. Its lock is taken last of all and held across I/O; commits look at one number.
+//! Thread safety: any thread. Its lock is taken last of all and held across I/O. Commits read one
+//! number.
 //!
 //! Invariants:
-//! 1. A commit that puts something is numbered only while the reserve is not lent and holds what a flush of everything in memory, that commit included, would write. So a
-//!    flush finds space whoever has taken the rest, and with it the next deletions find a memtable.
-//! 2. Its files are named by nothing, and removing one at any time harms nothing.
+//! 1. A commit with a put is numbered only while the reserve is not lent and has space for a flush
+//!    of everything in memory, that commit included. So a flush finds space whichever program has
+//!    taken the rest, and after it the next deletions find a memtable.
+//! 2. No file names the files of the reserve, and removing one at any time does no harm.
 
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::sync::Mutex;
@@ -17,28 +21,36 @@ use glintdb_core::{FileId, FileKind, FileNumbers};
 use glintdb_flash::{CreateOptions, DataClass, Volume};
 use std::sync::Arc;
 
-/// For what deletions write: this part of the tables and of what is in memory ...
+/// The space for tables of deletions is this part of all tables and of the memory to be flushed.
 const PART_FOR_DELETIONS: u64 = 4;
-/// ... and at least so many bytes.
+/// Least bytes for the tables of deletions.
 const DELETIONS_BYTES_MIN: u64 = 128 << 10;
-/// What a flush takes beside its entries: fences, filters and ends of tables, a record of the manifest.
+/// Bytes that a flush takes beside its entries: fences, filters and ends of tables, and a record of
+/// the manifest.
 const FLUSH_BYTES: u64 = 64 << 10;
-/// The reserve grows to half or all of a power of two, and is never smaller than this.
+/// Smallest size of a reserve. It grows to three quarters or all of a power of two.
 const RESERVE_BYTES_MIN: u64 = 256 << 10;
 
-/// Bytes of tables that a flush of `index_bytes` in memory writes, at most: an eighth for what stands beside the entries.
+/// Returns the most bytes that a flush of `index_bytes` in memory writes: `index_bytes * 9 / 8 +
+/// FLUSH_BYTES`, where the eighth is for data beside the entries.
 pub(crate) fn flush_bytes(index_bytes: u64) -> u64 {
     index_bytes + index_bytes / 8 + FLUSH_BYTES
 }
 
-/// The next half or whole power of two: so a reserve that grows with a memtable does so a few times only.
+/// Rounds up to a power of two or three quarters of one, so that a reserve that grows with a
+/// memtable does so only a few times.
 fn rounded_up(bytes: u64) -> u64 {
     let power = bytes.next_power_of_two();
-    let half = power / 2 + power / 4;
-    if bytes <= half { half } else { power }
+    let three_quarters = power / 4 * 3;
+    if bytes <= three_quarters {
+        three_quarters
+    } else {
+        power
+    }
 }
 
-/// Bytes in memory whose flush a reserve of `held` has space for, beside what deletions need.
+/// Returns the bytes in memory that a reserve of `held` bytes covers: those whose flush it has
+/// space for, beside the space for deletions.
 fn covered_bytes(held: u64, of_deletions: u64) -> u64 {
     held.saturating_sub(of_deletions + FLUSH_BYTES) / 9 * 8
 }
@@ -46,19 +58,19 @@ fn covered_bytes(held: u64, of_deletions: u64) -> u64 {
 pub(crate) struct Reserve {
     volume: Arc<dyn Volume>,
     deletions_bytes_max: u64,
-    /// With the bytes that each holds; 0: it is of an earlier process, and not known.
+    /// Files with their bytes; 0 if the file is of an earlier process and its size is unknown.
     files: Mutex<Vec<(FileId, u64)>>,
     bytes: AtomicU64,
-    /// See [`covered_bytes`](Reserve::covered_bytes).
+    /// Bytes in memory that the reserve covers; 0 while it is lent.
     covered: AtomicU64,
     lent: AtomicBool,
     borrowers: AtomicUsize,
 }
 
-/// Someone uses the space that the reserve has given up.
+/// Use of the space that the reserve has given up. While it lives, no thread refills the reserve.
 pub(crate) struct Borrowed<'a> {
     reserve: &'a Reserve,
-    /// Whether it gave up any now.
+    /// Whether the reserve gave up any space for it.
     pub(crate) anything: bool,
 }
 
@@ -69,7 +81,8 @@ impl Drop for Borrowed<'_> {
 }
 
 impl Reserve {
-    /// Takes over the files that an earlier process left. Where there is hardly room for what recovery makes (`needed_bytes`), gives them up at once.
+    /// Takes over the files that an earlier process left. If there is less space than recovery
+    /// needs (`needed_bytes`), gives them up at once.
     pub(crate) fn open(
         volume: Arc<dyn Volume>,
         deletions_bytes_max: u64,
@@ -82,7 +95,8 @@ impl Reserve {
             .collect();
         let reserve = Reserve {
             deletions_bytes_max: deletions_bytes_max.max(DELETIONS_BYTES_MIN),
-            // What each holds is not known, and one that a power cut left may hold nothing: they are made anew by the next refill.
+            // Their sizes are unknown, and a file that a power cut left may take no space. The next
+            // refill creates them again.
             bytes: AtomicU64::new(0),
             covered: AtomicU64::new(0),
             lent: AtomicBool::new(false),
@@ -100,7 +114,8 @@ impl Reserve {
         Ok(reserve)
     }
 
-    /// Gives the space up for an operation that found none; `false`: there is nothing to give.
+    /// Gives up the space for an operation that found none. Returns false if there is nothing to
+    /// give.
     ///
     /// # Errors
     /// I/O errors.
@@ -115,10 +130,11 @@ impl Reserve {
         Ok(true)
     }
 
-    /// What `run` gives; where it finds no space, and there is some to give up, what it gives the second time.
+    /// Calls `run`. If it finds no space and the reserve has some, gives that up and calls `run`
+    /// again.
     ///
     /// # Errors
-    /// What `run` gives, and I/O errors.
+    /// The errors of `run`, and I/O errors.
     pub(crate) fn lending<T>(&self, mut run: impl FnMut() -> Result<T>) -> Result<T> {
         match run() {
             Err(error) if error.kind() == ErrorKind::NoSpace => match self.lend()? {
@@ -129,7 +145,8 @@ impl Reserve {
         }
     }
 
-    /// [`lend`](Self::lend), and nobody makes it anew while the answer lives.
+    /// Gives up the space, like [`lend`](Self::lend). No thread refills the reserve while the
+    /// result lives.
     ///
     /// # Errors
     /// I/O errors.
@@ -149,11 +166,12 @@ impl Reserve {
             files.pop();
         }
         self.bytes.store(0, Ordering::Release);
-        // A file system gives the blocks of a removed file back when the removal is durable.
+        // A file system frees the blocks of a removed file when the removal is durable.
         self.volume.sync_directory()
     }
 
-    /// Makes the reserve as large as `table_bytes` in tables and `unflushed_bytes` in memory ask for; `false`: there is no space for it now.
+    /// Makes the reserve as large as `table_bytes` in tables and `unflushed_bytes` in memory
+    /// require. Returns false if there is no space for it now.
     ///
     /// # Errors
     /// I/O errors.
@@ -186,7 +204,7 @@ impl Reserve {
             ErrorKind::NoSpace => Ok(false),
             _ => Err(error),
         };
-        // Before the lock, for it may take the manifest's.
+        // Before the lock, because it may take the manifest's.
         let number = match numbers.next() {
             Ok(number) => number,
             Err(error) => return no_space(error),
@@ -197,7 +215,7 @@ impl Reserve {
         }
         let held = self.bytes();
         if !enough(held) {
-            // Left by an earlier process, and not made anew yet.
+            // Files of an earlier process, which were not created again yet.
             let unsure = held == 0 && !files.is_empty();
             if unsure {
                 self.remove_all(&mut files)?;
@@ -220,9 +238,10 @@ impl Reserve {
         Ok(true)
     }
 
-    /// Removes files that are more than `table_bytes` in tables and `unflushed_bytes` in memory
-    /// need. `unflushed_bytes` must count every commit that it is called behind, as under the
-    /// sequencer's lock: a commit may just have been numbered because of the space that goes.
+    /// Removes files that exceed what `table_bytes` in tables and `unflushed_bytes` in memory
+    /// require. `unflushed_bytes` must count every commit that was numbered before the call, as
+    /// under the sequencer's lock, because a commit may just have been numbered in reliance on the
+    /// space.
     ///
     /// # Errors
     /// I/O errors.
@@ -233,7 +252,7 @@ impl Reserve {
         let mut surplus = Vec::new();
         {
             let mut files = self.files.lock();
-            // The newest are the largest.
+            // The newest files are the largest.
             for at in (0..files.len()).rev() {
                 let (_, bytes) = files[at];
                 if bytes > 0 && self.bytes() - bytes >= needed && !self.is_lent() {
@@ -273,31 +292,33 @@ impl Reserve {
         (bytes / PART_FOR_DELETIONS).clamp(DELETIONS_BYTES_MIN, self.deletions_bytes_max)
     }
 
-    /// Whether commits that put something must wait for space.
+    /// Returns whether commits with puts must wait for space.
     pub(crate) fn is_lent(&self) -> bool {
         self.lent.load(Ordering::Acquire)
     }
 
-    /// Bytes that may be in memory, as indexes will have to hold them, when something is put; 0 while the reserve is lent.
+    /// Returns the bytes that may be in memory, as indexes will hold them, when a commit with a put
+    /// is numbered; 0 while the reserve is lent.
     pub(crate) fn covered_bytes(&self) -> u64 {
         self.covered.load(Ordering::Acquire)
     }
 
-    /// Its files.
+    /// Returns its files.
     pub(crate) fn files(&self) -> Vec<FileId> {
         self.files.lock().iter().map(|(file, _)| *file).collect()
     }
 
-    /// Bytes kept now.
+    /// Returns the bytes that it holds now.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
 }
 
-/// What a commit gets while the reserve is lent.
+/// Returns the error of a commit with a put while the reserve is lent.
 pub(crate) fn refused() -> Error {
     Error::new(
         ErrorKind::NoSpace,
-        "the medium is full: its reserve is in use or cannot hold what memtables will need, and only deletions are taken until there is space again",
+        "the medium is full: the reserve is in use, or too small for a flush of the memtables; \
+         only deletions are accepted until there is space again",
     )
 }

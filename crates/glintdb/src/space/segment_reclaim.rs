@@ -1,6 +1,7 @@
-//! Segments of the log that nobody needs any more: without live values or retired, and below the flush point or no part of the stream.
+//! Removal of dead segments of the log: those without live values, or retired, that are below the
+//! flush point or no part of the stream.
 //!
-//! Thread safety: everything from any thread; the manifest's lock is held while the dead are chosen.
+//! Thread safety: any thread. The manifest's lock is held while dead segments are chosen.
 
 use crate::ErrorKind;
 use crate::space::DiskSpace;
@@ -21,7 +22,7 @@ impl DiskSpace {
             .filter(|&segment| !state.is_live(segment))
             .filter(|&segment| segment < flush_segment || self.holds_moved(segment))
             .collect();
-        // Under the manifest's lock: the version that goes with its state is installed.
+        // Under the manifest's lock, so that the version that belongs to its state is installed.
         let mut free = self.shared.version.free(dead.iter().copied());
         assert!(
             !free.iter().any(|segment| state.is_live(*segment)),
@@ -36,7 +37,7 @@ impl DiskSpace {
         for segment in free {
             match self.shared.log.delete(segment) {
                 Ok(()) => {}
-                // Its last bytes are still in the ring: at the next occasion.
+                // Its last bytes are still in the ring. The next call tries again.
                 Err(error) if error.kind() == ErrorKind::InvalidArgument => {
                     self.shared.version.keep_dead(segment);
                 }
@@ -47,23 +48,26 @@ impl DiskSpace {
         self.remove_doomed();
     }
 
-    /// Removes segments that were deleted while a view of the log, that of a round of value GC, kept them.
+    /// Removes segments that were deleted while a view of the log, such as that of a round of value
+    /// GC, kept them.
     pub(crate) fn remove_doomed(&self) {
         if let Err(error) = self.shared.log.remove_doomed() {
             self.shared.note_background_error(&error);
         }
     }
 
-    /// Whether a segment holds values that were moved: it is no part of the stream, so no replay needs it.
+    /// Returns whether a segment holds values that were moved. Such a segment is no part of the
+    /// stream, so no replay needs it.
     pub(crate) fn holds_moved(&self, segment: SegmentId) -> bool {
-        // Of one whose header cannot be read nothing is known, and it stays.
+        // A segment whose header cannot be read stays.
         matches!(
             self.shared.log.segment_kind(segment),
             Ok(SegmentKind::Values)
         )
     }
 
-    /// [`collect_garbage`](Self::collect_garbage) where a dead segment waits for its last reader.
+    /// Removes dead segments, like [`collect_garbage`](Self::collect_garbage), if one waits for its
+    /// last reader.
     pub(crate) fn collect_garbage_if_waiting(&self) {
         if self.shared.version.some_wait() && !self.shared.closing() {
             self.collect_garbage();

@@ -1,4 +1,4 @@
-//! Takes the [account of space](super::account): looks at every segment and every index.
+//! Takes the [account of space](super::account) from every segment and every index.
 //!
 //! Thread safety: any thread. The manifest's lock is held for the look at segments, and within it
 //! that of [`Gc`](super::gc::Gc).
@@ -15,20 +15,18 @@ use std::sync::Arc;
 
 /// A round takes victims of this part of the allowed garbage.
 const ROUND_PART: u64 = 8;
-/// Segments are made of this part of the allowed garbage, so that rounds give space back in small
-/// steps.
+/// Segments have this part of the allowed garbage, so that rounds give space back in small steps.
 const SEGMENT_PART: u64 = 16;
 /// A segment is a victim if at least this part of `space_amp_max - 1` of it is garbage.
 const WORTH: f64 = 0.4;
-/// Garbage may take this part of the free space, however much the options allow.
+/// Garbage may take at most this part of the free space, however much the options allow.
 const ROOM_PART: u64 = 4;
 /// The log grows by this much between two looks at a fill that slows writers.
 const LOOK_BYTES: u64 = 128 << 10;
 /// A round takes at most this part of the budget for keys and values. The cache is smaller by that
 /// much, and a larger round saves little.
 const MEMORY_SHARE: u64 = 32;
-/// A round may take this many bytes if the share is less: a small round looks up few values at a
-/// time.
+/// Bytes that a round may take in any case, because a small round looks up few values at a time.
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
 /// A round never takes more than this part of the budget. Larger victims are read twice.
 const MEMORY_SHARE_MAX: u64 = 8;
@@ -77,13 +75,13 @@ impl DiskSpace {
             let (id, bytes) = (segment.id, segment.written_bytes);
             let moved = segment.kind == SegmentKind::Values;
             let ends = moved || id < flushed;
-            // Only snapshots and iterators keep it.
+            // Only snapshots and iterators keep the segment.
             if kept.contains(&id) {
                 account.kept_bytes += bytes;
                 continue;
             }
             account.log_bytes += bytes;
-            // A reader or the ring still needs it.
+            // A reader or the ring still needs the segment.
             if ends && !state.is_live(id) {
                 continue;
             }
@@ -129,8 +127,8 @@ impl DiskSpace {
         drop(version);
         account.other_bytes += account.index_bytes;
         let amp = self.shared.options.space_amp_max;
-        // Small values have more overhead than space_amp_max allows. Some garbage is allowed all the
-        // same.
+        // Small values have more overhead than space_amp_max allows. Some garbage is allowed
+        // nevertheless.
         let least = (amp - 1.0) * account.live_bytes as f64 / 3.0;
         let most = amp * (live_records + inline_bytes as f64);
         let garbage = most - (account.live_bytes + account.other_bytes) as f64;
@@ -151,16 +149,17 @@ impl DiskSpace {
         Ok((whole, account))
     }
 
-    /// Garbage that there may be however little is live: what the option says, but no more than a
-    /// part of what the medium would have free without any garbage.
+    /// Returns the garbage that is allowed even if little is live: the bytes of the option, but at
+    /// most a part of the space that the medium would have without garbage.
     fn garbage_bytes_min(&self, account: &Account) -> u64 {
         let free = self.shared.volume.free_bytes().unwrap_or(u64::MAX);
         let room = free.saturating_add(account.garbage_bytes());
         self.shared.options.garbage_bytes_min.min(room / ROOM_PART)
     }
 
-    /// Before the first account: on a small file system the first memtable is sealed early as well,
-    /// or the log would fill the disk before a flush shows what of it is garbage.
+    /// Sets, before the first account, a size at which the first memtable is sealed on a small file
+    /// system. Otherwise the log could fill the disk before a flush shows which part of it is
+    /// garbage.
     pub(crate) fn limit_first_memtable(&self) {
         let garbage = self.garbage_bytes_min(&Account::default());
         if self.shared.options.experiments.value_gc
@@ -170,7 +169,7 @@ impl DiskSpace {
         }
     }
 
-    /// Estimates, by a sample of its keys, which values the flush under way overwrites and deletes.
+    /// Estimates, by samples of its keys, which values the flush under way overwrites and deletes.
     pub(crate) fn sample_overwritten(&self, samples: &[Sample]) {
         if !self.shared.options.experiments.value_gc {
             return;
@@ -178,7 +177,7 @@ impl DiskSpace {
         let mut bytes = Vec::new();
         for sample in samples {
             let keys: Vec<&[u8]> = sample.keys.iter().map(Vec::as_slice).collect();
-            // Unreadable entries are skipped: the read that needs them reports the error.
+            // Entries that cannot be read are skipped. The read that needs them reports the error.
             let found = sample.keyspace.index.view().get_batch(&keys);
             for entry in found.into_iter().flatten().flatten() {
                 if let EntryValue::Pointer(pointer) = entry.value {
@@ -207,7 +206,7 @@ impl DiskSpace {
                     .log
                     .set_segment_bytes(account.allowed_bytes / SEGMENT_PART);
             }
-            // An unreadable segment header. Reads of the segment report it too.
+            // The header of a segment cannot be read. Reads of the segment report it too.
             Err(error) => {
                 self.gc
                     .state
@@ -259,7 +258,7 @@ impl DiskSpace {
         Ok((candidates, walks))
     }
 
-    /// Takes the account anew, after a change that space depends on.
+    /// Takes the account again, after a change that space depends on.
     pub(crate) fn update_space(&self) {
         // Without value GC nothing uses the account; `stats()` takes its own.
         if self.shared.options.experiments.value_gc {
@@ -274,25 +273,26 @@ impl DiskSpace {
         self.update_space_debt();
     }
 
-    /// Returns the account's fill with what the log, and the round under way, have written since.
+    /// Returns the account's fill with the bytes that the log, and the round under way, have
+    /// written since.
     pub(crate) fn fill_now(&self, account: &Account) -> f64 {
         account.fill_with(account.grown(&self.shared.log) + self.gc.writing())
     }
 
-    /// Whether a round goes before compactions.
+    /// Returns whether a round has priority over compactions.
     pub(crate) fn is_gc_urgent(&self) -> bool {
         let account = self.gc.known_account();
         account.is_urgent_at(self.fill_now(&account))
     }
 
-    /// Bytes of victims whose values a round may hold.
+    /// Returns the bytes of victims whose values a round normally holds at most.
     pub(super) fn gc_memory_bytes(&self) -> u64 {
         let share = self.shared.options.memory_budget_bytes as u64 / MEMORY_SHARE;
         share.max(MEMORY_BYTES_MIN).min(self.gc_memory_bytes_max())
     }
 
-    /// Most bytes of victims whose values a round may hold, and of a piece of values that are put
-    /// in order.
+    /// Returns the most bytes of victims whose values a round may hold, and of a piece of values
+    /// that are put in order.
     pub(super) fn gc_memory_bytes_max(&self) -> u64 {
         self.shared.options.memory_budget_bytes as u64 / MEMORY_SHARE_MAX
     }
@@ -307,7 +307,7 @@ impl DiskSpace {
         let position = self.shared.log.completed_position();
         debt.looked_at.store(position, Ordering::Relaxed);
         let due = || account.some_victim && self.gc.may_begin();
-        // A flush shows more garbage, which can be collected then.
+        // A flush shows more garbage, which can then be collected.
         let flushing = || self.shared.flush_queued.load(Ordering::SeqCst);
         let collecting = (self.gc.is_queued() || due() || flushing())
             && !self.shared.closing()

@@ -1,12 +1,12 @@
-//! Value GC: gives the space of dead values back, by moving live values out of segments that hold
-//! much garbage.
+//! Value GC: frees the space of dead values, by moving live values out of segments that hold much
+//! garbage.
 //!
 //! One round runs at a time ([`round`]), as a job between level 0 and the other compactions. The
-//! [account of space](crate::space::account) says when a round is due and over which segments. Only
-//! a round's own victims are known exactly; for other segments the live part is estimated from what
-//! the files of indexes point to and from what earlier rounds found.
+//! [account of space](crate::space::account) decides when a round is due and over which segments.
+//! The live part is known exactly only for a round's own victims; for other segments it is
+//! estimated from the pointers in index files and from the results of earlier rounds.
 //!
-//! Thread safety: everything from any thread.
+//! Thread safety: any thread.
 //!
 //! Invariant: estimates decide when a round begins and over which segments, never whether a record
 //! is live.
@@ -56,13 +56,13 @@ impl ValueGc {
         }
     }
 
-    /// Queues a round if there is reason for one.
+    /// Queues a round if one is due.
     pub(crate) fn schedule(self: &Arc<Self>) {
         let gc = &self.space.gc;
         let wanted = || {
             let account = gc.known_account();
             let held_off = gc.held_off.load(Ordering::Acquire) > 0;
-            // The fill that writers are slowed by, because they wait for a round that is due.
+            // Uses the fill by which writers are slowed, because they wait for a round that is due.
             let fill = self.space.fill_now(&account);
             account.wants_round_at(fill) && (account.is_urgent_at(fill) || !held_off)
         };
@@ -70,7 +70,7 @@ impl ValueGc {
             && gc.may_begin()
             && !self.shared.closing()
             && wanted();
-        // No round can begin during a flush. The end of the flush asks again.
+        // No round can begin during a flush. After the flush this is called again.
         if may_begin
             && self.background.try_no_flush().is_some()
             && !gc.queued.swap(true, Ordering::SeqCst)
@@ -79,8 +79,8 @@ impl ValueGc {
         }
     }
 
-    /// Commits changes that move values, and tells the directory of values. `from`: keys and old
-    /// places, in the order of the new places.
+    /// Commits changes that move values, and updates the directory of values. `from` has keys and
+    /// old places, in the order of the new places.
     fn commit_moved<'a>(
         &self,
         pending: Vec<Pending>,
@@ -141,9 +141,9 @@ impl ValueGc {
 
 /// Result of beginning a round.
 enum Beginning {
-    /// With the bytes of its victims.
+    /// The round, its count as a running compaction, and the bytes of its victims.
     Round(Box<Round>, Running, u64),
-    /// There is none to begin.
+    /// No round is to begin.
     Nothing,
     /// A flush is under way.
     Flushing,
@@ -153,10 +153,10 @@ enum Beginning {
 struct GcJob {
     gc: Arc<ValueGc>,
     round: Option<(Box<Round>, Running)>,
-    /// How many occasions there were when it began.
+    /// Number of occasions when it began.
     occasions: u64,
     begun: Duration,
-    /// Of the victims.
+    /// Bytes of the victims.
     bytes: u64,
     urgent: bool,
 }
@@ -191,7 +191,8 @@ impl Job<Background> for GcJob {
         let gc = Arc::clone(&self.gc);
         let (shared, space) = (&gc.shared, &gc.space);
         if self.round.is_none() {
-            // Before anything fails: one that could not begin has had its occasion too.
+            // Noted before anything can fail, so that a round that could not begin has used its
+            // occasion.
             self.occasions = space.gc.occasions.load(Ordering::Acquire);
         }
         space.may_compact()?;
@@ -201,7 +202,7 @@ impl Job<Background> for GcJob {
             let (round, running, bytes) = match gc.begin_round()? {
                 Beginning::Round(round, running, bytes) => (round, running, bytes),
                 Beginning::Nothing => return Ok(self.ended(false)),
-                // When the flush has ended.
+                // The end of the flush queues it again.
                 Beginning::Flushing => return Ok(self.ended(true)),
             };
             (self.round, self.bytes) = (Some((round, running)), bytes);
@@ -224,7 +225,7 @@ impl Job<Background> for GcJob {
         space.collect_garbage_if_waiting();
         match fruitful {
             true => space.update_space(),
-            // No occasion for the next one.
+            // This is no occasion for another round.
             false => space.look_at_space(),
         }
         Ok(progress)
@@ -255,10 +256,10 @@ impl Job<Background> for GcJob {
         space.gc.counters.given_up.fetch_add(1, Ordering::Relaxed);
         self.ended(false);
         match error {
-            // For want of space, or given way to a flush: at the next occasion.
+            // It was given up, or found no space. The next occasion queues it again.
             None => {}
             Some(error) if error.kind() == ErrorKind::NoSpace => {}
-            // Of an index: which of the victims it concerns is not known.
+            // An index is damaged. It is unknown which victims it concerns.
             Some(error) if error.kind() == ErrorKind::Corruption => {
                 victims
                     .into_iter()

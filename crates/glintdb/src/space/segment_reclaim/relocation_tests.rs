@@ -1,4 +1,5 @@
-//! Rounds of value GC over everything there is: whatever is written meanwhile, and wherever the power is cut.
+//! Tests of rounds of value GC over all segments, with writes meanwhile and power cuts at any
+//! point.
 
 use super::tests::{
     check_whole, contents, filled, key, options, retired, round, round_over, there, value,
@@ -14,7 +15,8 @@ use std::time::Duration;
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What comes while a round is under way: some keys again, some deleted, a range deleted; flushed, with as many runs as level 0 is compacted at.
+/// Writes while a round is under way: puts some keys again, deletes some and a range, and flushes
+/// them, with as many runs as start a compaction of level 0.
 fn meanwhile(db: &Db, expected: &mut Records) {
     let keyspace = db.default_keyspace();
     let mut put = |keyspace: &Keyspace, n: u32| {
@@ -28,7 +30,7 @@ fn meanwhile(db: &Db, expected: &mut Records) {
     }
     keyspace.delete_range(key(160)..key(170)).unwrap();
     db.flush().unwrap();
-    // Not flushed.
+    // This deletion is not flushed.
     keyspace.delete(key(180)).unwrap();
     put(&keyspace, 181);
     for gone in [50, 51, 52, 53, 180].into_iter().chain(160..170) {
@@ -37,7 +39,7 @@ fn meanwhile(db: &Db, expected: &mut Records) {
 }
 
 #[test]
-fn values_that_moved_are_found_after_everything() {
+fn moved_values_are_found_after_writes_flushes_and_compactions() {
     let home = tempfile::tempdir().unwrap();
     let [dir, copy, out] = ["db", "copy", "out"].map(|name| home.path().join(name));
     let db = options().open(&dir).unwrap();
@@ -50,7 +52,7 @@ fn values_that_moved_are_found_after_everything() {
         }
     });
     assert!(!retired(&db).is_empty());
-    // The snapshot reads what has moved where it was.
+    // The snapshot reads moved values at their old places.
     assert_eq!(there(&dir, &victims), victims.len());
     for (key, value) in &before {
         let found = snapshot.get(&db.default_keyspace(), key).unwrap();
@@ -69,7 +71,7 @@ fn values_that_moved_are_found_after_everything() {
     check_whole(&copied, &expected);
     copied.close().unwrap();
 
-    // What has moved moves again.
+    // Moves the values again.
     let again = round(&db, |_| {});
     assert!(again.len() > 1);
     assert_eq!(there(&dir, &again), 0);
@@ -95,9 +97,9 @@ fn values_that_moved_are_found_after_everything() {
     db.close().unwrap();
 }
 
-/// What is cached is cached where it has moved to; what is not is not brought in.
+/// A cached value is cached at its new place. A value that is not cached stays uncached.
 #[test]
-fn a_value_that_is_cached_stays_so_when_it_moves() {
+fn a_cached_value_stays_cached_when_it_moves() {
     let home = tempfile::tempdir().unwrap();
     let db = options().open(home.path()).unwrap();
     let expected = filled(&db, |_| {});
@@ -108,7 +110,7 @@ fn a_value_that_is_cached_stays_so_when_it_moves() {
     for moves in 1..=2 {
         assert!(round(&db, |_| {}).len() > 1);
         let reads = || db.stats().volume.reads;
-        // Opens the segments, and brings in the blocks of the index.
+        // The first reads open the segments and cache the blocks of the index.
         let before = reads();
         let (first, _) = (get(&cold[moves]), get(&cold[cold.len() - moves]));
         assert!(first.is_some() && reads() > before, "nobody had read it");
@@ -120,9 +122,10 @@ fn a_value_that_is_cached_stays_so_when_it_moves() {
     }
 }
 
-/// Of values that are cached together some move: they are cached by themselves where they stand then, and the others where they are.
+/// Some values of a cached run move. They are cached by themselves at their new places, and the
+/// others at their old ones.
 #[test]
-fn what_moves_is_cached_without_those_that_it_was_cached_with() {
+fn a_value_that_moves_leaves_its_cached_run() {
     let home = tempfile::tempdir().unwrap();
     let db = options().open(home.path()).unwrap();
     let mut second = None;
@@ -151,7 +154,7 @@ fn what_moves_is_cached_without_those_that_it_was_cached_with() {
     let scans = Scans::New { keeps_values: true };
     let moved = round_over(&db, |id| Some(id) < second, scans, |_| {});
     assert!(moved.len() > 1);
-    // The blocks of the index are others now.
+    // The index has other blocks now.
     db.default_keyspace()
         .iter()
         .keys()
@@ -165,9 +168,10 @@ fn what_moves_is_cached_without_those_that_it_was_cached_with() {
     assert_eq!(reads(), before);
 }
 
-/// What is cached, has moved, and is written then, takes its room in the cache once. Its old value stayed there, as nobody knew where that was: of data that the budget holds twice over, one read in a hundred came to be one of the device.
+/// A cached value that has moved and is then written is cached once. Otherwise its old value would
+/// take room too.
 #[test]
-fn what_has_moved_leaves_the_cache_when_it_is_written() {
+fn a_moved_value_leaves_the_cache_when_its_key_is_written() {
     let home = tempfile::tempdir().unwrap();
     let db = options().open(home.path()).unwrap();
     let expected = filled(&db, |_| {});
@@ -187,7 +191,7 @@ fn what_has_moved_leaves_the_cache_when_it_is_written() {
 }
 
 #[test]
-fn what_a_round_reads_stays_until_it_is_read() {
+fn segments_stay_until_a_round_has_read_them() {
     let home = tempfile::tempdir().unwrap();
     let db = options().open(home.path()).unwrap();
     filled(&db, |_| {});
@@ -197,7 +201,7 @@ fn what_a_round_reads_stays_until_it_is_read() {
             if place == Place::Scan {
                 db.default_keyspace().delete_range::<&[u8]>(..).unwrap();
                 db.flush().unwrap();
-                // Drops everything that is hidden, and then waits for the round.
+                // The compaction drops all hidden entries, and then waits for the round.
                 compaction = Some(scope.spawn(|| db.compact().unwrap()));
                 while db.stats().log.live_value_bytes > 0 {
                     std::thread::yield_now();
@@ -225,7 +229,7 @@ fn open(volume: &Arc<MemVolume>, options: Options) -> Db {
 }
 
 #[test]
-fn a_round_that_the_power_cuts_has_happened_or_not() {
+fn a_round_is_atomic_across_power_cuts() {
     let volume = MemVolume::new();
     let db = open(&volume, options());
     let mut expected = filled(&db, |_| {});

@@ -1,4 +1,5 @@
-//! Retired segments: files that are gone while shadowed and hidden entries still point into them.
+//! Tests of retired segments: their files are removed while shadowed and hidden entries still point
+//! into them.
 
 mod relocated;
 
@@ -21,17 +22,18 @@ pub(super) fn options() -> Options {
         .experiments(Experiments::default().value_gc(false))
 }
 
-/// A round over every segment that is whole, which moves every value that is live below the flush point. `visit` is told of what comes next, before it does.
+/// Runs a round over every complete segment, which moves every live value below the flush point.
+/// Calls `visit` with each step before it runs.
 pub(super) fn round(db: &Db, visit: impl FnMut(Place)) -> Vec<SegmentId> {
     round_by(db, Scans::New { keeps_values: true }, visit)
 }
 
-/// [`round`] that finds what is live in that way.
+/// Runs a [`round`] that finds live records as `scans` says.
 fn round_by(db: &Db, scans: Scans, visit: impl FnMut(Place)) -> Vec<SegmentId> {
     round_over(db, |_| true, scans, visit)
 }
 
-/// [`round_by`] over those segments that are `wanted`.
+/// Runs a round like [`round_by`] over the `wanted` segments only.
 pub(super) fn round_over(
     db: &Db,
     wanted: impl Fn(SegmentId) -> bool,
@@ -62,7 +64,7 @@ pub(super) fn round_over(
     }
 }
 
-/// The segments of values that were moved.
+/// Returns the segments that hold moved values.
 fn moved(db: &Db) -> Vec<SegmentId> {
     let engine = &db.handle.engine;
     let mut ids = engine.shared.log.segment_ids();
@@ -79,8 +81,9 @@ pub(super) fn key(n: u32) -> Vec<u8> {
     format!("key{n:05}").into_bytes()
 }
 
-/// All 200 keys are put; half of them again, some deleted, and a range of them; what is left is put again. So the segments of the first round hold nothing that is live,
-/// and as level 0 has too few runs to be compacted, entries that point into them are there. Answers what there is in the end.
+/// Puts 200 keys, puts half of them again, deletes some and a range, and puts the rest again. So
+/// the segments of the first round hold no live value, and since level 0 has too few runs to be
+/// compacted, entries still point into them. Returns the final records.
 pub(super) fn filled(db: &Db, mut after_first: impl FnMut(&Db)) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let keyspace = db.default_keyspace();
     let mut expected = BTreeMap::new();
@@ -132,7 +135,7 @@ pub(super) fn retired(db: &Db) -> Vec<SegmentId> {
     manifest.state().retired.iter().copied().collect()
 }
 
-/// How many of the segments are there.
+/// Returns how many of the segments exist.
 pub(super) fn there(dir: &Path, segments: &[SegmentId]) -> usize {
     let file = |segment: &&SegmentId| dir.join(segment.file().to_string()).exists();
     segments.iter().filter(file).count()
@@ -201,7 +204,7 @@ fn retired_segments_survive_rolls_checkpoints_and_salvage() {
     let db = options().open(&dir).unwrap();
     assert_eq!(retired(&db), segments);
     check_whole(&db, &expected);
-    // Nothing points into them any more.
+    // No entry points into the segments any more.
     db.compact().unwrap();
     assert_eq!(retired(&db), []);
     check_whole(&db, &expected);
@@ -210,7 +213,7 @@ fn retired_segments_survive_rolls_checkpoints_and_salvage() {
 }
 
 #[test]
-fn a_retired_segment_is_read_by_older_snapshots_and_by_nobody_else() {
+fn only_older_snapshots_read_a_retired_segment() {
     let home = tempfile::tempdir().unwrap();
     let db = options().open(home.path()).unwrap();
     let mut snapshot = None;
@@ -231,14 +234,14 @@ fn a_retired_segment_is_read_by_older_snapshots_and_by_nobody_else() {
 }
 
 #[test]
-fn a_crash_before_a_retired_segment_is_removed_leaves_it_to_the_next_open() {
+fn the_next_open_removes_a_retired_segment_after_a_crash() {
     let home = tempfile::tempdir().unwrap();
     let db = options().open(home.path()).unwrap();
     let mut snapshot = None;
     let expected = filled(&db, |db| snapshot = Some(db.snapshot()));
     let segments = retire(&db);
     assert_eq!(there(home.path(), &segments), segments.len());
-    // The snapshot goes last: nobody removes them.
+    // The snapshot is dropped last, so no thread removes the segments.
     db.close().unwrap();
     drop(snapshot);
     let db = options().open(home.path()).unwrap();
@@ -272,7 +275,7 @@ fn a_live_value_in_a_retired_segment_is_reported() {
 }
 
 #[test]
-fn a_round_that_walks_the_index_moves_what_one_that_reads_segments_does() {
+fn a_round_that_walks_the_index_moves_the_same_values_as_one_that_scans() {
     let keeps = |keeps_values| Scans::New { keeps_values };
     let moved = [keeps(true), keeps(false), Scans::None].map(|scans| {
         let home = tempfile::tempdir().unwrap();

@@ -1,12 +1,18 @@
-//! Values in key order: the values of a keyspace are written anew in the order of its keys, so that a scan finds those it wants beside one another.
+//! Passes that put values in key order: they rewrite the values of a keyspace in the order of its
+//! keys, so that scans find neighbours together.
 //!
-//! Piece by piece, each as a round of value GC ends: values into segments of their own, a run of level 0 with the new pointers, one record of the manifest. Nothing is retired: what a
-//! piece leaves behind is known to be hidden, and goes with the compaction at the end, or with rounds before it where there would be too much of it.
+//! A pass works in pieces. Each ends like a round of value GC: values in segments of their own, a
+//! run of level 0 with the new pointers, one record of the manifest. No segment is retired. The old
+//! copies are known to be hidden; they are freed by the compaction at the end, or by rounds before
+//! it if there would be too many.
 //!
-//! Thread safety: any thread that holds no lock; several may do it at once.
+//! Thread safety: any thread that holds no lock. Several passes may run at once.
 //!
-//! Invariants: 1. place in the index, its view and the view of the log belong together: they are taken while no flush is under way and the manifest does not change; 2. what lies in order already stays
-//! where it is; 3. a place is held no longer than until level 0, which cannot be compacted meanwhile, slows writers.
+//! Invariants:
+//! 1. The place in the index, the index's view and the view of the log are taken together, while no
+//!    flush runs and the manifest does not change.
+//! 2. Values that are in order stay where they are.
+//! 3. A place is held only until level 0, which cannot be compacted meanwhile, slows writers.
 
 use super::ValueGc;
 use super::records::{MovedRun, Records};
@@ -22,38 +28,43 @@ use glintdb_log::{LogView, NewValues, Space};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-/// Records and bytes of values of a piece, at most.
+/// Most records of a piece.
 const PIECE_RECORDS: u64 = 1 << 15;
+/// Largest limit on the bytes of a piece.
 const PIECE_BYTES_MAX: u64 = 64 << 20;
+/// Smallest limit on the bytes of a piece.
 const PIECE_BYTES_MIN: u64 = 256 << 10;
-/// Of the garbage that may be, a piece makes this part at most.
+/// A piece makes at most this part of the allowed garbage.
 const PIECE_PART: u64 = 8;
-/// Neighbours of which it is asked together whether they lie in order.
+/// Neighbours that are checked together for their order, and moved together.
 const GROUP_RECORDS: usize = 64;
-/// Values of which the reads are in flight together, in number and in bytes.
+/// Most values whose reads are in flight together.
 const READ_RECORDS: usize = 256;
+/// Most bytes of values whose reads are in flight together.
 const READ_BYTES: u64 = 1 << 20;
 
-/// What has become of a piece.
+/// The result of a piece.
 #[derive(Default)]
 pub(super) struct Piece {
-    /// The last key that was looked at; `None`: there is no more.
+    /// The last key that was visited. `None` if there are no more.
     next: Option<Vec<u8>>,
-    /// Records that have moved, and bytes of their values.
+    /// Number of records that have moved.
     pub(super) records: u64,
+    /// Bytes of their values.
     pub(super) bytes: u64,
 }
 
-/// What a piece has at most.
+/// The limits of a piece.
 #[derive(Clone, Copy)]
 pub(super) struct PieceLimits {
     pub(super) records: u64,
-    /// Of keys and values.
+    /// Bytes of keys and values.
     pub(super) bytes: u64,
 }
 
 impl ValueGc {
-    /// Puts the values of the keys within bounds in the order of keys where they do not lie so, and compacts the index.
+    /// Rewrites the values of the keys within bounds that are not in key order, and compacts the
+    /// index.
     pub(crate) fn compact_values(
         &self,
         keyspace: &Arc<KeyspaceState>,
@@ -62,7 +73,7 @@ impl ValueGc {
     ) -> Result<()> {
         self.background.flush()?;
         let ordered = (self.space.gc).while_held_off(|| self.order_values(keyspace, lower, upper));
-        // Segments that the last view of the log has kept.
+        // Removes segments that the last view of the log has kept.
         self.space.remove_doomed();
         if ordered.is_err() {
             // Compactions may have waited for the place that was given up.
@@ -70,7 +81,7 @@ impl ValueGc {
             self.shared.run_inline();
         }
         ordered?;
-        // What was left behind goes with it.
+        // The compaction drops pointers to the old copies.
         self.background.compact(keyspace, lower, upper)
     }
 
@@ -92,7 +103,7 @@ impl ValueGc {
         Ok(())
     }
 
-    /// Waits until compactions and value GC have caught up with what pieces have left behind.
+    /// Waits until compactions and value GC have caught up with the pieces so far.
     fn make_way_for_values(&self, keyspace: &KeyspaceState) -> Result<()> {
         loop {
             let debt = keyspace.index.debt();
@@ -101,7 +112,7 @@ impl ValueGc {
             if crowded || full {
                 self.shared.schedule();
             }
-            // Where nobody does anything about it, waiting would not help.
+            // Waits only if a job reduces it.
             let compacting = crowded && self.background.job_counts() != (0, 0);
             let collecting = full && self.space.gc.is_queued();
             if !compacting && !collecting {
@@ -111,7 +122,8 @@ impl ValueGc {
         }
     }
 
-    /// Orders what comes first. Where it may be given up it waits for no flush, and ends when it does not `goes_on` any more.
+    /// Puts the first values within bounds in order. With `goes_on`, it does not wait for a flush,
+    /// and ends when `goes_on` returns false.
     pub(super) fn order_piece(
         &self,
         keyspace: &Arc<KeyspaceState>,
@@ -182,9 +194,9 @@ impl ValueGc {
         })
     }
 
-    /// Takes a place in the index, and the view of the log that belongs to it. With `waits`, waits
-    /// for a flush under way; else returns `None` during one. Also returns `None` if the keyspace
-    /// was dropped.
+    /// Takes a place in the index, and the view of the log that belongs to it. Returns `None` if
+    /// the keyspace was dropped. During a flush it waits if `waits` is true, else it returns
+    /// `None`.
     fn begin_piece(
         &self,
         keyspace: &KeyspaceState,
@@ -203,10 +215,10 @@ impl ValueGc {
         Ok(is_there.then(|| (keyspace.index.begin_relocation(), self.shared.log.view())))
     }
 
-    /// What memory, and the garbage that may be, leave to a piece.
+    /// Returns the limits that memory and the allowed garbage set for a piece.
     pub(super) fn piece_limits(&self) -> PieceLimits {
         let allowed = match self.space.gc.known_account().allowed_bytes {
-            // Nobody counts.
+            // Value GC is off, so garbage is not counted.
             0 => u64::MAX,
             allowed => allowed / PIECE_PART,
         };
@@ -217,7 +229,8 @@ impl ValueGc {
         }
     }
 
-    /// The entries of the next piece whose values are separated, and the key that ended it.
+    /// Returns the entries of the next piece whose values are separated, and the key at which it
+    /// ended, if it did.
     fn gather_piece(
         &self,
         keyspace: &KeyspaceState,
@@ -240,7 +253,8 @@ impl ValueGc {
         Ok((records, more.then(|| cursor.key().to_vec())))
     }
 
-    /// Copies values to segments of their own, each batch of them read while the one before it is written: as many as it gets to before writers are slowed because level 0 waits for the place.
+    /// Copies values to segments of their own, and reads each batch of them while the one before it
+    /// is written. Ends early if writers would be slowed because level 0 waits for the place.
     fn write_values(
         &self,
         keyspace: &KeyspaceState,
@@ -277,7 +291,7 @@ impl ValueGc {
     }
 }
 
-/// The stretches of `moved` that are read together.
+/// Divides `moved` into batches that are read together.
 fn batches(records: &Records, moved: &[u32]) -> Vec<Range<usize>> {
     let mut batches: Vec<Range<usize>> = Vec::new();
     let mut bytes = 0;
@@ -294,7 +308,7 @@ fn batches(records: &Records, moved: &[u32]) -> Vec<Range<usize>> {
     batches
 }
 
-/// The records that do not lie in the order of their keys, group by group.
+/// Returns the records that are not in the order of their keys, group by group.
 fn out_of_order(records: &Records) -> Vec<u32> {
     let mut moved = Vec::new();
     let indexes: Vec<u32> = (0u32..).take(records.all.len()).collect();

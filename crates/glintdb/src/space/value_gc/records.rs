@@ -73,7 +73,7 @@ impl Records {
         });
     }
 
-    /// Adds an entry of an index, whose value is read when it is written. Entries come in key
+    /// Adds an entry of an index, whose value is read when it is written. Entries must come in key
     /// order.
     pub(super) fn add_live(
         &mut self,
@@ -136,12 +136,12 @@ impl Records {
         &self.all[index as usize].pointer
     }
 
-    /// Bytes of the record's key and value.
+    /// Returns the bytes of the record's key and value.
     pub(super) fn bytes(&self, index: u32) -> u64 {
         self.key(index).len() as u64 + u64::from(self.pointer(index).length)
     }
 
-    /// Bytes that the record takes in a segment of values, about.
+    /// Returns about how many bytes the record takes in a segment of values.
     pub(super) fn stored_bytes(&self, index: u32) -> u64 {
         self.bytes(index) + VALUES_RECORD_BYTES
     }
@@ -175,7 +175,7 @@ impl Records {
         order.into_iter().map(|(_, _, index)| index).collect()
     }
 
-    /// Charges the memory budget with what the records take.
+    /// Charges the memory budget with the memory of the records.
     pub(super) fn charge(&mut self) {
         let bytes =
             self.keys.capacity() + self.all.capacity() * size_of::<Record>() + self.value_bytes;
@@ -200,7 +200,10 @@ pub(super) struct MovedRun<'a> {
 }
 
 impl<'a> MovedRun<'a> {
-    /// A run of the records `moved`, whose values are at `pointers` now.
+    /// Creates a run of the records `moved`, whose values are now at `pointers`.
+    ///
+    /// # Panics
+    /// If the numbers of records and places differ.
     pub(super) fn new(
         records: &'a Records,
         moved: &'a [u32],

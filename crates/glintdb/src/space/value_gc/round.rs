@@ -86,7 +86,7 @@ struct Chunk {
     reads: Option<BegunValues>,
 }
 
-/// The next step of a round.
+/// The next kind of step of a round.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Place {
     Scan,
@@ -176,7 +176,7 @@ impl Round {
             })
             .collect();
         let log = Some(gc.shared.log.view());
-        // While the manifest's lock keeps it from being the last one to hold files.
+        // Dropped under the manifest's lock, so that it is not the last one to hold files.
         drop(version);
         drop(manifest);
         let held = victims.iter().flat_map(|(_, held)| held.values());
@@ -219,7 +219,7 @@ impl Round {
         }))
     }
 
-    /// What comes next.
+    /// Returns the next kind of step.
     pub(crate) fn place(&self) -> Place {
         match &self.state {
             State::Scan(..) => Place::Scan,
@@ -232,7 +232,7 @@ impl Round {
         }
     }
 
-    /// What its new files take, until they are in the manifest.
+    /// Returns the bytes of its new files, until they are in the manifest.
     pub(crate) fn file_bytes(&self) -> u64 {
         match &self.state {
             State::Values { writer, .. } => writer.file_bytes(),
@@ -241,12 +241,13 @@ impl Round {
         }
     }
 
-    /// The segments that are being emptied.
+    /// Returns the segments that are being emptied.
     pub(crate) fn victims(&self) -> impl ExactSizeIterator<Item = SegmentId> + '_ {
         self.victims.iter().copied()
     }
 
-    /// A bounded piece of work. `Some`: the round is over. After an error nothing but [`give_up`](Self::give_up) is left.
+    /// Does a bounded piece of work. Returns the result if the round is over. After an error the
+    /// round must be [given up](Self::give_up).
     pub(crate) fn step(&mut self, gc: &ValueGc) -> Result<Option<Outcome>> {
         self.state = match std::mem::replace(&mut self.state, State::Over) {
             State::Scan(mut waiting, mut over) => {
@@ -273,21 +274,21 @@ impl Round {
         Ok((self.place() == Place::Over).then_some(self.outcome))
     }
 
-    /// Takes back what is not in the manifest.
+    /// Gives up changes that are not in the manifest.
     pub(crate) fn give_up(self) {
         if let State::Install { pending, .. } = self.state {
             abandon(pending);
         }
     }
 
-    /// A victim is damaged: it stays, and nothing of it is moved that has not been.
+    /// Excludes a damaged victim: it stays, and no more of its values are moved.
     fn leave_alone(&mut self, gc: &ValueGc, id: SegmentId, error: &Error) {
         gc.space.gc.leave_alone(id, error);
         self.left_alone.insert(id);
         self.victims.retain(|victim| *victim != id);
     }
 
-    /// Whether everything was found that indexes point to.
+    /// Checks that a scan found all values that indexes point to.
     fn check_found(&self, id: SegmentId, seen: &BTreeMap<KeyspaceId, u64>) -> Result<()> {
         let held = self.held.get(&id).into_iter().flatten();
         let of_parts = held.filter(|(id, _)| self.parts.contains_key(*id));
@@ -301,7 +302,7 @@ impl Round {
         Err(Error::corruption(id.file(), 0, message))
     }
 
-    /// Everything is read: what comes next, in key order.
+    /// Collects the records of all scans, in key order, and begins to verify them.
     fn scanned(&mut self, gc: &ValueGc, scans: Vec<Scan>) -> Result<State> {
         let mut records = Records::new(&gc.shared.memory);
         let mut whole = BTreeSet::new();
@@ -325,7 +326,7 @@ impl Round {
                 Err(error) => return Err(error),
             }
         }
-        // Nothing is retired that was not read.
+        // Only segments that were read whole are retired.
         self.victims.retain(|victim| whole.contains(victim));
         records.charge();
         if self.victims.is_empty() {
@@ -367,7 +368,7 @@ impl Round {
         Ok(State::Verify(at + count))
     }
 
-    /// The indexes are walked: everything that they have of the victims is live.
+    /// Collects the entries of all walks. All of them are live.
     fn walked(&mut self, gc: &ValueGc, walks: Vec<Walk>) -> Result<State> {
         let mut records = Records::new(&gc.shared.memory);
         for walk in walks {
@@ -381,7 +382,7 @@ impl Round {
         self.found_live(gc)
     }
 
-    /// What is live stands in `order`, and is to be written anew.
+    /// Begins to write the live values, whose records are in `order`.
     fn found_live(&mut self, gc: &ValueGc) -> Result<State> {
         let records = &self.records;
         for &index in &self.order {
@@ -399,7 +400,8 @@ impl Round {
         })
     }
 
-    /// The next records that are written together, with the reads of their values begun; empty: there are no more.
+    /// Chooses the next records that are written together, and begins the reads of their values.
+    /// Returns an empty chunk if there are no more.
     fn begin_chunk(&mut self, gc: &ValueGc, at: usize) -> Chunk {
         let (mut length, mut bytes) = (0, 0);
         let rest = self.order.get(at..).unwrap_or_default();
@@ -455,7 +457,8 @@ impl Round {
             });
         }
         let mut read = (chunk.reads.map_or_else(Vec::new, BegunValues::wait)).into_iter();
-        // While this one is written, unless it is one large value: two of those would be a lot of memory.
+        // The next chunk is read while this one is written, unless this one is one large value,
+        // because two of those take much memory.
         let end = chunk.range.end;
         let ahead = (chunk.bytes <= 2 * WRITE_BYTES).then(|| self.begin_chunk(gc, end));
         gc.shared.values.update_room();
@@ -505,7 +508,7 @@ impl Round {
         })
     }
 
-    /// Writes the runs: synced, and seen by nobody yet.
+    /// Writes the runs and syncs them. No reader sees them yet.
     fn runs(&mut self, values: NewValues) -> Result<State> {
         let mut pending: Vec<Pending> = Vec::new();
         let mut from = 0;
@@ -546,7 +549,8 @@ impl Round {
             (victims.iter()).try_for_each(|&victim| gc.shared.log.delete(victim))?
         );
         self.outcome.victims = victims.len() as u64;
-        // The places that no run was written to are free; those of the runs, when these are applied.
+        // Frees the places in indexes to which no run was written. Those of the runs are freed when
+        // the runs are applied.
         self.parts.clear();
         let hidden = self.outcome.hidden_bytes;
         gc.space.gc.born(values.pointers(), &victims, hidden);

@@ -1,8 +1,17 @@
-//! Scans call for values in key order: where they have paid as many reads for values that lie apart as it takes to put a piece of them in order, that is done, from the place on where the scan is that paid the last.
+//! Puts values in key order where scans pay for it: once scans of a keyspace have spent as many
+//! reads on values that are far apart as it costs to put a piece of them in order, a job does that,
+//! from the place of the scan that spent the last read.
 //!
-//! Nobody counts by ranges: who scans often where values lie apart pays often, so its keys are what is put in order first, and what nobody scans stays where it was written (`docs/decisions/027-order-for-scans.md`).
+//! Reads are not counted by ranges. Keys that are scanned often spend reads often, so their values
+//! are put in order first, and values that no scan reads stay where they were written
+//! (`docs/decisions/027-order-for-scans.md`).
 //!
-//! Thread safety: any thread. Invariants: 1. one piece of a database is put in order at a time; 2. none is begun that writers would be slowed for, by garbage, by level 0 or by a full disk, or that snapshots would have to be kept beside.
+//! Thread safety: any thread.
+//!
+//! Invariants:
+//! 1. A database puts one piece in order at a time.
+//! 2. No piece is begun if writers would be slowed for it (by garbage, level 0 or a full disk), or
+//!    if snapshots would have to keep too much.
 
 use super::ValueGc;
 use super::ordering::{Piece, PieceLimits};
@@ -18,24 +27,27 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes that are written as dear as another read.
+/// Writing this many bytes costs as much as one read.
 const WRITTEN_A_READ: u64 = 4 << 10;
-/// A read that scans did in vain counts this much less than one that is done for them: whether they come again is not known.
+/// Discount of past reads of scans: a read counts as 1 / `READS_A_READ` of a read for them, because
+/// scans may not return.
 const READS_A_READ: u64 = 2;
-/// A piece that was looked at has cost this part of what it may cost, if nothing in it had to be moved.
+/// A piece in which no value had to be moved costs this part of its largest cost.
 const LOOK_PART: u64 = 8;
-/// Of the garbage that may be, a piece makes this part at most: between where rounds of value GC begin and where they get urgent.
+/// A piece makes at most this part of the allowed garbage: less than between the points where
+/// rounds of value GC begin and where they become urgent.
 const GARBAGE_PART: u64 = 16;
-/// A piece ends after so long, wherever it is.
+/// A piece ends after this time, even if it is not complete.
 const STEP_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// What it costs to move so many values, in reads of scans.
+/// Returns the cost of moving values, in reads of scans.
 fn reads_for(records: u64, bytes: u64) -> u64 {
     (records + bytes / WRITTEN_A_READ) * READS_A_READ
 }
 
 impl ValueGc {
-    /// A scan has read values, at `key` and behind it.
+    /// Notes the values that a scan has read from the log, at `key` and behind it. Queues a job if
+    /// scans have paid for a piece.
     pub(crate) fn note_scattered(
         self: &Arc<Self>,
         keyspace: &Arc<KeyspaceState>,
@@ -72,7 +84,8 @@ impl ValueGc {
         }
     }
 
-    /// Whether nobody has to wait, or to be kept in more space, for a piece of so many bytes.
+    /// Returns whether a piece of this many bytes may begin: no writer waits for it, and it fits
+    /// the allowed garbage.
     fn may_order(&self, bytes: u64) -> bool {
         let account = self.space.gc.known_account();
         let fits = |free| free > 2 * bytes + self.space.flush_space_bytes();
@@ -90,27 +103,28 @@ impl ValueGc {
 }
 
 impl Account {
-    /// Whether there may be more garbage before a round begins, where what snapshots keep counts too.
+    /// Returns whether more garbage is allowed before a round begins, counting the segments that
+    /// snapshots keep.
     fn has_room(&self, fill: f64) -> bool {
         let kept = self.kept_bytes as f64 / self.allowed_bytes.max(1) as f64;
         !self.is_due_at(fill + kept)
     }
 }
 
-/// Puts a piece in order.
+/// A job that puts a piece in order.
 struct OrderJob {
     gc: Arc<ValueGc>,
     keyspace: Arc<KeyspaceState>,
     from: Vec<u8>,
     limits: PieceLimits,
-    /// In reads of scans.
+    /// The cost of the piece, in reads of scans.
     cost: u64,
 }
 
 impl OrderJob {
-    /// What was paid is spent.
+    /// Subtracts the reads that the piece has cost, and allows the next piece.
     fn ended(&self, reads: u64) {
-        // Nobody else takes any.
+        // Only the one running job subtracts.
         let scattered = &self.keyspace.scattered;
         let paid = scattered.reads.load(Ordering::Relaxed);
         scattered
@@ -125,7 +139,7 @@ impl Job<Background> for OrderJob {
         let gc = &self.gc;
         let gone = self.keyspace.dropped.load(Ordering::Acquire);
         let mut piece = Piece::default();
-        // Else another scan will come by.
+        // Otherwise a later scan queues it again.
         if !gone && gc.may_order(self.limits.bytes) {
             let begun = gc.shared.clock.monotonic();
             let in_time = || gc.shared.clock.monotonic().saturating_sub(begun) < STEP_TIME_MAX;
@@ -133,7 +147,7 @@ impl Job<Background> for OrderJob {
             let bounds = (Bound::Included(&*self.from), Bound::Unbounded);
             let order = || gc.order_piece(&self.keyspace, bounds, self.limits, Some(&goes_on));
             let ordered = gc.space.gc.while_held_off(order);
-            // Segments that the view of the log has kept.
+            // Removes segments that the view of the log has kept.
             gc.space.remove_doomed();
             piece = ordered?;
         }
@@ -154,11 +168,11 @@ impl Job<Background> for OrderJob {
     fn abandon(self: Box<Self>, _: &Background, error: Option<&Error>) {
         let gc = &self.gc;
         self.ended(self.cost);
-        // For want of space, given way to a flush, or closing: when scans have paid again.
+        // After these, scans must pay again before the next try.
         let later =
             |error: &&Error| !matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Closed);
         if let Some(error) = error.filter(later) {
-            // What is in doubt the manifest and the log know by themselves.
+            // The manifest and the log keep track of edits in doubt by themselves.
             (self.keyspace.scattered.given_up).store(true, Ordering::Relaxed);
             let error = format!("{}: {error}", self.name());
             gc.space.gc.state.lock().error.get_or_insert(error);

@@ -1,4 +1,4 @@
-//! Rounds that the engine begins by itself.
+//! Tests of rounds that the engine begins by itself.
 
 use super::{GcJob, Round, Scans};
 use crate::background::queue::{Job, Progress};
@@ -70,7 +70,8 @@ pub(super) fn check_all(db: &Db, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
     assert!(report.is_clean(), "{:?}", report.errors);
 }
 
-/// A clock that stands still says nothing of time to threads of their own: beside them writers that are slowed must sleep.
+/// Returns an environment for tests. Its clock is the system's if there are background threads,
+/// because writers that are slowed must sleep beside them.
 pub(super) fn env(options: &Options, db: DbId) -> Env {
     match options.background_threads {
         0 => Env::new(Arc::new(ManualClock::new(Duration::ZERO)), db),
@@ -83,7 +84,8 @@ fn open(options: Options, volume: &Arc<dyn Volume>) -> Db {
     options.open_volume(Arc::clone(volume), env).unwrap()
 }
 
-/// Overwrites at random, ten times as much as there is. Answers the largest disk use for what is live, and the figures.
+/// Overwrites keys at random, with ten times the size of the data. Returns the largest ratio of
+/// disk use to live data, and the stats.
 fn overwritten(options: Options) -> (f64, Stats) {
     let volume = MemVolume::new() as Arc<dyn Volume>;
     let db = open(options.clone(), &volume);
@@ -113,7 +115,9 @@ fn overwritten(options: Options) -> (f64, Stats) {
     (worst, stats)
 }
 
-/// Looked at after every hundredth commit. Beyond the bound: two segments, of which each is a thirtieth of the data here; and, where threads wait for the processor, what others write meanwhile (0.08 was seen).
+/// Disk use is checked after every hundredth commit. It may exceed the bound by two segments, each
+/// a thirtieth of the data here, and by the bytes that others write while a thread waits for the
+/// processor (0.08 was measured).
 #[test]
 fn space_stays_within_its_bound_under_ten_overwrites() {
     use GcReads::{Auto, Index};
@@ -140,7 +144,7 @@ fn space_stays_within_its_bound_under_ten_overwrites() {
 }
 
 #[test]
-fn space_of_what_was_overwritten_comes_back() {
+fn space_of_overwritten_values_is_given_back() {
     let (without, stats) =
         overwritten(options().experiments(Experiments::default().value_gc(false)));
     assert!(stats.value_gc.rounds == 0 && without > 5.0, "{without}");
@@ -153,9 +157,10 @@ fn space_of_what_was_overwritten_comes_back() {
     assert!(stats.value_gc.relocated_records > 1000 && stats.log.relocated_bytes > 1 << 20);
 }
 
-/// A round that found none of its victims made the next one due, which found them as little: writers who waited for space would have waited for rounds that came to nothing for ever.
+/// A round that retires no segment does not make another one due. Otherwise writers that wait for
+/// space could wait for useless rounds forever.
 #[test]
-fn a_round_that_came_to_nothing_is_no_occasion_for_another() {
+fn a_round_without_result_is_no_occasion_for_another() {
     let db = open(options(), &(MemVolume::new() as Arc<dyn Volume>));
     let engine = &db.handle.engine;
     engine.space.update_space();
@@ -177,9 +182,10 @@ fn a_round_that_came_to_nothing_is_no_occasion_for_another() {
     assert!(engine.space.gc().may_begin());
 }
 
-/// It took back the occasion that the one before it had had: a writer that waited for space waited for a round that failed at once, again and again, where it was to be told that there is no space.
+/// A round that cannot begin uses its occasion. Otherwise a writer that waits for space would wait
+/// for rounds that fail at once, instead of getting the error `NoSpace`.
 #[test]
-fn a_round_that_cannot_begin_has_had_its_occasion() {
+fn a_round_that_cannot_begin_uses_its_occasion() {
     let db = open(options(), &(MemVolume::new() as Arc<dyn Volume>));
     let engine = &db.handle.engine;
     engine.space.update_space();
@@ -194,7 +200,7 @@ fn a_round_that_cannot_begin_has_had_its_occasion() {
 }
 
 #[test]
-fn values_that_are_cached_as_they_are_written_are_moved_from_there() {
+fn values_that_are_cached_on_write_are_moved_from_the_cache() {
     const KEYS: u64 = 2000;
     for bytes_min in [512, usize::MAX] {
         let dir = tempfile::tempdir().unwrap();
@@ -222,7 +228,7 @@ fn values_that_are_cached_as_they_are_written_are_moved_from_there() {
 }
 
 #[test]
-fn value_gc_takes_from_the_cache_what_its_place_and_its_checksum_say_alone() {
+fn value_gc_uses_a_cached_value_only_if_its_place_and_checksum_match() {
     let options = options().experiments(Experiments::default().cache_written_min_bytes(512));
     let db = open(options, &(MemVolume::new() as Arc<dyn Volume>));
     let engine = &db.handle.engine;
@@ -239,7 +245,7 @@ fn value_gc_takes_from_the_cache_what_its_place_and_its_checksum_say_alone() {
     };
     let [old, new] = [1, 2].map(pointer);
     let offer = |pointer, value: &[u8]| {
-        // The first one asks for room.
+        // The first value makes the cache look for room.
         for _ in 0..2 {
             engine
                 .shared
@@ -271,9 +277,9 @@ fn value_gc_takes_from_the_cache_what_its_place_and_its_checksum_say_alone() {
     );
 }
 
-/// Of 16 MiB a round reads half, which is live, or nothing.
+/// A round over 16 MiB, half of which is live, reads half of them, or nothing.
 #[test]
-fn the_index_is_walked_where_what_is_live_is_cached() {
+fn a_round_walks_the_index_if_live_values_are_cached() {
     let account = Account::of_values(512 << 20, 16 << 10);
     let victims = [Candidate {
         id: SegmentId(1),

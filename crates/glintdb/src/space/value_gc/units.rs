@@ -1,5 +1,5 @@
-//! The reading of a round of value GC, in steps: a victim is scanned, a stretch of keys is looked
-//! up, or an index is walked.
+//! The reads of a round of value GC, in steps: a scan of a victim, a lookup of some keys, or a walk
+//! of an index.
 //!
 //! Thread safety: each belongs to its round.
 

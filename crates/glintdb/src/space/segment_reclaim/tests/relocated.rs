@@ -1,10 +1,10 @@
-//! Values that live in segments of their own, beside the stream.
+//! Tests of values that were moved to segments of their own, which are no part of the stream.
 
 use super::*;
 use glintdb_log::format::segment::SegmentKind;
 
 #[test]
-fn relocated_values_are_there_in_checkpoints_after_openings_and_in_salvage() {
+fn moved_values_survive_checkpoints_openings_and_salvage() {
     let home = tempfile::tempdir().unwrap();
     let (dir, copy, out) = ["db", "copy", "out"]
         .map(|name| home.path().join(name))
@@ -21,7 +21,7 @@ fn relocated_values_are_there_in_checkpoints_after_openings_and_in_salvage() {
     assert_eq!(there(&dir, &victims), 0);
     check_whole(&db, &expected);
 
-    // Their ids are above that of the segment that the checkpoint seals.
+    // The ids of these segments are above that of the segment that the checkpoint seals.
     db.checkpoint(&copy).unwrap();
     let report = check(&copy).unwrap();
     assert!(report.is_clean(), "{:?}", report.errors);
@@ -35,7 +35,7 @@ fn relocated_values_are_there_in_checkpoints_after_openings_and_in_salvage() {
     let db = options().open(&dir).unwrap();
     check_whole(&db, &expected);
     assert_eq!(there(&dir, &values), values.len());
-    // Moved again: what held them goes.
+    // Moves the values again, after which their segments are removed.
     let again = round(&db, |_| {});
     assert!(values.iter().all(|id| again.contains(id)));
     check_whole(&db, &expected);
@@ -48,9 +48,9 @@ fn relocated_values_are_there_in_checkpoints_after_openings_and_in_salvage() {
     salvaged.close().unwrap();
 }
 
-/// With every table lost, the values that were moved are still there under their keys.
+/// If every table is lost, salvage still finds moved values under their keys.
 #[test]
-fn salvage_takes_relocated_values_where_tables_are_lost() {
+fn salvage_finds_moved_values_if_tables_are_lost() {
     for without_manifest in [false, true] {
         let home = tempfile::tempdir().unwrap();
         let (dir, out) = ["db", "out"].map(|name| home.path().join(name)).into();
@@ -67,7 +67,7 @@ fn salvage_takes_relocated_values_where_tables_are_lost() {
                 std::fs::remove_file(&path).unwrap();
             }
         }
-        // Of one record the value is rotten.
+        // The value of one record is damaged.
         let segment = dir.join(values[0].file().to_string());
         let mut bytes = std::fs::read(&segment).unwrap();
         let end = bytes.len() - 5000;

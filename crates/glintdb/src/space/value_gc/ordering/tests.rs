@@ -1,4 +1,4 @@
-//! Values put in key order, alone and while others write.
+//! Tests of values that are put in key order, alone and while others write.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use crate::space::value_gc::tests::{KEYS, Random, check_all, env, filled, key, options, value};
@@ -21,7 +21,7 @@ fn open(volume: &Arc<MemVolume>, options: &Options) -> Db {
         .unwrap()
 }
 
-/// Where the values of the default keyspace lie, in the order of keys.
+/// Returns the places of the values of the default keyspace, in the order of keys.
 fn pointers(db: &Db) -> Vec<ValuePointer> {
     db.flush().unwrap();
     let view = db.default_keyspace().state.index.view();
@@ -38,7 +38,7 @@ fn pointers(db: &Db) -> Vec<ValuePointer> {
     pointers
 }
 
-/// Places at which values lie.
+/// Counts the places in the log that the values are at, where neighbours share a place.
 fn places<'a>(pointers: impl Iterator<Item = &'a ValuePointer>) -> u64 {
     let pointers: Vec<_> = pointers.collect();
     let apart = pointers.windows(2).filter(|two| !beside(two[0], two[1]));
@@ -51,7 +51,7 @@ fn is_clean(volume: &Arc<MemVolume>) -> bool {
 }
 
 #[test]
-fn values_lie_in_key_order_afterwards_and_are_moved_once() {
+fn a_pass_puts_values_in_key_order_and_moves_each_once() {
     for threads in [0, 2] {
         let (volume, options) = (MemVolume::new(), options().background_threads(threads));
         let db = open(&volume, &options);
@@ -81,7 +81,7 @@ fn values_lie_in_key_order_afterwards_and_are_moved_once() {
         drop(snapshot);
         let after = pointers(&db);
         assert_eq!(after.len(), expected.len());
-        // Segments are of 256 KiB here, pieces of no more.
+        // Segments have 256 KiB here, and pieces no more.
         assert!(places(after.iter()) < 200, "{}", places(after.iter()));
         let moved = db.stats().log.relocated_bytes;
         keyspace.compact_values().unwrap();
@@ -98,7 +98,7 @@ fn values_lie_in_key_order_afterwards_and_are_moved_once() {
 }
 
 #[test]
-fn of_a_range_nothing_else_is_moved() {
+fn a_pass_over_a_range_moves_no_other_values() {
     let (volume, options) = (MemVolume::new(), options());
     let db = open(&volume, &options);
     let mut random = Random(9);
@@ -118,7 +118,7 @@ fn of_a_range_nothing_else_is_moved() {
     assert!(db.verify().unwrap().is_clean());
 }
 
-/// Writes or deletes one of `keys` keys, and reads another.
+/// Writes or deletes one of `keys` keys, and reads another one.
 fn write_and_read(
     db: &Db,
     random: &mut Random,
@@ -154,9 +154,10 @@ fn check_closed_and_opened(
     check_all(&open(volume, options), expected);
 }
 
-/// Writers own keys, so each knows what it must find; values are ordered again and again meanwhile.
+/// Each writer owns keys, so it knows what it must find, while values are put in order again and
+/// again.
 #[test]
-fn whoever_writes_meanwhile_is_not_undone() {
+fn concurrent_writes_survive_key_order_rewrite() {
     let (volume, options) = (MemVolume::new(), options().background_threads(2));
     let db = open(&volume, &options);
     let mut expected = filled(&db);
@@ -177,9 +178,10 @@ fn whoever_writes_meanwhile_is_not_undone() {
     check_closed_and_opened(db, &volume, &options, &expected);
 }
 
-/// A pass that failed had kept level 0 from being compacted until writers were stopped; with no flush and no job under way nobody looked again, and they waited for ever.
+/// A pass that fails queues the compactions of level 0 that waited for its place. Otherwise stopped
+/// writers would wait forever if there is no flush and no job.
 #[test]
-fn writers_that_a_place_has_stopped_go_on_when_it_is_given_up() {
+fn writers_continue_when_the_place_of_a_failed_pass_is_given_up() {
     let experiments = Experiments::default().value_gc(false).help(false);
     let options = options().background_threads(2).experiments(experiments);
     let volume = MemVolume::new();
@@ -202,15 +204,16 @@ fn writers_that_a_place_has_stopped_go_on_when_it_is_given_up() {
         assert!(stopped.is_err(), "nothing to be tested");
         drop(place);
         let gone_on = is_done.recv_timeout(Duration::from_secs(20));
-        // Else the test would wait as well.
+        // Otherwise the test would wait as well.
         engine.shared.schedule();
         gone_on.unwrap();
     });
 }
 
-/// Keys count as well as values: of long keys with short values a piece would have taken hundreds of megabytes.
+/// A piece is limited by the bytes of keys and values. By values alone, a piece of long keys with
+/// short values could take hundreds of megabytes.
 #[test]
-fn a_piece_is_as_large_as_its_keys_and_values() {
+fn a_piece_is_limited_by_the_bytes_of_keys_and_values() {
     let options = options().separate_min_bytes(1);
     let volume = MemVolume::new();
     let db = open(&volume, &options);
@@ -243,9 +246,9 @@ fn a_piece_is_as_large_as_its_keys_and_values() {
     assert_eq!(keyspace.iter().count(), 600);
 }
 
-/// Writes so many keys, each once, those that are beside one another far apart, and flushes them.
+/// Writes `keys` keys once each, so that neighbours are far apart, and flushes them.
 fn filled_apart(db: &Db, keys: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    // A prime: no number of keys here is a multiple of it.
+    // A prime number, of which no number of keys here is a multiple.
     let shuffled = (0..keys).map(|n| n * 4_801 % keys);
     let record = |n| {
         db.put(key(n), value(n, 0)).unwrap();
@@ -256,9 +259,10 @@ fn filled_apart(db: &Db, keys: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     filled
 }
 
-/// Scans of what does not fit into the cache have the values put in order, once they have paid for it, and not where they lie in order, or nobody wants it.
+/// Scans of values that the cache cannot hold have them put in order once they have paid for it,
+/// but not if the values are in order already, and not without the option.
 #[test]
-fn scans_have_values_put_in_order_that_lie_apart() {
+fn scans_pay_for_putting_values_in_key_order() {
     const MANY: u64 = 12_000;
     for (threads, wanted, shuffled) in [
         (0, true, true),
@@ -272,7 +276,7 @@ fn scans_have_values_put_in_order_that_lie_apart() {
         let options = options.garbage_bytes_min(4 << 20);
         let db = open(&volume, &options);
         for n in 0..MANY {
-            // Odd, so that each comes once.
+            // An odd factor, so that each key comes once.
             let n = if shuffled { n * 4_801 % MANY } else { n };
             db.put(key(n), [value(n, 0).as_slice(), &[7; 600]].concat())
                 .unwrap();
@@ -300,14 +304,14 @@ fn scans_have_values_put_in_order_that_lie_apart() {
             }
         };
         let ordered = || db.stats().value_gc.ordered_records;
-        // Background threads take their time.
+        // Background threads may be late.
         for turn in (0..30_000).take_while(|turn| *turn < 1500 || ordered() > 0) {
             if ordered() > MANY / 5 * 4 {
                 break;
             }
             scan(random.below(MANY), turn % 4 == 0);
             if turn % 8 == 0 {
-                // Without background threads, jobs are done by who writes.
+                // Without background threads, writers run jobs.
                 db.put("zz", "1").unwrap();
             }
         }
@@ -328,9 +332,10 @@ fn scans_have_values_put_in_order_that_lie_apart() {
     }
 }
 
-/// Values are put in order again and again for who scans, while others overwrite and delete, and value GC takes what is left behind.
+/// Values are put in order for scans again and again, while other threads overwrite and delete, and
+/// value GC removes the old copies.
 #[test]
-fn whoever_writes_while_scans_have_values_put_in_order_is_not_undone() {
+fn concurrent_writes_survive_reordering_for_scans() {
     const MANY: u64 = 8000;
     let (volume, options) = (MemVolume::new(), options().background_threads(2));
     let db = open(&volume, &options);
@@ -364,9 +369,9 @@ fn whoever_writes_while_scans_have_values_put_in_order_is_not_undone() {
     check_closed_and_opened(db, &volume, &options, &expected);
 }
 
-/// Snapshots keep what pieces leave behind: no more of that is made than value GC lets be.
+/// Snapshots keep the old copies of values. Pieces make no more of them than the allowed garbage.
 #[test]
-fn beside_a_snapshot_values_are_put_in_order_as_long_as_there_is_space() {
+fn beside_a_snapshot_values_are_put_in_order_within_the_allowed_garbage() {
     const MANY: u64 = 12_000;
     let mut worst = Vec::new();
     for kept in [false, true] {
@@ -393,12 +398,13 @@ fn beside_a_snapshot_values_are_put_in_order_as_long_as_there_is_space() {
     assert!(worst[1] < worst[0] + (2 << 20), "{worst:?}");
 }
 
-/// What cannot be read ends it for the keyspace, is told, and stops nothing else.
+/// A value that cannot be read ends the passes over its keyspace, is reported, and stops nothing
+/// else.
 #[test]
-fn a_value_that_is_damaged_ends_putting_in_order_and_nothing_else() {
+fn a_damaged_value_ends_passes_over_its_keyspace_only() {
     const MANY: u64 = 12_000;
     let volume = MemVolume::new();
-    // A round of value GC would meet it too, and tell that.
+    // Otherwise a round of value GC would find and report it too.
     let options = options().garbage_bytes_min(1 << 30);
     let db = open(&volume, &options);
     filled_apart(&db, MANY);
@@ -423,9 +429,9 @@ fn a_value_that_is_damaged_ends_putting_in_order_and_nothing_else() {
     db.flush().unwrap();
 }
 
-/// A close in the middle of a piece leaves nothing behind that is not the database's.
+/// A close in the middle of a piece leaves only files of the database behind.
 #[test]
-fn a_close_while_values_are_put_in_order_leaves_a_clean_database() {
+fn a_close_during_a_pass_leaves_a_clean_database() {
     const MANY: u64 = 3000;
     for round in 0..60 {
         let (volume, options) = (MemVolume::new(), options().background_threads(2));

@@ -1,7 +1,7 @@
-//! The engine: puts the owners of an open database together.
+//! Puts the owners of an open database together.
 //!
-//! [`Shared`] is the ground. Each owner above it has private fields, calls only owners below it, and
-//! documents its locks:
+//! [`Shared`] is the ground. Each owner above it has private fields, calls only owners below it,
+//! and documents its locks:
 //!
 //! | owner | does | calls |
 //! |---|---|---|
@@ -13,7 +13,8 @@
 //! | [`ValueGc`] | moves values | `Background` and below |
 //! | [`Durable`] | keyspaces, checkpoints, closing | `Background` and below |
 //!
-//! Code below [`Background`] queues jobs through the [`Scheduler`] trait, which is implemented here.
+//! Code below [`Background`] queues jobs through the [`Scheduler`] trait, which is implemented
+//! here.
 
 use crate::Result;
 use crate::background::Background;
@@ -39,16 +40,16 @@ pub(crate) struct Engine {
     pub(crate) background: Arc<Background>,
     pub(crate) value_gc: Arc<ValueGc>,
     pub(crate) durable: Durable,
-    /// [`Db`](crate::Db) handles that exist. Programs may clone one for each request, so the count
-    /// has a cache line of its own.
+    /// Number of [`Db`](crate::Db) handles that exist. Programs may clone one for each request, so
+    /// the count has a cache line of its own.
     pub(crate) dbs: Padded<AtomicUsize>,
-    /// Only [`Shared`] refers to it, weakly.
+    /// The scheduler, which [`Shared`] refers to weakly.
     _jobs: Arc<dyn Scheduler>,
 }
 
 impl Engine {
-    /// Puts owners on `shared`. `newest` is the newest commit; `job_order`, a seed that decides the
-    /// order of jobs.
+    /// Creates the owners above `shared`. `newest` is the newest commit. `job_order` is a seed that
+    /// decides the order of jobs.
     pub(crate) fn new(shared: Shared, newest: SeqNum, job_order: Option<u64>) -> Engine {
         let shared = Arc::new(shared);
         let sequencer = Arc::new(Sequencer::new(&shared, newest));

@@ -1,6 +1,6 @@
-//! What keeps a database open: every public handle has a reference to one [`Handle`].
+//! The handle that keeps a database open: every public handle has a reference to one [`Handle`].
 //!
-//! Thread safety: everything from any thread.
+//! Thread safety: any thread.
 
 use crate::durable::open;
 use crate::engine::Engine;
@@ -15,19 +15,19 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Keeps a database open: the engine, its threads and its files. [`Db::close`](crate::Db::close)
-/// closes it, or the drop of the last reference.
+/// Keeps a database open: the engine, its threads and its files. [`Db::close`](crate::Db::close) or
+/// the drop of the last reference closes it.
 ///
 /// Every scan counts a reference, so the struct has cache lines of its own.
 #[repr(align(128))]
 pub(crate) struct Handle {
     pub(crate) engine: Arc<Engine>,
-    /// What the engine works on.
+    /// The volume of the engine.
     volume: Arc<ClosableVolume>,
     /// The directory of the database, if it was opened by its path.
     directory: Option<Arc<DirVolume>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// How closing ended, once it has.
+    /// The result of closing, once it has ended.
     closed: Mutex<Option<Result<()>>>,
 }
 
@@ -53,8 +53,8 @@ impl Handle {
         Ok(handle)
     }
 
-    /// Opens the database on `volume`. If `directory` is given, it is what `volume` works on, and
-    /// closing gives it to the next opener.
+    /// Opens the database on `volume`. If `directory` is given, `volume` wraps it, and closing
+    /// gives it to the next opener.
     pub(crate) fn open_resolved(
         volume: Arc<dyn Volume>,
         directory: Option<Arc<DirVolume>>,
@@ -64,7 +64,8 @@ impl Handle {
         let threads = options.background_threads;
         let volume = ClosableVolume::new(volume);
         let engine = open::open(Arc::clone(&volume) as Arc<dyn Volume>, env, options)?;
-        // From here on the handle ends what was begun, also if a thread cannot be started.
+        // From here on the handle ends the threads that were started, also if a later one cannot be
+        // started.
         let handle = Arc::new(Handle {
             engine: Arc::new(engine),
             volume,
@@ -81,17 +82,17 @@ impl Handle {
         Ok(handle)
     }
 
-    /// Keeps the engine's memory for good, in a forked child: dropping it would take locks that are
-    /// never free here and touch files that belong to the parent.
+    /// Leaks the engine's memory, in a forked child: dropping it would take locks that are never
+    /// free there, and touch files that belong to the parent.
     fn leak(&mut self) {
         std::mem::forget(Arc::clone(&self.engine));
         let unused = Mutex::new(Vec::new());
         std::mem::forget(std::mem::replace(&mut self.threads, unused));
     }
 
-    /// Closes the database, whatever handles there are: ends the background threads, makes the log
-    /// durable, and gives the directory to the next opener. Once; a later call returns what the
-    /// first one did. Does nothing in a forked child, and returns `Closed`.
+    /// Closes the database, even if other handles exist: ends the background threads, makes the log
+    /// durable, and gives the directory to the next opener. A later call returns the result of the
+    /// first. In a forked child it does nothing and returns `Closed`.
     pub(crate) fn close(&self) -> Result<()> {
         self.engine.shared.process.check()?;
         let mut closed = self.closed.lock();
@@ -100,7 +101,7 @@ impl Handle {
         }
         self.engine.durable.begin_close();
         for thread in self.threads.lock().drain(..) {
-            // Never this one: background threads hold no handle.
+            // Never this thread: background threads hold no handle.
             if thread.join().is_err() {
                 self.engine
                     .shared
@@ -108,10 +109,11 @@ impl Handle {
             }
         }
         let ended = self.engine.durable.finish_close();
-        // Before the lock goes: see `Durable::finish_close` for what is left to be ended.
+        // Before the directory is unlocked. `Durable::finish_close` says which operations may still
+        // be running.
         self.volume.close();
-        // Behind it: a reader that no longer believes the ring would take the segment's file, which
-        // lacks the bytes if the log has failed, for damaged.
+        // After the volume is closed. A reader that cannot use the ring would read the segment's
+        // file, which lacks the bytes if the log has failed, and report it as damaged.
         self.engine.shared.log.leave_ring();
         if let Some(directory) = &self.directory {
             directory.release();
@@ -154,13 +156,14 @@ mod tests {
     use std::cell::Cell;
 
     std::thread_local! {
-        /// As many background threads can be started by this thread.
+        /// Number of background threads that this thread can start.
         pub(super) static THREADS_MAX: Cell<usize> = const { Cell::new(usize::MAX) };
     }
 
-    /// The threads that had been started were left alone where a later one could not be: they kept the database for ever, and the next opening said `Locked`.
+    /// If a background thread cannot be started, those that were started end, so that the next
+    /// opening does not fail with `Locked`.
     #[test]
-    fn threads_that_were_started_end_where_another_one_cannot_be() {
+    fn started_threads_end_if_another_cannot_be_started() {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default()
             .memory_budget_bytes(8 << 20)

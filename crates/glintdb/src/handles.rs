@@ -17,9 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
 /// A database that this process has open, or is about to close.
 struct Open {
-    /// Canonical.
+    /// Canonical path of the directory.
     directory: PathBuf,
-    /// A forked child has a copy of the list, and no database of it open.
+    /// The process that has the database open. A forked child has a copy of this list, and none of
+    /// its databases open.
     process: ProcessToken,
     /// The handle, to count its references. Never upgraded: the last reference closes the database.
     handle: Weak<dyn Any + Send + Sync>,
@@ -28,11 +29,11 @@ struct Open {
 
 static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
 
-/// Tries of [`open`] to take the lock.
+/// Number of times that [`open`] tries to take the lock.
 const TRIES_MAX: usize = 10_000;
 
-/// The list; `None` if its lock is not free for long, as in a child that another thread of the
-/// parent has forked while it held the lock. Messages then do without the list.
+/// Locks the list. Returns `None` if the lock is not free for long, as in a child that was forked
+/// while another thread of the parent held it. Messages then do without the list.
 fn open() -> Option<MutexGuard<'static, Vec<Open>>> {
     for _ in 0..TRIES_MAX {
         match OPEN.try_lock() {
@@ -62,7 +63,7 @@ pub(crate) fn register<H: Any + Send + Sync>(
     }
 }
 
-/// Forgets a database that does not hold its directory any more.
+/// Removes a database that does not hold its directory any more from the list.
 pub(crate) fn forget(engine: &Arc<Engine>) {
     if let Some(mut open) = open() {
         open.retain(|one| one.engine.as_ptr() != Arc::as_ptr(engine));
@@ -72,7 +73,8 @@ pub(crate) fn forget(engine: &Arc<Engine>) {
 /// Opens and locks a directory.
 ///
 /// # Errors
-/// As [`DirVolume::open`]. `Locked` names the handles where this process has the database open.
+/// The same as [`DirVolume::open`]. If this process has the database open, `Locked` names its
+/// handles.
 pub(crate) fn open_directory(path: &Path, options: DirOptions) -> Result<Arc<DirVolume>> {
     DirVolume::open(path, options).map_err(|error| match error.kind() {
         ErrorKind::Locked => alive(path).unwrap_or(error),
@@ -80,7 +82,7 @@ pub(crate) fn open_directory(path: &Path, options: DirOptions) -> Result<Arc<Dir
     })
 }
 
-/// Why `path` is locked, where a database of this process is the reason.
+/// Returns the reason why `path` is locked, if a database of this process is the reason.
 fn alive(path: &Path) -> Option<Error> {
     let directory = path.canonicalize().ok()?;
     let here = |one: &&Open| one.directory == directory && one.process.is_current();

@@ -23,9 +23,9 @@ use glintdb_core::{Direction, planted};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Number of entries in the first batch. Later batches double, so a scan fetches less than twice the
-/// entries that it yields, and a long one keeps many reads in flight. From 8, a scan of 50 fetches
-/// 8 + 16 + 32 = 56 values.
+/// Number of entries in the first batch. Later batches double, so a scan fetches less than twice
+/// the entries that it yields, and a long one keeps many reads in flight. From 8, a scan of 50
+/// fetches 8 + 16 + 32 = 56 values.
 const BATCH_FIRST: usize = 8;
 /// Most entries in a batch.
 const BATCH_MAX: usize = 256;

@@ -1,16 +1,16 @@
 //! The state that every owner works on: files, memory, the log, the manifest, versions, and whether
 //! the database is open.
 //!
-//! It knows no owner. Owners stand above it, each with private fields and locks: [`Sequencer`],
-//! [`Space`], [`Reader`], [`Writer`], [`Background`], [`ValueGc`] and [`Durable`]. An owner calls
-//! those below it. Upward calls go through [`Scheduler`] only: a writer asks for jobs that it
+//! It knows no owner. Owners are above it, each with private fields and locks: [`Sequencer`],
+//! [`Reader`], [`DiskSpace`], [`Writer`], [`Background`], [`ValueGc`] and [`Durable`]. An owner
+//! calls those below it. Upward calls go through [`Scheduler`] only: a writer asks for jobs that it
 //! cannot name.
 //!
-//! Thread safety: everything from any thread.
+//! Thread safety: any thread.
 //!
 //! [`Sequencer`]: crate::write::sequencer::Sequencer
-//! [`Space`]: crate::space::Space
 //! [`Reader`]: crate::read::Reader
+//! [`DiskSpace`]: crate::space::DiskSpace
 //! [`Writer`]: crate::write::Writer
 //! [`Background`]: crate::background::Background
 //! [`ValueGc`]: crate::space::value_gc::ValueGc
@@ -43,17 +43,17 @@ use std::time::Duration;
 
 /// Background work, as code below the job queue asks for it.
 pub(crate) trait Scheduler: Send + Sync {
-    /// Queues every job that there is a reason for.
+    /// Queues every job that is due.
     fn schedule(&self);
-    /// Queues a flush, which is not queued yet.
+    /// Queues a flush. None is queued yet.
     fn push_flush(&self);
-    /// Queues a step of the log, which is not queued yet.
+    /// Queues a step of the log. None is queued yet.
     fn push_spill(&self);
     /// Runs one step of the most urgent job on this thread. Returns false if none is queued.
     fn run_step(&self) -> bool;
     /// Waits until a job ends, or for `time`.
     fn wait_finished(&self, time: Duration);
-    /// Takes jobs that are less urgent than a flush out of the queue. Returns how many.
+    /// Removes jobs that are less urgent than a flush from the queue. Returns how many.
     fn give_up_below_flush(&self) -> usize;
     /// Writes all memtables to the indexes.
     fn flush_all(&self) -> Result<()>;
@@ -87,14 +87,15 @@ pub(crate) struct Shared {
     pub(crate) chunks: Arc<ChunkPool>,
     pub(crate) pipeline: Pipeline,
     pub(crate) version: Versions<Version>,
-    /// Memory of flushed memtables. An iterator may hold it without its version.
+    /// Arenas of flushed memtables, for as long as readers keep them. An iterator may keep one
+    /// without its version.
     pub(crate) flushed_arenas: Mutex<Vec<Weak<Arena>>>,
     pub(crate) default_keyspace: Arc<KeyspaceState>,
     pub(crate) backpressure: Backpressure,
     /// Whether waiting threads begin reads of compactions.
     pub(crate) helps: bool,
     pub(crate) pins: Pins,
-    /// Memory of pinned levels when it was last divided, in bytes.
+    /// Bytes that pinned levels took when memory was last divided.
     pub(crate) pins_taken: Mutex<usize>,
     pub(crate) transactions: Transactions,
     pub(crate) waits: Arc<Waits>,
@@ -104,7 +105,8 @@ pub(crate) struct Shared {
     pub(crate) spill_queued: AtomicBool,
     background_error: Mutex<Option<Error>>,
     scheduler: OnceLock<Weak<dyn Scheduler>>,
-    /// Every operation reads it, so no counter shares its cache line.
+    /// Whether the database is closed or closing. Every operation reads it, so no counter shares
+    /// its cache line.
     closing: Padded<AtomicBool>,
 }
 
@@ -173,19 +175,19 @@ impl Shared {
         }
     }
 
-    /// Sets the scheduler, once. It may own what owns this.
+    /// Sets the scheduler, once. The reference is weak, because the scheduler owns this.
     pub(crate) fn set_scheduler(&self, scheduler: Weak<dyn Scheduler>) {
         let set = self.scheduler.set(scheduler);
         debug_assert!(set.is_ok(), "a database has one scheduler");
     }
 
-    /// Calls the scheduler. `None`: the database is being opened or dropped.
+    /// Calls the scheduler. Returns `None` while the database is being opened or dropped.
     fn scheduler<T>(&self, call: impl FnOnce(&dyn Scheduler) -> T) -> Option<T> {
         let scheduler = self.scheduler.get()?.upgrade()?;
         Some(call(&*scheduler))
     }
 
-    /// Queues every job that there is a reason for.
+    /// Queues every job that is due.
     pub(crate) fn schedule(&self) {
         self.scheduler(|scheduler| scheduler.schedule());
     }
@@ -211,8 +213,8 @@ impl Shared {
         }
     }
 
-    /// With no background threads, callers run what is queued, in order. Returns false if this
-    /// thread ran nothing.
+    /// Without background threads, runs the queued jobs on this thread, in order. Returns false if
+    /// it ran none.
     pub(crate) fn run_inline(&self) -> bool {
         if self.options.background_threads > 0 {
             return false;
@@ -229,7 +231,7 @@ impl Shared {
         self.scheduler(|scheduler| scheduler.wait_finished(time));
     }
 
-    /// Takes jobs that are less urgent than a flush out of the queue. Returns how many.
+    /// Removes jobs that are less urgent than a flush from the queue. Returns how many.
     pub(crate) fn give_up_below_flush(&self) -> usize {
         self.scheduler(|scheduler| scheduler.give_up_below_flush())
             .unwrap_or(0)
@@ -241,20 +243,20 @@ impl Shared {
             .unwrap_or(Ok(()))
     }
 
-    /// Whether the log has something to do.
+    /// Whether a step of the log is due.
     pub(crate) fn log_due(&self) -> bool {
         self.log.spill_due() || self.may_prepare()
     }
 
-    /// Whether the log's next segment is to be made before a commit needs it. The reserve's space
-    /// is not used for that.
+    /// Whether the log's next segment should be made before a commit needs it. That does not use
+    /// the reserve's space.
     pub(crate) fn may_prepare(&self) -> bool {
         self.log.prepare_due() && !self.reserve.is_lent()
     }
 
-    /// Whether the active generation may be sealed now: at most one sealed generation waits to be
-    /// flushed. Each is sealed at half of the memtables' share of memory, or of the log that may
-    /// have to be replayed, so both bounds hold.
+    /// Whether the active generation may be sealed now. At most one sealed generation waits to be
+    /// flushed: each is sealed at half of the memtables' share of memory, or of the log that may be
+    /// replayed, so both bounds hold.
     pub(crate) fn may_seal(&self) -> bool {
         !self.version.load().has_sealed()
     }
@@ -303,7 +305,7 @@ impl Shared {
             .collect()
     }
 
-    /// Makes the log durable up to `lsn`, before that may be a flush point.
+    /// Makes the log durable up to `lsn`, before `lsn` may become the flush point.
     pub(crate) fn sync_log_to(&self, lsn: Lsn) -> Result<()> {
         self.log
             .sync(lsn)
@@ -320,7 +322,7 @@ impl Shared {
         });
     }
 
-    /// The error of a background job, until it is tried again.
+    /// Returns the error of a background job, until the job is tried again.
     pub(crate) fn background_error(&self) -> Option<Error> {
         self.background_error.lock().clone()
     }
@@ -339,33 +341,35 @@ impl Shared {
         self.schedule();
     }
 
-    /// Notes that a job of a kind that had failed succeeded.
+    /// Notes that a job succeeded after jobs of its kind had failed.
     pub(crate) fn background_recovered(&self) {
         if self.forget_background_error() {
             self.schedule();
         }
     }
 
-    /// Returns whether there was one. An error that only another open can mend stays.
+    /// Forgets the background error. Returns whether there was one. An error that only another open
+    /// can clear stays.
     fn forget_background_error(&self) -> bool {
         let mends = |error: &mut Error| error.kind() != ErrorKind::Poisoned;
         self.background_error.lock().take_if(mends).is_some()
     }
 
-    /// Refuses all writes after a panic in `what`: the state that it changed is unknown.
-    pub(crate) fn poison(&self, what: &str) {
-        let what = format!("there was a panic, open the database again: {what}");
-        let error = Error::new(ErrorKind::Poisoned, what);
-        // Overwrites an earlier error, before waiters are woken, so that they see this one.
+    /// Refuses all writes after a panic in `job`, because the state that it was changing is
+    /// unknown.
+    pub(crate) fn poison(&self, job: &str) {
+        let message = format!("there was a panic, open the database again: {job}");
+        let error = Error::new(ErrorKind::Poisoned, message);
+        // Overwrites an earlier error before waiters are woken, so that they see this one.
         *self.background_error.lock() = Some(error.clone());
         self.pipeline.fail(&error);
         self.manifest.lock().fail(&error);
         self.backpressure.compaction.wake();
     }
 
-    /// Whether this is a forked child of the process that opened the database. A child has none of
-    /// the engine's threads, and locks that they held during the fork are never free in it: it must
-    /// not take a lock of the engine, and drops none of its parts.
+    /// Whether this process is a forked child of the one that opened the database. A child has none
+    /// of the engine's threads, and locks that they held during the fork are never free in it: it
+    /// must not take a lock of the engine, and drops none of its parts.
     pub(crate) fn is_forked(&self) -> bool {
         !self.process.is_current()
     }

@@ -304,10 +304,11 @@ impl Sequencer {
     /// Whether the active generation must be sealed before a commit of `frame_bytes`.
     fn must_seal(&self, numbering: &Numbering, frame_bytes: u64) -> bool {
         let log_bytes = numbering.log_bytes;
+        let garbage_seal_bytes = self.garbage_seal_bytes.load(Ordering::Relaxed);
         numbering.active.filled_bytes() >= self.shared.options.memtable_seal_bytes()
             || (log_bytes + frame_bytes > self.shared.options.log_seal_bytes() && log_bytes > 0)
             // A flush shows which part of the log is garbage. No commit waits for this seal.
-            || (log_bytes > self.garbage_seal_bytes.load(Ordering::Relaxed) && self.shared.may_seal())
+            || (log_bytes > garbage_seal_bytes && self.shared.may_seal())
     }
 
     /// Seals the active generation. The next commit, at `start`, opens a new one. Returns the

@@ -53,7 +53,7 @@ impl Durable {
         let copied = Lsn::new(next, FIRST_FRAME_OFFSET);
         assert!(
             state.flush_point.lsn <= copied,
-            "a checkpoint has the log up to its flush point: to {copied}, and replay begins at {}",
+            "a checkpoint has the log up to its flush point: {copied} is before {}",
             state.flush_point.lsn
         );
         state.log_durable = state.log_durable.min(copied);

@@ -141,7 +141,7 @@ impl Account {
         let record_bytes = (self.live_bytes / self.index_entries).max(1);
         #[allow(
             clippy::cast_possible_truncation,
-            reason = "a part of what victims hold"
+            reason = "a part of the bytes in victims"
         )]
         let read = (live as f64 * (1.0 - cached)) as u64;
         let scan = bytes + bytes / record_bytes * RECORD_COST_BYTES;

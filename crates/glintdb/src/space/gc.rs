@@ -260,7 +260,7 @@ impl State {
         };
         #[allow(
             clippy::cast_possible_truncation,
-            reason = "at most what the segment has"
+            reason = "at most the bytes of the segment"
         )]
         let live = (live * record) as u64;
         live.saturating_add(HEADER_BYTES).min(bytes)

@@ -26,7 +26,7 @@ impl DiskSpace {
         let mut free = self.shared.version.free(dead.iter().copied());
         assert!(
             !free.iter().any(|segment| state.is_live(*segment)),
-            "a segment that was dead stays dead, and its file may go"
+            "a dead segment stays dead, so that its file may be removed"
         );
         planted!(
             "glintdb: a retired segment goes while a snapshot reads it",

@@ -134,7 +134,7 @@ impl DiskSpace {
         let garbage = most - (account.live_bytes + account.other_bytes) as f64;
         #[allow(
             clippy::cast_possible_truncation,
-            reason = "a part of what files hold, more or less"
+            reason = "about a part of the bytes in files"
         )]
         let part = garbage.max(least) as u64;
         account.allowed_bytes = part.max(self.garbage_bytes_min(&account));

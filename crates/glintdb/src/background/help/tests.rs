@@ -34,10 +34,10 @@ fn held_up(options: Options) -> (Db, crate::Keyspace, Sender<()>) {
     of_keyspace.lsm.pinned_levels = PinnedLevels::Levels(0);
     let keyspace = db.create_keyspace("stops", of_keyspace).unwrap();
     let (hold, held) = channel();
-    let (tell, told) = channel();
+    let (tell, begun) = channel();
     let engine = &db.handle.engine;
     engine.background.push(Box::new(Held { tell, held }));
-    told.recv().unwrap();
+    begun.recv().unwrap();
     (db, keyspace, hold)
 }
 

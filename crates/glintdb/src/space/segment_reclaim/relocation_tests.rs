@@ -33,8 +33,8 @@ fn meanwhile(db: &Db, expected: &mut Records) {
     // This deletion is not flushed.
     keyspace.delete(key(180)).unwrap();
     put(&keyspace, 181);
-    for gone in [50, 51, 52, 53, 180].into_iter().chain(160..170) {
-        expected.remove(&key(gone));
+    for deleted in [50, 51, 52, 53, 180].into_iter().chain(160..170) {
+        expected.remove(&key(deleted));
     }
 }
 
@@ -113,7 +113,7 @@ fn a_cached_value_stays_cached_when_it_moves() {
         // The first reads open the segments and cache the blocks of the index.
         let before = reads();
         let (first, _) = (get(&cold[moves]), get(&cold[cold.len() - moves]));
-        assert!(first.is_some() && reads() > before, "nobody had read it");
+        assert!(first.is_some() && reads() > before, "the value was cached");
         let before = reads();
         for n in &hot {
             assert_eq!(get(n).as_deref(), expected.get(&key(*n)).map(Vec::as_slice));

@@ -263,15 +263,15 @@ fn a_live_value_in_a_retired_segment_is_reported() {
         manifest.commit(&[Item::SegmentRetired(segment)]).unwrap();
         segment
     };
-    let told = |errors: &[crate::Error]| {
+    let is_reported = |errors: &[crate::Error]| {
         errors.iter().any(|error| {
             error.to_string().contains("retired")
                 && error.to_string().contains(&segment.file().to_string())
         })
     };
-    assert!(told(&db.verify().unwrap().errors));
+    assert!(is_reported(&db.verify().unwrap().errors));
     db.close().unwrap();
-    assert!(told(&check(home.path()).unwrap().errors));
+    assert!(is_reported(&check(home.path()).unwrap().errors));
 }
 
 #[test]

@@ -265,11 +265,11 @@ fn value_gc_uses_a_cached_value_only_if_its_place_and_checksum_match() {
     assert_eq!(
         cached(&new).as_deref(),
         Some(&value(7, 2)[..]),
-        "what is there stays"
+        "the cached value stays"
     );
     let rotten = CacheKey::Value(key_hash(keyspace, &name), ValuePlace::of(&new));
     engine.shared.cache.put(rotten, &[&value(7, 3)]);
-    assert_eq!(cached(&new), None, "a value that is not what it was");
+    assert_eq!(cached(&new), None, "a value with another checksum");
     db.delete(&name).unwrap();
     assert_eq!(
         engine.shared.cache.place_of(&key_hash(keyspace, &name)),

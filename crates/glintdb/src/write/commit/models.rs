@@ -148,13 +148,13 @@ impl Engine {
         )
         .unwrap();
         assert!(numbers.iter().copied().eq(1..=numbers.len() as u64));
-        let whose = |pointer| {
+        let number_in = |pointer| {
             let read = log.read(pointer).unwrap();
-            let whose = u64::from(read[0]);
-            assert!(read[..] == value(whose), "the value of {whose}");
-            whose
+            let seqno = u64::from(read[0]);
+            assert!(read[..] == value(seqno), "the value of {seqno}");
+            seqno
         };
-        pointers.iter().map(whose).collect()
+        pointers.iter().map(number_in).collect()
     }
 }
 

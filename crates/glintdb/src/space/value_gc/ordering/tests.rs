@@ -316,9 +316,12 @@ fn scans_pay_for_putting_values_in_key_order() {
             }
         }
         let stats = db.stats();
-        let (ordered, gone) = (stats.value_gc.ordered_records, stats.volume.reads - reads);
+        let (ordered, spent) = (stats.value_gc.ordered_records, stats.volume.reads - reads);
         assert_eq!(ordered > 0, wanted && shuffled, "{ordered}");
-        assert!(2 * ordered <= gone, "{ordered} were moved for {gone} reads");
+        assert!(
+            2 * ordered <= spent,
+            "{ordered} were moved for {spent} reads"
+        );
         db.delete("zz").unwrap();
         let after = places(pointers(&db).iter());
         assert_eq!(
@@ -423,8 +426,8 @@ fn a_damaged_value_ends_passes_over_its_keyspace_only() {
             .for_each(drop);
         db.put("zz", "1").unwrap();
     }
-    let told = db.stats().value_gc.error.unwrap_or_default();
-    assert!(told.contains("in key order for scans"), "{told}");
+    let error = db.stats().value_gc.error.unwrap_or_default();
+    assert!(error.contains("in key order for scans"), "{error}");
     assert!(db.stats().background_error.is_none());
     db.flush().unwrap();
 }

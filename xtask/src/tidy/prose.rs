@@ -17,9 +17,9 @@ const COMMENT_COLUMNS_MAX: usize = 100;
 const SUBJECT_CHARS_MAX: usize = 72;
 
 /// Comment lines over [`COMMENT_COLUMNS_MAX`] in the repository.
-const LONG_COMMENTS: usize = 1698;
+const LONG_COMMENTS: usize = 1558;
 /// Comments that refer to their module instead of describing their item.
-const REFERRALS: usize = 29;
+const REFERRALS: usize = 27;
 /// Doc comments that are no sentence: they go on with the sentence of the item before, or do not end.
 const FRAGMENTS: usize = 86;
 /// Commits with a subject over [`SUBJECT_CHARS_MAX`]. History does not change, so this count cannot

@@ -238,8 +238,8 @@ pub use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use glintdb_core::{Error, ErrorKind, Result};
 pub use glintdb_runs::Compression;
 #[doc(hidden)]
-pub use index_kinds::LsmExperiments;
-pub use index_kinds::LsmOptions;
+pub use index_kinds::lsm::LsmExperiments;
+pub use index_kinds::lsm::LsmOptions;
 pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;
 pub use options::{

@@ -4,10 +4,9 @@ mod derived;
 mod experiments;
 mod named;
 
-use crate::index_kinds::{self, LsmOptions};
+use crate::index_kinds::lsm::LsmOptions;
 use crate::{Error, Result};
 pub use experiments::{Experiments, GcReads};
-use glintdb_core::codec::{Reader, put_bytes, put_varint};
 use glintdb_core::index::PinnedLevels;
 pub use glintdb_flash::{DirectIo, READ_DEPTH_MAX, ReadEngine};
 use glintdb_runs::Compression;
@@ -366,23 +365,5 @@ impl KeyspaceOptions {
     pub fn pinned_levels(mut self, levels: PinnedLevels) -> Self {
         self.lsm.pinned_levels = levels;
         self
-    }
-
-    /// Appends the encoded form: the code of the kind of index, then the options of that kind.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, index_kinds::code(self.index));
-        put_bytes(out, &self.encoded_index());
-    }
-
-    /// Returns the encoded options of the index.
-    pub(crate) fn encoded_index(&self) -> Vec<u8> {
-        index_kinds::encoded_options(self)
-    }
-
-    /// Decodes options. Returns `None` if the bytes are not options, and an inner error if this
-    /// build does not know their kind or version.
-    pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Result<Self>> {
-        let code = reader.varint()?;
-        Some(index_kinds::decode_options(code, reader.bytes()?))
     }
 }

@@ -2,7 +2,8 @@
 //! of `docs/options.md`. Thread-safe: plain values.
 
 use super::{Experiments, GcReads, IndexKind, KeyspaceOptions, Options};
-use crate::index_kinds::{self, LsmExperiments, LsmOptions};
+use crate::index_kinds;
+use crate::index_kinds::lsm::{LsmExperiments, LsmOptions};
 use crate::{Error, Result};
 use glintdb_flash::{DirectIo, ReadEngine};
 use glintdb_runs::Compression;

@@ -21,7 +21,7 @@
     reason = "predicted sizes: only three digits matter, and none is negative"
 )]
 
-use crate::index_kinds::{LEVELS_BELOW_0_MAX, LsmOptions, level_bytes};
+use crate::index_kinds::lsm::{LEVELS_BELOW_0_MAX, LsmOptions, level_bytes};
 use crate::options::{KeyspaceOptions, Options};
 use crate::{Error, Result};
 use glintdb_core::index::PinnedLevels;

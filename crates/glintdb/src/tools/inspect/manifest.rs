@@ -2,7 +2,8 @@
 
 use super::Line;
 use crate::durable::manifest::Item;
-use crate::index_kinds::{self, TableChange};
+use crate::index_kinds;
+use crate::index_kinds::lsm::TableChange;
 use crate::options::KeyspaceOptions;
 use glintdb_core::KeyspaceId;
 use glintdb_log::Lsn;

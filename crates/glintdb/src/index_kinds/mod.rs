@@ -1,16 +1,16 @@
-//! The kinds of indexes. This is the only module that names them: it makes and opens the index of a
-//! keyspace, and reads what the manifest records of one.
+//! The kinds of indexes. Only this folder names them: a module for each kind has what the engine
+//! uses of it. This one makes and opens the index of a keyspace, encodes its options, and reads what
+//! the manifest records of it.
+
+pub(crate) mod lsm;
 
 use crate::options::{IndexKind, KeyspaceOptions};
 use crate::{Error, ErrorKind, Result};
-use glintdb_core::codec::Reader;
+use glintdb_core::codec::{Reader, put_bytes, put_varint};
 use glintdb_core::index::Index;
-use glintdb_lsm::Lsm;
-pub(crate) use glintdb_lsm::TableChange;
-pub(crate) use glintdb_lsm::{LEVELS_BELOW_0_MAX, level_bytes};
-pub use glintdb_lsm::{LsmExperiments, LsmOptions};
 use glintdb_runs::IndexEnv;
 use glintdb_runs::table::TableMeta;
+use lsm::{Lsm, LsmExperiments, LsmOptions, TableChange};
 use std::sync::Arc;
 
 /// Code of an LSM index in the options of a keyspace.
@@ -18,38 +18,43 @@ const LSM: u64 = 0;
 /// First byte of the edits of an LSM index.
 const LSM_EDIT: u8 = 1;
 
-/// Returns the code of a kind in the encoded options of a keyspace.
-pub(crate) fn code(kind: IndexKind) -> u64 {
-    match kind {
-        IndexKind::Lsm => LSM,
+impl KeyspaceOptions {
+    /// Appends the encoded form: the code of the kind of index, then the options of that kind.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let code = match self.index {
+            IndexKind::Lsm => LSM,
+        };
+        put_varint(out, code);
+        put_bytes(out, &self.encoded_index());
     }
-}
 
-/// Returns the encoded options of a keyspace's index.
-pub(crate) fn encoded_options(options: &KeyspaceOptions) -> Vec<u8> {
-    let mut out = Vec::new();
-    match options.index {
-        IndexKind::Lsm => options.lsm.encode(&mut out),
+    /// Returns the encoded options of the index.
+    pub(crate) fn encoded_index(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self.index {
+            IndexKind::Lsm => self.lsm.encode(&mut out),
+        }
+        out
     }
-    out
-}
 
-/// Decodes the options of an index whose kind has the code `code`.
-///
-/// # Errors
-/// `UnsupportedFormat`: this build does not know the kind or the version of the options.
-pub(crate) fn decode_options(code: u64, encoded: &[u8]) -> Result<KeyspaceOptions> {
-    let unknown = |message: String| Err(Error::new(ErrorKind::UnsupportedFormat, message));
-    let mut reader = Reader::new(encoded);
-    match code {
-        LSM => match LsmOptions::decode(&mut reader) {
-            Some(lsm) if reader.is_empty() => {
-                Ok(KeyspaceOptions::default().index(IndexKind::Lsm).lsm(lsm))
-            }
-            // The checksum of the record matches, so a build of another version wrote it.
-            _ => unknown("options of an LSM index are not ones that this build knows".into()),
-        },
-        other => unknown(format!("index kind {other} is not known to this build")),
+    /// Decodes options. Returns `None` if the bytes are not options.
+    ///
+    /// # Errors
+    /// `UnsupportedFormat`: this build does not know the kind or the version of the options.
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Result<Self>> {
+        let code = reader.varint()?;
+        let mut encoded = Reader::new(reader.bytes()?);
+        let unknown = |message: String| Err(Error::new(ErrorKind::UnsupportedFormat, message));
+        Some(match code {
+            LSM => match LsmOptions::decode(&mut encoded) {
+                Some(lsm) if encoded.is_empty() => {
+                    Ok(KeyspaceOptions::default().index(IndexKind::Lsm).lsm(lsm))
+                }
+                // The checksum of the record matches, so a build of another version wrote it.
+                _ => unknown("options of an LSM index are not ones that this build knows".into()),
+            },
+            other => unknown(format!("index kind {other} is not known to this build")),
+        })
     }
 }
 

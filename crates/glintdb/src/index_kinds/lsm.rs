@@ -1,0 +1,4 @@
+//! The LSM index, as far as the engine and its tools name it.
+
+pub(crate) use glintdb_lsm::{LEVELS_BELOW_0_MAX, Lsm, TableChange, level_bytes};
+pub use glintdb_lsm::{LsmExperiments, LsmOptions};

@@ -204,8 +204,8 @@ pub struct IndexStats {
     pub compaction_written_bytes: u64,
     /// Bytes moved from level to level without being rewritten, since open.
     pub moved_bytes: u64,
-    /// Number of reads of a point lookup now, at worst: runs that are not pinned, and levels of nodes
-    /// that are not pinned.
+    /// Number of reads of a point lookup now, at worst: runs that are not pinned, and levels of
+    /// nodes that are not pinned.
     pub lookup_reads_max: u32,
     /// Point lookups since open, by the number of blocks that they read from the medium. The last
     /// place counts those with that many or more.
@@ -298,8 +298,9 @@ pub trait Index: Send + Sync {
     /// files hold no garbage ignores it.
     fn set_garbage_max(&self, _bytes: u64) {}
 
-    /// Stops the index for good and keeps its files, because another index of the keyspace has taken
-    /// them over. It returns no more jobs. Views stay readable. Call it only while the index is not
+    /// Stops the index for good and keeps its files, because another index of the keyspace has
+    /// taken them over. It returns no more jobs. Views stay readable. Call it only while the index
+    /// is not
     /// [`busy`](Self::busy).
     fn release(&self);
 

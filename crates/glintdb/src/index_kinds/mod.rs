@@ -1,6 +1,6 @@
 //! The kinds of indexes. Only this folder names them: a module for each kind has what the engine
-//! uses of it. This one makes and opens the index of a keyspace, encodes its options, and reads what
-//! the manifest records of it.
+//! uses of it. This one makes and opens the index of a keyspace, encodes its options, and reads
+//! what the manifest records of it.
 
 pub(crate) mod lsm;
 

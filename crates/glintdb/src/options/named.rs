@@ -138,8 +138,8 @@ impl Options {
 }
 
 impl KeyspaceOptions {
-    /// Names of the options. Options for experiments are left out, though [`set`](Self::set) accepts
-    /// them.
+    /// Names of the options. Options for experiments are left out, though [`set`](Self::set)
+    /// accepts them.
     pub const NAMES: [&'static str; 8] = {
         let mut names = ["index"; 8];
         let mut at = 0;
@@ -196,8 +196,8 @@ impl KeyspaceOptions {
     }
 
     /// Returns each option of the keyspace's kind of index with its value in the syntax of
-    /// [`set`](Self::set): those of [`NAMES`](Self::NAMES), then those for experiments. Sizes are in
-    /// bytes.
+    /// [`set`](Self::set): those of [`NAMES`](Self::NAMES), then those for experiments. Sizes are
+    /// in bytes.
     #[must_use]
     pub fn entries(&self) -> Vec<(&'static str, String)> {
         let lsm = &self.lsm;

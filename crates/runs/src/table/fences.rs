@@ -97,8 +97,8 @@ impl Fences {
         .saturating_sub(1)
     }
 
-    /// The number of fences at or below the key whose head is `wanted`, and that is `rest` behind the
-    /// common prefix.
+    /// The number of fences at or below the key whose head is `wanted`, and that is `rest` behind
+    /// the common prefix.
     #[inline]
     fn at_or_below(&self, wanted: u64, rest: &[u8]) -> usize {
         let found = self.heads.partition_point(|&head| head <= wanted);

@@ -46,8 +46,8 @@ pub(crate) enum Item {
     /// The segment has no live value. Its file may be removed, though shadowed and hidden entries
     /// still point into it.
     SegmentRetired(SegmentId),
-    /// The keyspace has this index from here on: these options and, as its first edit, this one. Its
-    /// earlier edits are void.
+    /// The keyspace has this index from here on: these options and, as its first edit, this one.
+    /// Its earlier edits are void.
     KeyspaceIndex {
         id: KeyspaceId,
         options: KeyspaceOptions,
@@ -155,8 +155,8 @@ impl Item {
         }
     }
 
-    /// Reads one item. Returns `None` if the bytes are not an item, and an inner error if this build
-    /// does not know the item.
+    /// Reads one item. Returns `None` if the bytes are not an item, and an inner error if this
+    /// build does not know the item.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Result<Item>> {
         let item = match reader.varint()? {
             SNAPSHOT => Item::Snapshot {

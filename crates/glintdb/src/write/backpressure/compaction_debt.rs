@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// Bytes a second when the debt begins to count: about what one thread compacts.
 const RATE_MAX: f64 = 160e6;
-/// Bytes a second just before writers are stopped, unless an index takes in less than twice as much.
+/// Bytes a second just before writers are stopped, unless an index takes in less than twice as
+/// much.
 const RATE_MIN: f64 = 4e6;
 /// Writers go at [`RATE_MIN`] from this multiple of the debt at which slowing begins.
 const DEBT_FACTOR: f64 = 4.0;

@@ -29,6 +29,7 @@ impl Runner {
         reads_fail: bool,
     ) -> Result<Faulty, String> {
         self.history.forget();
+        self.faults = true;
         let error = match self.apply(operation) {
             Ok(()) => return Ok(Faulty::Done),
             Err(Stop::Wrong(message)) => return Err(message),

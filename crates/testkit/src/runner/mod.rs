@@ -80,6 +80,8 @@ pub struct Runner {
     options: BTreeMap<Space, KeyspaceOptions>,
     /// A crash that is planned: the power goes at some operation of the volume.
     planned: Option<Planned>,
+    /// Whether operations of the volume may have failed.
+    faults: bool,
     /// Directories given to checkpoints.
     checkpoints: u64,
     /// Is shown every operation of every volume that the database lives on.
@@ -122,6 +124,7 @@ impl Runner {
             epochs: BTreeMap::new(),
             options: BTreeMap::new(),
             planned: None,
+            faults: false,
             checkpoints: 0,
         })
     }
@@ -277,6 +280,7 @@ impl Runner {
     }
 
     fn reopen(&mut self) -> Done {
+        self.background_succeeds()?;
         let closed = self.close();
         if let Some(planned) = self.planned.take() {
             // The power may have gone while closing; what is left is the crash's to look at.
@@ -287,6 +291,16 @@ impl Runner {
         self.history.raise(glintdb::Durability::Os);
         self.db = Some(self.open()?);
         self.compare_all(self.db())
+    }
+
+    /// Checks that no background job failed, unless operations of the volume may have failed.
+    fn background_succeeds(&self) -> Done {
+        if self.faults || self.planned.is_some() {
+            return Ok(());
+        }
+        let error = self.db().stats().background_error;
+        ensure!(error.is_none(), "a background job failed: {error:?}");
+        Ok(())
     }
 
     fn open(&self) -> Result<Db, Error> {

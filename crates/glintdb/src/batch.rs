@@ -13,6 +13,10 @@ use std::ops::RangeBounds;
 /// [`VALUE_BYTES_MAX`], [`BATCH_BYTES_MAX`]). It keeps the first error; `write` returns that error
 /// and applies nothing.
 ///
+/// [`KEY_BYTES_MAX`]: crate::KEY_BYTES_MAX
+/// [`VALUE_BYTES_MAX`]: crate::VALUE_BYTES_MAX
+/// [`BATCH_BYTES_MAX`]: crate::BATCH_BYTES_MAX
+///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
 /// let db = glintdb::Db::open(dir.path().join("db"))?;

@@ -41,7 +41,7 @@ struct Writes {
 /// without a commit, it changes nothing.
 ///
 /// No lock is taken: a transaction never blocks another one. Of two that write the same key, the
-/// first to commit succeeds and the second fails with [`ErrorKind::Conflict`].
+/// first to commit succeeds and the second fails with [`Conflict`](crate::ErrorKind::Conflict).
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::checksum::{FileSeed, RangeChecksums, crc32c, crc32c_append};
 use glintdb_core::codec::Reader;
-use glintdb_core::{DbId, FileId, FileKind, SegmentId};
+use glintdb_core::{DbId, FileId, FileKind, SegmentId, planted};
 use glintdb_flash::{CreateOptions, DataClass, Volume, VolumeFile};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -246,10 +246,14 @@ impl<'a> RecordReader<'a> {
         }
         let payload = reader.take(length_bytes)?;
         let seeded = self.seed.checksum(offset as u64, &length);
-        let trusting =
-            glintdb_core::seeded::bug("glintdb: a manifest record's checksum is not checked");
         let from = offset + RECORD_HEADER_BYTES;
-        if append(seeded, from..from + length_bytes)? != checksum && !trusting {
+        let found = append(seeded, from..from + length_bytes)?;
+        let is_sound = planted!(
+            "glintdb: a manifest record's checksum is not checked",
+            found == checksum,
+            true
+        );
+        if !is_sound {
             return None;
         }
         let end = (offset + RECORD_HEADER_BYTES + length_bytes).next_multiple_of(8);

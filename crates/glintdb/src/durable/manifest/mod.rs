@@ -19,7 +19,7 @@ pub(crate) use file::{
 use crate::options::KeyspaceOptions;
 use crate::{Error, ErrorKind, Result};
 use file::ManifestFile;
-use glintdb_core::{DbId, FileId, FileKind, KeyspaceId, SegmentId, SeqNum};
+use glintdb_core::{DbId, FileId, FileKind, KeyspaceId, SegmentId, SeqNum, planted};
 use glintdb_flash::Volume;
 use glintdb_log::{FrameView, Lsn};
 use std::collections::{BTreeMap, BTreeSet};
@@ -241,16 +241,17 @@ impl State {
         }
         items.extend(self.ring_bytes.map(Item::Ring));
         // After the flush point, which forgets drops that lie below it.
-        let forgotten =
-            glintdb_core::seeded::bug("glintdb: a new manifest forgets dropped keyspaces");
-        items.extend(
-            self.dropped
-                .iter()
-                .filter(|_| !forgotten)
-                .map(|(id, seqno)| Item::KeyspaceDropped {
-                    id: *id,
-                    seqno: *seqno,
-                }),
+        let dropped = self
+            .dropped
+            .iter()
+            .map(|(id, seqno)| Item::KeyspaceDropped {
+                id: *id,
+                seqno: *seqno,
+            });
+        planted!(
+            "glintdb: a new manifest forgets dropped keyspaces",
+            items.extend(dropped),
+            drop(dropped)
         );
         for (segment, by_keyspace) in &self.liveness {
             for (keyspace, bytes) in by_keyspace {
@@ -414,9 +415,11 @@ impl Manifest {
         let mut file = ManifestFile::create(volume, db, number)?;
         file.append(&encode_items(&items))?;
         file.sync()?;
-        if !glintdb_core::seeded::bug("glintdb: a manifest's name is not made durable") {
-            volume.sync_directory()?;
-        }
+        planted!(
+            "glintdb: a manifest's name is not made durable",
+            volume.sync_directory()?,
+            ()
+        );
         let snapshot_bytes = file.bytes();
         Ok((file, snapshot_bytes))
     }
@@ -495,8 +498,12 @@ impl Manifest {
             }
             return Err(error);
         }
-        let unsynced = glintdb_core::seeded::bug("glintdb: a manifest edit is not synced");
-        if !unsynced && let Err(error) = self.file.sync() {
+        let synced = planted!(
+            "glintdb: a manifest edit is not synced",
+            self.file.sync(),
+            Ok(())
+        );
+        if let Err(error) = synced {
             self.poisoned = Some(error.clone());
             // Also where a file system finds out only now that it is full: the record may be on the medium.
             return Err(match error.kind() {

@@ -11,7 +11,7 @@
 //!    removed.
 
 use crate::env::RunEnv;
-use crate::keys::range::{KeyRange, before_end, compare_ends};
+use crate::keys::range::{KeyRange, before_end};
 use crate::keys::tombstones::TombstoneSet;
 use crate::sorted::Slot;
 use crate::table::{PinnedBlocks, StoredBlock, TableConfig, TableMeta, TableWriter};
@@ -238,11 +238,6 @@ impl Outputs {
         }
         if let Some(writer) = self.writer.take() {
             let (meta, pins) = writer.finish_with_pins()?;
-            let (start, end) = &meta.range;
-            if *start < range.start || compare_ends(end, &range.end).is_gt() {
-                let what = "a table was written with keys outside of its part";
-                return Err(Error::corruption(meta.id, 0, what));
-            }
             self.written
                 .pins
                 .extend(pins.map(|pins| (meta.id.number, pins)));

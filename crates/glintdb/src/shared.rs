@@ -33,7 +33,7 @@ use glintdb_cache::Cache;
 use glintdb_core::clock::Clock;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::Mutex;
-use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use glintdb_core::sync::atomic::{AtomicBool, Ordering};
 use glintdb_core::{DbId, FileNumbers, KeyspaceId, Padded, SeqNum};
 use glintdb_flash::{ProcessToken, ReadQueue, Volume};
 use glintdb_log::{Log, Lsn};
@@ -103,6 +103,12 @@ pub(crate) struct Shared {
     pub(crate) replayed_bytes: u64,
     pub(crate) flush_queued: AtomicBool,
     pub(crate) spill_queued: AtomicBool,
+    pub(crate) lifecycle: Lifecycle,
+}
+
+/// Whether a database is open, how its background work goes, and which scheduler that has.
+#[derive(Default)]
+pub(crate) struct Lifecycle {
     background_error: Mutex<Option<Error>>,
     scheduler: OnceLock<Weak<dyn Scheduler>>,
     /// Whether the database is closed or closing. Every operation reads it, so no counter shares
@@ -110,80 +116,16 @@ pub(crate) struct Shared {
     closing: Padded<AtomicBool>,
 }
 
-/// The parts of [`Shared`] that opening a database makes.
-pub(crate) struct Parts {
-    pub(crate) options: Options,
-    pub(crate) volume: Arc<dyn Volume>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) memory: Arc<MemoryBudget>,
-    pub(crate) cache: Arc<Cache>,
-    pub(crate) indexes: IndexFactory,
-    pub(crate) reads: Option<Arc<ReadQueue>>,
-    pub(crate) log: Arc<Log>,
-    pub(crate) manifest: Arc<Mutex<Manifest>>,
-    pub(crate) numbers: Arc<dyn FileNumbers>,
-    pub(crate) reserve: Reserve,
-    pub(crate) chunks: Arc<ChunkPool>,
-    pub(crate) version: Version,
-    pub(crate) default_keyspace: Arc<KeyspaceState>,
-    pub(crate) tombstone_floor: Arc<AtomicU64>,
-    pub(crate) newest: SeqNum,
-    pub(crate) replayed_bytes: u64,
-    pub(crate) db: DbId,
-}
-
 impl Shared {
-    pub(crate) fn new(parts: Parts) -> Shared {
-        let waits = Arc::new(Waits::new(Arc::clone(&parts.clock)));
-        let options = parts.options;
-        Shared {
-            process: ProcessToken::current(),
-            values: ValueDirectory::new(&options, Arc::clone(&parts.log), Arc::clone(&parts.cache)),
-            backpressure: Backpressure::new(
-                Arc::clone(&parts.clock),
-                options.memtable_seal_bytes(),
-            ),
-            helps: options.experiments.help && options.background_threads > 0,
-            pipeline: Pipeline::new(parts.newest, Arc::clone(&waits)),
-            version: Versions::new(parts.version),
-            transactions: Transactions::new(parts.tombstone_floor),
-            options,
-            db: parts.db,
-            volume: parts.volume,
-            clock: parts.clock,
-            memory: parts.memory,
-            cache: parts.cache,
-            indexes: parts.indexes,
-            reads: parts.reads,
-            log: parts.log,
-            manifest: parts.manifest,
-            numbers: parts.numbers,
-            reserve: parts.reserve,
-            chunks: parts.chunks,
-            default_keyspace: parts.default_keyspace,
-            replayed_bytes: parts.replayed_bytes,
-            waits,
-            flushed_arenas: Mutex::default(),
-            pins: Pins::default(),
-            pins_taken: Mutex::new(0),
-            counters: Counters::default(),
-            flush_queued: AtomicBool::new(false),
-            spill_queued: AtomicBool::new(false),
-            background_error: Mutex::new(None),
-            scheduler: OnceLock::new(),
-            closing: Padded(AtomicBool::new(false)),
-        }
-    }
-
     /// Sets the scheduler, once. The reference is weak, because the scheduler owns this.
     pub(crate) fn set_scheduler(&self, scheduler: Weak<dyn Scheduler>) {
-        let set = self.scheduler.set(scheduler);
+        let set = self.lifecycle.scheduler.set(scheduler);
         debug_assert!(set.is_ok(), "a database has one scheduler");
     }
 
     /// Calls the scheduler. Returns `None` while the database is being opened or dropped.
     fn scheduler<T>(&self, call: impl FnOnce(&dyn Scheduler) -> T) -> Option<T> {
-        let scheduler = self.scheduler.get()?.upgrade()?;
+        let scheduler = self.lifecycle.scheduler.get()?.upgrade()?;
         Some(call(&*scheduler))
     }
 
@@ -324,12 +266,13 @@ impl Shared {
 
     /// Returns the error of a background job, until the job is tried again.
     pub(crate) fn background_error(&self) -> Option<Error> {
-        self.background_error.lock().clone()
+        self.lifecycle.background_error.lock().clone()
     }
 
     /// Keeps the first error of a background job, for stats and for writers that wait for it.
     pub(crate) fn note_background_error(&self, error: &Error) {
-        self.background_error
+        self.lifecycle
+            .background_error
             .lock()
             .get_or_insert_with(|| error.clone());
         self.backpressure.compaction.wake();
@@ -352,7 +295,11 @@ impl Shared {
     /// can clear stays.
     fn forget_background_error(&self) -> bool {
         let mends = |error: &mut Error| error.kind() != ErrorKind::Poisoned;
-        self.background_error.lock().take_if(mends).is_some()
+        self.lifecycle
+            .background_error
+            .lock()
+            .take_if(mends)
+            .is_some()
     }
 
     /// Refuses all writes after a panic in `job`, because the state that it was changing is
@@ -361,7 +308,7 @@ impl Shared {
         let message = format!("there was a panic, open the database again: {job}");
         let error = Error::new(ErrorKind::Poisoned, message);
         // Overwrites an earlier error before waiters are woken, so that they see this one.
-        *self.background_error.lock() = Some(error.clone());
+        *self.lifecycle.background_error.lock() = Some(error.clone());
         self.pipeline.fail(&error);
         self.manifest.lock().fail(&error);
         self.backpressure.compaction.wake();
@@ -375,12 +322,12 @@ impl Shared {
     }
 
     pub(crate) fn closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
+        self.lifecycle.closing.load(Ordering::Acquire)
     }
 
     /// Refuses new operations and jobs from here on.
     pub(crate) fn set_closing(&self) {
-        self.closing.store(true, Ordering::SeqCst);
+        self.lifecycle.closing.store(true, Ordering::SeqCst);
     }
 
     /// Refuses every operation of a database that is closed, or closing, and every operation of a

@@ -19,17 +19,24 @@ use crate::engine::Engine;
 use crate::env::Env;
 use crate::index_kinds::IndexFactory;
 use crate::options::{KeyspaceOptions, OpenProgress, Options};
-use crate::shared::{Parts, Shared};
+use crate::read::pins::Pins;
+use crate::read::values::directory::ValueDirectory;
+use crate::shared::{Counters, Lifecycle, Shared};
 use crate::space::reserve::Reserve;
+use crate::state::transactions::Transactions;
 use crate::state::version::{Generation, KeyspaceState, KeyspaceVersion, Version};
+use crate::state::versions::Versions;
+use crate::write::backpressure::Backpressure;
+use crate::write::backpressure::waits::Waits;
+use crate::write::pipeline::Pipeline;
 use crate::{Error, ErrorKind, Result};
 use glintdb_cache::Cache;
 use glintdb_core::index::Index;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::sync::Mutex;
-use glintdb_core::sync::atomic::AtomicU64;
+use glintdb_core::sync::atomic::{AtomicBool, AtomicU64};
 use glintdb_core::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SeqNum, planted};
-use glintdb_flash::{ReadQueue, Volume};
+use glintdb_flash::{ProcessToken, ReadQueue, Volume};
 use glintdb_log::{Log, LogOptions, LogSetup, Lsn};
 use glintdb_memtable::{Arena, ChunkPool};
 use glintdb_runs::IndexEnv;
@@ -222,7 +229,10 @@ impl Opening {
         let index = self.index_factory(&numbers).create(&options)?;
         let default = self.keyspace(KeyspaceId(0), DEFAULT_KEYSPACE.to_owned(), options, index);
         let keyspaces = BTreeMap::from([(KeyspaceId(0), default)]);
-        self.finish(keyspaces, manifest, numbers, log, SeqNum::ZERO, 0)
+        let newest = SeqNum::ZERO;
+        let generation = self.generation(newest.next(), log.next_lsn(), keyspaces.keys().copied());
+        let replayed = Replayed { generation, newest };
+        self.finish(keyspaces, manifest, numbers, log, replayed, 0)
     }
 
     fn keyspace(
@@ -333,8 +343,7 @@ impl Opening {
         let walked = recovered.segments;
         let replayed_bytes = replay.bytes();
         let replayed = replay.finish(&manifest, recovered.next)?;
-        let engine =
-            self.finish_replayed(keyspaces, manifest, numbers, log, replayed, replayed_bytes)?;
+        let engine = self.finish(keyspaces, manifest, numbers, log, replayed, replayed_bytes)?;
         planted!(
             "glintdb: files that no manifest names stay",
             remove_orphans(&engine.shared)?,
@@ -396,26 +405,6 @@ impl Opening {
         manifest: Arc<Mutex<Manifest>>,
         numbers: Arc<dyn FileNumbers>,
         log: Log,
-        newest: SeqNum,
-        replayed_bytes: u64,
-    ) -> Result<Engine> {
-        let generation = self.generation(newest.next(), log.next_lsn(), keyspaces.keys().copied());
-        self.finish_replayed(
-            keyspaces,
-            manifest,
-            numbers,
-            log,
-            Replayed { generation, newest },
-            replayed_bytes,
-        )
-    }
-
-    fn finish_replayed(
-        self,
-        keyspaces: BTreeMap<KeyspaceId, Arc<KeyspaceState>>,
-        manifest: Arc<Mutex<Manifest>>,
-        numbers: Arc<dyn FileNumbers>,
-        log: Log,
         replayed: Replayed,
         replayed_bytes: u64,
     ) -> Result<Engine> {
@@ -450,26 +439,41 @@ impl Opening {
         let indexes = self.index_factory(&numbers);
         let job_order = self.env.job_order;
         let newest = replayed.newest;
-        let shared = Shared::new(Parts {
-            options: self.options,
+        let options = self.options;
+        let (log, clock) = (Arc::new(log), self.env.clock);
+        let waits = Arc::new(Waits::new(Arc::clone(&clock)));
+        let shared = Shared {
+            process: ProcessToken::current(),
+            values: ValueDirectory::new(&options, Arc::clone(&log), Arc::clone(&self.cache)),
+            backpressure: Backpressure::new(Arc::clone(&clock), options.memtable_seal_bytes()),
+            helps: options.experiments.help && options.background_threads > 0,
+            pipeline: Pipeline::new(newest, Arc::clone(&waits)),
+            version: Versions::new(version),
+            transactions: Transactions::new(self.tombstone_floor),
+            options,
             db: self.db,
             volume: self.volume,
-            clock: self.env.clock,
+            clock,
             memory: self.memory,
             cache: self.cache,
             indexes,
             reads: self.reads,
-            log: Arc::new(log),
+            log,
             manifest,
             numbers,
             reserve: self.reserve,
             chunks: self.chunks,
-            version,
             default_keyspace,
-            tombstone_floor: self.tombstone_floor,
-            newest,
             replayed_bytes,
-        });
+            waits,
+            flushed_arenas: Mutex::default(),
+            pins: Pins::default(),
+            pins_taken: Mutex::default(),
+            counters: Counters::default(),
+            flush_queued: AtomicBool::new(false),
+            spill_queued: AtomicBool::new(false),
+            lifecycle: Lifecycle::default(),
+        };
         Ok(Engine::new(shared, newest, job_order))
     }
 }

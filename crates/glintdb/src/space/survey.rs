@@ -50,9 +50,32 @@ fn limit(victims: &mut Vec<Candidate>, bytes_max: u64) {
     victims.truncate(chosen.count());
 }
 
+/// Divides the allowed garbage among the log and the indexes, by their live bytes.
+fn share_garbage(account: &Account, indexes: &[(u64, Arc<KeyspaceState>)]) {
+    let in_indexes: u64 = indexes.iter().map(|(live, _)| live).sum();
+    let all = (account.live_bytes + in_indexes).max(1) as f64;
+    for (live, keyspace) in indexes {
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "a share of what is allowed"
+        )]
+        let share = (account.allowed_bytes as f64 * (*live as f64 / all)) as u64;
+        keyspace.index.set_garbage_max(share);
+    }
+}
+
+/// The result of a survey.
+struct Survey {
+    /// The segments that are worth a round.
+    candidates: Vec<Candidate>,
+    account: Account,
+    /// Live bytes of each index.
+    indexes: Vec<(u64, Arc<KeyspaceState>)>,
+}
+
 impl DiskSpace {
-    /// Returns the segments that are worth a round, and the account.
-    fn survey(&self) -> Result<(Vec<Candidate>, Account)> {
+    /// Looks at every segment and every index.
+    fn survey(&self) -> Result<Survey> {
         let spilled = self.shared.log.spilled_bytes();
         let completed = self.shared.log.completed_bytes();
         let segments = self.shared.log.segments()?;
@@ -115,9 +138,10 @@ impl DiskSpace {
         drop(known);
         drop(manifest);
         let version = self.shared.version.load_full();
-        let mut inline_bytes = 0;
+        let (mut inline_bytes, mut indexes) = (0, Vec::new());
         for keyspace in version.live_keyspaces() {
             let stats = keyspace.view.stats();
+            indexes.push((stats.live_bytes, Arc::clone(&keyspace.state)));
             account.index_bytes += stats.bytes;
             account.index_entries += stats.entries;
             inline_bytes += stats
@@ -146,7 +170,11 @@ impl DiskSpace {
         whole.retain(|one| one.garbage() >= worth && !known.left_alone.contains(&one.id));
         account.some_victim = !whole.is_empty();
         drop(known);
-        Ok((whole, account))
+        Ok(Survey {
+            candidates: whole,
+            account,
+            indexes,
+        })
     }
 
     /// Returns the garbage that is allowed even if little is live: the bytes of the option, but at
@@ -192,7 +220,9 @@ impl DiskSpace {
     /// Takes the account.
     pub(crate) fn take_account(&self) {
         match self.survey() {
-            Ok((_, account)) => {
+            Ok(Survey {
+                account, indexes, ..
+            }) => {
                 self.gc.state.lock().account = account;
                 self.shared
                     .log
@@ -200,7 +230,7 @@ impl DiskSpace {
                 if !self.shared.options.experiments.value_gc {
                     return;
                 }
-                self.share_garbage(&account);
+                share_garbage(&account, &indexes);
                 self.sequencer.set_garbage_seal_bytes(account.seal_bytes());
                 self.shared
                     .log
@@ -217,29 +247,14 @@ impl DiskSpace {
         }
     }
 
-    /// Divides the allowed garbage among the log and the indexes, by their live bytes.
-    fn share_garbage(&self, account: &Account) {
-        let version = self.shared.version.load_full();
-        let indexes: Vec<_> = version
-            .live_keyspaces()
-            .map(|keyspace| (keyspace.view.stats().live_bytes, &keyspace.state.index))
-            .collect();
-        let in_indexes: u64 = indexes.iter().map(|(live, _)| live).sum();
-        let all = (account.live_bytes + in_indexes).max(1) as f64;
-        for (live, index) in indexes {
-            #[allow(
-                clippy::cast_possible_truncation,
-                reason = "a share of what is allowed"
-            )]
-            let share = (account.allowed_bytes as f64 * (live as f64 / all)) as u64;
-            index.set_garbage_max(share);
-        }
-    }
-
     /// Chooses the victims of the next round: the segments with the most garbage. Also returns
     /// whether the round should walk the indexes.
     pub(super) fn choose_victims(&self) -> Result<(Vec<Candidate>, bool)> {
-        let (mut candidates, account) = self.survey()?;
+        let Survey {
+            mut candidates,
+            account,
+            ..
+        } = self.survey()?;
         if !account.wants_round() {
             return Ok((Vec::new(), false));
         }

@@ -410,7 +410,7 @@ impl DirFile {
         self.handle.shared.with_space(write)
     }
 
-    /// Writes whole blocks directly, and what is before and behind them buffered.
+    /// Writes whole blocks directly, and the bytes before and behind them through the page cache.
     fn write_pieces(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let align = DIRECT_ALIGNMENT as u64;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| {

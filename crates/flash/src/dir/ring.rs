@@ -132,7 +132,7 @@ fn create(path: &Path, directory: &File, bytes: usize) -> Result<()> {
         directory.sync_all()
     };
     make().map_err(|error| {
-        // Gives the space back. The next attempt overwrites what is left.
+        // Gives the space back. If the file stays, the next attempt overwrites it.
         fs::remove_file(&new).ok();
         Error::io(format!("create a ring of {bytes} bytes"), error)
     })

@@ -189,7 +189,7 @@ impl ReadQueue {
     }
 
     /// Whether an owner whose next piece is `next` should begin a batch now: that piece is pending,
-    /// or so many pieces are that they fill a batch.
+    /// or the pending pieces fill a batch.
     #[must_use]
     pub fn is_due(&self, next: Option<&Piece>) -> bool {
         let state = self.state.lock();

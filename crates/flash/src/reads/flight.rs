@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The most queues that are kept for later. A queue of io_uring takes 12 KiB.
 const IDLE_QUEUES_MAX: usize = 16;
-/// After so many refusals in a row by a kernel that has no read of the batch, the batch is read
-/// without a queue.
+/// Number of refusals in a row, by a kernel that has no read of the batch, after which the batch is
+/// read without a queue.
 const REFUSALS_MAX: u32 = 16;
 /// The most bytes of a single read. The kernel takes a little less than 2 GiB.
 const READ_BYTES_MAX: usize = 1 << 30;
@@ -317,8 +317,8 @@ impl Flight {
                 ) =>
             {
                 self.recount();
-                // Without reads in the kernel there are no completions that would help. Blocking
-                // reads wait for what is short.
+                // Without reads in the kernel no completion frees the resource that the kernel lacks.
+                // Blocking reads wait for it.
                 let helpless = self.in_kernel == 0 && error.raw_os_error() != Some(libc::EINTR);
                 self.refusals = if helpless { self.refusals + 1 } else { 0 };
                 match self.refusals < REFUSALS_MAX {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Removes index files that unfinished openings have written from the log. Each opening writes them
-/// again, so many openings in a row would fill the medium.
+/// again: a long row of unfinished openings would fill the medium.
 pub(super) fn remove_unfinished(
     volume: &dyn Volume,
     loaded: &Loaded,

@@ -5,8 +5,8 @@
 //! Invariants:
 //! 1. What a read point shows never changes. Once it has failed with `SnapshotTooOld`, it always
 //!    does.
-//! 2. Every read point that outlasts one call is registered, so the stats can say what is pinned,
-//!    and the oldest can be given up.
+//! 2. Every read point that outlasts one call is registered. So the stats report the pinned memory,
+//!    and the engine can give up the oldest read point.
 //! 3. A thread that gives up another thread's read point holds a reference to the version, never to
 //!    the database: only the user's own threads close a database.
 

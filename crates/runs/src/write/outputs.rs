@@ -218,6 +218,9 @@ impl Outputs {
 
     /// Ends the table being written. Entries from `at` on belong to the next one. `None`: no entry
     /// follows.
+    ///
+    /// `at` may be inside the block that was moved last, which then ends behind `at`. The tables
+    /// stay disjoint, because a block is moved only if no range tombstone meets its keys.
     fn cut(&mut self, at: Option<Bytes>) -> Result<()> {
         self.overlap_bytes = 0;
         let range = KeyRange {

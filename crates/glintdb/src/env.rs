@@ -12,8 +12,9 @@ pub struct Env {
     pub clock: Arc<dyn Clock>,
     /// Identity for a database that is created.
     pub db: DbId,
-    /// A seed that decides the order of jobs, if there are no background threads. Without it the most
-    /// urgent job comes first. Any order must work, because threads may take jobs in any order.
+    /// A seed that decides the order of jobs, if there are no background threads. Without it the
+    /// most urgent job comes first. Any order must work, because threads may take jobs in any
+    /// order.
     pub job_order: Option<u64>,
 }
 

@@ -317,8 +317,8 @@ impl Flight {
                 ) =>
             {
                 self.recount();
-                // Without reads in the kernel no completion frees the resource that the kernel lacks.
-                // Blocking reads wait for it.
+                // Without reads in the kernel no completion frees the resource that the kernel
+                // lacks. Blocking reads wait for it.
                 let helpless = self.in_kernel == 0 && error.raw_os_error() != Some(libc::EINTR);
                 self.refusals = if helpless { self.refusals + 1 } else { 0 };
                 match self.refusals < REFUSALS_MAX {

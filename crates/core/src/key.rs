@@ -48,6 +48,12 @@ pub fn at_or_before(key: &[u8], upper: Bound<&[u8]>) -> bool {
     }
 }
 
+/// Returns whether `key` comes before the exclusive end of a range. `None`: the range has no end.
+#[must_use]
+pub fn before_end(key: &[u8], end: &Option<Bytes>) -> bool {
+    end.as_ref().is_none_or(|end| key < end.as_ref())
+}
+
 /// Bounds as a half-open range: inclusive start, exclusive end (`None`: to the end).
 #[must_use]
 pub fn half_open(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> (Bytes, Option<Bytes>) {

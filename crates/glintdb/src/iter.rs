@@ -10,8 +10,9 @@ mod batch;
 
 use self::batch::{Batch, Gathering};
 use crate::keyspace::Keyspace;
-use crate::read::bounds::bound_slices;
-use crate::read::merge::{OwnView, merge_of};
+use crate::read::bounds::{bound_slices, is_empty};
+use crate::read::merge::merge_of;
+use crate::read::own_writes::OwnView;
 use crate::read::pins::{Kind, PinnedMerge};
 use crate::read::values::key_hash::Wanted;
 use crate::snapshot::Pin;
@@ -22,6 +23,7 @@ use bytes::Bytes;
 use glintdb_core::{Direction, planted};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Number of entries in the first batch. Later batches double, so a scan fetches less than twice
 /// the entries that it yields, and a long one keeps many reads in flight. From 8, a scan of 50
@@ -51,7 +53,7 @@ struct Scan {
     keyspace: Arc<KeyspaceState>,
     lower: Bound<Bytes>,
     upper: Bound<Bytes>,
-    own: Option<Arc<OwnView>>,
+    own: Option<OwnView>,
     with_values: bool,
     /// Number of records that the caller said it will take; 0 if it did not say.
     limit: usize,
@@ -106,27 +108,20 @@ impl Iter {
         own: Option<OwnView>,
     ) -> Self {
         let failed = keyspace.check_same_db(&pin.handle).err();
-        let empty = match (&lower, &upper) {
-            (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
-            (
-                Bound::Included(lower) | Bound::Excluded(lower),
-                Bound::Included(upper) | Bound::Excluded(upper),
-            ) => lower >= upper,
-            _ => false,
-        };
+        let done = is_empty(bound_slices(&lower, &upper));
         Iter {
             scan: Scan {
                 pin,
                 keyspace: Arc::clone(&keyspace.state),
                 lower,
                 upper,
-                own: own.map(Arc::new),
+                own,
                 with_values: true,
                 limit: 0,
                 front: End::default(),
                 back: End::default(),
                 failed,
-                done: empty,
+                done,
             },
         }
     }
@@ -315,13 +310,13 @@ impl Scan {
             return Ok(nothing());
         }
         if self.end(direction).merge.is_none() {
-            let own = self
-                .own
-                .as_ref()
-                .map(|own| own.within(&self.lower, &self.upper, direction));
+            let own = self.own.as_ref();
             let (lower, upper) = bound_slices(&self.lower, &self.upper);
             let (at, keyspace) = (self.pin.at(), &self.keyspace);
             let merge = merge_of(version, at, keyspace, lower, upper, direction, own)?;
+            let experiments = &self.pin.engine().shared.options.experiments;
+            let seek_after = experiments.seek_after_deleted;
+            let merge = merge.with_gaps(keyspace, (lower, upper), at, seek_after);
             let merge = self.pin.registered.keep(merge);
             let batch = match self.limit {
                 0 => BATCH_FIRST,
@@ -353,6 +348,7 @@ impl Scan {
         let mut gathering = Gathering::new(keyspace, wanted, with_values, !end.owned);
         let more = merge.walk(|key, value, memory| gathering.push(key, value, memory))?;
         let gathered = gathering.finish();
+        let (passed, dead_stretches) = merge.take_dead();
         end.exhausted = !more;
         end.records += gathered.0.records.len();
         end.batch = (end.batch * 2).min(BATCH_MAX);
@@ -364,6 +360,14 @@ impl Scan {
         }
         if end.exhausted {
             end.merge = None;
+        }
+        if passed > 0 {
+            let counters = &pin.engine().shared.counters;
+            counters.deleted_passed.fetch_add(passed, Ordering::Relaxed);
+        }
+        for stretch in &dead_stretches {
+            let reader = &pin.engine().reader;
+            reader.keep_gap(&self.keyspace, stretch, pin.at());
         }
         Ok(gathered)
     }

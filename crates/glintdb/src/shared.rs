@@ -64,6 +64,7 @@ pub(crate) trait Scheduler: Send + Sync {
 pub(crate) struct Counters {
     pub(crate) conflicts: std::sync::atomic::AtomicU64,
     pub(crate) snapshots_given_up: std::sync::atomic::AtomicU64,
+    pub(crate) deleted_passed: std::sync::atomic::AtomicU64,
 }
 
 /// State that all owners of an open database share.

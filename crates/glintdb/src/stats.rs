@@ -24,6 +24,8 @@ pub struct Stats {
     pub user_bytes: u64,
     /// Number of transactions whose commit failed with `Conflict`.
     pub conflicts: u64,
+    /// Number of deleted entries that iterators passed one by one.
+    pub deleted_passed: u64,
     /// Memory in use, by part.
     pub memory: MemoryStats,
     /// Figures of the data log.
@@ -387,6 +389,7 @@ impl Engine {
             operations: counts.operations,
             user_bytes: counts.user_bytes,
             conflicts: load(&self.shared.counters.conflicts),
+            deleted_passed: load(&self.shared.counters.deleted_passed),
             memory: MemoryStats {
                 budget_bytes: self.shared.memory.total_bytes() as u64,
                 used_bytes: self.shared.memory.used_bytes_total() as u64,

@@ -12,29 +12,18 @@ use crate::handle::Handle;
 use crate::iter::Iter;
 use crate::keyspace::Keyspace;
 use crate::options::{Isolation, TransactionOptions};
-use crate::read::bounds::{bound_slices, owned_bounds, prefix_bounds};
-use crate::read::merge::OwnView;
+use crate::read::bounds::{bound_slices, is_empty, owned_bounds, prefix_bounds};
+use crate::read::own_writes::Writes;
 use crate::read::pins::Kind;
 use crate::snapshot::Pin;
 use crate::state::version::{KeyspaceState, is_there};
 use crate::write::conflicts::Checks;
 use crate::write::operations::{Operations, check_limits};
 use bytes::Bytes;
-use glintdb_core::{EntryValue, KeyspaceId, RangeTombstone, SeqNum, key, planted};
+use glintdb_core::{EntryValue, KeyspaceId, key, planted};
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-
-/// Sequence number that a transaction's own range deletions have while it runs: above every commit,
-/// below its own puts.
-const OWN_RANGE: SeqNum = SeqNum(SeqNum::MAX.0 - 1);
-
-/// Writes of a transaction to one keyspace.
-struct Writes {
-    keyspace: Arc<KeyspaceState>,
-    entries: BTreeMap<Bytes, EntryValue>,
-    ranges: Vec<RangeTombstone>,
-}
 
 /// An optimistic transaction over any number of keyspaces. It reads a snapshot and its own writes,
 /// keeps its writes in memory, and checks for conflicts when it [commits](Self::commit). Dropped
@@ -90,18 +79,7 @@ impl Transaction {
     }
 
     fn own(&self, keyspace: &Keyspace, key: &[u8]) -> Option<&EntryValue> {
-        let writes = self.writes.get(&keyspace.state.id)?;
-        let deleted = || {
-            planted!(
-                "glintdb: a transaction does not see its own range deletion",
-                writes.ranges.iter().any(|range| range.covers(key)),
-                false
-            )
-        };
-        match writes.entries.get(key) {
-            Some(value) => Some(value),
-            None => deleted().then_some(&EntryValue::Tombstone),
-        }
+        self.writes.get(&keyspace.state.id)?.get(key)
     }
 
     fn note_read(&mut self, keyspace: &Keyspace, key: &[u8]) {
@@ -158,11 +136,7 @@ impl Transaction {
         Ok(self
             .writes
             .entry(keyspace.state.id)
-            .or_insert_with(|| Writes {
-                keyspace: Arc::clone(&keyspace.state),
-                entries: BTreeMap::new(),
-                ranges: Vec::new(),
-            }))
+            .or_insert_with(|| Writes::new(&keyspace.state)))
     }
 
     /// Adds a write of `value` under `key`, which the commit applies.
@@ -182,8 +156,7 @@ impl Transaction {
         check_limits(key.len(), value.len())?;
         let value = EntryValue::Inline(Bytes::copy_from_slice(value));
         self.writes(keyspace)?
-            .entries
-            .insert(Bytes::copy_from_slice(key), value);
+            .put(Bytes::copy_from_slice(key), value);
         Ok(())
     }
 
@@ -192,10 +165,10 @@ impl Transaction {
     /// # Errors
     /// The same as [`put`](Self::put).
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
-        check_limits(key.as_ref().len(), 0)?;
+        let key = key.as_ref();
+        check_limits(key.len(), 0)?;
         self.writes(keyspace)?
-            .entries
-            .insert(Bytes::copy_from_slice(key.as_ref()), EntryValue::Tombstone);
+            .put(Bytes::copy_from_slice(key), EntryValue::Tombstone);
         Ok(())
     }
 
@@ -217,30 +190,18 @@ impl Transaction {
         if end.as_ref().is_some_and(|end| *end <= start) {
             return Ok(());
         }
-        let range = RangeTombstone {
-            start,
-            end,
-            seqno: OWN_RANGE,
-        };
-        let writes = self.writes(keyspace)?;
-        writes.entries.retain(|key, _| !range.covers(key));
-        writes.ranges.push(range);
+        self.writes(keyspace)?.delete_range(start, end);
         Ok(())
     }
 
     fn scan(&mut self, keyspace: &Keyspace, lower: Bound<Bytes>, upper: Bound<Bytes>) -> Iter {
-        if self.options.isolation == Isolation::Serializable {
+        let is_read = self.options.isolation == Isolation::Serializable
+            && !is_empty(bound_slices(&lower, &upper));
+        if is_read {
             self.read_ranges
                 .push((Arc::clone(&keyspace.state), lower.clone(), upper.clone()));
         }
-        let own = self.writes.get(&keyspace.state.id).map(|writes| OwnView {
-            entries: writes
-                .entries
-                .iter()
-                .map(|(key, value)| (key.clone(), value.clone()))
-                .collect(),
-            ranges: writes.ranges.clone(),
-        });
+        let own = self.writes.get(&keyspace.state.id).map(Writes::view);
         Iter::new(self.pin.share(Kind::Iterator), keyspace, lower, upper, own)
     }
 
@@ -300,7 +261,7 @@ impl Transaction {
         let mut operations = Operations::default();
         for (_, of_keyspace) in writes {
             let state = &of_keyspace.keyspace;
-            for range in of_keyspace.ranges {
+            for range in of_keyspace.deleted_ranges() {
                 let upper = range.end.clone().map_or(Bound::Unbounded, Bound::Excluded);
                 checks.ranges.push((
                     Arc::clone(state),
@@ -309,14 +270,14 @@ impl Transaction {
                 ));
                 operations.delete_range(state, &range.start, range.end.as_deref());
             }
-            for (key, value) in of_keyspace.entries {
-                match &value {
-                    EntryValue::Inline(value) => operations.put(state, &key, value),
-                    _ => operations.delete(state, &key),
+            for (key, value) in of_keyspace.entries() {
+                match value {
+                    EntryValue::Inline(value) => operations.put(state, key, value),
+                    _ => operations.delete(state, key),
                 }
                 planted!(
                     "glintdb: a transaction does not check the keys it writes",
-                    checks.keys.push((Arc::clone(state), key)),
+                    checks.keys.push((Arc::clone(state), key.clone())),
                     ()
                 );
             }

@@ -7,7 +7,9 @@
 //!
 //! Invariants:
 //! 1. Memory handed out is not handed out again, moved or freed before the arena is dropped.
-//! 2. `allocated_bytes` is the sum of the sizes of all chunks the arena holds, and `filled_bytes` of the slabs cut from them: it is not greater.
+//! 2. `allocated_bytes` is the sum of the sizes of all chunks of the arena, and `filled_bytes` of the
+//!    slabs cut from them, so it is not greater. Both include what the arena's owner keeps elsewhere
+//!    and has noted.
 
 use std::cell::Cell;
 use std::mem::size_of;
@@ -54,6 +56,7 @@ pub struct Arena {
     chunks: Mutex<Chunks>,
     allocated_bytes: AtomicUsize,
     cut_bytes: AtomicUsize,
+    beside_bytes: AtomicUsize,
 }
 
 // SAFETY: `current` and `uncut` point into chunks owned by `chunks`; a `Slab` is only touched through atomics or read after it was
@@ -84,19 +87,27 @@ impl Arena {
             chunks: Mutex::default(),
             allocated_bytes: AtomicUsize::new(0),
             cut_bytes: AtomicUsize::new(0),
+            beside_bytes: AtomicUsize::new(0),
         })
     }
 
-    /// Bytes of all chunks this arena holds, whether filled yet or not: what dropping it gives back.
+    /// Returns the bytes of all chunks of the arena, filled or not, and of what is kept beside it.
+    /// Dropping the arena and what is beside it frees them.
     #[must_use]
     pub fn allocated_bytes(&self) -> usize {
-        self.allocated_bytes.load(Ordering::Relaxed)
+        self.allocated_bytes.load(Ordering::Relaxed) + self.beside_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that records and nodes have taken, up to a slab for each thread: what says how full it is. What is left of the last chunk is not among them.
+    /// Returns how many bytes records and nodes have taken, rounded up to a slab for each thread,
+    /// and what is kept beside the arena. The rest of the last chunk does not count.
     #[must_use]
     pub fn filled_bytes(&self) -> usize {
-        self.cut_bytes.load(Ordering::Relaxed)
+        self.cut_bytes.load(Ordering::Relaxed) + self.beside_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Notes memory in bytes that the arena's owner has allocated elsewhere and frees with the arena.
+    pub fn note_bytes_beside(&self, bytes: usize) {
+        self.beside_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// `bytes` of uninitialised memory for a record, 8-aligned.

@@ -100,6 +100,31 @@ enum Next {
     End,
 }
 
+/// Keys that a cursor passes unless they have a newer record.
+#[derive(Clone, Copy)]
+struct Passed<'a> {
+    start: &'a [u8],
+    end: Option<&'a [u8]>,
+    newer_than: SeqNum,
+}
+
+impl Passed<'_> {
+    /// Whether the range has all keys of a leaf that a cursor, which is in the range, comes to.
+    fn covers(&self, leaf: &LeafCopy, direction: Direction) -> bool {
+        match direction {
+            Direction::Forward => match (self.end, leaf.high) {
+                (None, _) => true,
+                (Some(end), Some(high)) => high.key() <= end,
+                (Some(_), None) => false,
+            },
+            Direction::Reverse => match leaf.low {
+                Some(low) => low.key() >= self.start,
+                None => self.start.is_empty(),
+            },
+        }
+    }
+}
+
 /// A walk over the keys of a [`Memtable`] within bounds, in one direction, as of one seqno.
 ///
 /// A new cursor, and one that was just told to [`seek`](Self::seek), stands before its first key: call [`advance`](Self::advance).
@@ -116,6 +141,8 @@ pub struct MemCursor {
     left: std::ops::Range<usize>,
     next: Next,
     current: Option<Record>,
+    /// Leaves of which [`pass_older`](Self::pass_older) read the head alone.
+    passed_leaves: usize,
 }
 
 // SAFETY: the addresses in a cursor point into the arena that its `memtable` keeps alive, to records and nodes that any thread may
@@ -141,6 +168,7 @@ impl MemCursor {
             left: 0..0,
             next: Next::Start { seek: false },
             current: None,
+            passed_leaves: 0,
         }
     }
 
@@ -154,11 +182,43 @@ impl MemCursor {
                 self.current = Some(record);
                 return true;
             }
-            if !self.fill() {
+            if !self.fill(None) {
                 self.current = None;
                 return false;
             }
         }
+    }
+
+    /// Goes on to the next key that is outside of `[start, end)` or has a record of `seqno` or newer,
+    /// as [`advance`](Self::advance) does. Of leaves without such a record it reads the head alone.
+    pub fn pass_older(&mut self, start: &[u8], end: Option<&[u8]>, seqno: SeqNum) -> bool {
+        let inside = |key: &[u8]| start <= key && end.is_none_or(|end| key < end);
+        let passed = Passed {
+            start,
+            end,
+            newer_than: SeqNum(seqno.0.saturating_sub(1)),
+        };
+        loop {
+            while let Some(index) = self.take() {
+                let Some(record) = self.leaf.records[index].newest_at(self.at) else {
+                    continue;
+                };
+                if record.seqno() >= seqno || !inside(record.key()) {
+                    self.current = Some(record);
+                    return true;
+                }
+            }
+            if !self.fill(Some(passed)) {
+                self.current = None;
+                return false;
+            }
+        }
+    }
+
+    /// Returns of how many leaves [`pass_older`](Self::pass_older) has read the head alone.
+    #[must_use]
+    pub fn passed_leaves(&self) -> usize {
+        self.passed_leaves
     }
 
     /// Lets the next `advance` go to the first key at or above `key` (in reverse: the last key at or below it), before or behind the
@@ -240,8 +300,8 @@ impl MemCursor {
         }
     }
 
-    /// Copies the next leaf; false if there is none.
-    fn fill(&mut self) -> bool {
+    /// Copies the next leaf of which not all is passed; false if there is none.
+    fn fill(&mut self, mut passed: Option<Passed<'_>>) -> bool {
         let started = loop {
             let found = match self.next {
                 Next::End => return false,
@@ -252,10 +312,24 @@ impl MemCursor {
                 Next::Below(low) => self.memtable.try_descend(Target::Below(low.key())),
                 Next::Start { seek } => self.memtable.try_descend(self.start(seek)),
             };
+            let newer_than = passed.map(|passed| passed.newer_than);
             if let Some(leaf) = found
-                && self.leaf.read(leaf, None)
+                && self.leaf.read(leaf, newer_than)
             {
-                break self.next;
+                match passed {
+                    Some(range) if self.leaf.records.is_empty() => {
+                        match range.covers(&self.leaf, self.direction) {
+                            true => {
+                                self.passed_leaves += 1;
+                                self.follow();
+                            }
+                            // Other keys are in the leaf too.
+                            false => passed = None,
+                        }
+                        continue;
+                    }
+                    _ => break self.next,
+                }
             }
             hint::spin_loop();
         };

@@ -24,7 +24,10 @@ use std::sync::Arc;
 /// hide.
 pub(crate) struct MemtableRun<'a> {
     cursor: MemCursor,
+    /// Disjoint, in key order.
     ranges: Vec<RangeTombstone>,
+    /// Number of `ranges` that end before the cursor's key.
+    passed: usize,
     entries: usize,
     sample: Sample,
     /// Number of entries until the next one of the sample.
@@ -47,7 +50,8 @@ impl<'a> MemtableRun<'a> {
         let entries = mem.map.len();
         MemtableRun {
             cursor: mem.map.cursor(all, all, forward, SeqNum::MAX),
-            ranges: mem.ranges.at(SeqNum::MAX),
+            ranges: mem.ranges.fragments(),
+            passed: 0,
             entries,
             sample: Sample {
                 keyspace: Arc::clone(keyspace),
@@ -60,11 +64,16 @@ impl<'a> MemtableRun<'a> {
         }
     }
 
-    fn hidden(&self) -> bool {
+    /// Returns whether a range tombstone hides the cursor's entry.
+    fn hidden(&mut self) -> bool {
         let (key, seqno) = (self.cursor.key(), self.cursor.seqno());
-        self.ranges
-            .iter()
-            .any(|range| range.seqno > seqno && range.covers(key))
+        let ends_before =
+            |range: &RangeTombstone| range.end.as_ref().is_some_and(|end| end.as_ref() <= key);
+        while self.ranges.get(self.passed).is_some_and(ends_before) {
+            self.passed += 1;
+        }
+        let range = self.ranges.get(self.passed);
+        range.is_some_and(|range| range.seqno > seqno && range.covers(key))
     }
 }
 

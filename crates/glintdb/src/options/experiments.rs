@@ -54,6 +54,10 @@ pub struct Experiments {
     /// Whether level 0 is compacted once scans have spent as much on merging its runs as a
     /// compaction costs. Default: true.
     pub compact_for_scans: bool,
+    /// Number of deleted entries in a row that a scan passes one by one before it seeks behind them.
+    /// It remembers stretches of eight times as many, for later scans. 0: it passes all of them one
+    /// by one. Default: 8.
+    pub seek_after_deleted: usize,
     /// Whether separated values are rewritten in key order once scans have paid for it with twice
     /// as many reads. Needs `value_gc`. Default: true.
     pub order_for_scans: bool,
@@ -81,6 +85,7 @@ impl Default for Experiments {
             cache_written_min_bytes: 4096,
             range_cache: true,
             compact_for_scans: true,
+            seek_after_deleted: 8,
             order_for_scans: true,
             value_gc: true,
             value_gc_reads: GcReads::Auto,
@@ -94,6 +99,7 @@ impl Experiments {
     glintdb_core::setters! {
         read_engine: ReadEngine, read_depth: usize, read_batch_max: usize, help: bool,
         hot_keys: bool, cache_written_min_bytes: usize, range_cache: bool, compact_for_scans: bool,
+        seek_after_deleted: usize,
         order_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, pace_writers: bool,
         recycle_files: bool,
     }

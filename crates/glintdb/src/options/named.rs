@@ -18,7 +18,7 @@ const SWITCH: [(&str, bool); 4] = [
 
 impl Experiments {
     /// Names of the options, in the order of the fields. [`Options::set`] accepts them.
-    pub const NAMES: [&'static str; 13] = [
+    pub const NAMES: [&'static str; 14] = [
         "read_engine",
         "read_depth",
         "read_batch_max",
@@ -27,6 +27,7 @@ impl Experiments {
         "cache_written_min_bytes",
         "range_cache",
         "compact_for_scans",
+        "seek_after_deleted",
         "order_for_scans",
         "value_gc",
         "value_gc_reads",
@@ -119,6 +120,7 @@ impl Options {
             "cache_written_min_bytes" => put(&mut experiments.cache_written_min_bytes, size(value)),
             "range_cache" => put(&mut experiments.range_cache, word(value, &SWITCH)),
             "compact_for_scans" => put(&mut experiments.compact_for_scans, word(value, &SWITCH)),
+            "seek_after_deleted" => put(&mut experiments.seek_after_deleted, parsed(value)),
             "order_for_scans" => put(&mut experiments.order_for_scans, word(value, &SWITCH)),
             "value_gc" => put(&mut experiments.value_gc, word(value, &SWITCH)),
             "value_gc_reads" => {
@@ -371,6 +373,7 @@ mod tests {
             cache_written_min_bytes,
             range_cache,
             compact_for_scans,
+            seek_after_deleted,
             order_for_scans,
             value_gc,
             value_gc_reads,

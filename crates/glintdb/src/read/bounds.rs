@@ -28,3 +28,15 @@ pub(crate) fn bound_slices<'a>(
         upper.as_ref().map(AsRef::as_ref),
     )
 }
+
+/// Returns whether no key can be within the bounds.
+pub(crate) fn is_empty((lower, upper): (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
+    match (lower, upper) {
+        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+        (
+            Bound::Included(lower) | Bound::Excluded(lower),
+            Bound::Included(upper) | Bound::Excluded(upper),
+        ) => lower >= upper,
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+    }
+}

@@ -6,59 +6,91 @@
 //! Invariants:
 //! 1. Sources are ordered newest first. If several have a key, the first one wins, and the others
 //!    advance with it.
-//! 2. A range tombstone of `hiding` hides an entry if it covers its key and is newer.
+//! 2. All that a source has is newer than what a source of a greater [`Age`] has. So what a range
+//!    tombstone covers in sources of a greater age is deleted, and the merge passes it by a seek.
 
 use crate::Result;
-use crate::read::bounds::bound_slices;
+use crate::read::dead_run::DeadRun;
+use crate::read::hiding::{Age, Hiding};
+use crate::read::own_writes::{OwnCursor, OwnView};
+use crate::state::gaps::{GAP_SEEKS_MIN, Stretch};
 use crate::state::version::{KeyspaceState, Version};
 use bytes::Bytes;
 use glintdb_core::index::Cursor;
-use glintdb_core::{Direction, EntryRef, EntryValue, RangeTombstone, SeqNum, key, planted};
+use glintdb_core::{Direction, EntryRef, RangeTombstone, SeqNum, key, planted};
 use glintdb_memtable::MemCursor;
 use std::cmp::Ordering;
 use std::ops::Bound;
+use std::sync::Arc;
+
+/// Number of deleted entries in a row that a merge passes one by one before it seeks behind them. A
+/// seek costs about as much as this many steps.
+const SEEK_AFTER: usize = 8;
+/// Number of leaves of a memtable from which on passing them costs more than a gap.
+const GAP_LEAVES_MIN: usize = 4;
 
 /// One sorted input.
 pub(crate) enum Source {
-    /// A transaction's own writes, in the cursor's order.
-    Own(OwnWrites),
+    /// A transaction's own writes.
+    Own(OwnCursor),
     /// A memtable.
-    Memtable(MemCursor),
+    Memtable(Age, MemCursor),
     /// An index.
     Index(Box<dyn Cursor>),
-}
-
-/// A transaction's own writes within the bounds, in the cursor's order.
-pub(crate) struct OwnWrites {
-    entries: std::vec::IntoIter<(Bytes, EntryValue)>,
-    current: Option<(Bytes, EntryValue)>,
-}
-
-impl OwnWrites {
-    pub(crate) fn new(entries: Vec<(Bytes, EntryValue)>) -> Self {
-        OwnWrites {
-            entries: entries.into_iter(),
-            current: None,
-        }
-    }
 }
 
 impl Source {
     fn advance(&mut self) -> Result<bool> {
         match self {
-            Source::Own(own) => {
-                own.current = own.entries.next();
-                Ok(own.current.is_some())
-            }
-            Source::Memtable(cursor) => Ok(cursor.advance()),
+            Source::Own(cursor) => Ok(cursor.advance()),
+            Source::Memtable(_, cursor) => Ok(cursor.advance()),
             Source::Index(cursor) => cursor.advance(),
+        }
+    }
+
+    /// Advances to the first entry outside of `range`, which has the current key.
+    fn leave(&mut self, range: &RangeTombstone, direction: Direction) -> Result<bool> {
+        match direction {
+            Direction::Forward => match &range.end {
+                Some(end) => self.seek(end),
+                None => Ok(false),
+            },
+            Direction::Reverse => {
+                if !self.seek(&range.start)? {
+                    return Ok(false);
+                }
+                match self.key() == range.start.as_ref() {
+                    true => self.advance(),
+                    false => Ok(true),
+                }
+            }
+        }
+    }
+
+    /// Advances to the first entry at or behind `key` in the cursor's direction.
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        match self {
+            Source::Own(cursor) => Ok(cursor.seek(key)),
+            Source::Memtable(_, cursor) => {
+                cursor.seek(key);
+                Ok(cursor.advance())
+            }
+            Source::Index(cursor) => cursor.seek(key),
+        }
+    }
+
+    fn age(&self) -> Age {
+        match self {
+            Source::Own(_) => Age::OWN,
+            Source::Memtable(age, _) => *age,
+            Source::Index(_) => Age::INDEX,
         }
     }
 
     fn key(&self) -> &[u8] {
         match self {
-            Source::Own(own) => own.current.as_ref().map_or(&[][..], |(key, _)| key),
-            Source::Memtable(cursor) => cursor.key(),
+            Source::Own(cursor) => cursor.key(),
+            Source::Memtable(_, cursor) => cursor.key(),
             Source::Index(cursor) => cursor.key(),
         }
     }
@@ -66,18 +98,15 @@ impl Source {
     fn seqno(&self) -> SeqNum {
         match self {
             Source::Own(_) => SeqNum::MAX,
-            Source::Memtable(cursor) => cursor.seqno(),
+            Source::Memtable(_, cursor) => cursor.seqno(),
             Source::Index(cursor) => cursor.seqno(),
         }
     }
 
     fn value(&self) -> EntryRef<'_> {
         match self {
-            Source::Own(own) => own
-                .current
-                .as_ref()
-                .map_or(EntryRef::Tombstone, |(_, value)| value.as_ref()),
-            Source::Memtable(cursor) => cursor.value(),
+            Source::Own(cursor) => cursor.value(),
+            Source::Memtable(_, cursor) => cursor.value(),
             Source::Index(cursor) => cursor.value(),
         }
     }
@@ -85,7 +114,7 @@ impl Source {
     /// Returns the memory that holds the current value, if it can be shared ([`Cursor::memory`]).
     fn memory(&self) -> Option<&Bytes> {
         match self {
-            Source::Own(_) | Source::Memtable(_) => None,
+            Source::Own(_) | Source::Memtable(..) => None,
             Source::Index(cursor) => cursor.memory(),
         }
     }
@@ -105,9 +134,18 @@ enum Positions {
 pub(crate) struct Merge {
     /// Sources that have an entry (all of them, before the first `advance`), newest first.
     sources: Vec<Source>,
-    hiding: Vec<RangeTombstone>,
+    hiding: Hiding,
     direction: Direction,
     positions: Positions,
+    /// Number of entries in a row that the same range tombstone has hidden.
+    hidden_in_row: usize,
+    /// The keyspace whose gaps are passed, and the commit that the merge shows.
+    gaps: Option<(Arc<KeyspaceState>, SeqNum)>,
+    dead: DeadRun,
+    /// Number of deleted entries in a row after which it seeks.
+    seek_after: usize,
+    /// Whether a transaction's own writes are among the sources.
+    has_own: bool,
     /// Whether tombstones, and hidden entries as tombstones, are yielded too.
     keep_deleted: bool,
     current: usize,
@@ -115,16 +153,20 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    pub(crate) fn new(
-        sources: Vec<Source>,
-        hiding: Vec<RangeTombstone>,
-        direction: Direction,
-    ) -> Self {
+    pub(crate) fn new(sources: Vec<Source>, hiding: Hiding, direction: Direction) -> Self {
+        let has_own = sources
+            .first()
+            .is_some_and(|source| source.age() == Age::OWN);
         Merge {
             sources,
+            has_own,
             hiding,
             direction,
             positions: Positions::Before,
+            hidden_in_row: 0,
+            gaps: None,
+            dead: DeadRun::new(direction, None, usize::MAX),
+            seek_after: SEEK_AFTER,
             keep_deleted: false,
             current: 0,
             deleted: false,
@@ -137,24 +179,124 @@ impl Merge {
         self
     }
 
+    /// Makes the merge, which shows what the keyspace has within bounds at commit `at`, pass gaps
+    /// and find new ones. It seeks after `seek_after` deleted entries in a row; 0: it never does.
+    pub(crate) fn with_gaps(
+        mut self,
+        keyspace: &Arc<KeyspaceState>,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+        at: SeqNum,
+        seek_after: usize,
+    ) -> Self {
+        if seek_after == 0 {
+            self.seek_after = usize::MAX;
+            return self;
+        }
+        self.seek_after = seek_after;
+        let limit = match self.direction {
+            Direction::Forward => key::half_open(Bound::Unbounded, upper).1,
+            Direction::Reverse => Some(key::half_open(lower, Bound::Unbounded).0),
+        };
+        let long = seek_after.saturating_mul(GAP_SEEKS_MIN);
+        self.dead = DeadRun::new(self.direction, limit, long);
+        self.gaps = Some((Arc::clone(keyspace), at));
+        self
+    }
+
+    /// Takes the number of deleted entries that the merge has passed one by one, and the long
+    /// stretches of them.
+    pub(crate) fn take_dead(&mut self) -> (u64, Vec<Stretch>) {
+        let found = self.dead.take_found();
+        // A transaction's own deletions are no deletions for others.
+        let is_shared = planted!(
+            "glintdb: a gap is learnt from a transaction's own deletions",
+            !self.has_own,
+            true
+        );
+        let stretches = if is_shared { found } else { Vec::new() };
+        (self.dead.take_total(), stretches)
+    }
+
     /// Advances to the next key that exists. Returns false at the end.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         loop {
             if !self.step()? {
+                self.dead.end(None);
                 return Ok(false);
             }
             let source = &self.sources[self.current];
-            self.deleted = matches!(source.value(), EntryRef::Tombstone)
-                || (!self.hiding.is_empty() && {
-                    let (key, seqno) = (source.key(), source.seqno());
-                    self.hiding
-                        .iter()
-                        .any(|tombstone| tombstone.seqno > seqno && tombstone.covers(key))
-                });
+            let hidden = !self.hiding.is_empty()
+                && (self.hiding).hides(source.key(), source.seqno(), source.age());
+            self.deleted = hidden || matches!(source.value(), EntryRef::Tombstone);
             if self.keep_deleted || !self.deleted {
+                self.dead.end(Some(source.key()));
                 return Ok(true);
             }
+            self.pass_deleted(hidden)?;
         }
+    }
+
+    /// Passes the current entry, which is deleted, and what follows it if a seek is worth it.
+    fn pass_deleted(&mut self, hidden: bool) -> Result<()> {
+        let dead = self.dead.note(self.sources[self.current].key());
+        if hidden {
+            let (range, age, is_same) = self.hiding.hider();
+            self.hidden_in_row = if is_same { self.hidden_in_row + 1 } else { 1 };
+            if self.hidden_in_row >= self.seek_after {
+                let range = range.clone();
+                let leaves = self.pass_range(&range, age)?;
+                self.dead.pass_range(&range, leaves >= GAP_LEAVES_MIN);
+                return Ok(());
+            }
+        }
+        if dead.is_multiple_of(self.seek_after)
+            && let Some((keyspace, at)) = &self.gaps
+            && let Some((start, end)) = keyspace.gaps.around(self.key(), *at)
+        {
+            self.dead.pass_gap(&start, end.as_ref());
+            let range = RangeTombstone {
+                start,
+                end,
+                seqno: *at,
+            };
+            self.pass_range(&range, Age::OWN)?;
+        }
+        Ok(())
+    }
+
+    /// Moves sources that are older than `age` behind `range`, which has the current key. Of a
+    /// memtable of this age, passes the entries that are older than the range, and returns how many
+    /// leaves have no others. Moves all other sources behind the current key.
+    fn pass_range(&mut self, range: &RangeTombstone, age: Age) -> Result<usize> {
+        let mut leaves = 0;
+        let key = Bytes::copy_from_slice(self.sources[self.current].key());
+        for index in (0..self.sources.len()).rev() {
+            let source = &mut self.sources[index];
+            let is_covered = range.covers(source.key());
+            let there = match source {
+                Source::Memtable(own, cursor)
+                    if *own == age && is_covered && cursor.seqno() < range.seqno =>
+                {
+                    let newer = planted!(
+                        "glintdb: a range deletion passes over newer entries of its own memtable",
+                        range.seqno,
+                        SeqNum::MAX
+                    );
+                    let before = cursor.passed_leaves();
+                    let there = cursor.pass_older(&range.start, range.end.as_deref(), newer);
+                    leaves += cursor.passed_leaves() - before;
+                    there
+                }
+                _ if is_covered && source.age() > age => source.leave(range, self.direction)?,
+                _ if source.key() == key => source.advance()?,
+                _ => true,
+            };
+            if !there {
+                drop(self.sources.remove(index));
+            }
+        }
+        self.positions = Positions::Ahead;
+        Ok(leaves)
     }
 
     /// Advances, and calls `take` with each entry, and with the memory that holds its value if that
@@ -169,7 +311,7 @@ impl Merge {
             if !take(self.key(), self.value(), memory) {
                 return Ok(true);
             }
-            if self.hiding.is_empty() && !self.keep_deleted && self.walk_index(&mut take)? {
+            if !self.keep_deleted && self.walk_index(&mut take)? {
                 return Ok(true);
             }
         }
@@ -177,7 +319,7 @@ impl Merge {
     }
 
     /// If the current source is an index, walks it alone while its keys come before those of all
-    /// other sources. Returns true if `take` returned false.
+    /// other sources, and no range tombstone covers them. Returns true if `take` returned false.
     fn walk_index(
         &mut self,
         take: &mut impl FnMut(&[u8], EntryRef<'_>, Option<&Bytes>) -> bool,
@@ -201,17 +343,28 @@ impl Merge {
         if met(cursor.key(), rival) {
             return Ok(false);
         }
+        let uncovered = self.hiding.uncovered_around(cursor.key());
         let end = planted!(
             "glintdb: an index is walked past keys of memtables",
             rival,
             None
         );
         let mut enough = false;
+        let (dead, seek_after) = (&mut self.dead, self.seek_after);
         let there = cursor.walk(&mut |key, _, value, memory| {
-            if met(key, end) {
+            if met(key, end) || uncovered.as_ref().is_some_and(|range| !range.covers(key)) {
                 return false;
             }
-            enough = !matches!(value, EntryRef::Tombstone) && !take(key, value, memory);
+            if matches!(value, EntryRef::Tombstone) {
+                // `advance` passes the rest of many deleted entries by a seek.
+                let few = dead.entries() + 1 < seek_after;
+                if few {
+                    dead.note(key);
+                }
+                return few;
+            }
+            dead.end(Some(key));
+            enough = !take(key, value, memory);
             !enough
         })?;
         if !enough {
@@ -300,37 +453,6 @@ impl Merge {
     }
 }
 
-/// A transaction's writes to one keyspace, as an iterator sees them.
-pub(crate) struct OwnView {
-    pub(crate) entries: Vec<(Bytes, EntryValue)>,
-    pub(crate) ranges: Vec<RangeTombstone>,
-}
-
-impl OwnView {
-    /// Returns the part within bounds, in the order of `direction`.
-    pub(crate) fn within(
-        &self,
-        lower: &Bound<Bytes>,
-        upper: &Bound<Bytes>,
-        direction: Direction,
-    ) -> OwnView {
-        let (lower, upper) = bound_slices(lower, upper);
-        let mut entries: Vec<_> = self
-            .entries
-            .iter()
-            .filter(|(key, _)| key::at_or_after(key, lower) && key::at_or_before(key, upper))
-            .cloned()
-            .collect();
-        if direction == Direction::Reverse {
-            entries.reverse();
-        }
-        OwnView {
-            entries,
-            ranges: self.ranges.clone(),
-        }
-    }
-}
-
 /// Returns a merge of everything in `version` that a keyspace has within bounds at commit `at`.
 pub(crate) fn merge_of(
     version: &Version,
@@ -339,23 +461,23 @@ pub(crate) fn merge_of(
     lower: Bound<&[u8]>,
     upper: Bound<&[u8]>,
     direction: Direction,
-    own: Option<OwnView>,
+    own: Option<&OwnView>,
 ) -> Result<Merge> {
     let mut sources = Vec::with_capacity(version.sealed.len() + 4);
-    let mut hiding = Vec::new();
+    let mut hiding = Hiding::default();
     if let Some(own) = own {
-        hiding.extend(own.ranges);
-        sources.push(Source::Own(OwnWrites::new(own.entries)));
+        hiding.add(Age::OWN, &own.ranges, own.at);
+        let cursor = own.cursor(lower, upper, direction);
+        sources.push(Source::Own(cursor));
     }
-    for generation in version.generations() {
+    for (age, generation) in Age::of_generations().zip(version.generations()) {
         let Some(mem) = generation.keyspace(keyspace.id) else {
             continue;
         };
-        hiding.extend(mem.ranges.at(at));
+        hiding.add(age, &mem.ranges, at);
         if !mem.map.is_empty() {
-            sources.push(Source::Memtable(
-                mem.map.cursor(lower, upper, direction, at),
-            ));
+            let cursor = mem.map.cursor(lower, upper, direction, at);
+            sources.push(Source::Memtable(age, cursor));
         }
     }
     if let Some(view) = version.view(keyspace.id) {

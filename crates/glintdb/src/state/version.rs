@@ -10,6 +10,7 @@
 //! 3. Indexes hold only visible commits.
 
 use crate::options::KeyspaceOptions;
+use crate::state::gaps::Gaps;
 use crate::state::range_tombstones::RangeSet;
 use crate::state::scattered::Scattered;
 use crate::{Error, ErrorKind, Result};
@@ -25,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The memtable of one keyspace in one generation.
 pub(crate) struct KeyspaceMem {
     pub(crate) map: Arc<Memtable>,
-    pub(crate) ranges: RangeSet,
+    pub(crate) ranges: Arc<RangeSet>,
 }
 
 /// The memtables of all keyspaces between two seals. They are flushed together, so that there is
@@ -59,7 +60,7 @@ impl Generation {
             }
             keyspaces[slot] = Some(KeyspaceMem {
                 map: Arc::new(Memtable::new(Arc::clone(&arena))),
-                ranges: RangeSet::new(),
+                ranges: Arc::new(RangeSet::new(Some(Arc::clone(&arena)))),
             });
         }
         Generation {
@@ -148,6 +149,7 @@ pub(crate) struct KeyspaceState {
     pub(crate) dropped: AtomicBool,
     pub(crate) counters: KeyspaceCounters,
     pub(crate) scattered: Scattered,
+    pub(crate) gaps: Gaps,
 }
 
 impl KeyspaceState {
@@ -167,6 +169,7 @@ impl KeyspaceState {
             dropped: AtomicBool::new(false),
             counters: KeyspaceCounters::default(),
             scattered: Scattered::default(),
+            gaps: Gaps::default(),
         }
     }
 

@@ -159,6 +159,11 @@ impl Writer {
         }
         batch.insert_into(&generation, seqno, batch.frame.pointers(&place));
         drop(generation);
+        planted!(
+            "glintdb: a put leaves the gap that it falls into",
+            batch.close_gaps(),
+            ()
+        );
         let hidden = self.shared.values.note_write(batch, &place, seqno);
         in_flight.done(place.end_position(), durability);
         self.shared

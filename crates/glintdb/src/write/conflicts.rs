@@ -103,11 +103,9 @@ impl Checks {
                     continue;
                 };
                 let (lower, upper) = bound_slices(lower, upper);
-                let newest = mem
-                    .map
-                    .latest_seqno_in(lower, upper, since)
-                    .max(mem.ranges.newest_meeting(lower, upper));
-                if let Some(seqno) = newest.filter(|seqno| *seqno > since) {
+                let newer = (mem.map.latest_seqno_in(lower, upper, since))
+                    .max(mem.ranges.newer_meeting(lower, upper, since));
+                if let Some(seqno) = newer {
                     return Err(conflict(keyspace, b"(a range)", seqno));
                 }
             }

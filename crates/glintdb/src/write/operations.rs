@@ -1,6 +1,7 @@
 //! The operations of a commit, encoded as a log frame while they are added. The commit copies that
 //! frame into the log.
 
+use crate::state::range_tombstones::RangeSet;
 use crate::state::version::{Generation, KeyspaceState};
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -141,6 +142,20 @@ impl Operations {
         }
     }
 
+    /// Removes the keys that are put from the gaps of their keyspaces.
+    pub(crate) fn close_gaps(&self) {
+        if !self.has_puts || !self.keyspaces.iter().any(|keyspace| keyspace.gaps.any()) {
+            return;
+        }
+        for entry in self.frame.entries() {
+            if let LogOp::Put { key, .. } = entry.op
+                && let Some(keyspace) = self.keyspaces.iter().find(|one| one.id == entry.keyspace)
+            {
+                keyspace.gaps.close(key);
+            }
+        }
+    }
+
     /// Returns the first error that an operation caused.
     pub(crate) fn check(&self) -> Result<()> {
         self.wrong.clone().map_or(Ok(()), Err)
@@ -228,21 +243,22 @@ pub(crate) fn hide_covered<'a>(
     seqno: SeqNum,
     entries: impl Iterator<Item = LogEntry<'a>>,
 ) {
-    let mut last_put: HashMap<(KeyspaceId, &[u8]), usize> = HashMap::new();
-    let mut ranges = Vec::new();
-    for (position, entry) in entries.enumerate() {
+    let mut last_put: HashMap<(KeyspaceId, &[u8]), SeqNum> = HashMap::new();
+    // The position of an operation in the commit takes the place of a sequence number.
+    let mut ranges: HashMap<KeyspaceId, RangeSet> = HashMap::new();
+    for (position, entry) in (1..).map(SeqNum).zip(entries) {
         match entry.op {
             LogOp::Put { key, .. } => drop(last_put.insert((entry.keyspace, key), position)),
             LogOp::Delete { .. } => {}
-            LogOp::DeleteRange { start, end } => {
-                ranges.push((position, entry.keyspace, tombstone(start, end, seqno)))
-            }
+            LogOp::DeleteRange { start, end } => ranges
+                .entry(entry.keyspace)
+                .or_insert_with(|| RangeSet::new(None))
+                .insert(tombstone(start, end, position)),
         }
     }
     for ((keyspace, key), put_at) in last_put {
-        let hidden = ranges.iter().any(|(position, of, range)| {
-            *position > put_at && *of == keyspace && range.covers(key)
-        });
+        let covering = |ranges: &RangeSet| ranges.newest_covering(key, SeqNum::MAX);
+        let hidden = ranges.get(&keyspace).and_then(covering) > Some(put_at);
         if let Some(mem) = generation.keyspace(keyspace).filter(|_| hidden) {
             mem.map.insert(key, seqno, EntryRef::Tombstone);
         }

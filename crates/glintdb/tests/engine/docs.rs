@@ -151,6 +151,7 @@ fn options_page_lists_every_option_for_experiments() {
         cache_written_min_bytes,
         range_cache,
         compact_for_scans,
+        seek_after_deleted,
         order_for_scans,
         value_gc,
         value_gc_reads,
@@ -199,6 +200,7 @@ fn options_page_lists_every_option_for_experiments() {
             ),
             switch("range_cache", range_cache),
             switch("compact_for_scans", compact_for_scans),
+            row("seek_after_deleted", &seek_after_deleted.to_string(), ""),
             switch("order_for_scans", order_for_scans),
             switch("value_gc", value_gc),
             row(

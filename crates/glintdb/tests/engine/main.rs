@@ -11,6 +11,7 @@ mod basics;
 mod check;
 mod closing;
 mod damage;
+mod deletes;
 mod directories;
 mod docs;
 mod drops;

@@ -4,6 +4,7 @@
 //! Thread-safe: plain values.
 
 use bytes::Bytes;
+pub(crate) use glintdb_core::key::before_end;
 use glintdb_core::key::{half_open, successor};
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -106,11 +107,6 @@ impl KeyRange {
         let range = KeyRange { start, end };
         (!range.is_empty()).then_some(range)
     }
-}
-
-/// Whether `key` is before an exclusive end.
-pub(crate) fn before_end(key: &[u8], end: &Option<Bytes>) -> bool {
-    end.as_ref().is_none_or(|end| key < end.as_ref())
 }
 
 /// The order of exclusive ends. No end comes last.

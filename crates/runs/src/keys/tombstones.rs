@@ -103,16 +103,20 @@ impl TombstoneSet {
 
     /// The sequence number of the newest deletion of `key`. Zero: there is none.
     pub(crate) fn seqno_at(&self, key: &[u8]) -> SeqNum {
+        let fragment = self.fragment_at(key);
+        fragment.map_or(SeqNum::ZERO, |fragment| fragment.seqno)
+    }
+
+    /// The fragment that covers `key`.
+    pub(crate) fn fragment_at(&self, key: &[u8]) -> Option<&RangeTombstone> {
         if self.fragments.is_empty() {
-            return SeqNum::ZERO;
+            return None;
         }
         let behind = self
             .fragments
             .partition_point(|fragment| fragment.start.as_ref() <= key);
-        match behind.checked_sub(1).map(|at| &self.fragments[at]) {
-            Some(fragment) if before_end(key, &fragment.end) => fragment.seqno,
-            _ => SeqNum::ZERO,
-        }
+        let fragment = &self.fragments[behind.checked_sub(1)?];
+        before_end(key, &fragment.end).then_some(fragment)
     }
 
     /// The fragments that meet `range`.

@@ -8,7 +8,7 @@ use crate::read::tournament::MergeSource;
 use crate::sorted::Slot;
 use crate::table::{BlockHandle, Purpose, TableCursor};
 use bytes::Bytes;
-use glintdb_core::{Direction, EntryRef, Result, SeqNum, key, planted};
+use glintdb_core::{Direction, EntryRef, RangeTombstone, Result, SeqNum, key, planted};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -153,6 +153,48 @@ impl Concat {
         }
         self.cursor = None;
         Ok(false)
+    }
+
+    /// Whether `range` hides all that the current table has in it.
+    pub(crate) fn is_hidden_by(&self, range: &RangeTombstone) -> bool {
+        let newest = self.cursor.as_ref().map(|cursor| cursor.meta().seqno_max);
+        newest.is_some_and(|newest| newest < range.seqno)
+    }
+
+    /// Goes behind what `range` covers, which covers the current key and hides all that the current
+    /// table has in it. Reads no table that has nothing else.
+    pub(crate) fn pass(&mut self, range: &RangeTombstone) -> Result<bool> {
+        let Some(meta) = self.cursor.as_ref().map(TableCursor::meta) else {
+            return Ok(false);
+        };
+        let ends_inside = range.covers(match self.direction {
+            Direction::Forward => &meta.largest,
+            Direction::Reverse => &meta.smallest,
+        });
+        if ends_inside {
+            self.cursor = None;
+            let is_hidden = |slot: &Arc<Slot>| {
+                let meta = slot.meta();
+                meta.seqno_max < range.seqno
+                    && range.covers(&meta.smallest)
+                    && range.covers(&meta.largest)
+            };
+            while self.peek().is_some_and(is_hidden) {
+                self.pop();
+            }
+            return self.next_table();
+        }
+        match (self.direction, &range.end) {
+            (Direction::Forward, Some(end)) => self.seek(end),
+            (Direction::Forward, None) => unreachable!("the range covers the end of the table"),
+            (Direction::Reverse, _) => {
+                let found = self.seek(&range.start)?;
+                if found && self.current() == Some(range.start.as_ref()) {
+                    return self.advance();
+                }
+                Ok(found)
+            }
+        }
     }
 
     /// The table that the first `seek` to `key` (`None`: the first `advance`) will read, and the

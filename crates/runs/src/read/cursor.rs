@@ -11,13 +11,16 @@ use crate::sorted::Sorted;
 use crate::table::{BlockHandle, Purpose, Table, TableCursor};
 use bytes::Bytes;
 use glintdb_core::index::{Cursor, Take};
-use glintdb_core::{Direction, EntryRef, Result, SeqNum};
+use glintdb_core::{Direction, EntryRef, RangeTombstone, Result, SeqNum, planted};
 use std::ops::Bound;
 use std::sync::Arc;
 
 /// Blocks read ahead at the beginning of the last source, which holds most entries. Of the other
 /// sources one block is read.
 const FIRST_BLOCKS: usize = 4;
+/// Number of hidden entries in a row that the cursor passes one by one. Then it seeks behind what
+/// the range tombstone covers. A seek costs about as much as this many steps.
+const STEPS_BEFORE_SEEK: usize = 8;
 
 /// A cursor that merges sources.
 pub struct MergeCursor {
@@ -112,6 +115,7 @@ impl MergeCursor {
 
     /// Takes the winner, unless a range tombstone hides it.
     fn settle(&mut self) -> Result<bool> {
+        let mut hidden = 0;
         loop {
             let Some(tournament) = &self.tournament else {
                 return Ok(false);
@@ -120,13 +124,51 @@ impl MergeCursor {
             let Some(cursor) = self.at.and_then(|at| self.sources[at].cursor()) else {
                 return Ok(false);
             };
-            let hidden = (self.tombstones.as_ref())
-                .is_some_and(|set| set.seqno_at(cursor.key()) > cursor.seqno());
-            if !hidden {
+            let covering = self.tombstones.as_ref();
+            let covering = covering.and_then(|set| set.fragment_at(cursor.key()));
+            let Some(range) = covering.filter(|range| range.seqno > cursor.seqno()) else {
                 return Ok(true);
+            };
+            hidden += 1;
+            if hidden < STEPS_BEFORE_SEEK {
+                self.pass_key()?;
+            } else {
+                let range = range.clone();
+                self.pass_hidden(&range)?;
             }
-            self.pass_key()?;
         }
+    }
+
+    /// Moves sources past what `range` covers, which hides the current entry, and at least past
+    /// that entry.
+    fn pass_hidden(&mut self, range: &RangeTombstone) -> Result<()> {
+        let Some(at) = self.at.take() else {
+            return Ok(());
+        };
+        self.last_key.clear();
+        self.last_key
+            .extend_from_slice(self.sources[at].current().unwrap_or_default());
+        for source in &mut self.sources {
+            let Some(key) = source.current() else {
+                continue;
+            };
+            let is_older = planted!(
+                "lsm: a range tombstone hides what is newer",
+                source.is_hidden_by(range),
+                true
+            );
+            if range.covers(key) && is_older {
+                source.pass(range)?;
+            } else if key == self.last_key {
+                source.advance()?;
+            }
+        }
+        self.tournament = Some(Tournament::new(
+            &self.sources,
+            self.prefix_bytes,
+            self.direction,
+        ));
+        Ok(())
     }
 
     /// Moves every source that is at the current key past it.

@@ -5,6 +5,7 @@
 
 use super::block::{Block, Malformed, StoredBlock};
 use super::block_iter::BlockIter;
+use super::meta::TableMeta;
 use super::reader::Table;
 use super::source::{BlockSource, Purpose};
 use crate::keys::range::{Bounds, key_of};
@@ -66,11 +67,16 @@ impl TableCursor {
         }
     }
 
+    /// The properties of the table.
+    pub(crate) fn meta(&self) -> &TableMeta {
+        self.source.table.meta()
+    }
+
     /// Corruption of the block it is in.
     #[cold]
     pub(crate) fn corrupt(&self, what: String) -> Error {
         let offset = self.iter.block().handle().offset;
-        Error::corruption(self.source.table.meta().id, offset, what)
+        Error::corruption(self.meta().id, offset, what)
     }
 
     /// Goes to the next entry (the first one at the first call); `false` at the end.

@@ -1,0 +1,136 @@
+//! Range tombstones of one memtable, or of one transaction.
+//!
+//! Thread safety: inserts and reads from any thread. Reads of an empty set touch one atomic; other
+//! reads share a lock with inserts, for one lookup.
+//!
+//! Invariants:
+//! 1. A range in which a read found one newest deletion at commit `at` stays so, if every tombstone
+//!    at or below `at` was inserted before. So cursors keep the range.
+//! 2. The memory of the tombstones counts as memory of the arena.
+
+mod fragments;
+mod past;
+
+use self::fragments::Fragments;
+use self::past::Past;
+use glintdb_core::sync::RwLock;
+use glintdb_core::sync::atomic::{AtomicUsize, Ordering};
+use glintdb_core::{RangeTombstone, SeqNum, key};
+use glintdb_memtable::Arena;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Memory of an allocation in bytes, beside what it holds.
+const ALLOCATION_BYTES: usize = 48;
+
+/// A set of range tombstones. A lookup takes O(log n), and an insert O(log n) on the average,
+/// whatever the ranges.
+pub(crate) struct RangeSet {
+    count: AtomicUsize,
+    tombstones: RwLock<Tombstones>,
+    /// Counts the memory.
+    arena: Option<Arc<Arena>>,
+}
+
+#[derive(Default)]
+struct Tombstones {
+    /// For readers of the newest commits.
+    newest: Fragments,
+    /// Number of fragments whose memory is counted.
+    counted: usize,
+    /// For readers of older commits.
+    past: Past,
+}
+
+impl RangeSet {
+    /// Creates an empty set whose memory counts as memory of `arena`.
+    pub(crate) fn new(arena: Option<Arc<Arena>>) -> Self {
+        RangeSet {
+            count: AtomicUsize::new(0),
+            tombstones: RwLock::new(Tombstones::default()),
+            arena,
+        }
+    }
+
+    fn note_memory(&self, bytes: usize) {
+        if let Some(arena) = &self.arena {
+            arena.note_bytes_beside(bytes);
+        }
+    }
+
+    pub(crate) fn insert(&self, tombstone: RangeTombstone) {
+        let ends = [Some(&tombstone.start), tombstone.end.as_ref()];
+        let keys = ends.into_iter().flatten();
+        let key_bytes: usize = keys.map(|key| key.len() + ALLOCATION_BYTES).sum();
+        let mut tombstones = self.tombstones.write();
+        let Tombstones {
+            newest,
+            counted,
+            past,
+        } = &mut *tombstones;
+        newest.add(&tombstone);
+        past.push(tombstone);
+        let more = newest.len().saturating_sub(*counted);
+        *counted += more;
+        self.count.fetch_add(1, Ordering::Release);
+        drop(tombstones);
+        self.note_memory(key_bytes + size_of::<RangeTombstone>() + Fragments::memory_bytes(more));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns the newest tombstone at or below `at` that covers `key`.
+    pub(crate) fn newest_covering(&self, key: &[u8], at: SeqNum) -> Option<SeqNum> {
+        if self.is_empty() {
+            return None;
+        }
+        let tombstones = self.tombstones.read();
+        let mut seqno = tombstones.newest.seqno_at(key);
+        if seqno > at {
+            let (found, made_bytes) = tombstones.past.at(key, at);
+            self.note_memory(made_bytes);
+            seqno = found.seqno;
+        }
+        (seqno > SeqNum::ZERO).then_some(seqno)
+    }
+
+    /// Returns a range that has `key`, and in which one tombstone, whose number it has, is the
+    /// newest at or below `at` of every key. Zero: no tombstone covers any of these keys.
+    pub(crate) fn range_at(&self, key: &[u8], at: SeqNum) -> RangeTombstone {
+        let tombstones = self.tombstones.read();
+        let newest = tombstones.newest.at(key);
+        if newest.seqno <= at {
+            return newest;
+        }
+        let (found, made_bytes) = tombstones.past.at(key, at);
+        self.note_memory(made_bytes);
+        found
+    }
+
+    /// Returns a tombstone that is newer than `since` and overlaps the bounds, if there is one.
+    pub(crate) fn newer_meeting(
+        &self,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        since: SeqNum,
+    ) -> Option<SeqNum> {
+        if self.is_empty() {
+            return None;
+        }
+        let (start, end) = key::half_open(lower, upper);
+        self.tombstones.read().newest.newer_in(&start, &end, since)
+    }
+
+    /// Returns disjoint tombstones that delete the same keys as all of them do, in key order.
+    pub(crate) fn fragments(&self) -> Vec<RangeTombstone> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        self.tombstones.read().newest.iter().collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

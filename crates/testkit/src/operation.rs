@@ -313,7 +313,7 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         8 => (key(), value()).prop_map(|(key, value)| Change::Put(key, value)),
         3 => key().prop_map(Change::Delete),
-        1 => narrow_range().prop_map(Change::DeleteRange),
+        2 => narrow_range().prop_map(Change::DeleteRange),
     ]
 }
 

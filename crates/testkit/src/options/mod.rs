@@ -73,6 +73,8 @@ impl Lane {
             keyspace,
             volume: MemOptions::default(),
         };
+        // Every deleted entry is passed by a seek if it can be.
+        set.options.experiments.seek_after_deleted = 1;
         match self {
             Lane::Kill => {
                 set.options.separate_min_bytes = 256;

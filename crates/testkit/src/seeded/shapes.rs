@@ -1,7 +1,7 @@
 //! Sequences of operations from a seed, bent into shapes that meet what evenly drawn ones seldom do: nodes that split, rivals over a key, deep trees, segments that die.
 
 use crate::operation::{
-    Change, KEYS, Key, Mix, Operation, Range, Space, Step, Value, Write, operations,
+    Change, KEYS, Key, Mix, Operation, Range, Space, Step, Value, Walk, Write, operations,
 };
 use crate::rng::Rng;
 use glintdb::Durability;
@@ -20,7 +20,8 @@ const RING_FULL: u8 = 20;
 /// One flush after so many operations.
 const FLUSH_EACH: usize = 6;
 
-/// Sequences, in turn: as drawn; beginning with every key; with rival transactions; churning few keys and flushing often; flushing often.
+/// Sequences, in turn: as drawn; beginning with every key; with rival transactions; churning few keys
+/// and flushing often; flushing often; taking records from both ends of a queue.
 pub(super) struct Sequences {
     runner: TestRunner,
     mix: Mix,
@@ -45,7 +46,7 @@ impl Sequences {
         let tree = strategy.new_tree(&mut self.runner);
         let mut operations = tree.expect("nothing is filtered").current();
         self.number += 1;
-        match self.number % 5 {
+        match self.number % 6 {
             0 => {}
             1 => operations.insert(2, every_key(self.number as u8)),
             2 => operations.iter_mut().for_each(rival),
@@ -53,13 +54,50 @@ impl Sequences {
                 operations.iter_mut().for_each(churn);
                 flush_often(&mut operations);
             }
-            _ => {
+            4 => {
                 operations.insert(2, every_key(self.number as u8));
                 flush_often(&mut operations);
             }
+            _ => queue(&mut operations, self.number as u8),
         }
         operations
     }
+}
+
+/// Every third operation takes the next record from one end of a queue of all keys, after a look at
+/// both ends. The other operations go on as drawn, so they put records where some were taken.
+fn queue(operations: &mut Vec<Operation>, seed: u8) {
+    let mut with = vec![every_key(seed)];
+    let mut ends = (0, KEYS - 1);
+    for (index, operation) in operations.drain(..).enumerate() {
+        with.push(operation);
+        if index % 3 > 0 || ends.0 >= ends.1 {
+            continue;
+        }
+        let taken = match index % 2 {
+            0 => {
+                ends.0 += 1;
+                ends.0 - 1
+            }
+            _ => {
+                ends.1 -= 1;
+                ends.1 + 1
+            }
+        };
+        let write = Write {
+            space: Space::DEFAULT,
+            change: Change::Delete(Key(taken)),
+        };
+        with.push(Operation::Write(write, Durability::Os));
+        let look = Walk {
+            range: Range::All,
+            backwards: 0b10,
+            records_max: 2,
+            keys_only: true,
+        };
+        with.push(Operation::Iterate(Space::DEFAULT, look, Vec::new()));
+    }
+    *operations = with;
 }
 
 /// One commit of all keys: nodes of the memtable split.

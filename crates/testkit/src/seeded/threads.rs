@@ -4,10 +4,10 @@ use super::lanes::Steps;
 use crate::collecting;
 use crate::options::Lane;
 use crate::place::Place;
-use glintdb::{Batch, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
+use glintdb::{Batch, Db, Durability, ErrorKind, Experiments, Keyspace, KeyspaceOptions, Options};
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const WRITERS: u8 = 4;
@@ -19,6 +19,9 @@ const RACE_WRITES: u64 = 3000;
 /// Values that several readers read together, and how often.
 const SAME_READS: u32 = 3000;
 const SAME_PASSES: u32 = 4;
+/// Threads that put records into a queue, and how many each puts.
+const QUEUE_WRITERS: u64 = 3;
+const QUEUE_PUTS: u64 = 20_000;
 
 pub(super) fn run(dir: &Path) -> Result<(), String> {
     let path = dir.join("threads");
@@ -69,6 +72,7 @@ pub(super) fn run(dir: &Path) -> Result<(), String> {
         None => db.close().map_err(failed)?,
     }
     same_reads(&dir.join("same")).map_err(failed)??;
+    queue(&dir.join("queue")).map_err(failed)??;
     collecting::bounded(&Steps::count)?;
     for seed in 1..=RACES {
         let reads = collecting::READS[(seed % 2) as usize];
@@ -128,6 +132,61 @@ fn same_reads(path: &Path) -> glintdb::Result<Result<(), String>> {
         }
     }
     Ok(Ok(()))
+}
+
+/// Threads put records into a queue, nearly in order, while another one takes the first record that
+/// it finds. It finds each of them.
+fn queue(path: &Path) -> glintdb::Result<Result<(), String>> {
+    let experiments = Experiments::default().seek_after_deleted(1);
+    let options = Options::default()
+        .memory_budget_bytes(8 << 20)
+        .experiments(experiments);
+    let db = options.open(path)?;
+    let records = db.default_keyspace();
+    let (next, writing) = (AtomicU64::new(0), AtomicU64::new(QUEUE_WRITERS));
+    let put = || -> glintdb::Result<()> {
+        for _ in 0..QUEUE_PUTS {
+            Steps::count();
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            // A put may come when its neighbours were taken.
+            if n.is_multiple_of(7) {
+                std::thread::yield_now();
+            }
+            records.put(n.to_be_bytes(), "in the queue")?;
+        }
+        writing.fetch_sub(1, Ordering::Release);
+        Ok(())
+    };
+    let take = || -> glintdb::Result<u64> {
+        let mut taken = 0;
+        loop {
+            let over = writing.load(Ordering::Acquire) == 0;
+            match records.iter().keys().next().transpose()? {
+                Some(key) => {
+                    records.delete(key)?;
+                    taken += 1;
+                }
+                None if over => return Ok(taken),
+                None => std::thread::yield_now(),
+            }
+        }
+    };
+    let taken = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..QUEUE_WRITERS).map(|_| scope.spawn(put)).collect();
+        let taken = take();
+        for writer in writers {
+            writer.join().expect("no panic")?;
+        }
+        taken
+    })?;
+    db.close()?;
+    let wanted = QUEUE_WRITERS * QUEUE_PUTS;
+    Ok(match taken == wanted {
+        true => Ok(()),
+        false => Err(format!(
+            "of {wanted} records {taken} were found in the queue"
+        )),
+    })
 }
 
 struct Test<'a> {

@@ -144,7 +144,7 @@ impl Matrix<'_> {
         self.limit(&dir, cell.workload)?;
         let order = self.order(engine, &dir, cell, set.contents);
         let answer = self.spawn(&order)?;
-        if cell.workload == Workload::DeleteRandom {
+        if cell.workload.deletes() {
             remove(&dir)?;
             return Ok(answer.report);
         }
@@ -223,10 +223,9 @@ impl Matrix<'_> {
     }
 
     fn order(&self, engine: &str, dir: &Path, cell: &Cell, contents: Contents) -> Order {
-        let reads = !matches!(
-            cell.workload,
-            Workload::Overwrite | Workload::DeleteRandom | Workload::Warmup
-        ) && !cell.workload.is_fill()
+        let reads = !matches!(cell.workload, Workload::Overwrite | Workload::Warmup)
+            && !cell.workload.deletes()
+            && !cell.workload.is_fill()
             && !cell.workload.is_compaction();
         Order {
             engine: engine.to_owned(),

@@ -17,7 +17,9 @@ pub struct BenchArgs {
     /// Workloads, comma-separated, run in this order on one database. Of db_bench: fillseq
     /// fillrandom overwrite readrandom readmissing multireadrandom seekrandom readwhilewriting
     /// readrandomwriterandom deleterandom compact. Of YCSB: load a b c d e f. Others:
-    /// compactvalues, which puts values in key order, and warmup, which reads each record once
+    /// compactvalues, which puts values in key order; warmup, which reads each record once; queue,
+    /// which puts records at one end and takes them from the other; window, which deletes the
+    /// oldest record for each new one; rangedelete, half gets and half deletions of ranges
     #[arg(
         long,
         visible_alias = "benchmarks",

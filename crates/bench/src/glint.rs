@@ -139,6 +139,10 @@ impl Handle for GlintHandle<'_> {
         Ok(self.keyspace.delete(key)?)
     }
 
+    fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
+        Ok(self.keyspace.delete_range(start..end)?)
+    }
+
     fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         let value = self.keyspace.get(key)?;
         if let Some(value) = &value {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::keys::Permutation;
 use crate::rng::{Rng, mix64};
-use crate::workload::Workload;
+use crate::workload::{QUEUE_RECORDS, RANGE_RECORDS_MAX, Workload};
 use crate::zipf::Zipfian;
 
 /// Longest scan of YCSB E; lengths are uniform from 1.
@@ -22,12 +22,40 @@ const YCSB_SCAN_MAX: u64 = 100;
 /// One operation on records by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
-    Put { index: u64, generation: u64 },
-    Get { index: u64 },
-    GetMissing { index: u64 },
-    Scan { index: u64, limit: usize },
-    Delete { index: u64 },
-    ReadModifyWrite { index: u64, generation: u64 },
+    Put {
+        index: u64,
+        generation: u64,
+    },
+    Get {
+        index: u64,
+    },
+    GetMissing {
+        index: u64,
+    },
+    Scan {
+        index: u64,
+        limit: usize,
+    },
+    Delete {
+        index: u64,
+    },
+    DeleteRange {
+        index: u64,
+        records: u64,
+    },
+    /// Puts a record, and takes the first one that is there.
+    PutAndTakeFirst {
+        index: u64,
+    },
+    /// Puts a record, and deletes another one.
+    PutAndDelete {
+        index: u64,
+        deleted: u64,
+    },
+    ReadModifyWrite {
+        index: u64,
+        generation: u64,
+    },
 }
 
 /// What the threads of one phase share.
@@ -160,6 +188,22 @@ impl Thread<'_> {
             }
             Workload::DeleteRandom => Op::Delete {
                 index: plan.delete_order.at(place),
+            },
+            Workload::Queue if place < QUEUE_RECORDS => put(place, 0),
+            Workload::Queue => Op::PutAndTakeFirst { index: place },
+            Workload::Window => match place.checked_sub(plan.num.div_ceil(4)) {
+                Some(deleted) => Op::PutAndDelete {
+                    index: place,
+                    deleted,
+                },
+                None => put(place, 0),
+            },
+            Workload::RangeDelete if self.rng.below(2) == 0 => Op::Get {
+                index: self.uniform(),
+            },
+            Workload::RangeDelete => Op::DeleteRange {
+                index: self.uniform(),
+                records: 1 + self.rng.below(RANGE_RECORDS_MAX),
             },
             // Made of no operations.
             Workload::Compact | Workload::CompactValues => return None,
@@ -321,6 +365,22 @@ mod tests {
                 assert!(seen.into_iter().eq(0..NUM), "{workload} {threads}");
             }
         }
+    }
+
+    #[test]
+    fn a_window_has_a_quarter_of_the_records() {
+        let mut there = std::collections::VecDeque::new();
+        for op in ops(Workload::Window, 1, NUM) {
+            match op {
+                Op::Put { index, .. } => there.push_back(index),
+                Op::PutAndDelete { index, deleted } => {
+                    there.push_back(index);
+                    assert_eq!(there.pop_front(), Some(deleted));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(there.into_iter().eq(NUM - NUM / 4..NUM));
     }
 
     #[test]

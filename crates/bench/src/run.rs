@@ -145,8 +145,7 @@ impl<'a> Runner<'a> {
     /// # Errors
     /// If the engine or reading the directory's disk use fails. Wrong answers are no error: the report has them.
     pub fn run(&mut self, workload: Workload) -> Result<Report> {
-        let once = workload.is_compaction()
-            || matches!(workload, Workload::DeleteRandom | Workload::Warmup);
+        let once = workload.is_compaction() || workload.goes_through_once();
         let timed = !workload.is_fill() && !once;
         let (warmup, warmup_ops) = (self.config.warmup, self.config.warmup_ops);
         if timed && (warmup.is_some() || warmup_ops.is_some()) {
@@ -204,7 +203,9 @@ impl<'a> Runner<'a> {
         let num = self.config.num;
         if !timed {
             let limit = match workload {
-                Workload::DeleteRandom => self.config.ops.unwrap_or(num).min(num),
+                Workload::DeleteRandom | Workload::Queue | Workload::Window => {
+                    self.config.ops.unwrap_or(num).min(num)
+                }
                 Workload::Warmup => num + self.contents().inserted,
                 _ => num,
             };
@@ -257,7 +258,7 @@ impl<'a> Runner<'a> {
                 1
             },
             duration,
-            missing_is_fine: self.contents.deleted > 0,
+            missing_is_fine: self.contents.deleted > 0 || workload.deletes(),
             stop: AtomicBool::new(false),
         };
         let has_writer = workload == Workload::ReadWhileWriting;
@@ -313,6 +314,10 @@ impl<'a> Runner<'a> {
             Workload::DeleteRandom => {
                 self.contents.inexact |= self.contents.deleted > 0 && self.contents.deleted != ops;
                 self.contents.deleted = self.contents.deleted.max(ops);
+            }
+            workload if workload.deletes() => {
+                self.contents.inexact = true;
+                self.contents.deleted = self.contents.deleted.max(1);
             }
             workload if workload.writes() && self.contents.deleted > 0 => {
                 self.contents.inexact = true;

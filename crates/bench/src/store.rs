@@ -129,6 +129,29 @@ pub trait Handle {
     /// Deletes one record; a missing one is no error.
     fn delete(&mut self, key: &[u8]) -> Result<()>;
 
+    /// Deletes the records in `[start, end)`: one by one, where the engine has no such operation.
+    fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let mut from = start.to_vec();
+        loop {
+            let mut is_over = true;
+            self.scan(&from, 16, &mut |key, _| {
+                is_over = key >= end;
+                if !is_over {
+                    keys.push(key.to_vec());
+                }
+            })?;
+            for key in &keys {
+                self.delete(key)?;
+            }
+            match keys.pop() {
+                Some(last) if !is_over => from = last,
+                _ => return Ok(()),
+            }
+            keys.clear();
+        }
+    }
+
     /// Shows the value to `visit`, or returns `false` if there is none.
     fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
 

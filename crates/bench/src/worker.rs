@@ -256,6 +256,40 @@ impl<'a> Worker<'a> {
                 self.handle.delete(&self.key)?;
                 return Ok(true);
             }
+            Op::DeleteRange { index, records } => {
+                shared.keys.write(index, &mut self.key);
+                let last = (index + records).min(shared.keys.num() - 1);
+                let end = self.keys.get_mut(..self.key.len());
+                let end = end.ok_or("no room for a key")?;
+                shared.keys.write(last, end);
+                tally.written_bytes += 2 * self.key.len() as u64;
+                self.handle.delete_range(&self.key, end)?;
+                return Ok(true);
+            }
+            Op::PutAndTakeFirst { index } => {
+                self.single(Op::Put {
+                    index,
+                    generation: 0,
+                })?;
+                self.key.clear();
+                let first = &mut self.key;
+                self.handle
+                    .scan(&[0], 1, &mut |key, _| first.extend_from_slice(key))?;
+                if self.key.is_empty() {
+                    self.outcome.tally.missing += 1;
+                }
+                self.handle.delete(&self.key)?;
+                self.key.resize(shared.keys.key_size(), 0);
+                return Ok(true);
+            }
+            Op::PutAndDelete { index, deleted } => {
+                self.single(Op::Put {
+                    index,
+                    generation: 0,
+                })?;
+                self.single(Op::Delete { index: deleted })?;
+                return Ok(true);
+            }
             Op::ReadModifyWrite { index, generation } => {
                 shared.keys.write(index, &mut self.key);
                 let found = self

@@ -2,6 +2,11 @@
 
 use std::str::FromStr;
 
+/// Records of the queue in [`Workload::Queue`].
+pub(crate) const QUEUE_RECORDS: u64 = 1000;
+/// Most records of a range in [`Workload::RangeDelete`].
+pub(crate) const RANGE_RECORDS_MAX: u64 = 10;
+
 /// One measured phase. The doc comments say which operations it is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Workload {
@@ -31,6 +36,14 @@ pub enum Workload {
     CompactValues,
     /// Gets every record once, those of the load in random order, to fill caches before what is measured next.
     Warmup,
+    /// A queue: puts records in key order, and takes the first one that is there when there are more
+    /// than 1,000.
+    Queue,
+    /// A window: puts records in key order, and deletes the record that is a quarter of all behind.
+    Window,
+    /// Half gets of uniformly chosen records, half deletions of ranges of 1 to
+    /// 10 records at uniformly chosen places.
+    RangeDelete,
     /// YCSB load: every record once, in random order.
     Load,
     /// YCSB A: half reads, half updates, zipfian.
@@ -50,7 +63,7 @@ pub enum Workload {
 
 impl Workload {
     /// All of them, in the order in which help lists them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::FillSeq,
         Self::FillRandom,
         Self::Overwrite,
@@ -71,6 +84,9 @@ impl Workload {
         Self::D,
         Self::E,
         Self::F,
+        Self::Queue,
+        Self::Window,
+        Self::RangeDelete,
     ];
 
     /// The name that [`FromStr`] takes.
@@ -90,6 +106,9 @@ impl Workload {
             Self::Compact => "compact",
             Self::CompactValues => "compactvalues",
             Self::Warmup => "warmup",
+            Self::Queue => "queue",
+            Self::Window => "window",
+            Self::RangeDelete => "rangedelete",
             Self::Load => "load",
             Self::A => "a",
             Self::B => "b",
@@ -110,6 +129,21 @@ impl Workload {
     #[must_use]
     pub fn is_compaction(self) -> bool {
         matches!(self, Self::Compact | Self::CompactValues)
+    }
+
+    /// Whether it deletes records, which gets may then miss.
+    #[must_use]
+    pub fn deletes(self) -> bool {
+        self.goes_through_once() && self != Self::Warmup || self == Self::RangeDelete
+    }
+
+    /// Whether it goes through the records once, whatever time it takes.
+    #[must_use]
+    pub fn goes_through_once(self) -> bool {
+        matches!(
+            self,
+            Self::DeleteRandom | Self::Queue | Self::Window | Self::Warmup
+        )
     }
 
     /// Whether it changes the database, so that its bytes are counted after [`settle`](crate::Store::settle).

@@ -161,6 +161,12 @@ impl Handle for RocksHandle<'_> {
         Ok(self.db.delete_opt(key, &self.write)?)
     }
 
+    fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
+        let records = self.db.cf_handle("default").ok_or("no column family")?;
+        let write = &self.write;
+        Ok(self.db.delete_range_cf_opt(records, start, end, write)?)
+    }
+
     fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         let value = self.db.get_pinned_opt(key, &self.read)?;
         if let Some(value) = &value {

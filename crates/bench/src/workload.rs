@@ -36,8 +36,8 @@ pub enum Workload {
     CompactValues,
     /// Gets every record once, those of the load in random order, to fill caches before what is measured next.
     Warmup,
-    /// A queue: puts records in key order, and takes the first one that is there when there are more
-    /// than 1,000.
+    /// A queue: puts records in key order, and takes the first one that is there when there are
+    /// more than 1,000.
     Queue,
     /// A window: puts records in key order, and deletes the record that is a quarter of all behind.
     Window,

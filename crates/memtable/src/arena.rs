@@ -7,9 +7,9 @@
 //!
 //! Invariants:
 //! 1. Memory handed out is not handed out again, moved or freed before the arena is dropped.
-//! 2. `allocated_bytes` is the sum of the sizes of all chunks of the arena, and `filled_bytes` of the
-//!    slabs cut from them, so it is not greater. Both include what the arena's owner keeps elsewhere
-//!    and has noted.
+//! 2. `allocated_bytes` is the sum of the sizes of all chunks of the arena, and `filled_bytes` of
+//!    the slabs cut from them, so it is not greater. Both include what the arena's owner keeps
+//!    elsewhere and has noted.
 
 use std::cell::Cell;
 use std::mem::size_of;
@@ -105,7 +105,8 @@ impl Arena {
         self.cut_bytes.load(Ordering::Relaxed) + self.beside_bytes.load(Ordering::Relaxed)
     }
 
-    /// Notes memory in bytes that the arena's owner has allocated elsewhere and frees with the arena.
+    /// Notes memory in bytes that the arena's owner has allocated elsewhere and frees with the
+    /// arena.
     pub fn note_bytes_beside(&self, bytes: usize) {
         self.beside_bytes.fetch_add(bytes, Ordering::Relaxed);
     }

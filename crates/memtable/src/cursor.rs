@@ -189,8 +189,9 @@ impl MemCursor {
         }
     }
 
-    /// Goes on to the next key that is outside of `[start, end)` or has a record of `seqno` or newer,
-    /// as [`advance`](Self::advance) does. Of leaves without such a record it reads the head alone.
+    /// Goes on to the next key that is outside of `[start, end)` or has a record of `seqno` or
+    /// newer, as [`advance`](Self::advance) does. Of leaves without such a record it reads the head
+    /// alone.
     pub fn pass_older(&mut self, start: &[u8], end: Option<&[u8]>, seqno: SeqNum) -> bool {
         let inside = |key: &[u8]| start <= key && end.is_none_or(|end| key < end);
         let passed = Passed {

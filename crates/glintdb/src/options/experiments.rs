@@ -54,9 +54,9 @@ pub struct Experiments {
     /// Whether level 0 is compacted once scans have spent as much on merging its runs as a
     /// compaction costs. Default: true.
     pub compact_for_scans: bool,
-    /// Number of deleted entries in a row that a scan passes one by one before it seeks behind them.
-    /// It remembers stretches of eight times as many, for later scans. 0: it passes all of them one
-    /// by one. Default: 8.
+    /// Number of deleted entries in a row that a scan passes one by one before it seeks behind
+    /// them. It remembers stretches of eight times as many, for later scans. 0: it passes all of
+    /// them one by one. Default: 8.
     pub seek_after_deleted: usize,
     /// Whether separated values are rewritten in key order once scans have paid for it with twice
     /// as many reads. Needs `value_gc`. Default: true.

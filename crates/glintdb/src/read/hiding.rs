@@ -91,8 +91,8 @@ impl Hiding {
         false
     }
 
-    /// Returns the range that hid the last entry that was hidden, the age of its source, and whether
-    /// it had hidden the entry before too.
+    /// Returns the range that hid the last entry that was hidden, the age of its source, and
+    /// whether it had hidden the entry before too.
     ///
     /// # Panics
     /// If no entry was hidden.

@@ -20,8 +20,8 @@ const RING_FULL: u8 = 20;
 /// One flush after so many operations.
 const FLUSH_EACH: usize = 6;
 
-/// Sequences, in turn: as drawn; beginning with every key; with rival transactions; churning few keys
-/// and flushing often; flushing often; taking records from both ends of a queue.
+/// Sequences, in turn: as drawn; beginning with every key; with rival transactions; churning few
+/// keys and flushing often; flushing often; taking records from both ends of a queue.
 pub(super) struct Sequences {
     runner: TestRunner,
     mix: Mix,

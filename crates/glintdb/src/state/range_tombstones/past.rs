@@ -1,10 +1,10 @@
 //! Range tombstones for readers of the past: those of a memtable in the order in which they were
 //! inserted, in blocks of time.
 //!
-//! A block of a level has [`FANOUT`] blocks of the level below. Its fragments are made when a reader
-//! first needs them. A reader of commit `at` looks at the fragments of blocks that have nothing
-//! newer, and goes into the few that have both older and newer tombstones. So a lookup takes
-//! O(log² n), and each block is cut into fragments at most once.
+//! A block of a level has [`FANOUT`] blocks of the level below. Its fragments are made when a
+//! reader first needs them. A reader of commit `at` looks at the fragments of blocks that have
+//! nothing newer, and goes into the few that have both older and newer tombstones. So a lookup
+//! takes O(log² n), and each block is cut into fragments at most once.
 //!
 //! Thread safety: grows under the write lock of its owner. Readers share it.
 
@@ -104,8 +104,8 @@ impl Past {
         (lookup.found, lookup.made_bytes)
     }
 
-    /// Looks at the block of a level that has these tombstones, or at tombstones that are in no full
-    /// block.
+    /// Looks at the block of a level that has these tombstones, or at tombstones that are in no
+    /// full block.
     fn look(&self, level: Option<usize>, range: Range<usize>, lookup: &mut Lookup<'_>) {
         let Some(level) = level else {
             for tombstone in self.tombstones[range].iter().rev() {

@@ -1,3 +1,5 @@
+//! Sets of range tombstones agree with all of their tombstones, at every commit.
+
 use super::*;
 use bytes::Bytes;
 use proptest::prelude::*;

@@ -48,7 +48,7 @@ impl Fragments {
         while let Some(next) = self.first_from(&from, end) {
             let mut old = self.remove(&next);
             if let Some(end) = end
-                && !old.end.as_ref().is_some_and(|old_end| old_end <= end)
+                && old.end.as_ref().is_none_or(|old_end| old_end > end)
             {
                 self.insert(end.clone(), old.end.take(), old.seqno);
                 old.end = Some(end.clone());

@@ -65,12 +65,19 @@ impl Sequences {
 }
 
 /// Every third operation takes the next record from one end of a queue of all keys, after a look at
-/// both ends. The other operations go on as drawn, so they put records where some were taken.
+/// both ends. Snapshots look at what was taken since, and transactions take many records and give
+/// them back. The other operations go on as drawn, so they put records where some were taken.
 fn queue(operations: &mut Vec<Operation>, seed: u8) {
-    let mut with = vec![every_key(seed)];
+    let mut with = vec![every_key(seed), Operation::Snapshot(0)];
     let mut ends = (0, KEYS - 1);
     for (index, operation) in operations.drain(..).enumerate() {
         with.push(operation);
+        if index % 12 == 5 {
+            let all = walk(0, KEYS);
+            with.push(Operation::ReadSnapshot(0, Space::DEFAULT, Vec::new(), all));
+            with.push(Operation::Snapshot(0));
+            with.push(takes_and_rolls_back(ends));
+        }
         if index % 3 > 0 || ends.0 >= ends.1 {
             continue;
         }
@@ -84,20 +91,45 @@ fn queue(operations: &mut Vec<Operation>, seed: u8) {
                 ends.1 + 1
             }
         };
-        let write = Write {
-            space: Space::DEFAULT,
-            change: Change::Delete(Key(taken)),
-        };
-        with.push(Operation::Write(write, Durability::Os));
-        let look = Walk {
-            range: Range::All,
-            backwards: 0b10,
-            records_max: 2,
-            keys_only: true,
-        };
-        with.push(Operation::Iterate(Space::DEFAULT, look, Vec::new()));
+        with.push(Operation::Write(delete(taken), Durability::Os));
+        with.push(Operation::Iterate(
+            Space::DEFAULT,
+            walk(0b10, 2),
+            Vec::new(),
+        ));
     }
     *operations = with;
+}
+
+fn delete(key: u8) -> Write {
+    Write {
+        space: Space::DEFAULT,
+        change: Change::Delete(Key(key)),
+    }
+}
+
+fn walk(backwards: u32, records_max: u8) -> Walk {
+    Walk {
+        range: Range::All,
+        backwards,
+        records_max,
+        keys_only: true,
+    }
+}
+
+/// A transaction that deletes all keys from `first` to `last`, looks at what is left, and is rolled
+/// back.
+fn takes_and_rolls_back((first, last): (u8, u8)) -> Operation {
+    let deletes = (first..=last).map(|key| Step::Write(delete(key)));
+    Operation::Transaction {
+        serializable: false,
+        before: deletes
+            .chain([Step::Scan(Space::DEFAULT, Range::All)])
+            .collect(),
+        interfering: Vec::new(),
+        after: Vec::new(),
+        commit: false,
+    }
 }
 
 /// One commit of all keys: nodes of the memtable split.

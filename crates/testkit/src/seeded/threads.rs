@@ -22,6 +22,8 @@ const SAME_PASSES: u32 = 4;
 /// Threads that put records into a queue, and how many each puts.
 const QUEUE_WRITERS: u64 = 3;
 const QUEUE_PUTS: u64 = 20_000;
+/// Most records of the queue, about.
+const QUEUE_RECORDS: u64 = 16;
 
 pub(super) fn run(dir: &Path) -> Result<(), String> {
     let path = dir.join("threads");
@@ -144,12 +146,14 @@ fn queue(path: &Path) -> glintdb::Result<Result<(), String>> {
     let db = options.open(path)?;
     let records = db.default_keyspace();
     let (next, writing) = (AtomicU64::new(0), AtomicU64::new(QUEUE_WRITERS));
+    // The last record that was taken.
+    let front = AtomicU64::new(0);
     let put = || -> glintdb::Result<()> {
         for _ in 0..QUEUE_PUTS {
             Steps::count();
             let n = next.fetch_add(1, Ordering::Relaxed);
-            // A put may come when its neighbours were taken.
-            if n.is_multiple_of(7) {
+            // The queue is short, so that a put may come when its neighbours were taken.
+            while n > front.load(Ordering::Relaxed) + QUEUE_RECORDS {
                 std::thread::yield_now();
             }
             records.put(n.to_be_bytes(), "in the queue")?;
@@ -163,7 +167,8 @@ fn queue(path: &Path) -> glintdb::Result<Result<(), String>> {
             let over = writing.load(Ordering::Acquire) == 0;
             match records.iter().keys().next().transpose()? {
                 Some(key) => {
-                    records.delete(key)?;
+                    records.delete(&key)?;
+                    front.fetch_max(number(Some(&key[..])).swap_bytes(), Ordering::Relaxed);
                     taken += 1;
                 }
                 None if over => return Ok(taken),

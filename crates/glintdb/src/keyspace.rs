@@ -173,7 +173,8 @@ impl Keyspace {
     }
 
     /// Removes every key in `range` in one commit. The cost of the commit does not depend on the
-    /// number of keys.
+    /// number of keys, nor on the number of earlier range deletions. Gets and scans pay one search
+    /// among the range deletions that are still in memory.
     ///
     /// # Errors
     /// The same as [`delete`](Self::delete).

@@ -316,6 +316,8 @@ impl<'a> Runner<'a> {
                 self.contents.deleted = self.contents.deleted.max(ops);
             }
             workload if workload.deletes() => {
+                // Inserted records may be among those that were deleted.
+                self.inserted.store(0, Ordering::Relaxed);
                 self.contents.inexact = true;
                 self.contents.deleted = self.contents.deleted.max(1);
             }

@@ -336,7 +336,8 @@ fn a_panic_in_the_background_reaches_every_writer_and_loses_nothing() {
             .collect();
         with_watchdog(&db, Duration::from_secs(60), work);
         let error = db.stats().background_error.unwrap();
-        assert!(error.to_string().contains("there was a panic"), "{error}");
+        // Another job may note first that the thread that synced the log panicked.
+        assert!(error.to_string().contains("panic"), "{error}");
         drop(db);
         let reopened = open(&volume.kill()).unwrap();
         for (thread, acknowledged) in told.try_iter() {

@@ -48,6 +48,27 @@ pub fn at_or_before(key: &[u8], upper: Bound<&[u8]>) -> bool {
     }
 }
 
+/// Returns 8 bytes of `key` from `prefix_bytes` on as a number, big-endian, padded with zeros. Heads
+/// of keys with the same prefix are ordered like the keys, except that different keys may have equal
+/// heads.
+#[inline]
+#[must_use]
+pub fn key_head(key: &[u8], prefix_bytes: usize) -> u64 {
+    let rest = key.get(prefix_bytes..).unwrap_or_default();
+    if let Some(head) = rest.first_chunk::<8>() {
+        return u64::from_be_bytes(*head);
+    }
+    let mut head = [0; 8];
+    head[..rest.len()].copy_from_slice(rest);
+    u64::from_be_bytes(head)
+}
+
+/// Returns the length of the prefix that `a`, `b` and all keys between them share.
+#[must_use]
+pub fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
 /// Returns whether `key` comes before the exclusive end of a range. `None`: the range has no end.
 #[must_use]
 pub fn before_end(key: &[u8], end: &Option<Bytes>) -> bool {

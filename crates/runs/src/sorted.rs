@@ -10,9 +10,9 @@
 
 use crate::keys::range::{KeyRange, before_end};
 use crate::keys::tombstones::TombstoneSet;
-use crate::read::tournament::{key_head, shared_prefix};
 use crate::table::{Table, TableEnv, TableMeta};
 use bytes::Bytes;
+use glintdb_core::key::{key_head, shared_prefix};
 use glintdb_core::{Result, planted};
 use std::cmp::Ordering;
 use std::ops::Range;

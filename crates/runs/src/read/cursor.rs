@@ -6,11 +6,12 @@
 use crate::keys::range::{Bounds, KeyRange};
 use crate::keys::tombstones::TombstoneSet;
 use crate::read::concat::Concat;
-use crate::read::tournament::{MergeSource, Tournament, shared_prefix};
+use crate::read::tournament::{MergeSource, Tournament};
 use crate::sorted::Sorted;
 use crate::table::{BlockHandle, Purpose, Table, TableCursor};
 use bytes::Bytes;
 use glintdb_core::index::{Cursor, Take};
+use glintdb_core::key::shared_prefix;
 use glintdb_core::{Direction, EntryRef, RangeTombstone, Result, SeqNum, planted};
 use std::ops::Bound;
 use std::sync::Arc;

@@ -12,6 +12,7 @@
 //!    date except while [`replay`](Tournament::replay) runs.
 //! 2. Sources are given newest first. Equal keys come out in that order.
 
+use glintdb_core::key::key_head;
 use glintdb_core::{Direction, planted};
 
 /// A source of a tournament.
@@ -184,24 +185,6 @@ impl Tournament {
         let head = key_head(key, self.prefix_bytes);
         if self.reverse { !head } else { head }
     }
-}
-
-/// 8 bytes of `key` from `prefix_bytes` on, big-endian, padded with zeros. Heads are ordered like
-/// their keys, except that different keys may have equal heads.
-#[inline]
-pub(crate) fn key_head(key: &[u8], prefix_bytes: usize) -> u64 {
-    let rest = key.get(prefix_bytes..).unwrap_or_default();
-    if let Some(head) = rest.first_chunk::<8>() {
-        return u64::from_be_bytes(*head);
-    }
-    let mut head = [0; 8];
-    head[..rest.len()].copy_from_slice(rest);
-    u64::from_be_bytes(head)
-}
-
-/// Length of the prefix that every key between `a` and `b` shares.
-pub(crate) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
 fn to_u32(at: usize) -> u32 {

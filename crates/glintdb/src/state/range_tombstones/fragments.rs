@@ -1,135 +1,289 @@
 //! Range tombstones cut into disjoint fragments: for each key the newest deletion.
 //!
+//! Fragments are in chunks, and a lookup searches the chunks, then one chunk, both by the first
+//! eight bytes behind the prefix that all starts share. So it touches few cache lines, and compares
+//! few keys.
+//!
 //! Thread safety: changed under the lock of its owner.
 //!
 //! Invariants:
-//! 1. Fragments are not empty and do not overlap.
+//! 1. Fragments ascend, are not empty and do not overlap. No chunk is empty.
 //! 2. The sequence number of a key's fragment is the greatest of all tombstones that were added and
 //!    cover the key.
+//! 3. `prefix` is a prefix of all starts, and all heads are those behind it.
 
 use bytes::Bytes;
-use glintdb_core::key::before_end;
+use glintdb_core::key::{before_end, key_head, shared_prefix};
 use glintdb_core::{RangeTombstone, SeqNum};
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::cmp::Ordering;
 
-/// Memory of one fragment in bytes, without its keys: a full entry of the map, at the usual fill of
-/// its nodes.
-const FRAGMENT_BYTES: usize = (size_of::<Bytes>() + size_of::<Fragment>()) * 3 / 2;
+/// Most fragments of a chunk. A full one is divided into two.
+const CHUNK_FRAGMENTS: usize = 128;
+/// Memory of one fragment in bytes, without its keys. Chunks are three quarters full on the average.
+const FRAGMENT_BYTES: usize = (size_of::<RangeTombstone>() + size_of::<u64>()) * 4 / 3;
 
-/// A fragment, by its start.
-#[derive(Clone)]
-struct Fragment {
-    end: Option<Bytes>,
-    seqno: SeqNum,
+/// Neighbouring fragments.
+#[derive(Clone, Default)]
+struct Chunk {
+    /// The head of each start.
+    heads: Vec<u64>,
+    fragments: Vec<RangeTombstone>,
+}
+
+/// The place of a fragment: its chunk, and its number in the chunk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    chunk: usize,
+    at: usize,
 }
 
 /// Disjoint fragments of range tombstones, in key order.
 #[derive(Clone, Default)]
 pub(super) struct Fragments {
-    by_start: BTreeMap<Bytes, Fragment>,
+    chunks: Vec<Chunk>,
+    /// The head of the first start of each chunk.
+    first_heads: Vec<u64>,
+    /// What all starts begin with.
+    prefix: Bytes,
+    len: usize,
+}
+
+/// Returns how many of the sorted `heads`, whose keys `key_at` returns, are those of keys up to
+/// `key`.
+fn count_up_to<'a>(
+    heads: &[u64],
+    key_at: impl Fn(usize) -> &'a [u8],
+    (head, key): (u64, &[u8]),
+) -> usize {
+    let from = heads.partition_point(|&other| other < head);
+    let mut to = heads.partition_point(|&other| other <= head);
+    // Most keys have a head of their own.
+    let mut from = from;
+    while from < to {
+        let middle = from + (to - from) / 2;
+        match key_at(middle) <= key {
+            true => from = middle + 1,
+            false => to = middle,
+        }
+    }
+    from
+}
+
+impl Chunk {
+    fn first(&self) -> &[u8] {
+        self.fragments.first().map_or(&[], |first| &first.start)
+    }
+
+    /// Replaces the fragments in `range` by `new`.
+    fn splice(&mut self, range: std::ops::Range<usize>, new: Vec<RangeTombstone>, prefix: usize) {
+        let heads = new.iter().map(|fragment| key_head(&fragment.start, prefix));
+        self.heads.splice(range.clone(), heads.collect::<Vec<_>>());
+        self.fragments.splice(range, new);
+    }
 }
 
 impl Fragments {
-    /// Adds a tombstone. Takes O(log n) for a tombstone that is newer than all others, however many
-    /// fragments it replaces: each is replaced once.
+    /// Adds a tombstone. Takes O(log n) on the average for tombstones that are newer than all
+    /// before, however many fragments they replace: each is replaced once.
     pub(super) fn add(&mut self, tombstone: &RangeTombstone) {
         let RangeTombstone { start, end, seqno } = tombstone;
         if !before_end(start, end) {
             return;
         }
-        // The part of the tombstone that begins at `from` is not added yet.
-        let mut from = start.clone();
-        if let Some(first) = self.reaching_into(start) {
-            let over = self.remove(&first);
-            self.insert(first, Some(start.clone()), over.seqno);
-            self.insert(start.clone(), over.end, over.seqno);
-        }
-        while let Some(next) = self.first_from(&from, end) {
-            let mut old = self.remove(&next);
+        let first = match self.last_up_to(start) {
+            Some(place) if before_end(start, &self.fragment(place).end) => Some(place),
+            Some(place) => self.behind(place),
+            None => self.place_from(0),
+        };
+        let mut covered = 0;
+        let mut pieces = Vec::with_capacity(3);
+        // The part of the tombstone that begins at `from` is not among the pieces yet.
+        let mut from = Some(start.clone());
+        let mut tail = None;
+        let mut next = first;
+        while let Some(place) = next
+            && before_end(&self.fragment(place).start, end)
+        {
+            let mut old = self.fragment(place).clone();
+            (next, covered) = (self.behind(place), covered + 1);
+            if old.start < *start {
+                let end = Some(start.clone());
+                let before = RangeTombstone { end, ..old.clone() };
+                pieces.push(before);
+                old.start = start.clone();
+            }
             if let Some(end) = end
                 && old.end.as_ref().is_none_or(|old_end| old_end > end)
             {
-                self.insert(end.clone(), old.end.take(), old.seqno);
+                tail = Some(RangeTombstone {
+                    start: end.clone(),
+                    ..old.clone()
+                });
                 old.end = Some(end.clone());
             }
             if old.seqno < *seqno {
                 continue;
             }
             // An older tombstone was added late. It has only what newer ones leave.
-            self.insert(from, Some(next.clone()), *seqno);
-            self.insert(next, old.end.clone(), old.seqno);
-            match old.end {
-                Some(end) => from = end,
-                None => return,
+            if let Some(from) = from.take().filter(|from| *from < old.start) {
+                let end = Some(old.start.clone());
+                pieces.push(piece(from, end, *seqno));
             }
+            from = old.end.clone();
+            pieces.push(old);
         }
-        self.insert(from, end.clone(), *seqno);
+        if let Some(from) = from.filter(|from| before_end(from, end)) {
+            pieces.push(piece(from, end.clone(), *seqno));
+        }
+        pieces.extend(tail);
+        self.replace(first, covered, pieces);
     }
 
-    /// Returns the start of the fragment that begins before `key` and has it.
-    fn reaching_into(&self, key: &Bytes) -> Option<Bytes> {
-        let (start, fragment) = self.by_start.range(..key.clone()).next_back()?;
-        before_end(key, &fragment.end).then(|| start.clone())
+    /// Replaces `covered` fragments from `first` on (`None`: behind the last one) by `pieces`.
+    fn replace(&mut self, first: Option<Place>, covered: usize, pieces: Vec<RangeTombstone>) {
+        self.len = self.len + pieces.len() - covered;
+        self.share_prefix(&pieces);
+        let prefix = self.prefix.len();
+        let Some(Place { chunk, at }) = first.or_else(|| self.end()) else {
+            self.chunks.push(Chunk::default());
+            self.chunks[0].splice(0..0, pieces, prefix);
+            return self.settle(0);
+        };
+        // Of the first chunk, what is covered there is replaced. Of those behind, it is removed.
+        let here = covered.min(self.chunks[chunk].fragments.len() - at);
+        self.chunks[chunk].splice(at..at + here, pieces, prefix);
+        let (mut left, mut whole) = (covered - here, 0);
+        for other in &self.chunks[chunk + 1..] {
+            if left < other.fragments.len() {
+                break;
+            }
+            left -= other.fragments.len();
+            whole += 1;
+        }
+        self.chunks.drain(chunk + 1..chunk + 1 + whole);
+        if left > 0 {
+            self.chunks[chunk + 1].splice(0..left, Vec::new(), prefix);
+        }
+        self.settle(chunk);
     }
 
-    /// Returns the start of the first fragment in a range.
-    fn first_from(&self, from: &Bytes, end: &Option<Bytes>) -> Option<Bytes> {
-        let upper = end.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        if !before_end(from, end) {
-            return None;
+    /// Divides or removes a chunk that was changed, and notes the first heads.
+    fn settle(&mut self, chunk: usize) {
+        let changed = &mut self.chunks[chunk];
+        if changed.fragments.is_empty() {
+            self.chunks.remove(chunk);
+        } else if changed.fragments.len() > CHUNK_FRAGMENTS {
+            let half = changed.fragments.len() / 2;
+            let behind = Chunk {
+                heads: changed.heads.split_off(half),
+                fragments: changed.fragments.split_off(half),
+            };
+            self.chunks.insert(chunk + 1, behind);
         }
-        let mut inside = self
-            .by_start
-            .range::<Bytes, _>((Bound::Included(from), upper));
-        inside.next().map(|(start, _)| start.clone())
+        let first_head = |chunk: &Chunk| chunk.heads.first().copied().unwrap_or_default();
+        if self.first_heads.len() == self.chunks.len() {
+            for at in [chunk, chunk + 1] {
+                if let Some(chunk) = self.chunks.get(at) {
+                    self.first_heads[at] = first_head(chunk);
+                }
+            }
+        } else {
+            self.first_heads = self.chunks.iter().map(first_head).collect();
+        }
     }
 
-    fn remove(&mut self, start: &Bytes) -> Fragment {
-        match self.by_start.remove(start) {
-            Some(fragment) => fragment,
-            None => unreachable!("the fragment was found above"),
+    /// Makes `prefix` a prefix of these starts too.
+    fn share_prefix(&mut self, pieces: &[RangeTombstone]) {
+        let mut shared = self.prefix.len();
+        for piece in pieces {
+            if self.chunks.is_empty() && self.prefix.is_empty() {
+                self.prefix = piece.start.clone();
+                shared = self.prefix.len();
+            }
+            shared = shared.min(shared_prefix(&self.prefix, &piece.start));
+        }
+        if shared == self.prefix.len() {
+            return;
+        }
+        // A prefix gets shorter at most once for each of its bytes.
+        self.prefix.truncate(shared);
+        for chunk in &mut self.chunks {
+            let heads = chunk.fragments.iter();
+            chunk.heads = heads
+                .map(|fragment| key_head(&fragment.start, shared))
+                .collect();
+        }
+        self.first_heads.clear();
+    }
+
+    fn fragment(&self, Place { chunk, at }: Place) -> &RangeTombstone {
+        &self.chunks[chunk].fragments[at]
+    }
+
+    /// Returns the first place of a chunk, if there is such a chunk.
+    fn place_from(&self, chunk: usize) -> Option<Place> {
+        (chunk < self.chunks.len()).then_some(Place { chunk, at: 0 })
+    }
+
+    /// Returns the place behind the last fragment, in the last chunk.
+    fn end(&self) -> Option<Place> {
+        let last = self.chunks.last()?;
+        Some(Place {
+            chunk: self.chunks.len() - 1,
+            at: last.fragments.len(),
+        })
+    }
+
+    /// Returns the place of the next fragment.
+    fn behind(&self, Place { chunk, at }: Place) -> Option<Place> {
+        match at + 1 < self.chunks[chunk].fragments.len() {
+            true => Some(Place { chunk, at: at + 1 }),
+            false => self.place_from(chunk + 1),
         }
     }
 
-    fn insert(&mut self, start: Bytes, end: Option<Bytes>, seqno: SeqNum) {
-        if before_end(&start, &end) {
-            self.by_start.insert(start, Fragment { end, seqno });
+    /// Returns the last fragment that begins at or before `key`.
+    fn last_up_to(&self, key: &[u8]) -> Option<Place> {
+        let prefix = self.prefix.len();
+        match key.get(..prefix).unwrap_or(key).cmp(&self.prefix) {
+            Ordering::Less => return None,
+            Ordering::Greater => {
+                let Place { chunk, at } = self.end()?;
+                return Some(Place { chunk, at: at - 1 });
+            }
+            Ordering::Equal => {}
         }
+        let wanted = (key_head(key, prefix), key);
+        let first = |chunk: usize| self.chunks[chunk].first();
+        let chunk = count_up_to(&self.first_heads, first, wanted).checked_sub(1)?;
+        let Chunk { heads, fragments } = &self.chunks[chunk];
+        let start = |at: usize| -> &[u8] { &fragments[at].start };
+        let at = count_up_to(heads, start, wanted).checked_sub(1)?;
+        Some(Place { chunk, at })
     }
 
     /// Returns the fragment that has `key`, or the range between two fragments, with sequence
     /// number zero.
     pub(super) fn at(&self, key: &[u8]) -> RangeTombstone {
-        let mut up_to = self
-            .by_start
-            .range::<[u8], _>((Bound::Unbounded, Bound::Included(key)));
-        let start = match up_to.next_back() {
-            Some((start, fragment)) if before_end(key, &fragment.end) => {
-                return tombstone(start, fragment);
-            }
-            Some((_, fragment)) => fragment.end.clone().unwrap_or_default(),
+        let last = self.last_up_to(key);
+        let start = match last.map(|place| self.fragment(place)) {
+            Some(fragment) if before_end(key, &fragment.end) => return fragment.clone(),
+            Some(fragment) => fragment.end.clone().unwrap_or_default(),
             None => Bytes::new(),
         };
-        let mut behind = self
-            .by_start
-            .range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded));
-        RangeTombstone {
-            start,
-            end: behind.next().map(|(start, _)| start.clone()),
-            seqno: SeqNum::ZERO,
-        }
+        let next = match last {
+            Some(place) => self.behind(place),
+            None => self.place_from(0),
+        };
+        let end = next.map(|place| self.fragment(place).start.clone());
+        piece(start, end, SeqNum::ZERO)
     }
 
     /// Returns the sequence number of the newest deletion of `key`. Zero: there is none.
     pub(super) fn seqno_at(&self, key: &[u8]) -> SeqNum {
-        let mut up_to = self
-            .by_start
-            .range::<[u8], _>((Bound::Unbounded, Bound::Included(key)));
-        match up_to.next_back() {
-            Some((_, fragment)) if before_end(key, &fragment.end) => fragment.seqno,
-            _ => SeqNum::ZERO,
-        }
+        let last = self.last_up_to(key).map(|place| self.fragment(place));
+        let covering = last.filter(|fragment| before_end(key, &fragment.end));
+        covering.map_or(SeqNum::ZERO, |fragment| fragment.seqno)
     }
 
     /// Returns the sequence number of a fragment in `[start, end)` that is newer than `since`, if
@@ -143,28 +297,32 @@ impl Fragments {
         if !before_end(start, end) {
             return None;
         }
-        let upper = end.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let inside = self
-            .by_start
-            .range::<Bytes, _>((Bound::Included(start), upper));
-        let first = self.reaching_into(start);
-        let first = first.and_then(|start| self.by_start.get(&start));
-        let mut seqnos = first
-            .into_iter()
-            .chain(inside.map(|(_, fragment)| fragment));
-        seqnos
-            .find(|fragment| fragment.seqno > since)
-            .map(|fragment| fragment.seqno)
+        let mut next = match self.last_up_to(start) {
+            Some(place) if before_end(start, &self.fragment(place).end) => Some(place),
+            Some(place) => self.behind(place),
+            None => self.place_from(0),
+        };
+        while let Some(place) = next {
+            let fragment = self.fragment(place);
+            if !before_end(&fragment.start, end) {
+                return None;
+            }
+            if fragment.seqno > since {
+                return Some(fragment.seqno);
+            }
+            next = self.behind(place);
+        }
+        None
     }
 
     /// Returns the fragments in key order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = RangeTombstone> {
-        (self.by_start.iter()).map(|(start, fragment)| tombstone(start, fragment))
+    pub(super) fn iter(&self) -> impl Iterator<Item = &RangeTombstone> {
+        self.chunks.iter().flat_map(|chunk| &chunk.fragments)
     }
 
     /// Returns the number of fragments.
     pub(super) fn len(&self) -> usize {
-        self.by_start.len()
+        self.len
     }
 
     /// Returns about how many bytes of memory `fragments` fragments take, without their keys.
@@ -173,10 +331,6 @@ impl Fragments {
     }
 }
 
-fn tombstone(start: &Bytes, fragment: &Fragment) -> RangeTombstone {
-    RangeTombstone {
-        start: start.clone(),
-        end: fragment.end.clone(),
-        seqno: fragment.seqno,
-    }
+fn piece(start: Bytes, end: Option<Bytes>, seqno: SeqNum) -> RangeTombstone {
+    RangeTombstone { start, end, seqno }
 }

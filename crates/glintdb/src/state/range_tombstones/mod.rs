@@ -128,7 +128,7 @@ impl RangeSet {
         if self.is_empty() {
             return Vec::new();
         }
-        self.tombstones.read().newest.iter().collect()
+        self.tombstones.read().newest.iter().cloned().collect()
     }
 }
 

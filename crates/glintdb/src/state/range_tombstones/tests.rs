@@ -124,4 +124,46 @@ proptest! {
             prop_assert_eq!(of_fragments, newest(&[key], SeqNum::MAX));
         }
     }
+
+    #[test]
+    fn prop_many_narrow_ranges_are_found(
+        raw in proptest::collection::vec((0u16..4000, 1u16..12), 0..1500),
+        wide in proptest::collection::vec((0u16..4000, 1u16..2500), 0..6),
+        odd in proptest::collection::vec(proptest::collection::vec(proptest::num::u8::ANY, 0..9), 0..4),
+    ) {
+        let key = |n: u16| format!("shared/{n:05}").into_bytes();
+        let mut tombstones: Vec<RangeTombstone> = Vec::new();
+        let narrow = raw.iter().map(|&(from, len)| (key(from), Some(key(from + len))));
+        let wide = wide.iter().map(|&(from, len)| (key(from), Some(key(from + len))));
+        let odd = odd.iter().map(|start| (start.clone(), Some(start.iter().copied().chain([7]).collect())));
+        for ((start, end), seqno) in narrow.chain(wide).chain(odd).zip(1..) {
+            tombstones.push(tombstone(&start, end.as_deref(), seqno));
+        }
+        // Wide ranges and odd keys come between the others.
+        tombstones.sort_by_key(|tombstone| tombstone.seqno.0 % 251);
+        for (tombstone, seqno) in tombstones.iter_mut().zip(1..) {
+            tombstone.seqno = SeqNum(seqno);
+        }
+        let set = RangeSet::new(None);
+        for tombstone in &tombstones {
+            set.insert(tombstone.clone());
+        }
+        let fragments = set.fragments();
+        for pair in fragments.windows(2) {
+            prop_assert!(pair[0].end.as_ref().unwrap() <= &pair[1].start);
+        }
+        let ends = tombstones.iter().flat_map(|t| [Some(t.start.clone()), t.end.clone()]).flatten();
+        for key in ends.step_by(7) {
+            let newest = tombstones.iter().filter(|t| t.covers(&key)).map(|t| t.seqno).max();
+            prop_assert_eq!(set.newest_covering(&key, SeqNum::MAX), newest);
+            let range = set.range_at(&key, SeqNum::MAX);
+            prop_assert!(range.covers(&key));
+            prop_assert_eq!(range.seqno, newest.unwrap_or(SeqNum::ZERO));
+            let of_fragments = fragments.iter().find(|t| t.covers(&key)).map(|t| t.seqno);
+            prop_assert_eq!(of_fragments, newest);
+            let meets = tombstones.iter().any(|t| t.start <= key);
+            let newer = set.newer_meeting(Bound::Unbounded, Bound::Included(&key), SeqNum::ZERO);
+            prop_assert_eq!(newer.is_some(), meets);
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! What a key maps to: an inline value, a pointer into the data log, or a tombstone; each with the sequence number of its commit.
 
 use crate::ids::{SegmentId, SeqNum};
+use crate::key::before_end;
 use bytes::Bytes;
 
 /// Where a separated value lies in the data log. Encoded in [`ValuePointer::ENCODED_BYTES`] bytes: segment u64, offset u32, length u32, checksum u32, all
@@ -112,22 +113,60 @@ pub struct Entry {
     pub value: EntryValue,
 }
 
-/// Deletion of every key in `[start, end)` that is older than `seqno`.
+/// A deletion of all keys in `[start, end)` that are older than `seqno`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RangeTombstone {
-    /// First key deleted.
+    /// The first deleted key.
     pub start: Bytes,
-    /// First key not deleted any more; `None`: to the end of the keyspace.
+    /// The first key behind the range. `None`: the range has no end.
     pub end: Option<Bytes>,
-    /// Commit of the deletion.
+    /// The commit of the deletion.
     pub seqno: SeqNum,
 }
 
 impl RangeTombstone {
-    /// Whether `key` lies in the range.
+    /// Returns whether `key` is in the range.
     #[must_use]
     pub fn covers(&self, key: &[u8]) -> bool {
-        self.start.as_ref() <= key && self.end.as_ref().is_none_or(|end| key < end.as_ref())
+        self.start.as_ref() <= key && before_end(key, &self.end)
+    }
+
+    /// Takes away the keys that are not in `[start, end)`.
+    pub fn narrow(&mut self, start: &Bytes, end: &Option<Bytes>) {
+        if *start > self.start {
+            self.start = start.clone();
+        }
+        if let Some(end) = end
+            && before_end(end, &self.end)
+        {
+            self.end = Some(end.clone());
+        }
+    }
+}
+
+/// A position among disjoint range tombstones in key order that only moves forward: amortised O(1)
+/// a key.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TombstoneWalk {
+    /// The number of tombstones that end at or before the last key.
+    passed: usize,
+}
+
+impl TombstoneWalk {
+    /// Returns the sequence number of the tombstone that covers `key`, which is not less than the
+    /// keys of earlier calls with the same tombstones. Zero: there is none.
+    #[inline]
+    pub fn seqno_at(&mut self, tombstones: &[RangeTombstone], key: &[u8]) -> SeqNum {
+        while let Some(tombstone) = tombstones.get(self.passed) {
+            if before_end(key, &tombstone.end) {
+                return match tombstone.start.as_ref() <= key {
+                    true => tombstone.seqno,
+                    false => SeqNum::ZERO,
+                };
+            }
+            self.passed += 1;
+        }
+        SeqNum::ZERO
     }
 }
 
@@ -157,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn range_tombstone_excludes_its_end() {
+    fn a_range_tombstone_excludes_its_end() {
         let tombstone = RangeTombstone {
             start: Bytes::from_static(b"b"),
             end: Some(Bytes::from_static(b"d")),

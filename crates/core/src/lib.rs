@@ -19,7 +19,9 @@ pub mod seeded;
 mod setters;
 pub mod sync;
 
-pub use entry::{Direction, Entry, EntryRef, EntryValue, RangeTombstone, ValuePointer};
+pub use entry::{
+    Direction, Entry, EntryRef, EntryValue, RangeTombstone, TombstoneWalk, ValuePointer,
+};
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SegmentId, SeqNum};
 pub use padded::Padded;

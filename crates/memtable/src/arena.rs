@@ -91,15 +91,16 @@ impl Arena {
         })
     }
 
-    /// Returns the bytes of all chunks of the arena, filled or not, and of what is kept beside it.
-    /// Dropping the arena and what is beside it frees them.
+    /// Returns the bytes of all chunks of the arena, filled or not, and the bytes noted with
+    /// [`Arena::note_bytes_beside`].
     #[must_use]
     pub fn allocated_bytes(&self) -> usize {
         self.allocated_bytes.load(Ordering::Relaxed) + self.beside_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns how many bytes records and nodes have taken, rounded up to a slab for each thread,
-    /// and what is kept beside the arena. The rest of the last chunk does not count.
+    /// and the bytes noted with [`Arena::note_bytes_beside`]. The rest of the last chunk does not
+    /// count.
     #[must_use]
     pub fn filled_bytes(&self) -> usize {
         self.cut_bytes.load(Ordering::Relaxed) + self.beside_bytes.load(Ordering::Relaxed)

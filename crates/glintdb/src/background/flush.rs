@@ -15,7 +15,7 @@ use crate::state::version::{Generation, KeyspaceMem, KeyspaceState};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{JobPriority, SortedRun};
 use glintdb_core::sync::atomic::Ordering;
-use glintdb_core::{EntryRef, RangeTombstone, SeqNum, planted};
+use glintdb_core::{EntryRef, RangeTombstone, SeqNum, TombstoneWalk, planted};
 use glintdb_memtable::MemCursor;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -26,8 +26,7 @@ pub(crate) struct MemtableRun<'a> {
     cursor: MemCursor,
     /// Disjoint, in key order.
     ranges: Vec<RangeTombstone>,
-    /// Number of `ranges` that end before the cursor's key.
-    passed: usize,
+    walk: TombstoneWalk,
     entries: usize,
     sample: Sample,
     /// Number of entries until the next one of the sample.
@@ -51,7 +50,7 @@ impl<'a> MemtableRun<'a> {
         MemtableRun {
             cursor: mem.map.cursor(all, all, forward, SeqNum::MAX),
             ranges: mem.ranges.fragments(),
-            passed: 0,
+            walk: TombstoneWalk::default(),
             entries,
             sample: Sample {
                 keyspace: Arc::clone(keyspace),
@@ -66,14 +65,7 @@ impl<'a> MemtableRun<'a> {
 
     /// Returns whether a range tombstone hides the cursor's entry.
     fn hidden(&mut self) -> bool {
-        let (key, seqno) = (self.cursor.key(), self.cursor.seqno());
-        let ends_before =
-            |range: &RangeTombstone| range.end.as_ref().is_some_and(|end| end.as_ref() <= key);
-        while self.ranges.get(self.passed).is_some_and(ends_before) {
-            self.passed += 1;
-        }
-        let range = self.ranges.get(self.passed);
-        range.is_some_and(|range| range.seqno > seqno && range.covers(key))
+        self.walk.seqno_at(&self.ranges, self.cursor.key()) > self.cursor.seqno()
     }
 }
 

@@ -111,24 +111,11 @@ impl Hiding {
         for hider in &mut self.sets {
             let (range, _) = hider.range(key);
             debug_assert_eq!(range.seqno, SeqNum::ZERO, "a tombstone covers the key");
-            around = Some(match around {
-                Some(found) => intersection(found, range),
-                None => range.clone(),
-            });
+            match &mut around {
+                Some(found) => found.narrow(&range.start, &range.end),
+                None => around = Some(range.clone()),
+            }
         }
         around
-    }
-}
-
-/// Returns the keys of both ranges.
-fn intersection(a: RangeTombstone, b: &RangeTombstone) -> RangeTombstone {
-    let end = match (a.end, &b.end) {
-        (Some(a), Some(b)) => Some(a.min(b.clone())),
-        (a, b) => a.or_else(|| b.clone()),
-    };
-    RangeTombstone {
-        start: a.start.max(b.start.clone()),
-        end,
-        seqno: SeqNum::ZERO,
     }
 }

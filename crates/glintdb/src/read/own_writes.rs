@@ -93,7 +93,6 @@ impl Writes {
 }
 
 /// A transaction's writes to one keyspace, as an iterator sees them.
-#[derive(Clone)]
 pub(crate) struct OwnView {
     entries: Entries,
     pub(crate) ranges: Arc<RangeSet>,
@@ -122,7 +121,7 @@ impl OwnView {
 /// A cursor over a transaction's own writes.
 pub(crate) struct OwnCursor {
     entries: Entries,
-    /// Bounds of what is left.
+    /// The bounds of the writes that the cursor has not passed.
     lower: Bound<Bytes>,
     upper: Bound<Bytes>,
     direction: Direction,

@@ -95,8 +95,7 @@ impl TombstoneSet {
         self.fragments.is_empty()
     }
 
-    /// The fragments, ascending.
-    #[cfg(test)]
+    /// Returns the fragments in key order.
     pub(crate) fn fragments(&self) -> &[RangeTombstone] {
         &self.fragments
     }
@@ -163,34 +162,10 @@ pub(crate) fn range_of(tombstone: &RangeTombstone) -> KeyRange {
     }
 }
 
-/// A position in a [`TombstoneSet`] that only moves forward: amortised O(1) a key.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TombstoneWalk {
-    at: usize,
-}
-
-impl TombstoneWalk {
-    /// The sequence number of the newest deletion of `key`, which is not less than the keys of
-    /// earlier calls. Zero: there is none.
-    #[inline]
-    pub(crate) fn seqno_at(&mut self, set: &TombstoneSet, key: &[u8]) -> SeqNum {
-        while let Some(fragment) = set.fragments.get(self.at) {
-            if before_end(key, &fragment.end) {
-                return if fragment.start.as_ref() <= key {
-                    fragment.seqno
-                } else {
-                    SeqNum::ZERO
-                };
-            }
-            self.at += 1;
-        }
-        SeqNum::ZERO
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use glintdb_core::TombstoneWalk;
     use proptest::prelude::*;
 
     fn tombstone(start: u8, end: Option<u8>, seqno: u64) -> RangeTombstone {
@@ -222,7 +197,7 @@ mod tests {
                 let key = [key];
                 let expected = tombstones.iter().filter(|t| t.covers(&key)).map(|t| t.seqno).max().unwrap_or(SeqNum::ZERO);
                 prop_assert_eq!(set.seqno_at(&key), expected);
-                prop_assert_eq!(walk.seqno_at(&set, &key), expected);
+                prop_assert_eq!(walk.seqno_at(set.fragments(), &key), expected);
                 let inside = if range.contains(&key) { expected } else { SeqNum::ZERO };
                 prop_assert_eq!(clipped.seqno_at(&key), inside);
                 if inside > SeqNum::ZERO { newest = newest.max(Some(inside)); }

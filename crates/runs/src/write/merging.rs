@@ -13,7 +13,7 @@
 
 use crate::env::RunEnv;
 use crate::keys::range::{Bounds, KeyRange, before_end};
-use crate::keys::tombstones::{TombstoneSet, TombstoneWalk, range_of};
+use crate::keys::tombstones::{TombstoneSet, range_of};
 use crate::liveness::Liveness;
 use crate::read::concat::Concat;
 use crate::read::tournament::Tournament;
@@ -23,7 +23,7 @@ use crate::write::outputs::{OutputConfig, Outputs, Written};
 use bytes::Bytes;
 use glintdb_core::index::LivenessDelta;
 use glintdb_core::key::shared_prefix;
-use glintdb_core::{Direction, EntryRef, Error, Result, SeqNum, planted};
+use glintdb_core::{Direction, EntryRef, Error, Result, SeqNum, TombstoneWalk, planted};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -277,7 +277,8 @@ impl Merging {
             self.dropped += 1;
             return Ok(bytes);
         }
-        let hidden = !self.hiding.is_empty() && self.walk.seqno_at(&self.hiding, key) > seqno;
+        let hidden =
+            !self.hiding.is_empty() && self.walk.seqno_at(self.hiding.fragments(), key) > seqno;
         let kept = !hidden
             && (value != EntryRef::Tombstone
                 || planted!(

@@ -76,7 +76,7 @@ fn queue(operations: &mut Vec<Operation>, seed: u8) {
             let all = walk(0, KEYS);
             with.push(Operation::ReadSnapshot(0, Space::DEFAULT, Vec::new(), all));
             with.push(Operation::Snapshot(0));
-            with.push(takes_and_rolls_back(ends));
+            with.push(delete_and_roll_back(ends));
         }
         if index % 3 > 0 || ends.0 >= ends.1 {
             continue;
@@ -117,9 +117,9 @@ fn walk(backwards: u32, records_max: u8) -> Walk {
     }
 }
 
-/// A transaction that deletes all keys from `first` to `last`, looks at what is left, and is rolled
-/// back.
-fn takes_and_rolls_back((first, last): (u8, u8)) -> Operation {
+/// Returns a transaction that deletes all keys from `first` to `last`, scans the keyspace, and is
+/// rolled back.
+fn delete_and_roll_back((first, last): (u8, u8)) -> Operation {
     let deletes = (first..=last).map(|key| Step::Write(delete(key)));
     Operation::Transaction {
         serializable: false,

@@ -55,10 +55,9 @@ fn count_up_to<'a>(
     key_at: impl Fn(usize) -> &'a [u8],
     (head, key): (u64, &[u8]),
 ) -> usize {
-    let from = heads.partition_point(|&other| other < head);
+    let mut from = heads.partition_point(|&other| other < head);
     let mut to = heads.partition_point(|&other| other <= head);
     // Most keys have a head of their own.
-    let mut from = from;
     while from < to {
         let middle = from + (to - from) / 2;
         match key_at(middle) <= key {

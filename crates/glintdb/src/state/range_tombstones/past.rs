@@ -129,15 +129,11 @@ impl Past {
             lookup.add(fragments.at(lookup.key));
             return;
         }
+        // A full block of level 0 has as many tombstones as parts.
         let below = level.checked_sub(1);
         let len = below.map_or(FANOUT, block_len);
-        match below {
-            None => self.look(None, range, lookup),
-            Some(_) => {
-                for start in range.step_by(len).rev() {
-                    self.look(below, start..start + len, lookup);
-                }
-            }
+        for start in range.step_by(len).rev() {
+            self.look(below, start..start + len, lookup);
         }
     }
 }
@@ -160,26 +156,15 @@ impl Lookup<'_> {
         // The tombstone covers keys on one side of the key.
         if tombstone.start.as_ref() > self.key {
             let end = tombstone.start.clone();
-            self.narrow(&Bytes::new(), &Some(end));
+            self.found.narrow(&Bytes::new(), &Some(end));
         } else if let Some(end) = &tombstone.end {
-            self.narrow(end, &None);
+            self.found.narrow(end, &None);
         }
     }
 
     /// Adds a range that has the key, in which one sequence number is the newest of all keys.
     fn add(&mut self, range: RangeTombstone) {
         self.found.seqno = self.found.seqno.max(range.seqno);
-        self.narrow(&range.start, &range.end);
-    }
-
-    fn narrow(&mut self, start: &Bytes, end: &Option<Bytes>) {
-        if *start > self.found.start {
-            self.found.start = start.clone();
-        }
-        if let Some(end) = end
-            && self.found.end.as_ref().is_none_or(|found| end < found)
-        {
-            self.found.end = Some(end.clone());
-        }
+        self.found.narrow(&range.start, &range.end);
     }
 }

@@ -3,7 +3,8 @@
 //! Thread safety: belongs to the merge's thread.
 
 use crate::state::range_tombstones::RangeSet;
-use glintdb_core::{RangeTombstone, SeqNum};
+use glintdb_core::{Direction, RangeTombstone, SeqNum};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The place of a source in the order of commits: all that it has is newer than what a source of a
@@ -23,9 +24,12 @@ impl Age {
     }
 }
 
+/// Most ranges of a set that are fetched at once.
+const RANGES_MAX: usize = 64;
+
 /// The range tombstones of a merge.
-#[derive(Default)]
 pub(crate) struct Hiding {
+    direction: Direction,
     sets: Vec<Hider>,
     /// The set that hid the last entry that was hidden.
     last: usize,
@@ -38,21 +42,56 @@ struct Hider {
     age: Age,
     set: Arc<RangeSet>,
     at: SeqNum,
-    /// The part of the keys that was looked at last, with its deletion. Zero: there is none.
-    range: Option<RangeTombstone>,
+    direction: Direction,
+    /// The range of the last key, with its deletion (zero: there is none), and ranges that follow
+    /// it.
+    ranges: VecDeque<RangeTombstone>,
+    /// Number of ranges that were fetched at once.
+    fetched: usize,
+    /// Number of them that had a key.
+    used: usize,
 }
 
 impl Hider {
-    /// Returns the range of `key`, and whether it was known.
+    /// Returns the range of `key`, and whether it is that of the last key.
     fn range(&mut self, key: &[u8]) -> (&RangeTombstone, bool) {
-        let known = self.range.take().filter(|range| range.covers(key));
-        let is_known = known.is_some();
-        let range = known.unwrap_or_else(|| self.set.range_at(key, self.at));
-        (self.range.insert(range), is_known)
+        let is_same = self.ranges.front().is_some_and(|last| last.covers(key));
+        if !is_same {
+            self.next_range(key);
+        }
+        (&self.ranges[0], is_same)
+    }
+
+    /// Makes the range of `key` the first of `ranges`.
+    fn next_range(&mut self, key: &[u8]) {
+        let passed = self.ranges.iter().take_while(|range| !range.covers(key));
+        let passed = passed.count();
+        if passed < self.ranges.len() {
+            self.ranges.drain(..passed);
+            self.used += 1;
+            return;
+        }
+        // Keys that are close have most of the ranges, and keys that are not have few of them.
+        let count = match 2 * self.used >= self.fetched {
+            true => (2 * self.fetched).clamp(1, RANGES_MAX),
+            false => self.fetched / 2,
+        };
+        (self.set).ranges_from(key, self.direction, self.at, count, &mut self.ranges);
+        (self.fetched, self.used) = (count, 1);
     }
 }
 
 impl Hiding {
+    /// Creates an empty set for keys that come in `direction`.
+    pub(crate) fn new(direction: Direction) -> Self {
+        Hiding {
+            direction,
+            sets: Vec::new(),
+            last: 0,
+            is_same: false,
+        }
+    }
+
     /// Adds the range tombstones at or below `at` of a source.
     pub(crate) fn add(&mut self, age: Age, set: &Arc<RangeSet>, at: SeqNum) {
         if !set.is_empty() {
@@ -60,7 +99,10 @@ impl Hiding {
                 age,
                 set: Arc::clone(set),
                 at,
-                range: None,
+                direction: self.direction,
+                ranges: VecDeque::new(),
+                fetched: 0,
+                used: 0,
             });
         }
     }
@@ -98,7 +140,7 @@ impl Hiding {
     /// If no entry was hidden.
     pub(crate) fn hider(&self) -> (&RangeTombstone, Age, bool) {
         let hider = &self.sets[self.last];
-        match &hider.range {
+        match hider.ranges.front() {
             Some(range) => (range, hider.age, self.is_same),
             None => panic!("no entry was hidden"),
         }

@@ -464,7 +464,7 @@ pub(crate) fn merge_of(
     own: Option<&OwnView>,
 ) -> Result<Merge> {
     let mut sources = Vec::with_capacity(version.sealed.len() + 4);
-    let mut hiding = Hiding::default();
+    let mut hiding = Hiding::new(direction);
     if let Some(own) = own {
         hiding.add(Age::OWN, &own.ranges, own.at);
         let cursor = own.cursor(lower, upper, direction);

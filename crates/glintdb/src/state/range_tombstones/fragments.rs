@@ -1,8 +1,8 @@
 //! Range tombstones cut into disjoint fragments: for each key the newest deletion.
 //!
-//! Fragments are in chunks, and a lookup searches the chunks, then one chunk, both by the first
-//! eight bytes behind the prefix that all starts share. So it touches few cache lines, and compares
-//! few keys.
+//! Fragments are in chunks, and a lookup searches the chunks, then one chunk, both by *heads*: the
+//! first eight bytes behind the prefix that all starts share. So it touches few cache lines, and
+//! compares few keys.
 //!
 //! Thread safety: changed under the lock of its owner.
 //!
@@ -10,23 +10,26 @@
 //! 1. Fragments ascend, are not empty and do not overlap. No chunk is empty.
 //! 2. The sequence number of a key's fragment is the greatest of all tombstones that were added and
 //!    cover the key.
-//! 3. `prefix` is a prefix of all starts, and all heads are those behind it.
+//! 3. `prefix` is a prefix of all starts, and all heads are those behind it. The head of an end
+//!    that has another prefix, and so comes behind all keys that have this one, is the greatest.
 
 use bytes::Bytes;
 use glintdb_core::key::{before_end, key_head, shared_prefix};
-use glintdb_core::{RangeTombstone, SeqNum};
+use glintdb_core::{Direction, RangeTombstone, SeqNum};
 use std::cmp::Ordering;
 
 /// Most fragments of a chunk. A full one is divided into two.
 const CHUNK_FRAGMENTS: usize = 128;
 /// Memory of one fragment in bytes, without its keys. Chunks are three quarters full on the average.
-const FRAGMENT_BYTES: usize = (size_of::<RangeTombstone>() + size_of::<u64>()) * 4 / 3;
+const FRAGMENT_BYTES: usize = (size_of::<RangeTombstone>() + 2 * size_of::<u64>()) * 4 / 3;
 
 /// Neighbouring fragments.
 #[derive(Clone, Default)]
 struct Chunk {
     /// The head of each start.
     heads: Vec<u64>,
+    /// The head of each end.
+    end_heads: Vec<u64>,
     fragments: Vec<RangeTombstone>,
 }
 
@@ -68,16 +71,35 @@ fn count_up_to<'a>(
     from
 }
 
+/// Returns the head of the end of a fragment behind `prefix`.
+fn end_head(end: &Option<Bytes>, prefix: &[u8]) -> u64 {
+    match end {
+        Some(end) if end.starts_with(prefix) => key_head(end, prefix.len()),
+        _ => u64::MAX,
+    }
+}
+
 impl Chunk {
     fn first(&self) -> &[u8] {
         self.fragments.first().map_or(&[], |first| &first.start)
     }
 
     /// Replaces the fragments in `range` by `new`.
-    fn splice(&mut self, range: std::ops::Range<usize>, new: Vec<RangeTombstone>, prefix: usize) {
-        let heads = new.iter().map(|fragment| key_head(&fragment.start, prefix));
-        self.heads.splice(range.clone(), heads.collect::<Vec<_>>());
+    fn splice(&mut self, range: std::ops::Range<usize>, new: Vec<RangeTombstone>, prefix: &[u8]) {
+        let heads = new.iter().map(|new| key_head(&new.start, prefix.len()));
+        self.heads.splice(range.clone(), heads);
+        let end_heads = new.iter().map(|new| end_head(&new.end, prefix));
+        self.end_heads.splice(range.clone(), end_heads);
         self.fragments.splice(range, new);
+    }
+
+    /// Returns the fragments behind the first `at`, with their heads.
+    fn split_off(&mut self, at: usize) -> Chunk {
+        Chunk {
+            heads: self.heads.split_off(at),
+            end_heads: self.end_heads.split_off(at),
+            fragments: self.fragments.split_off(at),
+        }
     }
 }
 
@@ -142,7 +164,7 @@ impl Fragments {
     fn replace(&mut self, first: Option<Place>, covered: usize, pieces: Vec<RangeTombstone>) {
         self.len = self.len + pieces.len() - covered;
         self.share_prefix(&pieces);
-        let prefix = self.prefix.len();
+        let prefix = &*self.prefix;
         let Some(Place { chunk, at }) = first.or_else(|| self.end()) else {
             self.chunks.push(Chunk::default());
             self.chunks[0].splice(0..0, pieces, prefix);
@@ -173,10 +195,7 @@ impl Fragments {
             self.chunks.remove(chunk);
         } else if changed.fragments.len() > CHUNK_FRAGMENTS {
             let half = changed.fragments.len() / 2;
-            let behind = Chunk {
-                heads: changed.heads.split_off(half),
-                fragments: changed.fragments.split_off(half),
-            };
+            let behind = changed.split_off(half);
             self.chunks.insert(chunk + 1, behind);
         }
         let first_head = |chunk: &Chunk| chunk.heads.first().copied().unwrap_or_default();
@@ -207,10 +226,8 @@ impl Fragments {
         // A prefix gets shorter at most once for each of its bytes.
         self.prefix.truncate(shared);
         for chunk in &mut self.chunks {
-            let heads = chunk.fragments.iter();
-            chunk.heads = heads
-                .map(|fragment| key_head(&fragment.start, shared))
-                .collect();
+            let all = std::mem::take(chunk).fragments;
+            chunk.splice(0..0, all, &self.prefix);
         }
         self.first_heads.clear();
     }
@@ -241,6 +258,18 @@ impl Fragments {
         }
     }
 
+    /// Returns the place of the fragment before.
+    fn before(&self, Place { chunk, at }: Place) -> Option<Place> {
+        match at.checked_sub(1) {
+            Some(at) => Some(Place { chunk, at }),
+            None => {
+                let chunk = chunk.checked_sub(1)?;
+                let at = self.chunks[chunk].fragments.len() - 1;
+                Some(Place { chunk, at })
+            }
+        }
+    }
+
     /// Returns the last fragment that begins at or before `key`.
     fn last_up_to(&self, key: &[u8]) -> Option<Place> {
         let prefix = self.prefix.len();
@@ -255,34 +284,92 @@ impl Fragments {
         let wanted = (key_head(key, prefix), key);
         let first = |chunk: usize| self.chunks[chunk].first();
         let chunk = count_up_to(&self.first_heads, first, wanted).checked_sub(1)?;
-        let Chunk { heads, fragments } = &self.chunks[chunk];
+        let Chunk {
+            heads, fragments, ..
+        } = &self.chunks[chunk];
         let start = |at: usize| -> &[u8] { &fragments[at].start };
         let at = count_up_to(heads, start, wanted).checked_sub(1)?;
         Some(Place { chunk, at })
     }
 
-    /// Returns the fragment that has `key`, or the range between two fragments, with sequence
-    /// number zero.
-    pub(super) fn at(&self, key: &[u8]) -> RangeTombstone {
-        let last = self.last_up_to(key);
-        let start = match last.map(|place| self.fragment(place)) {
-            Some(fragment) if before_end(key, &fragment.end) => return fragment.clone(),
-            Some(fragment) => fragment.end.clone().unwrap_or_default(),
-            None => Bytes::new(),
+    /// Returns the fragment that has `key`.
+    fn covering(&self, key: &[u8]) -> Option<Place> {
+        let place = self.last_up_to(key)?;
+        // Most ends are known by their heads.
+        let has_prefix = key.starts_with(&self.prefix);
+        let end_head = self.chunks[place.chunk].end_heads[place.at];
+        let by_head = match has_prefix {
+            true => key_head(key, self.prefix.len()).cmp(&end_head),
+            false => Ordering::Equal,
         };
-        let next = match last {
+        let is_before_end = match by_head {
+            Ordering::Less => true,
+            Ordering::Greater => false,
+            Ordering::Equal => before_end(key, &self.fragment(place).end),
+        };
+        is_before_end.then_some(place)
+    }
+
+    /// Calls `take` with the ranges from that of `key` on, in key order or the other way round,
+    /// until it returns false: each fragment, and each range between two, with sequence number
+    /// zero.
+    pub(super) fn ranges_from(
+        &self,
+        key: &[u8],
+        direction: Direction,
+        mut take: impl FnMut(RangeTombstone) -> bool,
+    ) {
+        let last = self.last_up_to(key);
+        let is_covered = last.is_some_and(|place| before_end(key, &self.fragment(place).end));
+        // Fragments before and behind the next range, which is between them.
+        let mut before = last;
+        let mut behind = match last {
             Some(place) => self.behind(place),
             None => self.place_from(0),
         };
-        let end = next.map(|place| self.fragment(place).start.clone());
-        piece(start, end, SeqNum::ZERO)
+        if is_covered {
+            let own = last.map(|place| self.fragment(place));
+            if !own.cloned().is_some_and(&mut take) {
+                return;
+            }
+            match direction {
+                Direction::Forward => {}
+                Direction::Reverse => {
+                    (before, behind) = (last.and_then(|own| self.before(own)), last)
+                }
+            }
+        }
+        loop {
+            let start = match before {
+                Some(place) => self.fragment(place).end.clone(),
+                None => Some(Bytes::new()),
+            };
+            let end = behind.map(|place| self.fragment(place).start.clone());
+            if let Some(start) = start
+                && before_end(&start, &end)
+                && !take(piece(start, end, SeqNum::ZERO))
+            {
+                return;
+            }
+            let next = match direction {
+                Direction::Forward => behind,
+                Direction::Reverse => before,
+            };
+            let Some(place) = next else { return };
+            if !take(self.fragment(place).clone()) {
+                return;
+            }
+            (before, behind) = match direction {
+                Direction::Forward => (next, self.behind(place)),
+                Direction::Reverse => (self.before(place), next),
+            };
+        }
     }
 
     /// Returns the sequence number of the newest deletion of `key`. Zero: there is none.
     pub(super) fn seqno_at(&self, key: &[u8]) -> SeqNum {
-        let last = self.last_up_to(key).map(|place| self.fragment(place));
-        let covering = last.filter(|fragment| before_end(key, &fragment.end));
-        covering.map_or(SeqNum::ZERO, |fragment| fragment.seqno)
+        let covering = self.covering(key);
+        covering.map_or(SeqNum::ZERO, |place| self.fragment(place).seqno)
     }
 
     /// Returns the sequence number of a fragment in `[start, end)` that is newer than `since`, if

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! 1. A range in which a read found one newest deletion at commit `at` stays so, if every tombstone
-//!    at or below `at` was inserted before. So cursors keep the range.
+//!    at or below `at` was inserted before. So cursors keep such ranges.
 //! 2. The memory of the tombstones counts as memory of the arena.
 
 mod fragments;
@@ -15,8 +15,9 @@ use self::fragments::Fragments;
 use self::past::Past;
 use glintdb_core::sync::RwLock;
 use glintdb_core::sync::atomic::{AtomicUsize, Ordering};
-use glintdb_core::{RangeTombstone, SeqNum, key};
+use glintdb_core::{Direction, RangeTombstone, SeqNum, key};
 use glintdb_memtable::Arena;
+use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -96,17 +97,31 @@ impl RangeSet {
         (seqno > SeqNum::ZERO).then_some(seqno)
     }
 
-    /// Returns a range that has `key`, and in which one tombstone, whose number it has, is the
-    /// newest at or below `at` of every key. Zero: no tombstone covers any of these keys.
-    pub(crate) fn range_at(&self, key: &[u8], at: SeqNum) -> RangeTombstone {
+    /// Replaces `ranges` by at least one and up to `count` ranges that follow one another in
+    /// `direction`, of which the first has `key`. In each, one tombstone, whose number it has, is
+    /// the newest at or below `at` of every key. Zero: no tombstone covers any of these keys.
+    pub(crate) fn ranges_from(
+        &self,
+        key: &[u8],
+        direction: Direction,
+        at: SeqNum,
+        count: usize,
+        ranges: &mut VecDeque<RangeTombstone>,
+    ) {
+        ranges.clear();
         let tombstones = self.tombstones.read();
-        let newest = tombstones.newest.at(key);
-        if newest.seqno <= at {
-            return newest;
+        tombstones.newest.ranges_from(key, direction, |range| {
+            let is_seen = range.seqno <= at;
+            if is_seen {
+                ranges.push_back(range);
+            }
+            is_seen && ranges.len() < count
+        });
+        if ranges.is_empty() {
+            let (found, made_bytes) = tombstones.past.at(key, at);
+            self.note_memory(made_bytes);
+            ranges.push_back(found);
         }
-        let (found, made_bytes) = tombstones.past.at(key, at);
-        self.note_memory(made_bytes);
-        found
     }
 
     /// Returns a tombstone that is newer than `since` and overlaps the bounds, if there is one.

@@ -77,6 +77,7 @@ proptest! {
         raw in proptest::collection::vec((0u8..40, proptest::option::of(0u8..42)), 0..700),
         swaps in proptest::collection::vec((0usize..700, 1usize..30), 0..40),
         reads in proptest::collection::vec((0u8..44, 0u64..720), 1..60),
+        count in 1usize..20,
     ) {
         let seqnos = 1..;
         let mut tombstones: Vec<_> = raw.iter().zip(seqnos)
@@ -99,11 +100,24 @@ proptest! {
         for (key, at) in reads {
             let (key, at) = ([key], SeqNum(at));
             prop_assert_eq!(set.newest_covering(&key, at), newest(&key, at));
-            let range = set.range_at(&key, at);
-            prop_assert!(range.covers(&key));
-            for key in 0u8..44 {
-                if range.covers(&[key]) {
-                    prop_assert_eq!(newest(&[key], at).unwrap_or(SeqNum::ZERO), range.seqno);
+            for direction in [Direction::Forward, Direction::Reverse] {
+                let mut ranges = VecDeque::new();
+                set.ranges_from(&key, direction, at, count, &mut ranges);
+                prop_assert!(ranges.len() <= count && ranges[0].covers(&key));
+                for range in &ranges {
+                    for key in 0u8..44 {
+                        if range.covers(&[key]) {
+                            prop_assert_eq!(newest(&[key], at).unwrap_or(SeqNum::ZERO), range.seqno);
+                        }
+                    }
+                }
+                let neighbours = ranges.iter().zip(ranges.iter().skip(1));
+                for (one, next) in neighbours {
+                    let (low, high) = match direction {
+                        Direction::Forward => (one, next),
+                        Direction::Reverse => (next, one),
+                    };
+                    prop_assert_eq!(low.end.as_ref(), Some(&high.start));
                 }
             }
             let newer = set.newer_meeting(Bound::Unbounded, Bound::Included(&key), at);
@@ -156,9 +170,16 @@ proptest! {
         for key in ends.step_by(7) {
             let newest = tombstones.iter().filter(|t| t.covers(&key)).map(|t| t.seqno).max();
             prop_assert_eq!(set.newest_covering(&key, SeqNum::MAX), newest);
-            let range = set.range_at(&key, SeqNum::MAX);
-            prop_assert!(range.covers(&key));
-            prop_assert_eq!(range.seqno, newest.unwrap_or(SeqNum::ZERO));
+            for direction in [Direction::Forward, Direction::Reverse] {
+                let mut ranges = VecDeque::new();
+                set.ranges_from(&key, direction, SeqNum::MAX, 20, &mut ranges);
+                prop_assert!(ranges[0].covers(&key));
+                prop_assert_eq!(ranges[0].seqno, newest.unwrap_or(SeqNum::ZERO));
+                for range in ranges {
+                    let newest = tombstones.iter().filter(|t| t.covers(&range.start)).map(|t| t.seqno).max();
+                    prop_assert_eq!(range.seqno, newest.unwrap_or(SeqNum::ZERO));
+                }
+            }
             let of_fragments = fragments.iter().find(|t| t.covers(&key)).map(|t| t.seqno);
             prop_assert_eq!(of_fragments, newest);
             let meets = tombstones.iter().any(|t| t.start <= key);

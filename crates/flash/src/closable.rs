@@ -172,7 +172,7 @@ impl Volume for ClosableVolume {
     fn free_bytes(&self) -> Option<u64> {
         self.inner.free_bytes()
     }
-    fn link(&self, id: FileId, target: &Path) -> Result<()> {
+    fn link(&self, id: FileId, target: &Path) -> Result<bool> {
         let _change = self.state.change()?;
         self.inner.link(id, target)
     }

@@ -208,14 +208,20 @@ pub trait Volume: Send + Sync {
     /// Bytes free for new files, where the medium can tell.
     fn free_bytes(&self) -> Option<u64>;
 
-    /// Hard-links `id` into the directory `target` (made before) under the same name; copies, and syncs the copy, where links are refused. Only for files that are synced
-    /// and never written again. The new name is durable only when `target` is synced (by a volume opened there).
+    /// Hard-links `id` into the directory `target`, which
+    /// [`make_directory`](Self::make_directory) made, under the same name. Only for files that are
+    /// synced and never written again. The new name is durable once the volume of `target` is
+    /// synced.
+    ///
+    /// Returns false if the file system refuses the link, for example because `target` is on
+    /// another one. Nothing has changed then, and the caller may copy the file.
     ///
     /// # Errors
-    /// I/O errors; `InvalidArgument` where the volume has no directories.
-    fn link(&self, id: FileId, target: &Path) -> Result<()>;
+    /// `NotFound`, `AlreadyExists`; `InvalidArgument` where the volume has no directories.
+    fn link(&self, id: FileId, target: &Path) -> Result<bool>;
 
-    /// Makes the directory `path`, durably, for a copy of this volume's files: the target of [`link`](Self::link), as a volume.
+    /// Makes the directory `path`, durably, for a copy of this volume's files, and opens it as a
+    /// volume. It bypasses the page cache if this volume does and the file system accepts it.
     ///
     /// # Errors
     /// `AlreadyExists`; `InvalidArgument` where the volume has no directories; I/O errors.

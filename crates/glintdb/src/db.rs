@@ -332,7 +332,11 @@ impl Db {
     /// database.
     ///
     /// Files are hard-linked if `path` is on the same file system and it supports links, else
-    /// copied. Copy a checkpoint of hard links to another drive to have a backup.
+    /// copied. Copy a checkpoint of hard links to another drive to have a backup. A directory in
+    /// which a checkpoint did not end does not open.
+    ///
+    /// Other threads read and write meanwhile, and create and drop keyspaces. Space that they free
+    /// is given back when the checkpoint ends.
     ///
     /// # Errors
     /// - `AlreadyExists`: `path` exists.

@@ -34,7 +34,7 @@ use glintdb_core::clock::Clock;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, Ordering};
-use glintdb_core::{DbId, FileNumbers, KeyspaceId, Padded, SeqNum};
+use glintdb_core::{DbId, FileNumbers, KeyspaceId, Padded, SegmentId, SeqNum};
 use glintdb_flash::{ProcessToken, ReadQueue, Volume};
 use glintdb_log::{Log, Lsn};
 use glintdb_memtable::{Arena, ChunkPool};
@@ -230,6 +230,22 @@ impl Shared {
     ) -> Generation {
         let arena = Arena::new(Arc::clone(&self.chunks));
         Generation::new(first_seqno, start_lsn, arena, ids)
+    }
+
+    /// Returns a version without memtables that keeps the files of the current one, which names
+    /// segments up to `newest`. Called under the manifest's lock, under which dead segments are
+    /// looked for.
+    pub(crate) fn files_version(&self, newest: SegmentId) -> Arc<Version> {
+        let current = self.version.load_full();
+        let point = &current.active;
+        let empty = self.new_generation(point.first_seqno, point.start_lsn, std::iter::empty());
+        let version = Version {
+            number: current.number,
+            active: Arc::new(empty),
+            sealed: Vec::new(),
+            keyspaces: current.keyspaces.clone(),
+        };
+        self.version.keep(version, newest)
     }
 
     /// Returns a consistent pair of version and sequence number: all commits up to `at` are in

@@ -48,7 +48,7 @@ pub struct Stats {
     pub jobs_waiting: Vec<String>,
     /// Number of background jobs that run now.
     pub jobs_running: u64,
-    /// Number of open snapshots, transactions and iterators.
+    /// Number of open snapshots, transactions and iterators, and of checkpoints that are being made.
     pub pins: u64,
     /// Number of open transactions.
     pub transactions: u64,

@@ -14,6 +14,8 @@ pub trait Hooks: Send + Sync {
     fn before_sync(&self) {}
     /// A range of a file is about to be read.
     fn before_read(&self) {}
+    /// A file is about to be linked into another directory.
+    fn before_link(&self) {}
     /// The ring is about to be read.
     fn before_ring_read(&self) {}
     /// The ring is about to be written.
@@ -85,7 +87,8 @@ impl Volume for HookedVolume {
     fn free_bytes(&self) -> Option<u64> {
         self.inner.free_bytes()
     }
-    fn link(&self, id: FileId, target: &Path) -> Result<()> {
+    fn link(&self, id: FileId, target: &Path) -> Result<bool> {
+        self.hooks.before_link();
         self.inner.link(id, target)
     }
     fn make_directory(&self, path: &Path) -> Result<Arc<dyn Volume>> {

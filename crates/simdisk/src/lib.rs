@@ -52,6 +52,8 @@ pub struct MemOptions {
     pub capacity_bytes: Option<u64>,
     /// Whether the ring is like a mapped file; else it is plain memory, gone with the process.
     pub ring_survives_kill: bool,
+    /// Whether hard links are refused, as between two file systems.
+    pub refuses_links: bool,
     /// Keep a log of every operation (about 64 bytes each) for [`MemVolume::operations`].
     pub log_operations: bool,
     /// Decides what a fault leaves of the operation it hits.
@@ -63,6 +65,7 @@ impl Default for MemOptions {
         MemOptions {
             capacity_bytes: None,
             ring_survives_kill: true,
+            refuses_links: false,
             log_operations: false,
             seed: 0,
         }
@@ -307,7 +310,7 @@ impl Volume for MemVolume {
         self.shared.state.lock().free_bytes()
     }
 
-    fn link(&self, id: FileId, target: &Path) -> Result<()> {
+    fn link(&self, id: FileId, target: &Path) -> Result<bool> {
         self.shared.state.lock().link(self.directory, id, target)
     }
 

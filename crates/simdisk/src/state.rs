@@ -149,7 +149,8 @@ impl State {
         self.paths.get(path).copied()
     }
 
-    pub(super) fn link(&mut self, from: usize, id: FileId, target: &Path) -> Result<()> {
+    /// Gives a file a second name in the directory `target`. Returns false if links are refused.
+    pub(super) fn link(&mut self, from: usize, id: FileId, target: &Path) -> Result<bool> {
         let fault = self.begin(from, OperationKind::Link(id), &[])?;
         match fault {
             Some(FaultKind::Io) => return Err(io_error(format_args!("link {id}"))),
@@ -166,10 +167,12 @@ impl State {
         if self.directories[to].names().contains_key(&id) {
             return Err(Error::exists(format!("link {id}")));
         }
-        self.directories[to].change(id, Some(inode), self.faults.count);
+        if !self.options.refuses_links {
+            self.directories[to].change(id, Some(inode), self.faults.count);
+        }
         match fault {
             Some(FaultKind::PowerOff) => Err(power_is_off()),
-            _ => Ok(()),
+            _ => Ok(!self.options.refuses_links),
         }
     }
 

@@ -461,16 +461,15 @@ impl Volume for DirVolume {
         Some(free.saturating_add(self.shared.spares.bytes()))
     }
 
-    fn link(&self, id: FileId, target: &Path) -> Result<()> {
+    fn link(&self, id: FileId, target: &Path) -> Result<bool> {
         self.shared.process.check()?;
-        // Like one that is open, so that it is not kept to be written again: the system may give a file that was found by its name a second one when the first has gone.
+        // Counts as an open handle, so that the file is not recycled: the system may give a file
+        // that it found by its name a second one after the first has gone.
         let _linking = Handle::new(&self.shared, id);
         let source = self.shared.file_path(id);
         let target = target.join(id.to_string());
-        let failed =
-            |what: &str, error| Error::io(format!("{what} {id} to {}", target.display()), error);
         match fs::hard_link(&source, &target) {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(true),
             // These say nothing about links: a copy would fail in the same way or hide a mistake.
             Err(error)
                 if matches!(
@@ -478,26 +477,12 @@ impl Volume for DirVolume {
                     io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists
                 ) =>
             {
-                Err(failed("link", error))
+                Err(Error::io(
+                    format!("link {id} to {}", target.display()),
+                    error,
+                ))
             }
-            Err(_) => {
-                let copy = || -> io::Result<()> {
-                    let mut from = fs::OpenOptions::new().read(true).open(&source)?;
-                    let mut to = fs::OpenOptions::new()
-                        .write(true)
-                        .create_new(true)
-                        .open(&target)?;
-                    io::copy(&mut from, &mut to)?;
-                    to.sync_all()
-                };
-                self.shared.with_space(|| {
-                    copy().map_err(|error| {
-                        // Half a copy must not look like a file; where even this fails, the error below says what happened.
-                        fs::remove_file(&target).ok();
-                        failed("copy", error)
-                    })
-                })
-            }
+            Err(_) => Ok(false),
         }
     }
 
@@ -507,7 +492,10 @@ impl Volume for DirVolume {
             return Err(Error::exists(path.display().to_string()));
         }
         let options = DirOptions {
-            direct: DirectIo::Off,
+            direct: match self.shared.direct {
+                true => DirectIo::Auto,
+                false => DirectIo::Off,
+            },
             read_engine: ReadEngine::Sync,
             create: true,
             ..DirOptions::default()

@@ -10,8 +10,8 @@
 //! - a third of `space_amp_max - 1` of the live log, if the index and headers leave less;
 //! - `garbage_bytes_min`, but at most a quarter of the space that is free or holds garbage.
 //!
-//! Segments that only snapshots and iterators keep are not counted. Those that another reader keeps
-//! are counted.
+//! Segments that only snapshots, iterators and checkpoints keep are not counted. Those that another
+//! reader keeps are counted.
 //!
 //! Thread safety: plain values.
 

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! 1. A version that a reader holds is the current one, or is noted as replaced. It is noted before
-//!    it stops being current.
+//!    it stops being current, or before a reader has it.
 //! 2. A dead segment is free once every version that had been replaced when it was found dead is
 //!    gone. The current version must not name it then. So the version without the segment is
 //!    installed before [`free`](Versions::free) is told of it.
@@ -22,9 +22,9 @@ pub(crate) struct Versions<V> {
     replaced: Mutex<Replaced<V>>,
 }
 
-/// Replaced versions that may still be in use.
+/// Replaced versions that may still be in use, each with the newest segment that it may name.
 struct Replaced<V> {
-    versions: Vec<Weak<V>>,
+    versions: Vec<(Weak<V>, SegmentId)>,
     /// Segments found dead, with the versions that may still name them.
     dead: BTreeMap<SegmentId, Vec<Weak<V>>>,
 }
@@ -75,9 +75,23 @@ impl<V> Versions<V> {
         replaced.prune();
         let old = self.current.load_full();
         let new = Arc::new(change(&old));
-        replaced.versions.push(Arc::downgrade(&old));
+        (replaced.versions).push((Arc::downgrade(&old), SegmentId(u64::MAX)));
         self.current.store(new);
         old
+    }
+
+    /// Keeps the files that `version` names until it is dropped, though it never was the current
+    /// version. It names segments up to `newest`, and none that the current version does not. The
+    /// caller holds the lock under which segments are found dead.
+    pub(crate) fn keep(&self, version: V, newest: SegmentId) -> Arc<V> {
+        let kept = Arc::new(version);
+        let mut replaced = self.replaced.lock();
+        planted!(
+            "glintdb: a segment goes while a checkpoint copies it",
+            replaced.versions.push((Arc::downgrade(&kept), newest)),
+            ()
+        );
+        kept
     }
 
     /// Notes segments that are dead by now (invariant 2). Returns those that no reader holds any
@@ -85,16 +99,19 @@ impl<V> Versions<V> {
     pub(crate) fn free(&self, dead: impl IntoIterator<Item = SegmentId>) -> Vec<SegmentId> {
         let mut replaced = self.replaced.lock();
         replaced.prune();
-        let users = planted!(
-            "glintdb: a segment goes while a snapshot reads it",
-            replaced.versions.clone(),
-            Vec::new()
-        );
+        let Replaced {
+            versions,
+            dead: waiting,
+        } = &mut *replaced;
         for segment in dead {
-            replaced
-                .dead
-                .entry(segment)
-                .or_insert_with(|| users.clone());
+            waiting.entry(segment).or_insert_with(|| {
+                let users = versions.iter().filter(|(_, newest)| segment <= *newest);
+                planted!(
+                    "glintdb: a segment goes while a snapshot reads it",
+                    users.map(|(version, _)| Weak::clone(version)).collect(),
+                    Vec::new()
+                )
+            });
         }
         let unused = |users: &[Weak<V>]| users.iter().all(|version| version.strong_count() == 0);
         let free: Vec<SegmentId> = (replaced.dead.iter())
@@ -131,7 +148,7 @@ impl<V> Versions<V> {
 
 impl<V> Replaced<V> {
     fn prune(&mut self) {
-        self.versions.retain(|version| version.strong_count() > 0);
+        (self.versions).retain(|(version, _)| version.strong_count() > 0);
     }
 }
 

@@ -9,6 +9,7 @@
 mod advise;
 mod basics;
 mod check;
+mod checkpoints;
 mod closing;
 mod damage;
 mod deletes;

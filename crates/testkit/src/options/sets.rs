@@ -274,4 +274,8 @@ pub(super) const SETS: &[Line] = &[
         separated(set, 64);
         set.options.experiments.read_engine = ReadEngine::Libaio;
     }),
+    line("checkpoints copy files", &[Lane::Sim], |set| {
+        separated(set, 64);
+        set.volume.refuses_links = true;
+    }),
 ];

@@ -68,6 +68,7 @@ pub const BUGS: &[Bug] = &[
     bug("glintdb: a range gives the value before the one that is asked for", "Of values that are cached together a scan gets its neighbour's.", Lane::Model),
     bug("glintdb: a retired segment goes while a snapshot reads it", "What value GC has emptied is removed at once, whatever older versions need.", Lane::Model),
     bug("glintdb: a scan takes a value out of the block before its own", "Inline values are lent by the block they lie in, and the wrong one is kept for them.", Lane::Model),
+    bug("glintdb: a segment goes while a checkpoint copies it", "The version whose files a checkpoint copies keeps none of them.", Lane::Threads),
     bug("glintdb: a segment goes while a snapshot reads it", "Segments without live values are removed at once, whatever older versions need.", Lane::Model),
     bug("glintdb: a snapshot passes over a gap that is younger", "A snapshot does not show what was deleted after it.", Lane::Model),
     bug("glintdb: a snapshot shows what came after it", "A pin has no sequence number of its own.", Lane::Model),

@@ -12,6 +12,7 @@
 )]
 
 pub mod bugs;
+mod copies;
 mod damage;
 mod faults;
 pub mod killing;

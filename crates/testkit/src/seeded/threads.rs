@@ -1,5 +1,6 @@
 //! Real threads on one database: what a thread was told is what it finds, no increment is lost, batches are whole.
 
+use super::copies;
 use super::lanes::Steps;
 use crate::collecting;
 use crate::options::Lane;
@@ -73,6 +74,7 @@ pub(super) fn run(dir: &Path) -> Result<(), String> {
         Some(error) => return Err(format!("verify: {error}")),
         None => db.close().map_err(failed)?,
     }
+    copies::run()?;
     same_reads(&dir.join("same")).map_err(failed)??;
     queue(&dir.join("queue")).map_err(failed)??;
     collecting::bounded(&Steps::count)?;

@@ -121,7 +121,7 @@ impl Volume for Handle {
     fn free_bytes(&self) -> Option<u64> {
         None
     }
-    fn link(&self, _id: FileId, _target: &Path) -> Result<()> {
+    fn link(&self, _id: FileId, _target: &Path) -> Result<bool> {
         Err(Error::invalid("there are no directories"))
     }
     fn stats(&self) -> VolumeStats {

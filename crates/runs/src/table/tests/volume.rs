@@ -77,7 +77,7 @@ impl Volume for TestVolume {
     fn free_bytes(&self) -> Option<u64> {
         None
     }
-    fn link(&self, _: FileId, _: &Path) -> Result<()> {
+    fn link(&self, _: FileId, _: &Path) -> Result<bool> {
         Err(Error::invalid("no links here"))
     }
     fn stats(&self) -> VolumeStats {

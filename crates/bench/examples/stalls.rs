@@ -2,9 +2,9 @@
 //!
 //! - `cargo run --release -p glintdb-bench --example stalls -- checkpoint DB COPY [MIB]`: beside a
 //!   checkpoint of a database of `MIB` MiB (2,000) into `COPY`. A directory on another file system
-//!   gets copies of files instead of hard links.
-//! - `cargo run --release -p glintdb-bench --example stalls -- keyspaces DB [VALUE_BYTES [SECONDS]]`:
-//!   in a quiet keyspace beside another one that two threads write to as fast as they can.
+//!   gets copies of files instead of hard links. - `cargo run --release -p glintdb-bench --example
+//!   stalls -- keyspaces DB [VALUE_BYTES [SECONDS]]`: in a quiet keyspace beside another one that
+//!   two threads write to as fast as they can.
 //!
 //! `DB` and `COPY` are new directories, which are removed at the end.
 #![allow(
@@ -36,18 +36,18 @@ impl Times {
     /// A sentence with percentiles.
     fn sentence(mut self) -> String {
         self.0.sort_unstable();
-        let at = |part: f64| {
-            let place = (self.0.len() as f64 * part) as usize;
+        let at = |part: usize| {
+            let place = self.0.len() * part / 1000;
             let time = self.0.get(place.min(self.0.len().saturating_sub(1)));
             time.map_or(0.0, |time| time.as_secs_f64() * 1e3)
         };
         format!(
             "{} calls, p50 {:.3} ms, p99 {:.3} ms, p99.9 {:.3} ms, at most {:.3} ms",
             self.0.len(),
-            at(0.5),
-            at(0.99),
-            at(0.999),
-            at(1.0)
+            at(500),
+            at(990),
+            at(999),
+            at(1000)
         )
     }
 }
@@ -214,6 +214,10 @@ fn main() -> Result<()> {
         text.parse()
             .map_err(|_| glintdb::Error::invalid(format!("{text:?} is no number")))
     };
+    let size = |text: &str| {
+        let bytes = number(text)?;
+        usize::try_from(bytes).map_err(|_| glintdb::Error::invalid(format!("{bytes} is too much")))
+    };
     let (directories, measured) = match arguments[..] {
         ["checkpoint", db, copy] => (vec![db, copy], checkpoint(db.as_ref(), copy.as_ref(), 2000)),
         ["checkpoint", db, copy, mib] => {
@@ -222,11 +226,11 @@ fn main() -> Result<()> {
         }
         ["keyspaces", db] => (vec![db], keyspaces(db.as_ref(), 100, 20)),
         ["keyspaces", db, bytes] => {
-            let bytes = number(bytes)? as usize;
+            let bytes = size(bytes)?;
             (vec![db], keyspaces(db.as_ref(), bytes, 20))
         }
         ["keyspaces", db, bytes, seconds] => {
-            let (bytes, seconds) = (number(bytes)? as usize, number(seconds)?);
+            let (bytes, seconds) = (size(bytes)?, number(seconds)?);
             (vec![db], keyspaces(db.as_ref(), bytes, seconds))
         }
         _ => {

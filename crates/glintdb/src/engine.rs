@@ -65,7 +65,8 @@ impl Engine {
         });
         shared.set_scheduler(Arc::downgrade(&jobs));
         shared.update_memory();
-        shared.update_compaction_debt();
+        let version = shared.version.load_full();
+        shared.update_compaction_debts(version.live_keyspaces().map(|keyspace| &*keyspace.state));
         space.limit_first_memtable();
         Engine {
             reader: Reader::new(&shared, &sequencer),

@@ -271,14 +271,19 @@ impl Shared {
             .inspect_err(|error| self.pipeline.fail(error))
     }
 
-    /// Sets the rate of writers by the debts of all indexes.
-    pub(crate) fn update_compaction_debt(&self) {
-        self.backpressure.compaction.update(|| {
-            let version = self.version.load();
-            (version.live_keyspaces())
-                .map(|keyspace| keyspace.state.index.debt())
-                .collect()
-        });
+    /// Sets the rates of the writers of `keyspaces` by the debts of their indexes.
+    pub(crate) fn update_compaction_debts<'a>(
+        &self,
+        keyspaces: impl Iterator<Item = &'a KeyspaceState>,
+    ) {
+        let looks = keyspaces.map(|keyspace| (&keyspace.debt, keyspace.index.debt()));
+        self.backpressure.compaction.update(looks);
+    }
+
+    /// Whether compactions of some index owe work, so that its writers are slowed.
+    pub(crate) fn some_index_owes(&self) -> bool {
+        let version = self.version.load();
+        (version.live_keyspaces()).any(|keyspace| keyspace.state.debt.engaged())
     }
 
     /// Returns the error of a background job, until the job is tried again.

@@ -48,7 +48,8 @@ pub struct Stats {
     pub jobs_waiting: Vec<String>,
     /// Number of background jobs that run now.
     pub jobs_running: u64,
-    /// Number of open snapshots, transactions and iterators, and of checkpoints that are being made.
+    /// Number of open snapshots, transactions and iterators, and of checkpoints that are being
+    /// made.
     pub pins: u64,
     /// Number of open transactions.
     pub transactions: u64,
@@ -57,15 +58,15 @@ pub struct Stats {
     /// Snapshots, transactions and iterators that were given up because `pinned_bytes` exceeded
     /// `Options::snapshot_pin_bytes_max`.
     pub snapshots_given_up: u64,
-    /// Bytes per second to which the debt of compactions slows writers now, counted as bytes of
-    /// index entries. 0 if writers are not slowed.
+    /// The least [`KeyspaceStats::write_rate_max`] of a keyspace whose writers are slowed. 0 if
+    /// none are.
     pub write_rate_max: u64,
     /// Bytes per second to which a running flush slows writers now, counted as bytes of index
     /// entries. 0 if writers are not slowed.
     pub memtable_rate_max: u64,
     /// Bytes per second that recent flushes wrote, smoothed. A guess before the first flush.
     pub flush_bytes_per_s: u64,
-    /// Whether writers are stopped now until a compaction relieves level 0.
+    /// Whether writers to some keyspace are stopped now ([`KeyspaceStats::writes_stopped`]).
     pub writes_stopped: bool,
     /// Bytes written to log segments, tables and the manifest. Does not include the ring and space
     /// that is only preallocated.
@@ -215,6 +216,11 @@ pub struct KeyspaceStats {
     pub pinned_levels: u32,
     /// Memory of pinned key blocks.
     pub pinned_index_bytes: u64,
+    /// Bytes per second to which the debt of compactions slows writers to this keyspace now,
+    /// counted as bytes of index entries. 0 if they are not slowed.
+    pub write_rate_max: u64,
+    /// Whether writers to this keyspace are stopped now until a compaction relieves level 0.
+    pub writes_stopped: bool,
 }
 
 /// Figures of one level of an LSM index.
@@ -354,10 +360,15 @@ impl Engine {
                     memtable_keys: in_memory.map(|mem| mem.map.len() as u64).sum(),
                     flushes: state.counters.flushes.load(Ordering::Relaxed),
                     flushed_entries: state.counters.flushed_entries.load(Ordering::Relaxed),
+                    write_rate_max: state.debt.rate(),
+                    writes_stopped: state.debt.stopped(),
                     ..KeyspaceStats::new(&state.name, &keyspace.view.stats())
                 }
             })
             .collect();
+        let rates = keyspaces.iter().map(|keyspace| keyspace.write_rate_max);
+        let write_rate_max = rates.filter(|&rate| rate > 0).min().unwrap_or(0);
+        let writes_stopped = keyspaces.iter().any(|keyspace| keyspace.writes_stopped);
         let counts = self.sequencer.counts();
         let log_stats = self.shared.log.stats();
         let log_bytes = self
@@ -460,10 +471,10 @@ impl Engine {
             transactions: self.shared.transactions.count() as u64,
             pinned_bytes: self.shared.pinned_bytes() as u64,
             snapshots_given_up: load(&self.shared.counters.snapshots_given_up),
-            write_rate_max: self.shared.backpressure.compaction.rate(),
+            write_rate_max,
             memtable_rate_max: self.shared.backpressure.flush.rate(),
             flush_bytes_per_s: self.shared.backpressure.flush.flushed_rate(),
-            writes_stopped: self.shared.backpressure.compaction.stopped(),
+            writes_stopped,
             replayed_bytes: self.shared.replayed_bytes,
             background_error: self
                 .shared

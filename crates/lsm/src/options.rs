@@ -47,11 +47,11 @@ pub struct LsmOptions {
 pub struct LsmExperiments {
     /// Number of runs at level 0 that starts a compaction: 1 to 1,000. Default: 4.
     pub level0_runs_compact: u32,
-    /// Number of runs at level 0 from which writers are slowed: more than `level0_runs_compact`, at
-    /// most 10,000. Default: 8.
+    /// Number of runs at level 0 from which writers to the keyspace are slowed: more than
+    /// `level0_runs_compact`, at most 10,000. Default: 8.
     pub level0_runs_slow: u32,
-    /// Number of runs at level 0 from which writers wait: more than `level0_runs_slow`, at most
-    /// 10,000. Default: 20.
+    /// Number of runs at level 0 from which writers to the keyspace wait: more than
+    /// `level0_runs_slow`, at most 10,000. Default: 20.
     pub level0_runs_stop: u32,
     /// Size in bytes of the first level below level 0, beyond which the tree gains a level: 4 KiB
     /// to 1 TiB. Each further level is exactly `size_ratio` times larger. With 0, the default, the

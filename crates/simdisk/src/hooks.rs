@@ -14,6 +14,8 @@ pub trait Hooks: Send + Sync {
     fn before_sync(&self) {}
     /// A range of a file is about to be read.
     fn before_read(&self) {}
+    /// A range of a file is about to be written, from memory or from the ring.
+    fn before_write(&self) {}
     /// A file is about to be linked into another directory.
     fn before_link(&self) {}
     /// The ring is about to be read.
@@ -107,6 +109,7 @@ impl VolumeFile for Hooked<dyn VolumeFile> {
         self.inner.id()
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.hooks.before_write();
         self.inner.write_at(offset, bytes)
     }
     fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
@@ -153,6 +156,7 @@ impl Ring for Hooked<dyn Ring> {
         file: &dyn VolumeFile,
         file_offset: u64,
     ) -> Result<()> {
+        self.hooks.before_write();
         self.inner.write_to(offset, length, file, file_offset)
     }
     fn sync(&self) -> Result<bool> {

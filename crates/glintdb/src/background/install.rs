@@ -192,7 +192,8 @@ impl Background {
             }
         }
         drop(manifest);
-        self.shared.update_compaction_debt();
+        let changed = pending.iter().map(|one| &*one.keyspace);
+        self.shared.update_compaction_debts(changed);
         // The version may be the last to hold the merged tables. They are removed outside of the
         // lock, and before segments that only this version named are looked for.
         drop(replaced);

@@ -19,7 +19,7 @@ use crate::write::sequencer::Sequencer;
 use compaction::CompactionJob;
 use flush::FlushJob;
 use glintdb_core::index::JobPriority;
-use glintdb_core::sync::atomic::AtomicBool;
+use glintdb_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use glintdb_core::sync::{Mutex, MutexGuard};
 use log_jobs::SpillJob;
 use queue::{Host, Job, JobQueue};
@@ -39,6 +39,8 @@ pub(crate) struct Background {
     /// Held by a flush, and by others while no flush may run.
     flush_lock: Mutex<()>,
     log_sync_queued: AtomicBool,
+    /// The keyspace whose index is asked next for a compaction.
+    turn: AtomicUsize,
 }
 
 impl Host for Background {
@@ -75,6 +77,7 @@ impl Background {
             jobs: JobQueue::new(job_order),
             flush_lock: Mutex::new(()),
             log_sync_queued: AtomicBool::new(false),
+            turn: AtomicUsize::new(0),
         }
     }
 
@@ -122,7 +125,8 @@ impl Background {
         self.push(Box::new(SpillJob));
     }
 
-    /// Queues the compactions that indexes ask for, as many as may run.
+    /// Queues the compactions that indexes ask for, as many as may run. Indexes take turns, so that
+    /// one that always asks holds up no other.
     pub(crate) fn schedule_compactions(&self) {
         let shared = &self.shared;
         let limit = shared.options.background_threads.max(1);
@@ -130,29 +134,36 @@ impl Background {
             .transactions
             .raise_floor(|| shared.pipeline.visible());
         let version = shared.version.load_full();
-        for keyspace in version.live_keyspaces() {
+        // Number of keyspaces in a row that had no job.
+        let mut idle = 0;
+        while idle < version.keyspaces.len()
             // Checked for each job: after a stop or an error the queue gives a job back at once,
             // and the index would return it again, without end.
-            let goes_on = || !shared.closing() && shared.background_error().is_none();
-            while goes_on() && self.space.queued_compactions() < limit {
-                let Some(job) = keyspace.state.index.pick_job() else {
-                    break;
-                };
-                let running = match self.space.begin_compaction(&*job, Begun::Queued) {
-                    Ok(running) => running,
-                    Err(error) => {
-                        drop(job);
-                        shared.note_background_error(&error);
-                        return;
-                    }
-                };
-                let keyspace = Arc::clone(&keyspace.state);
-                self.push(Box::new(CompactionJob {
-                    keyspace,
-                    job,
-                    running,
-                }));
-            }
+            && !shared.closing()
+            && shared.background_error().is_none()
+            && self.space.queued_compactions() < limit
+        {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % version.keyspaces.len();
+            let keyspace = version.keyspaces.get(turn).and_then(Option::as_ref);
+            let job = keyspace.and_then(|keyspace| keyspace.state.index.pick_job());
+            let Some((keyspace, job)) = keyspace.zip(job) else {
+                idle += 1;
+                continue;
+            };
+            idle = 0;
+            let running = match self.space.begin_compaction(&*job, Begun::Queued) {
+                Ok(running) => running,
+                Err(error) => {
+                    drop(job);
+                    shared.note_background_error(&error);
+                    return;
+                }
+            };
+            self.push(Box::new(CompactionJob {
+                keyspace: Arc::clone(&keyspace.state),
+                job,
+                running,
+            }));
         }
     }
 

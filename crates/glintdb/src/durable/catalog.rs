@@ -119,7 +119,7 @@ impl Durable {
         *keyspace.options.lock() = options;
         drop(manifest);
         self.shared.update_memory();
-        self.shared.update_compaction_debt();
+        (self.shared).update_compaction_debts(std::iter::once(keyspace));
         self.shared.schedule();
         self.shared.run_inline();
         Ok(())
@@ -170,7 +170,9 @@ impl Durable {
         });
         drop(manifest);
         state.index.discard();
-        self.shared.update_compaction_debt();
+        // It owes nothing now, so that writers that it stopped go on, and find that it is gone.
+        self.shared
+            .update_compaction_debts(std::iter::once(&*state));
         drop(replaced);
         self.space.collect_garbage();
         Ok(())

@@ -23,6 +23,14 @@ impl Options {
         self.memtable_share_bytes() / 2
     }
 
+    /// Most memory in bytes of the active memtables. Once they have their size, only commits that
+    /// are
+    /// [within their share](crate::write::shares) may still go to them, and only while the sealed
+    /// ones are not flushed.
+    pub(crate) fn memtable_bytes_max(&self) -> usize {
+        self.memtable_seal_bytes() + self.memtable_seal_bytes() / 8
+    }
+
     /// Bytes of log at which the active memtables are sealed: half of `replay_bytes_max`, because
     /// the log of a second, sealed generation may have to be replayed too.
     pub(crate) fn log_seal_bytes(&self) -> u64 {

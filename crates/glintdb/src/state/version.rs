@@ -13,6 +13,7 @@ use crate::options::KeyspaceOptions;
 use crate::state::gaps::Gaps;
 use crate::state::range_tombstones::RangeSet;
 use crate::state::scattered::Scattered;
+use crate::write::backpressure::compaction_debt::IndexDebt;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::{Index, IndexView};
 use glintdb_core::sync::Mutex;
@@ -150,6 +151,8 @@ pub(crate) struct KeyspaceState {
     pub(crate) counters: KeyspaceCounters,
     pub(crate) scattered: Scattered,
     pub(crate) gaps: Gaps,
+    /// The debt of the index, for which writers to the keyspace pay.
+    pub(crate) debt: IndexDebt,
 }
 
 impl KeyspaceState {
@@ -170,6 +173,7 @@ impl KeyspaceState {
             counters: KeyspaceCounters::default(),
             scattered: Scattered::default(),
             gaps: Gaps::default(),
+            debt: IndexDebt::default(),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::state::version::KeyspaceState;
 use crate::write::Writer;
 use crate::write::backpressure::waits::Wait;
 use crate::write::conflicts::Checks;
-use crate::write::operations::Operations;
+use crate::write::operations::{Named, Operations};
 use crate::write::pipeline::Reached;
 use crate::write::sequencer::{Numbered, gone};
 use crate::{ErrorKind, Result};
@@ -52,7 +52,7 @@ impl Writer {
                 batch
                     .keyspaces
                     .iter()
-                    .all(|known| Arc::ptr_eq(known, keyspace))
+                    .all(|named| Arc::ptr_eq(&named.state, keyspace))
             );
             let result = self.commit(batch, durability);
             batch.clear();
@@ -138,7 +138,7 @@ impl Writer {
         }
         self.shared.pipeline.check()?;
         self.check_keyspaces(batch)?;
-        if self.shared.backpressure.engaged() {
+        if batch.owe_compactions() || self.shared.backpressure.engaged() {
             self.pay_debts(batch, durability, outstanding)?;
         }
         batch.frame.finish();
@@ -176,7 +176,10 @@ impl Writer {
 
     fn check_keyspaces(&self, batch: &Operations) -> Result<()> {
         let version = self.shared.version.load();
-        for keyspace in &batch.keyspaces {
+        for Named {
+            state: keyspace, ..
+        } in &batch.keyspaces
+        {
             let known = version
                 .keyspace(keyspace.id)
                 .is_some_and(|known| Arc::ptr_eq(&known.state, keyspace));

@@ -10,6 +10,7 @@ pub(crate) mod pay_debts;
 pub(crate) mod pipeline;
 pub(crate) mod seal;
 pub(crate) mod sequencer;
+pub(crate) mod shares;
 
 use crate::shared::Shared;
 use crate::space::DiskSpace;

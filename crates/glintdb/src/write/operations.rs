@@ -29,15 +29,25 @@ pub(crate) fn check_limits(key_bytes: usize, value_bytes: usize) -> Result<()> {
     Ok(())
 }
 
+/// A keyspace that operations name.
+pub(crate) struct Named {
+    pub(crate) state: Arc<KeyspaceState>,
+    /// Bytes of log that the operations take, about. Never 0.
+    pub(crate) log_bytes: u64,
+    /// Bytes that the index will hold for the operations, about. Never 0.
+    pub(crate) index_bytes: u64,
+}
+
+/// Bytes that an entry takes in the log, and in an index, beside its key and value, about.
+const ENTRY_BYTES: usize = 16;
+
 /// Operations over any number of keyspaces that are committed together.
 #[derive(Default)]
 pub(crate) struct Operations {
     pub(crate) frame: FrameBuilder,
     /// Every keyspace that an operation names, once.
-    pub(crate) keyspaces: Vec<Arc<KeyspaceState>>,
+    pub(crate) keyspaces: Vec<Named>,
     bytes: usize,
-    /// Bytes that the indexes of its keyspaces will hold.
-    index_bytes: usize,
     has_ranges: bool,
     has_puts: bool,
     has_deletes: bool,
@@ -64,19 +74,20 @@ impl Operations {
         self.frame.clear();
         self.keyspaces.clear();
         self.bytes = 0;
-        self.index_bytes = 0;
         self.has_ranges = false;
         self.has_puts = false;
         self.has_deletes = false;
         self.wrong = None;
     }
 
-    /// Counts an operation. Returns false if it exceeds the limits.
+    /// Counts an operation, for which the index will hold `index_bytes`. Returns false if it
+    /// exceeds the limits.
     fn admit(
         &mut self,
         keyspace: &Arc<KeyspaceState>,
         key_bytes: usize,
         value_bytes: usize,
+        index_bytes: usize,
     ) -> bool {
         let checked = check_limits(key_bytes, value_bytes).and_then(|()| {
             if self.bytes + key_bytes + value_bytes > BATCH_BYTES_MAX {
@@ -91,34 +102,41 @@ impl Operations {
             return false;
         }
         self.bytes += key_bytes + value_bytes;
-        if !self
-            .keyspaces
-            .iter()
-            .any(|known| Arc::ptr_eq(known, keyspace))
-        {
-            self.keyspaces.push(Arc::clone(keyspace));
+        let log_bytes = (key_bytes + value_bytes + ENTRY_BYTES) as u64;
+        let index_bytes = (index_bytes + ENTRY_BYTES) as u64;
+        let mut named = self.keyspaces.iter_mut();
+        match named.find(|named| Arc::ptr_eq(&named.state, keyspace)) {
+            Some(named) => {
+                named.log_bytes += log_bytes;
+                named.index_bytes += index_bytes;
+            }
+            None => self.keyspaces.push(Named {
+                state: Arc::clone(keyspace),
+                log_bytes,
+                index_bytes,
+            }),
         }
         true
     }
 
     pub(crate) fn put(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8], value: &[u8]) {
-        if self.admit(keyspace, key.len(), value.len()) {
+        let separated = value.len() >= keyspace.separate_min_bytes;
+        let in_index = match separated {
+            true => ValuePointer::ENCODED_BYTES,
+            false => value.len(),
+        };
+        if self.admit(keyspace, key.len(), value.len(), key.len() + in_index) {
             self.has_puts = true;
-            self.index_bytes += key.len();
-            if value.len() >= keyspace.separate_min_bytes {
-                self.index_bytes += ValuePointer::ENCODED_BYTES;
-                self.frame.put_separated(keyspace.id, key, value);
-            } else {
-                self.index_bytes += value.len();
-                self.frame.put(keyspace.id, key, value);
+            match separated {
+                true => self.frame.put_separated(keyspace.id, key, value),
+                false => self.frame.put(keyspace.id, key, value),
             }
         }
     }
 
     pub(crate) fn delete(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8]) {
-        if self.admit(keyspace, key.len(), 0) {
+        if self.admit(keyspace, key.len(), 0, key.len()) {
             self.has_deletes = true;
-            self.index_bytes += key.len();
             self.frame.delete(keyspace.id, key);
         }
     }
@@ -131,27 +149,32 @@ impl Operations {
         start: &[u8],
         end: Option<&[u8]>,
     ) {
-        let bytes = start
-            .len()
-            .max(end.map_or(0, <[u8]>::len))
-            .saturating_sub(1);
-        if self.admit(keyspace, bytes, 0) {
+        let end_bytes = end.map_or(0, <[u8]>::len);
+        let bytes = start.len().max(end_bytes).saturating_sub(1);
+        if self.admit(keyspace, bytes, 0, start.len() + end_bytes) {
             self.has_ranges = true;
-            self.index_bytes += start.len() + end.map_or(0, <[u8]>::len);
             self.frame.delete_range(keyspace.id, start, end);
         }
     }
 
     /// Removes the keys that are put from the gaps of their keyspaces.
     pub(crate) fn close_gaps(&self) {
-        if !self.has_puts || !self.keyspaces.iter().any(|keyspace| keyspace.gaps.any()) {
+        if !self.has_puts
+            || !self
+                .keyspaces
+                .iter()
+                .any(|keyspace| keyspace.state.gaps.any())
+        {
             return;
         }
         for entry in self.frame.entries() {
             if let LogOp::Put { key, .. } = entry.op
-                && let Some(keyspace) = self.keyspaces.iter().find(|one| one.id == entry.keyspace)
+                && let Some(keyspace) = self
+                    .keyspaces
+                    .iter()
+                    .find(|one| one.state.id == entry.keyspace)
             {
-                keyspace.gaps.close(key);
+                keyspace.state.gaps.close(key);
             }
         }
     }
@@ -171,9 +194,25 @@ impl Operations {
         self.has_deletes
     }
 
-    /// Returns about how many bytes the indexes will hold for these operations. Never 0.
+    /// Returns about how many bytes the indexes will hold for these operations. Never 0 if there is
+    /// one.
     pub(crate) fn index_bytes(&self) -> u64 {
-        (self.index_bytes + 16 * self.len()) as u64
+        self.keyspaces.iter().map(|named| named.index_bytes).sum()
+    }
+
+    /// Returns whether compactions of the index of one of the keyspaces owe work.
+    #[inline]
+    pub(crate) fn owe_compactions(&self) -> bool {
+        self.keyspaces
+            .iter()
+            .any(|named| named.state.debt.engaged())
+    }
+
+    /// Returns whether writers to one of the keyspaces wait for compactions.
+    pub(crate) fn are_stopped(&self) -> bool {
+        self.keyspaces
+            .iter()
+            .any(|named| named.state.debt.stopped())
     }
 
     /// Inserts the operations into the memtables of `generation`. `pointers` are those of the

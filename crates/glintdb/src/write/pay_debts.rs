@@ -4,6 +4,7 @@
 
 use crate::options::Durability;
 use crate::write::Writer;
+use crate::write::backpressure::Charge;
 use crate::write::backpressure::waits::Wait;
 use crate::write::commit::Outstanding;
 use crate::write::operations::Operations;
@@ -27,9 +28,9 @@ impl Writer {
         outstanding: &mut Option<Outstanding>,
     ) -> Result<()> {
         let debts = &self.shared.backpressure;
-        if debts.compaction.stopped() {
+        if batch.are_stopped() {
             self.settle(outstanding, durability)?;
-            self.wait_for_compactions()?;
+            self.wait_for_compactions(batch)?;
         }
         if debts.space.concerns(batch.only_deletes()) {
             self.space.update_space_debt_if_stale();
@@ -40,8 +41,13 @@ impl Writer {
         }
         let log_bytes =
             (debts.space.concerns(batch.only_deletes())).then_some(batch.size_bytes() as u64);
-        let owed = debts.admit(batch.index_bytes(), log_bytes, &*self.shared.clock);
-        let Some((time, wait)) = owed else {
+        let commit = Charge {
+            indexes: (batch.keyspaces.iter()).map(|named| (&named.state.debt, named.index_bytes)),
+            index_bytes: batch.index_bytes(),
+            log_bytes,
+            pays_shared: debts.engaged() && !self.sequencer.is_within_share(batch),
+        };
+        let Some((time, wait)) = debts.admit(commit, &*self.shared.clock) else {
             return Ok(());
         };
         self.settle(outstanding, durability)?;
@@ -52,11 +58,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until compactions have caught up.
-    fn wait_for_compactions(&self) -> Result<()> {
-        let debt = &self.shared.backpressure.compaction;
+    /// Waits until compactions have caught up in all keyspaces that the commit names.
+    fn wait_for_compactions(&self, batch: &Operations) -> Result<()> {
+        let stopped = || batch.are_stopped();
         let _timed = self.shared.waits.start(Wait::RunsStop);
-        while debt.stopped() {
+        while stopped() {
             // A job that was given up did not queue itself again.
             self.shared.schedule();
             match self.check_background() {
@@ -66,10 +72,11 @@ impl Writer {
                 checked => checked?,
             }
             if self.shared.run_inline() {
-                self.shared.update_compaction_debt();
+                let keyspaces = batch.keyspaces.iter();
+                (self.shared).update_compaction_debts(keyspaces.map(|named| &*named.state));
             } else {
-                self.shared.help_while(|| !debt.stopped());
-                debt.wait_while_stopped(LOOK);
+                self.shared.help_while(|| !stopped());
+                (self.shared.backpressure.compaction).wait_while(stopped, LOOK);
             }
         }
         Ok(())

@@ -18,6 +18,7 @@ use crate::write::backpressure::flush_debt::Fill;
 use crate::write::conflicts::Checks;
 use crate::write::operations::Operations;
 use crate::write::pipeline::SLOTS;
+use crate::write::shares::{Room, Shares, unkept};
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicU64, Ordering};
@@ -53,6 +54,8 @@ struct Numbering {
     index_bytes: u64,
     /// Bytes that indexes will have to hold for all generations.
     unflushed_bytes: u64,
+    /// What each keyspace has taken of the active generation.
+    shares: Shares,
     /// Counted here because the lock is held anyway: shared counters would cost every commit a
     /// contended cache line each.
     counts: Counts,
@@ -74,18 +77,49 @@ impl Numbering {
             log_bytes: if replayed > 0 { log_bytes } else { 0 },
             index_bytes: replayed,
             unflushed_bytes: replayed,
+            shares: Shares::default(),
             counts: Counts::default(),
         }
     }
 
+    /// The parts of the active generation's room, in memory and in the log that may be replayed,
+    /// that are taken.
+    fn parts(&self, options: &Options) -> (f64, f64) {
+        let memory = self.active.filled_bytes() as f64 / options.memtable_seal_bytes() as f64;
+        let log = self.log_bytes as f64 / unkept(options.log_seal_bytes()) as f64;
+        (memory, log)
+    }
+
     /// How full the active generation is.
     fn fill(&self, options: &Options) -> Fill {
-        let memory = self.active.filled_bytes() as f64 / options.memtable_seal_bytes() as f64;
-        let log = self.log_bytes as f64 / options.log_seal_bytes() as f64;
+        let (memory, log) = self.parts(options);
         Fill {
             part: memory.max(log),
             bytes: self.index_bytes,
         }
+    }
+
+    /// Whether a commit is within its share of the room that the generation has least of.
+    fn is_within_share(&self, options: &Options, batch: &Operations) -> bool {
+        let (memory, log) = self.parts(options);
+        let room = match memory >= log {
+            true => Room::Memory,
+            false => Room::Log,
+        };
+        self.shares.is_within_share(batch, room)
+    }
+
+    /// Whether a commit of `frame_bytes` needs room that is kept for commits within their share.
+    fn only_kept_is_left(&self, options: &Options, frame_bytes: u64) -> bool {
+        let log_bytes = unkept(options.log_seal_bytes());
+        self.active.filled_bytes() >= options.memtable_seal_bytes()
+            || (self.log_bytes + frame_bytes > log_bytes && self.log_bytes > 0)
+    }
+
+    /// Whether there is room for a commit of `frame_bytes` that is within its share.
+    fn kept_is_left(&self, options: &Options, frame_bytes: u64) -> bool {
+        self.active.filled_bytes() < options.memtable_bytes_max()
+            && self.log_bytes + frame_bytes <= options.log_seal_bytes()
     }
 
     /// Whether the reserve holds what a flush of everything in memory and of `index_bytes` more
@@ -151,12 +185,15 @@ pub(crate) struct Sequencer {
     /// Bytes of log at which the active memtables are sealed, so that a flush shows which part of
     /// the log is garbage. No commit waits for such a seal.
     garbage_seal_bytes: AtomicU64,
+    /// Bytes of the ring that are kept for commits within their share.
+    kept_ring_bytes: u64,
 }
 
 impl Sequencer {
     /// Creates a sequencer whose first number follows `newest`.
     pub(crate) fn new(shared: &Arc<Shared>, newest: SeqNum) -> Self {
         let active = Arc::clone(&shared.version.load().active);
+        let ring_bytes = shared.log.stats().ring_bytes;
         Sequencer {
             lock: Padded(Mutex::new(Numbering::new(
                 newest,
@@ -165,6 +202,7 @@ impl Sequencer {
             ))),
             shared: Arc::clone(shared),
             garbage_seal_bytes: AtomicU64::new(u64::MAX),
+            kept_ring_bytes: ring_bytes - unkept(ring_bytes),
         }
     }
 
@@ -217,6 +255,11 @@ impl Sequencer {
         self.shared.backpressure.flush.update(fill);
     }
 
+    /// Whether a commit is within its share of the active generation.
+    pub(crate) fn is_within_share(&self, batch: &Operations) -> bool {
+        (self.lock.lock()).is_within_share(&self.shared.options, batch)
+    }
+
     /// Takes the next number and a place in the log if there is room.
     pub(super) fn try_number<'a>(
         &'a self,
@@ -232,7 +275,7 @@ impl Sequencer {
         // Checked under the lock, so that the newest number that `finish_close` finds is the last
         // one.
         self.shared.check_open()?;
-        let mut keyspaces = batch.keyspaces.iter();
+        let mut keyspaces = batch.keyspaces.iter().map(|named| &named.state);
         if let Some(dropped) = keyspaces.find(|one| one.dropped.load(Ordering::Acquire)) {
             return Err(gone(dropped));
         }
@@ -245,9 +288,17 @@ impl Sequencer {
         {
             return Ok(Err(Obstacle::Reserve));
         }
-        let seal = self.must_seal(&numbering, attempt.frame_bytes);
-        if seal && !self.shared.may_seal() {
-            return Ok(Err(Obstacle::Memtable));
+        let options = &self.shared.options;
+        let mut seal = self.must_seal(&numbering, attempt.frame_bytes);
+        if (seal || numbering.only_kept_is_left(options, attempt.frame_bytes))
+            && !self.shared.may_seal()
+        {
+            if !numbering.kept_is_left(options, attempt.frame_bytes)
+                || !numbering.is_within_share(options, batch)
+            {
+                return Ok(Err(Obstacle::Memtable));
+            }
+            seal = false;
         }
         if let Some(checks) = checks {
             // Waits until every earlier commit is in its memtable: microseconds, because no commit
@@ -258,11 +309,7 @@ impl Sequencer {
                 return Ok(Err(Obstacle::Changed));
             }
         }
-        let reserved = match &mut attempt.large {
-            Some(large) => self.shared.log.reserve_large(large),
-            None => self.shared.log.reserve(attempt.frame_bytes, attempt.space),
-        };
-        let place = match reserved {
+        let place = match self.reserve(&numbering, batch, attempt) {
             Ok(place) => place,
             Err(WaitReason::Large) => return Ok(Err(Obstacle::TooLarge)),
             Err(reason) => return Ok(Err(Obstacle::Log(reason))),
@@ -292,6 +339,7 @@ impl Sequencer {
         numbering.log_bytes += attempt.frame_bytes;
         numbering.index_bytes += attempt.index_bytes;
         numbering.unflushed_bytes += attempt.index_bytes;
+        numbering.shares.add(batch);
         numbering.counts.add(batch);
         Ok(Ok(Numbered {
             seqno,
@@ -299,6 +347,26 @@ impl Sequencer {
             large: attempt.large.take(),
             generation: Arc::clone(&numbering.active),
         }))
+    }
+
+    /// Takes a place in the log.
+    fn reserve(
+        &self,
+        numbering: &Numbering,
+        batch: &Operations,
+        attempt: &mut Attempt<'_>,
+    ) -> std::result::Result<Reservation, WaitReason> {
+        let log = &self.shared.log;
+        if let Some(large) = &mut attempt.large {
+            return log.reserve_large(large);
+        }
+        let (bytes, space) = (attempt.frame_bytes, attempt.space);
+        match log.reserve_leaving(bytes, space, self.kept_ring_bytes) {
+            Err(WaitReason::Ring) if numbering.shares.is_within_share(batch, Room::Log) => {
+                log.reserve(bytes, space)
+            }
+            reserved => reserved,
+        }
     }
 
     /// Whether the active generation must be sealed before a commit of `frame_bytes`.
@@ -371,6 +439,7 @@ impl Sequencer {
             numbering.active = active;
             numbering.log_bytes = 0;
             numbering.index_bytes = 0;
+            numbering.shares.clear();
             next
         })
     }

@@ -107,6 +107,17 @@ impl std::fmt::Debug for Reservation {
     }
 }
 
+/// What a frame needs of the log.
+#[derive(Clone, Copy)]
+struct Wanted {
+    bytes: u32,
+    /// Bytes behind the frame that stay free for the end of its segment.
+    trailer: u32,
+    space: Space,
+    /// Bytes of the ring that stay free behind the frame.
+    ring_bytes_left: u64,
+}
+
 /// The place where the log goes on. Its mutex guards it.
 pub(crate) struct Sequencer {
     /// The active segment and the offset of the next frame. `None` between two segments, while the
@@ -170,6 +181,20 @@ impl Log {
     /// The reason why there is no place now. [`wait`](Self::wait) waits for one, and returns
     /// errors.
     pub fn reserve(&self, frame_bytes: u64, space: Space) -> Result<Reservation, WaitReason> {
+        self.reserve_leaving(frame_bytes, space, 0)
+    }
+
+    /// [`reserve`](Self::reserve) of a place only if so many bytes of the ring are left for others.
+    /// At most half of the ring, so that there is room for the frame when the ring is empty.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    pub fn reserve_leaving(
+        &self,
+        frame_bytes: u64,
+        space: Space,
+        ring_bytes_left: u64,
+    ) -> Result<Reservation, WaitReason> {
         assert!(
             !self.is_large(frame_bytes),
             "a frame of {frame_bytes} bytes goes round the ring: prepare_large"
@@ -182,12 +207,13 @@ impl Log {
         if self.poisoned() {
             return Err(WaitReason::Ring);
         }
-        let reservation = self.reserve_in(
-            &mut sequencer,
-            frame_bytes as u32,
-            TRAILER_BYTES as u32,
+        let wanted = Wanted {
+            bytes: frame_bytes as u32,
+            trailer: TRAILER_BYTES as u32,
             space,
-        )?;
+            ring_bytes_left,
+        };
+        let reservation = self.reserve_in(&mut sequencer, wanted)?;
         sequencer.count_batch(frame_bytes);
         Ok(reservation)
     }
@@ -195,17 +221,20 @@ impl Log {
     fn reserve_in(
         &self,
         sequencer: &mut Sequencer,
-        bytes: u32,
-        trailer: u32,
-        space: Space,
+        wanted: Wanted,
     ) -> Result<Reservation, WaitReason> {
+        let Wanted { bytes, space, .. } = wanted;
         let limit = self.reclaimable.load(Ordering::Acquire) + self.ring_bytes;
         if let Some((segment, offset)) = &mut sequencer.active {
             let stream = segment.stream();
             if refused(stream, space) {
                 return Err(WaitReason::Segment);
             }
-            let trailer = planted!("log: a segment keeps no room for its end", trailer, 0);
+            let trailer = planted!(
+                "log: a segment keeps no room for its end",
+                wanted.trailer,
+                0
+            );
             if u64::from(*offset) + u64::from(bytes) + u64::from(trailer)
                 <= u64::from(stream.capacity)
             {
@@ -213,7 +242,7 @@ impl Log {
                 let end_position = start + u64::from(bytes);
                 // Including room for the block of a seal behind the frame, so that a seal never
                 // waits.
-                self.take_ring(start, end_position, limit)?;
+                self.take_ring(start, end_position, limit - wanted.ring_bytes_left)?;
                 let reservation = Reservation {
                     segment: segment.id,
                     seed: stream.seed,
@@ -227,16 +256,16 @@ impl Log {
                 return Ok(reservation);
             }
         }
-        self.reserve_in_next(sequencer, bytes, space, limit)
+        self.reserve_in_next(sequencer, wanted, limit)
     }
 
     fn reserve_in_next(
         &self,
         sequencer: &mut Sequencer,
-        bytes: u32,
-        space: Space,
+        wanted: Wanted,
         mut limit: u64,
     ) -> Result<Reservation, WaitReason> {
+        let Wanted { bytes, space, .. } = wanted;
         let Some(next) = sequencer.prepared.front().map(Arc::clone) else {
             return Err(WaitReason::Segment);
         };
@@ -262,6 +291,7 @@ impl Log {
             self.assert_positions_in_order(active.position(*offset));
         }
         let end_position = stream.first_position() + u64::from(bytes);
+        limit -= wanted.ring_bytes_left;
         self.take_ring(stream.first_position(), end_position, limit)?;
         sequencer.prepared.pop_front();
         self.prepare_wanted.store(true, Ordering::Release);
@@ -453,12 +483,13 @@ impl Log {
         let bytes = MARK_FRAME_BYTES as u32;
         let reservation = {
             let mut sequencer = self.sequencer.lock();
-            self.reserve_in(
-                &mut sequencer,
+            let wanted = Wanted {
                 bytes,
-                SEAL_FRAME_BYTES as u32,
-                Space::Reserve,
-            )?
+                trailer: SEAL_FRAME_BYTES as u32,
+                space: Space::Reserve,
+                ring_bytes_left: 0,
+            };
+            self.reserve_in(&mut sequencer, wanted)?
         };
         let durable = self.durable.load(Ordering::Acquire);
         self.copy_seal(&reservation, durable);

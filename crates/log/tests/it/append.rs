@@ -1,9 +1,9 @@
 //! Writing and reading back while the log is open.
 
 use crate::support::*;
-use glintdb_core::ErrorKind;
+use glintdb_core::{ErrorKind, SeqNum};
 use glintdb_flash::Volume;
-use glintdb_log::Space;
+use glintdb_log::{FrameBuilder, Log, Space, WaitReason};
 use glintdb_simdisk::{CrashMode, MemOptions, MemVolume};
 use std::sync::Arc;
 
@@ -121,6 +121,51 @@ fn a_ring_that_does_not_survive_writes_out_before_os_is_promised() {
             let replay = recover(setup(&volume.kill(), &numbers, small()), from);
             assert_eq!(replay.batches, batches[..=n]);
         }
+    }
+}
+
+/// Commits small frames that leave `left` bytes of the ring, until there is no room for another.
+/// Returns how many bytes they have.
+fn fill_ring(log: &Log, seqno: &mut u64, left: u64) -> u64 {
+    let mut bytes = 0;
+    let mut frame = FrameBuilder::new();
+    loop {
+        Batch::put(*seqno, 500).build(&mut frame);
+        match log.reserve_leaving(frame.frame_bytes(), Space::Normal, left) {
+            Ok(place) => {
+                log.copy(&place, &mut frame, SeqNum(*seqno));
+                log.complete(&place);
+                bytes += frame.frame_bytes();
+                *seqno += 1;
+            }
+            Err(WaitReason::Ring) => return bytes,
+            Err(reason) => log.wait(reason, Space::Normal).unwrap(),
+        }
+    }
+}
+
+#[test]
+fn a_part_of_the_ring_is_left_for_other_frames() {
+    let (volume, numbers) = (MemVolume::new(), numbers());
+    let log = Log::create(setup(&volume, &numbers, small())).unwrap();
+    let (ring, left, mut seqno) = (log.stats().ring_bytes, 16 << 10, 1);
+    // Until the ring has all of its space, and is empty.
+    for _ in 0..500 {
+        commit(&log, &Batch::put(seqno, 500));
+        seqno += 1;
+    }
+    log.sync_all().unwrap();
+    for _ in 0..20 {
+        let taken = fill_ring(&log, &mut seqno, left);
+        // The header of a segment may be between them, and the ends are blocks.
+        assert!(
+            taken + left <= ring && taken + left + (16 << 10) > ring,
+            "{taken}"
+        );
+        assert_eq!(fill_ring(&log, &mut seqno, left), 0);
+        let more = fill_ring(&log, &mut seqno, 0);
+        assert!(more >= left / 4 && more <= left + (8 << 10), "{more}");
+        log.sync_all().unwrap();
     }
 }
 

@@ -97,7 +97,7 @@ impl ValueGc {
 
     fn may_go_on_ordering(&self) -> bool {
         !self.shared.version.load().has_sealed()
-            && !self.shared.backpressure.compaction.engaged()
+            && !self.shared.some_index_owes()
             && !self.space.is_gc_urgent()
     }
 }

@@ -1,12 +1,14 @@
-//! Back-pressure by the debt of the indexes: writers slow down smoothly in proportion to the debt,
-//! and stop only at its end.
+//! Back-pressure by the debt of an index: writers of its keyspace slow down smoothly in proportion
+//! to the debt, and stop only at its end. Writers of other keyspaces do not pay for it.
 //!
 //! The rate falls from [`RATE_MAX`] at the beginning of the debt to [`RATE_MIN`] at its end. It
-//! counts the bytes that indexes will have to take in, so separated values are free.
+//! counts the bytes that the index will have to take in, so separated values are free.
 //!
-//! Thread safety: any thread. A writer that is not slowed pays one relaxed load.
+//! Thread safety: any thread. A writer that is not slowed pays one relaxed load for each keyspace
+//! that its commit names.
 
 use super::rate_limiter::RateLimiter;
+use glintdb_core::Padded;
 use glintdb_core::index::Debt;
 use glintdb_core::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -19,11 +21,17 @@ const RATE_MIN: f64 = 4e6;
 /// Writers go at [`RATE_MIN`] from this multiple of the debt at which slowing begins.
 const DEBT_FACTOR: f64 = 4.0;
 
-/// The debt of the indexes.
+/// The rate of the writers of one keyspace, by the debt of its index.
 #[derive(Default)]
-pub(crate) struct CompactionDebt {
-    pub(super) limiter: RateLimiter,
-    /// Held while the debt is looked at; stopped writers sleep on it.
+pub(crate) struct IndexDebt {
+    /// Slowed writers change it, so it shares no cache line with what every commit reads.
+    pub(super) limiter: Padded<RateLimiter>,
+}
+
+/// Changes the debts of all indexes, one change at a time.
+#[derive(Default)]
+pub(crate) struct CompactionDebts {
+    /// Held while a debt is looked at; stopped writers sleep on it.
     lock: Mutex<()>,
     changed: Condvar,
 }
@@ -37,49 +45,9 @@ fn part(value: f64, from: f64, to: f64) -> f64 {
     }
 }
 
-impl CompactionDebt {
-    /// Sets the rate by the debts of all indexes, of which the worst counts. The lock is held
-    /// meanwhile, so of two threads that look at once, the later look decides. Otherwise writers
-    /// could stay stopped by a debt that is paid.
-    pub(crate) fn update(&self, debts: impl FnOnce() -> Vec<Debt>) {
-        let lock = self.lock.lock();
-        let (mut worst, mut slowed, mut stopped) = (0.0f64, false, false);
-        let mut least = RATE_MIN;
-        for debt in debts() {
-            if debt.rate_bytes > 0 {
-                least = least.min(debt.rate_bytes as f64 / 2.0);
-            }
-            stopped |= debt.runs_stop > 0 && debt.runs >= debt.runs_stop;
-            if debt.runs_slow > 0 && debt.runs >= debt.runs_slow {
-                slowed = true;
-                worst = worst.max(part(
-                    f64::from(debt.runs),
-                    f64::from(debt.runs_slow),
-                    f64::from(debt.runs_stop),
-                ));
-            }
-            if debt.compaction_bytes_slow > 0 && debt.compaction_bytes >= debt.compaction_bytes_slow
-            {
-                slowed = true;
-                let (bytes, from) = (
-                    debt.compaction_bytes as f64,
-                    debt.compaction_bytes_slow as f64,
-                );
-                worst = worst.max(part(bytes, from, DEBT_FACTOR * from));
-            }
-        }
-        let rate = match slowed {
-            true => RATE_MAX * (least / RATE_MAX).powf(worst),
-            false => 0.0,
-        };
-        self.limiter.set(rate, stopped, slowed || stopped);
-        drop(lock);
-        if !stopped {
-            self.changed.notify_all();
-        }
-    }
-
+impl IndexDebt {
     /// Whether writers are slowed or stopped.
+    #[inline]
     pub(crate) fn engaged(&self) -> bool {
         self.limiter.engaged()
     }
@@ -94,17 +62,62 @@ impl CompactionDebt {
         self.limiter.rate()
     }
 
+    /// Sets the rate by what the index owes.
+    fn set(&self, debt: Debt) {
+        let (mut worst, mut slowed) = (0.0f64, false);
+        let stopped = debt.runs_stop > 0 && debt.runs >= debt.runs_stop;
+        if debt.runs_slow > 0 && debt.runs >= debt.runs_slow {
+            slowed = true;
+            worst = part(
+                f64::from(debt.runs),
+                f64::from(debt.runs_slow),
+                f64::from(debt.runs_stop),
+            );
+        }
+        if debt.compaction_bytes_slow > 0 && debt.compaction_bytes >= debt.compaction_bytes_slow {
+            slowed = true;
+            let (bytes, from) = (
+                debt.compaction_bytes as f64,
+                debt.compaction_bytes_slow as f64,
+            );
+            worst = worst.max(part(bytes, from, DEBT_FACTOR * from));
+        }
+        let least = match debt.rate_bytes {
+            0 => RATE_MIN,
+            known => RATE_MIN.min(known as f64 / 2.0),
+        };
+        let rate = match slowed {
+            true => RATE_MAX * (least / RATE_MAX).powf(worst),
+            false => 0.0,
+        };
+        self.limiter.set(rate, stopped, slowed || stopped);
+    }
+}
+
+impl CompactionDebts {
+    /// Sets the rates of writers by what `looks` finds. The lock is held meanwhile, so of two
+    /// threads that look at once, the later look decides. Otherwise writers could stay stopped by a
+    /// debt that is paid.
+    pub(crate) fn update<'a>(&self, looks: impl Iterator<Item = (&'a IndexDebt, Debt)>) {
+        let lock = self.lock.lock();
+        for (index, debt) in looks {
+            index.set(debt);
+        }
+        drop(lock);
+        self.changed.notify_all();
+    }
+
     /// Wakes stopped writers, so that they look again.
     pub(crate) fn wake(&self) {
         drop(self.lock.lock());
         self.changed.notify_all();
     }
 
-    /// Sleeps until something changes or `time` is over, if writers are stopped.
-    pub(crate) fn wait_while_stopped(&self, time: Duration) {
+    /// Sleeps until a debt changes or `time` is over, if `stopped` returns true.
+    pub(crate) fn wait_while(&self, stopped: impl Fn() -> bool, time: Duration) {
         let mut lock = self.lock.lock();
-        // The flag changes under the lock, so no wake-up is missed.
-        if self.stopped() {
+        // Debts change under the lock, so no wake-up is missed.
+        if stopped() {
             self.changed.wait_for(&mut lock, time);
         }
     }
@@ -128,21 +141,35 @@ mod models {
         }
     }
 
+    #[derive(Default)]
+    struct One {
+        debts: CompactionDebts,
+        index: IndexDebt,
+    }
+
+    impl One {
+        fn update(&self, runs: impl Fn() -> u32) {
+            self.debts
+                .update([()].iter().map(|()| (&self.index, debt(runs()))));
+        }
+    }
+
     /// Waits of loom have no limit, so a missed wake-up is a deadlock.
     #[test]
     fn a_stopped_writer_is_woken() {
         explore("compaction debt: a stop ends", None, || {
-            let debts = Arc::new(CompactionDebt::default());
-            debts.update(|| vec![debt(20)]);
+            let one = Arc::new(One::default());
+            one.update(|| 20);
             let compaction = {
-                let debts = Arc::clone(&debts);
-                thread::spawn(move || debts.update(|| vec![debt(0)]))
+                let one = Arc::clone(&one);
+                thread::spawn(move || one.update(|| 0))
             };
-            while debts.stopped() {
-                debts.wait_while_stopped(Duration::from_millis(5));
+            let stopped = || one.index.stopped();
+            while stopped() {
+                one.debts.wait_while(stopped, Duration::from_millis(5));
             }
             compaction.join().unwrap();
-            assert!(!debts.stopped());
+            assert!(!stopped());
         });
     }
 
@@ -150,18 +177,18 @@ mod models {
     #[test]
     fn writers_are_not_stopped_by_a_debt_that_is_paid() {
         explore("compaction debt: paid under another look", None, || {
-            let debts = Arc::new(CompactionDebt::default());
+            let one = Arc::new(One::default());
             let runs = Arc::new(AtomicU32::new(20));
             let compaction = {
-                let (debts, runs) = (Arc::clone(&debts), Arc::clone(&runs));
+                let (one, runs) = (Arc::clone(&one), Arc::clone(&runs));
                 thread::spawn(move || {
                     runs.store(0, Ordering::SeqCst);
-                    debts.update(|| vec![debt(runs.load(Ordering::SeqCst))]);
+                    one.update(|| runs.load(Ordering::SeqCst));
                 })
             };
-            debts.update(|| vec![debt(runs.load(Ordering::SeqCst))]);
+            one.update(|| runs.load(Ordering::SeqCst));
             compaction.join().unwrap();
-            assert!(!debts.stopped());
+            assert!(!one.index.stopped());
         });
     }
 }
@@ -183,36 +210,44 @@ mod tests {
 
     #[test]
     fn the_rate_falls_smoothly_with_the_debt_and_ends_in_a_stop() {
-        let debts = CompactionDebt::default();
-        debts.update(|| vec![debt(7, 999)]);
-        assert!(!debts.engaged() && debts.rate() == 0);
+        let index = IndexDebt::default();
+        index.set(debt(7, 999));
+        assert!(!index.engaged() && index.rate() == 0);
         let mut last = u64::MAX;
         for runs in 8..20 {
-            debts.update(|| vec![debt(0, 0), debt(runs, 0)]);
-            assert!(debts.engaged() && !debts.stopped());
+            index.set(debt(runs, 0));
+            assert!(index.engaged() && !index.stopped());
+            let rate = index.rate();
             assert!(
-                debts.rate() < last && debts.rate() as f64 >= RATE_MIN * 0.99,
-                "{runs}: {}",
-                debts.rate()
+                rate < last && rate as f64 >= RATE_MIN * 0.99,
+                "{runs}: {rate}"
             );
-            last = debts.rate();
+            last = rate;
         }
-        debts.update(|| vec![debt(20, 0)]);
-        assert!(debts.stopped());
-        debts.update(|| vec![debt(0, 1500)]);
-        assert!(debts.engaged() && !debts.stopped());
+        index.set(debt(20, 0));
+        assert!(index.stopped());
+        index.set(debt(0, 1500));
+        assert!(index.engaged() && !index.stopped());
     }
 
     #[test]
     fn writers_are_slowed_to_half_the_rate_of_a_slow_index() {
-        let debts = CompactionDebt::default();
-        let slow = Debt {
+        let index = IndexDebt::default();
+        index.set(debt(19, 4000));
+        assert_eq!(index.rate(), 4_000_000);
+        index.set(Debt {
             rate_bytes: 2_000_000,
             ..debt(19, 4000)
-        };
-        debts.update(|| vec![debt(19, 4000)]);
-        assert_eq!(debts.rate(), 4_000_000);
-        debts.update(|| vec![debt(0, 0), slow]);
-        assert_eq!(debts.rate(), 1_000_000);
+        });
+        assert_eq!(index.rate(), 1_000_000);
+    }
+
+    #[test]
+    fn only_the_writers_of_an_index_pay_its_debt() {
+        let (debts, one, other) = <(CompactionDebts, IndexDebt, IndexDebt)>::default();
+        debts.update([(&one, debt(20, 0)), (&other, debt(7, 0))].into_iter());
+        assert!(one.stopped() && !other.engaged());
+        debts.update([(&other, debt(8, 0))].into_iter());
+        assert!(one.stopped() && other.engaged() && !other.stopped());
     }
 }

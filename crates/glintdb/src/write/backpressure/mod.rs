@@ -1,8 +1,9 @@
 //! Back-pressure: writers slow down, and in the end stop, when background work falls behind.
 //!
-//! There are three debts: of the indexes ([`compaction_debt`]), of the flush under way
-//! ([`flush_debt`]) and of value GC ([`space_debt`]). Each sets a rate that all writers share
-//! ([`rate_limiter`]). A commit pays for its bytes at the slowest of the three, in one place:
+//! There are three debts: of each index ([`compaction_debt`]), of the flush under way
+//! ([`flush_debt`]) and of value GC ([`space_debt`]). Each sets a rate that writers share
+//! ([`rate_limiter`]): the writers of one keyspace that of its index, all writers the other two. A
+//! commit pays for its bytes at the slowest of them, in one place:
 //! [`pay_debts`](crate::write::pay_debts).
 
 pub(crate) mod compaction_debt;
@@ -11,7 +12,7 @@ mod rate_limiter;
 pub(crate) mod space_debt;
 pub(crate) mod waits;
 
-use compaction_debt::CompactionDebt;
+use compaction_debt::{CompactionDebts, IndexDebt};
 use flush_debt::FlushDebt;
 use glintdb_core::clock::Clock;
 use space_debt::SpaceDebt;
@@ -24,48 +25,57 @@ const SLEEP_MAX: Duration = Duration::from_millis(8);
 
 /// The debts of background work.
 pub(crate) struct Backpressure {
-    pub(crate) compaction: CompactionDebt,
+    pub(crate) compaction: CompactionDebts,
     pub(crate) flush: FlushDebt,
     pub(crate) space: SpaceDebt,
+}
+
+/// The bytes that a commit pays for.
+pub(crate) struct Charge<'a, I: Iterator<Item = (&'a IndexDebt, u64)>> {
+    /// The debt of each index, and the bytes that it will hold.
+    pub(crate) indexes: I,
+    /// Bytes that all indexes will hold.
+    pub(crate) index_bytes: u64,
+    /// Bytes of log, if the commit pays for space.
+    pub(crate) log_bytes: Option<u64>,
+    /// Whether the commit sleeps for debts that all keyspaces share.
+    pub(crate) pays_shared: bool,
 }
 
 impl Backpressure {
     /// Creates debts of 0. `full_bytes` is the expected size of a full generation.
     pub(crate) fn new(clock: Arc<dyn Clock>, full_bytes: usize) -> Self {
         Backpressure {
-            compaction: CompactionDebt::default(),
+            compaction: CompactionDebts::default(),
             flush: FlushDebt::new(clock, full_bytes),
             space: SpaceDebt::default(),
         }
     }
 
-    /// Whether a commit must pay. Costs three relaxed loads.
+    /// Whether a commit must pay a debt that all keyspaces share. Costs two relaxed loads.
     #[inline]
     pub(crate) fn engaged(&self) -> bool {
-        self.compaction.limiter.engaged()
-            || self.flush.limiter.engaged()
-            || self.space.limiter.engaged()
+        self.flush.limiter.engaged() || self.space.limiter.engaged()
     }
 
-    /// Admits a commit at the rate of each debt; the debt of space counts only if the commit pays
-    /// for `log_bytes`. Returns the longest sleep that one of the debts asks for.
-    pub(crate) fn admit(
+    /// Admits a commit at the rate of each debt. Returns the longest sleep that one of the debts
+    /// asks for.
+    pub(crate) fn admit<'a>(
         &self,
-        index_bytes: u64,
-        log_bytes: Option<u64>,
+        commit: Charge<'a, impl Iterator<Item = (&'a IndexDebt, u64)>>,
         clock: &dyn Clock,
     ) -> Option<(Duration, Wait)> {
-        let space = log_bytes.and_then(|bytes| self.space.limiter.admit(bytes, clock));
+        let indexes = (commit.indexes)
+            .filter_map(|(index, bytes)| index.limiter.admit(bytes, clock))
+            .max();
+        let space = (commit.log_bytes).and_then(|bytes| self.space.limiter.admit(bytes, clock));
+        let flush = self.flush.limiter.admit(commit.index_bytes, clock);
+        // The bytes count for the writers that pay.
+        let shared = |owed| if commit.pays_shared { owed } else { None };
         let owed = [
-            (
-                self.compaction.limiter.admit(index_bytes, clock),
-                Wait::CompactionDebt,
-            ),
-            (
-                self.flush.limiter.admit(index_bytes, clock),
-                Wait::MemtableDebt,
-            ),
-            (space, Wait::Space),
+            (indexes, Wait::CompactionDebt),
+            (shared(flush), Wait::MemtableDebt),
+            (shared(space), Wait::Space),
         ];
         (owed.into_iter())
             .filter_map(|(time, wait)| Some((time?, wait)))
@@ -75,6 +85,9 @@ impl Backpressure {
 }
 
 #[cfg(all(test, not(loom)))]
+mod keyspace_tests;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -82,24 +95,33 @@ mod tests {
     fn a_sleep_is_bounded_and_is_for_the_slowest_debt() {
         let clock = crate::test_clock();
         let debts = Backpressure::new(Arc::clone(&clock), 64 << 20);
-        let admit = |index_bytes, log_bytes| debts.admit(index_bytes, log_bytes, &*clock);
-        assert_eq!(admit(1 << 30, Some(1 << 30)), None);
-        debts.compaction.limiter.set(1e6, false, true);
+        let indexes = [IndexDebt::default(), IndexDebt::default()];
+        let admit_as = |log_bytes, pays_shared| {
+            let commit = Charge {
+                indexes: indexes.iter().map(|index| (index, 1 << 30)),
+                index_bytes: 1 << 30,
+                log_bytes,
+                pays_shared,
+            };
+            debts.admit(commit, &*clock)
+        };
+        let admit = |log_bytes| admit_as(log_bytes, true);
+        assert_eq!(admit(Some(1 << 30)), None);
+        indexes[1].limiter.set(1e6, false, true);
         debts.flush.limiter.set(4e6, false, true);
         debts.space.limiter.set(2e6, false, true);
+        let by = |wait| Some((SLEEP_MAX, wait));
+        assert_eq!(admit(Some(1 << 30)), by(Wait::CompactionDebt));
+        indexes[1].limiter.set(0.0, false, false);
+        assert_eq!(admit(Some(1 << 30)), by(Wait::Space));
+        assert_eq!(admit(None), by(Wait::MemtableDebt), "a deletion");
+        assert_eq!(admit_as(Some(1 << 30), false), None);
+        debts.flush.limiter.set(1e9, false, true);
+        debts.space.limiter.set(0.0, false, false);
         assert_eq!(
-            admit(1 << 30, Some(1 << 30)),
-            Some((SLEEP_MAX, Wait::CompactionDebt))
-        );
-        debts.compaction.limiter.set(0.0, false, false);
-        assert_eq!(
-            admit(1 << 30, Some(1 << 30)),
-            Some((SLEEP_MAX, Wait::Space))
-        );
-        assert_eq!(
-            admit(1 << 30, None),
-            Some((SLEEP_MAX, Wait::MemtableDebt)),
-            "a deletion does not pay for space"
+            admit(None),
+            by(Wait::MemtableDebt),
+            "others pay for what is admitted without a sleep"
         );
     }
 }

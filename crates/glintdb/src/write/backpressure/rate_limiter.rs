@@ -1,4 +1,4 @@
-//! A rate limit that all writers share. A writer sleeps off what it owes for its bytes, in few
+//! A rate limit that writers share. A writer sleeps off what it owes for its bytes, in few
 //! sleeps.
 //!
 //! Thread safety: any thread. A writer that is not limited pays one relaxed load.

@@ -189,7 +189,7 @@ fn writers_continue_when_the_place_of_a_failed_pass_is_given_up() {
     let engine = &db.handle.engine;
     let place = db.default_keyspace().state.index.begin_relocation();
     let mut n = 0;
-    while !engine.shared.backpressure.compaction.stopped() {
+    while !db.default_keyspace().state.debt.stopped() {
         db.put(key(n), value(n, 0)).unwrap();
         db.flush().unwrap();
         n += 1;

@@ -1,4 +1,5 @@
-//! How a command ends: the exit codes that `--help` documents, and the one line that standard error gets.
+//! How a command ends: the exit codes that `--help` documents, and the one line that standard error
+//! gets.
 
 use glintdb::ErrorKind;
 use std::fmt;
@@ -13,7 +14,7 @@ Exit codes:
   2  invalid arguments or input, a name that already exists, or wrong results in `bench`
   3  another process has the database open (stop the server first)
   4  corruption, or a format that this version does not know
-  5  an I/O error, or the database or keyspace does not exist
+  5  an I/O error, no permission or file descriptor, or the database or keyspace does not exist
   6  the disk is full
   7  other errors (a conflict, a closed or poisoned database)";
 
@@ -110,7 +111,7 @@ fn code_of(kind: ErrorKind) -> u8 {
         ErrorKind::InvalidArgument | ErrorKind::AlreadyExists => 2,
         ErrorKind::Locked => 3,
         ErrorKind::Corruption | ErrorKind::UnsupportedFormat => 4,
-        ErrorKind::Io | ErrorKind::NotFound => 5,
+        ErrorKind::Io | ErrorKind::Unavailable | ErrorKind::NotFound => 5,
         ErrorKind::NoSpace => 6,
         _ => 7,
     }
@@ -129,6 +130,7 @@ mod tests {
             (ErrorKind::Corruption, 4),
             (ErrorKind::UnsupportedFormat, 4),
             (ErrorKind::Io, 5),
+            (ErrorKind::Unavailable, 5),
             (ErrorKind::NotFound, 5),
             (ErrorKind::NoSpace, 6),
             (ErrorKind::Conflict, 7),

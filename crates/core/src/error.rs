@@ -1,4 +1,5 @@
-//! The one error type. A caller asks [`Error::kind`] what it can do; a person reads the prose: file, offset, expected, found.
+//! The one error type. A caller asks [`Error::kind`] what it can do; a person reads the prose:
+//! file, offset, expected, found.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +13,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// The operating system refused an operation. Reads may go on; see the source.
     Io,
-    /// The medium holds something other than what was written; names file and offset. Other keys stay readable.
+    /// The medium holds something other than what was written; names file and offset. Other keys
+    /// stay readable.
     Corruption,
-    /// The medium is full. Nothing acknowledged is lost; delete something, or make room, and write again.
+    /// The medium is full. Nothing acknowledged is lost; delete something, or make room, and write
+    /// again.
     NoSpace,
+    /// The operating system refuses a file for a reason that may pass: no free file descriptor, or
+    /// no permission. Nothing was changed; remove the cause and try again.
+    Unavailable,
     /// The directory is open in another process, or already in this one.
     Locked,
     /// A transaction lost against one that committed first. Run it again.
@@ -29,7 +35,8 @@ pub enum ErrorKind {
     AlreadyExists,
     /// The files are of a version, or use a feature, that this build does not know.
     UnsupportedFormat,
-    /// An earlier write or sync failed, so nothing more is written until the database is opened again. Reads go on.
+    /// An earlier write or sync failed, so nothing more is written until the database is opened
+    /// again. Reads go on.
     Poisoned,
     /// The snapshot pinned more than `snapshot_pin_bytes_max` and was given up. Take a new one.
     SnapshotTooOld,
@@ -45,6 +52,7 @@ impl ErrorKind {
             ErrorKind::Io => "I/O error",
             ErrorKind::Corruption => "corruption",
             ErrorKind::NoSpace => "no space left",
+            ErrorKind::Unavailable => "unavailable",
             ErrorKind::Locked => "locked",
             ErrorKind::Conflict => "conflict",
             ErrorKind::InvalidArgument => "invalid argument",
@@ -56,6 +64,31 @@ impl ErrorKind {
             ErrorKind::Closed => "closed",
         }
     }
+
+    /// Whether the operation changed nothing and works when its cause is gone: `NoSpace` and
+    /// `Unavailable`.
+    ///
+    /// ```
+    /// use glintdb_core::ErrorKind;
+    /// assert!(ErrorKind::Unavailable.passes() && !ErrorKind::Poisoned.passes());
+    /// ```
+    #[must_use]
+    pub fn passes(self) -> bool {
+        matches!(self, ErrorKind::NoSpace | ErrorKind::Unavailable)
+    }
+}
+
+/// `EMFILE` of Linux: the process has as many descriptors as it may have.
+const PROCESS_HAS_NO_DESCRIPTOR: i32 = 24;
+/// `ENFILE` of Linux: the system has as many open files as it may have.
+const SYSTEM_HAS_NO_DESCRIPTOR: i32 = 23;
+
+/// Whether an error says that there is no free file descriptor.
+fn is_want_of_descriptors(error: &std::io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(PROCESS_HAS_NO_DESCRIPTOR | SYSTEM_HAS_NO_DESCRIPTOR)
+    )
 }
 
 /// An error of GlintDB: cheap to clone (every waiter of a failed group gets the same one).
@@ -92,7 +125,8 @@ impl Error {
         Error::new(ErrorKind::InvalidArgument, message)
     }
 
-    /// `Corruption` of `file` at `offset` (bytes); the message says what was expected and what was found.
+    /// `Corruption` of `file` at `offset` (bytes); the message says what was expected and what was
+    /// found.
     pub fn corruption(file: impl fmt::Display, offset: u64, message: impl Into<String>) -> Self {
         Error(Arc::new(Inner {
             kind: ErrorKind::Corruption,
@@ -118,12 +152,41 @@ impl Error {
             std::io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
             _ => ErrorKind::Io,
         };
+        Error::system(kind, what, source)
+    }
+
+    /// An operating-system error of an operation that writes no bytes: to open, create,
+    /// preallocate, list, rename or remove a file. No descriptor, no permission and no memory
+    /// become `Unavailable`, because nothing was changed. The rest is as in [`io`](Self::io).
+    pub fn access(what: impl Into<String>, source: std::io::Error) -> Self {
+        let refused = matches!(
+            source.kind(),
+            std::io::ErrorKind::PermissionDenied
+                | std::io::ErrorKind::ReadOnlyFilesystem
+                | std::io::ErrorKind::OutOfMemory
+        );
+        match refused || is_want_of_descriptors(&source) {
+            true => Error::system(ErrorKind::Unavailable, what, source),
+            false => Error::io(what, source),
+        }
+    }
+
+    fn system(kind: ErrorKind, what: impl Into<String>, source: std::io::Error) -> Self {
         Error(Arc::new(Inner {
             kind,
             message: what.into(),
             place: None,
             source: Some(Arc::new(source)),
         }))
+    }
+
+    /// Whether the operating system had no free file descriptor for the operation.
+    #[must_use]
+    pub fn wants_descriptors(&self) -> bool {
+        let source = self.0.source.as_ref();
+        source
+            .and_then(|source| source.downcast_ref::<std::io::Error>())
+            .is_some_and(is_want_of_descriptors)
     }
 
     /// The same error with a sentence before it that says what was being done.
@@ -198,6 +261,20 @@ mod tests {
                 .to_string()
                 .starts_with("already exists: create out.jsonl")
         );
+    }
+
+    #[test]
+    fn only_operations_that_write_nothing_can_be_unavailable() {
+        for code in [1, 12, 13, 23, 24, 30] {
+            let refused = || std::io::Error::from_raw_os_error(code);
+            let error = Error::access("create log", refused());
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert_eq!(error.wants_descriptors(), [23, 24].contains(&code));
+            assert_eq!(Error::io("write log", refused()).kind(), ErrorKind::Io);
+        }
+        let failed = Error::access("create log", std::io::Error::from_raw_os_error(5));
+        assert_eq!(failed.kind(), ErrorKind::Io);
+        assert!(!failed.wants_descriptors());
     }
 
     #[test]

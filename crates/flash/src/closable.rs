@@ -5,15 +5,16 @@
 //! iterators and snapshots of it still live.
 //!
 //! Thread-safe. Invariants:
-//! 1. When [`close`](ClosableVolume::close) returns, no change is under way, and none begins: each holds
-//!    `changes` for reading and looks at `closed` with it held; `close` sets `closed` and then takes
-//!    `changes` for writing.
-//! 2. A read whose bytes reach the caller ended before `close` returned: it looks at `closed` when it
-//!    has its bytes, and gives them away for the error if that is set. So a read that is under way needs
-//!    no waiting for, and an iterator that has begun to read ahead and is never asked again holds up
-//!    nothing. What the next opener writes over such a file is never taken for the file's bytes.
-//! 3. [`Ring::write`] and [`Ring::read`] are copies in memory and pass unchecked: who closes the volume
-//!    sees to it that no writer of the ring is left, and believes no copy from it afterwards
+//! 1. When [`close`](ClosableVolume::close) returns, no change is under way, and none begins: each
+//!    holds `changes` for reading and looks at `closed` with it held; `close` sets `closed` and
+//!    then takes `changes` for writing.
+//! 2. A read whose bytes reach the caller ended before `close` returned: it looks at `closed` when
+//!    it has its bytes, and gives them away for the error if that is set. So a read that is under
+//!    way needs no waiting for, and an iterator that has begun to read ahead and is never asked
+//!    again holds up nothing. What the next opener writes over such a file is never taken for the
+//!    file's bytes.
+//! 3. [`Ring::write`] and [`Ring::read`] are copies in memory and pass unchecked: who closes the
+//!    volume sees to it that no writer of the ring is left, and believes no copy from it afterwards
 //!    (`Durable::finish_close` and `Log::leave_ring`).
 
 use crate::{BegunBatch, CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats};
@@ -213,6 +214,9 @@ impl VolumeFile for Closable<dyn VolumeFile> {
     fn set_len(&self, length: u64) -> Result<()> {
         let _change = self.state.change()?;
         self.inner.set_len(length)
+    }
+    fn keep_open(&self, keep: bool) -> Result<()> {
+        self.state.read(|| self.inner.keep_open(keep))
     }
 }
 

@@ -34,7 +34,10 @@ pub use process::{ProcessToken, in_forked_child};
 pub use reads::ahead::{Piece, ReadQueue, ReadQueueStats, Reader};
 #[doc(hidden)]
 pub use ring::{assert_aligned, check_ring_bytes};
-pub use system::{give_back_freed_memory, physical_memory_bytes, random_bytes, trim_freed_memory};
+pub use system::{
+    descriptor_limit, give_back_freed_memory, physical_memory_bytes, raise_descriptor_limit,
+    random_bytes, trim_freed_memory,
+};
 pub use volume::{
     BegunBatch, CreateOptions, DataClass, ReadRequest, Ring, Volume, VolumeFile, VolumeStats,
 };

@@ -1,6 +1,7 @@
 //! Memory of the log's ring, whoever backs it: 64-bit words written and read with relaxed atomics, so that racing with reuse is never undefined behaviour.
 
 use crate::buffer::{AlignedBuffer, DIRECT_ALIGNMENT};
+use crate::dir::cut_off;
 use crate::volume::{Ring, VolumeFile};
 use glintdb_core::sync::atomic::{AtomicU64, Ordering};
 use glintdb_core::{Error, Result};
@@ -107,7 +108,8 @@ impl Words {
             buffer.truncate(length - done);
             let piece = buffer.as_mut_slice();
             self.read(offset + done, piece);
-            file.write_at(file_offset + done as u64, piece)?;
+            let written = file.write_at(file_offset + done as u64, piece);
+            written.map_err(|error| cut_off(error, done > 0))?;
             done += piece.len();
         }
         Ok(())

@@ -2,9 +2,10 @@
 //! synced, read (one by one or in a batch), deleted (or written again under another name) and
 //! listed.
 //!
-//! What a volume promises (`docs/format/media.md`): a write is durable after [`VolumeFile::sync`] of its file; a file's *name* (created or deleted) after
-//! [`Volume::sync_directory`]; before that, writes may be lost, torn at 512 bytes or reordered. Thread-safe: writes to one file are the caller's to order,
-//! everything else may come from any thread at any time.
+//! What a volume promises (`docs/format/media.md`): a write is durable after [`VolumeFile::sync`]
+//! of its file; a file's *name* (created or deleted) after [`Volume::sync_directory`]; before that,
+//! writes may be lost, torn at 512 bytes or reordered. Thread-safe: writes to one file are the
+//! caller's to order, everything else may come from any thread at any time.
 
 use bytes::Bytes;
 use glintdb_core::{FileId, Result};
@@ -40,9 +41,11 @@ pub enum DataClass {
 pub struct CreateOptions {
     /// What the file holds.
     pub class: DataClass,
-    /// Space to reserve now, so that `NoSpace` comes here and not later; the file's length stays what is written. 0: none.
+    /// Space to reserve now, so that `NoSpace` comes here and not later; the file's length stays
+    /// what is written. 0: none.
     pub reserve_bytes: u64,
-    /// Write with direct I/O where the volume does that: offsets, lengths and memory of writes are then best 4 KiB-aligned (others go through the page cache, correctly).
+    /// Write with direct I/O where the volume does that: offsets, lengths and memory of writes are
+    /// then best 4 KiB-aligned (others go through the page cache, correctly).
     pub direct: bool,
 }
 
@@ -71,7 +74,8 @@ impl ReadRequest {
     }
 }
 
-/// Reads that go on while whoever began them does something else; see [`Volume::begin_batch`]. Dropped, it waits for what is under way.
+/// Reads that go on while whoever began them does something else; see [`Volume::begin_batch`].
+/// Dropped, it waits for what is under way.
 pub struct BegunBatch(Box<dyn FnOnce() -> Vec<ReadRequest> + Send>);
 
 impl BegunBatch {
@@ -98,11 +102,14 @@ pub trait Volume: Send + Sync {
     /// [`sync_directory`](Self::sync_directory).
     ///
     /// # Errors
-    /// `AlreadyExists`; `NoSpace`, I/O errors.
+    /// - `AlreadyExists`.
+    /// - `NoSpace`, `Unavailable`: nothing has happened, and a later call may succeed.
+    /// - I/O errors.
     fn create(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>>;
 
-    /// [`create`](Self::create), of a file that was [recycled](Self::recycle) where there is one. It may be as long as `options.reserve_bytes` from the beginning then, and hold anything until it is
-    /// written.
+    /// [`create`](Self::create), of a file that was [recycled](Self::recycle) where there is one.
+    /// It may be as long as `options.reserve_bytes` from the beginning then, and hold anything
+    /// until it is written.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -110,20 +117,24 @@ pub trait Volume: Send + Sync {
         self.create(id, options)
     }
 
-    /// Opens an existing file for reading (directly, where the volume does that) and, in recovery, writing.
+    /// Opens an existing file for reading (directly, where the volume does that) and, in recovery,
+    /// writing.
     ///
     /// # Errors
-    /// `NotFound`, I/O errors.
+    /// `NotFound`, `Unavailable`, I/O errors.
     fn open(&self, id: FileId) -> Result<Arc<dyn VolumeFile>>;
 
     /// Removes a file's name. Handles in use stay good.
     ///
     /// # Errors
-    /// I/O errors; `NotFound`.
+    /// `NotFound`; `Unavailable`: the name is still there; I/O errors.
     fn delete(&self, id: FileId) -> Result<()>;
 
-    /// Removes a file's name, and may keep its blocks for [`create_recycled`](Self::create_recycled): writing to those needs no new ones, and the device has none to erase. A file that
-    /// somebody has open, or that has another name (see [`link`](Self::link)), is deleted; so is what comes after the volume has kept enough. What is kept counts as free.
+    /// Removes a file's name, and may keep its blocks for
+    /// [`create_recycled`](Self::create_recycled): writing to those needs no new ones, and the
+    /// device has none to erase. A file that somebody has open, or that has another name (see
+    /// [`link`](Self::link)), is deleted; so is what comes after the volume has kept enough. What
+    /// is kept counts as free.
     ///
     /// # Errors
     /// As [`delete`](Self::delete).
@@ -143,18 +154,21 @@ pub trait Volume: Send + Sync {
     /// Makes names durable: everything created and deleted before.
     ///
     /// # Errors
-    /// I/O errors. `Poisoned` after one, until the volume is opened again: the names of that time may be gone although a later sync says OK.
+    /// I/O errors. `Poisoned` after one, until the volume is opened again: the names of that time
+    /// may be gone although a later sync says OK.
     fn sync_directory(&self) -> Result<()>;
 
-    /// Reads many ranges with as many in flight as the medium can serve (as it is written here, one); returns when all have a result.
+    /// Reads many ranges with as many in flight as the medium can serve (as it is written here,
+    /// one); returns when all have a result.
     fn read_batch(&self, requests: &mut [ReadRequest]) {
         for request in requests {
             request.result = Some(request.file.read_at(request.offset, request.length));
         }
     }
 
-    /// Begins to read many ranges; they are read while the caller does something else, until it waits for them. Where that cannot be, or too many are under way already,
-    /// they are read at once.
+    /// Begins to read many ranges; they are read while the caller does something else, until it
+    /// waits for them. Where that cannot be, or too many are under way already, they are read at
+    /// once.
     ///
     /// ```
     /// # use glintdb_core::{FileId, FileKind};
@@ -183,13 +197,15 @@ pub trait Volume: Send + Sync {
     /// Falls back to plain memory where mapping is refused ([`Ring::survives_kill`] is false then).
     /// At most one at a time.
     ///
-    /// To change the size: recover what the old ring holds, make that durable elsewhere, drop the ring, [`remove_ring`](Self::remove_ring), call this again.
+    /// To change the size: recover what the old ring holds, make that durable elsewhere, drop the
+    /// ring, [`remove_ring`](Self::remove_ring), call this again.
     ///
     /// # Errors
     /// `NoSpace`, I/O errors; `Corruption` where the ring's file has a size that no ring has.
     fn ring(&self, bytes: usize) -> Result<Arc<dyn Ring>>;
 
-    /// Size of the ring that [`ring`](Self::ring) would find; `None`: it would create one (always so where rings do not last).
+    /// Size of the ring that [`ring`](Self::ring) would find; `None`: it would create one (always
+    /// so where rings do not last).
     ///
     /// # Errors
     /// As [`ring`](Self::ring).
@@ -235,11 +251,14 @@ pub trait Volume: Send + Sync {
     /// Counters since open.
     fn stats(&self) -> VolumeStats;
 
-    /// How reads are done, with the reason why anything better was refused; for `stats()` and the log.
+    /// How reads are done, with the reason why anything better was refused; for `stats()` and the
+    /// log.
     fn describe(&self) -> String;
 }
 
-/// An open file. Thread-safe; closed when the last handle goes. (`Any`, so that a volume recognises its own files in a batch.)
+/// A file in use. Thread-safe; closed when the last handle goes. The volume may close it between
+/// operations and open it again for the next one, which fails with `Unavailable`, and does nothing,
+/// if the system does not let it. (`Any`, so that a volume recognises its own files in a batch.)
 pub trait VolumeFile: Any + Send + Sync {
     /// Its name.
     fn id(&self) -> FileId;
@@ -251,17 +270,20 @@ pub trait VolumeFile: Any + Send + Sync {
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
-    /// `NoSpace`, I/O errors; what of the range was written is unknown then.
+    /// `Unavailable`: nothing was written. `NoSpace`, I/O errors: what of the range was written is
+    /// unknown.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     /// Reads `length` bytes at `offset`, fewer where the file ends.
     ///
     /// # Errors
-    /// I/O errors.
+    /// `Unavailable`, I/O errors.
     fn read_at(&self, offset: u64, length: usize) -> Result<Bytes>;
-    /// Makes everything written so far durable (data and length).
+    /// Makes everything written so far durable (data and length). That needs no descriptor which
+    /// the system could refuse: a file is not closed between a write and its sync.
     ///
     /// # Errors
-    /// I/O errors: what was written since the last sync may be lost for good, also when a later sync says OK.
+    /// I/O errors: what was written since the last sync may be lost for good, even if a later sync
+    /// says OK. `Unavailable`, if this handle has written nothing: a later sync may succeed.
     fn sync(&self) -> Result<()>;
     /// Length in bytes.
     ///
@@ -278,16 +300,26 @@ pub trait VolumeFile: Any + Send + Sync {
     /// Cuts or extends (with zeros) the file to `length`, and gives back space reserved beyond it.
     ///
     /// # Errors
-    /// I/O errors.
+    /// As [`write_at`](Self::write_at).
     fn set_len(&self, length: u64) -> Result<()>;
+    /// Keeps the file open from now on, or no longer. Syncs of a file that is kept open are never
+    /// `Unavailable`, and neither are its writes, but for those of parts of 4 KiB blocks if it was
+    /// created with `direct`. For the few files whose writes must not wait for a descriptor.
+    ///
+    /// # Errors
+    /// `Unavailable`, I/O errors: the file could not be opened, and is not kept open.
+    fn keep_open(&self, _keep: bool) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The log's ring: memory of a fixed size, 8-byte words, that survives the process where it is a
 /// mapped file. It takes space on the medium as far as it has [grown](Self::grow), from its
 /// beginning on, and only that part can be written.
 ///
-/// Words are written and read with relaxed atomics, so a reader that races with reuse sees a mixture, never undefined behaviour; the log checks afterwards
-/// whether the place was reused meanwhile. Offsets and lengths of `write` are multiples of 8.
+/// Words are written and read with relaxed atomics, so a reader that races with reuse sees a
+/// mixture, never undefined behaviour; the log checks afterwards whether the place was reused
+/// meanwhile. Offsets and lengths of `write` are multiples of 8.
 pub trait Ring: Send + Sync {
     /// Size in bytes.
     fn len(&self) -> usize;
@@ -324,7 +356,8 @@ pub trait Ring: Send + Sync {
     fn populate(&self, _offset: usize, _length: usize) {}
     /// Copies from `offset` (any) into `out`; must not go past the end.
     fn read(&self, offset: usize, out: &mut [u8]);
-    /// Writes `length` bytes at ring `offset` (both multiples of 4 KiB, not past the end) to `file` at `file_offset` without copying where possible (direct I/O from the mapping).
+    /// Writes `length` bytes at ring `offset` (both multiples of 4 KiB, not past the end) to `file`
+    /// at `file_offset` without copying where possible (direct I/O from the mapping).
     ///
     /// # Errors
     /// As [`VolumeFile::write_at`].
@@ -335,7 +368,8 @@ pub trait Ring: Send + Sync {
         file: &dyn VolumeFile,
         file_offset: u64,
     ) -> Result<()>;
-    /// Makes what was written so far durable against power loss; `false`: this ring cannot (plain memory).
+    /// Makes what was written so far durable against power loss; `false`: this ring cannot (plain
+    /// memory).
     ///
     /// # Errors
     /// As [`VolumeFile::sync`].

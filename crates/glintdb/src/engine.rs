@@ -95,6 +95,7 @@ impl Scheduler for Jobs {
         if shared.closing() {
             return;
         }
+        shared.retry_if_due();
         shared.schedule_flush();
         if shared.background_error().is_none() {
             self.value_gc.schedule();
@@ -124,5 +125,9 @@ impl Scheduler for Jobs {
 
     fn flush_all(&self) -> Result<()> {
         self.background.flush_all()
+    }
+
+    fn wake(&self) {
+        self.background.wake();
     }
 }

@@ -106,6 +106,7 @@
 //! | [`Conflict`](ErrorKind::Conflict) | Another commit changed a key that the transaction wrote or, with serializable isolation, read. Nothing changed. | Run the transaction again. |
 //! | [`Locked`](ErrorKind::Locked) | The directory is open already. | Close the other handle, or clone it. |
 //! | [`NoSpace`](ErrorKind::NoSpace) | The disk is full. Acknowledged commits are safe; reads and deletions work. | Delete keys or make room, then write again. |
+//! | [`Unavailable`](ErrorKind::Unavailable) | The operating system refused a file: no free file descriptor, or no permission. Nothing changed; reads of open files work. | Raise the limit, close files or restore the permission, then try again. |
 //! | [`SnapshotTooOld`](ErrorKind::SnapshotTooOld) | Open snapshots kept more memory alive than [`Options::snapshot_pin_bytes_max`]. | Take a new snapshot. |
 //! | [`Poisoned`](ErrorKind::Poisoned) | A write or sync failed, or a background job panicked. Reads work; commits fail. | Close the database, fix the cause and open it again. |
 //! | [`Io`](ErrorKind::Io) | The operating system refused an operation. | See [`source`](std::error::Error::source). |
@@ -136,6 +137,7 @@
 //! | name of a keyspace | 1 to [`KEYSPACE_NAME_BYTES_MAX`]: 255 bytes of UTF-8 |
 //! | keyspaces | 2^32 per database, including dropped ones |
 //! | memory budget | at least [`MEMORY_BUDGET_BYTES_MIN`]: 8 MiB |
+//! | file descriptors | at most half of `RLIMIT_NOFILE`, which must be at least 20 |
 //! | platform | Linux, 64 bits |
 //!
 //! ```

@@ -22,6 +22,7 @@ use crate::options::Options;
 use crate::read::pins::Pins;
 use crate::read::values::directory::ValueDirectory;
 use crate::space::reserve::Reserve;
+use crate::state::background_error::BackgroundError;
 use crate::state::transactions::Transactions;
 use crate::state::version::{Generation, KeyspaceState, ReadPoint, Version};
 use crate::state::versions::Versions;
@@ -57,6 +58,8 @@ pub(crate) trait Scheduler: Send + Sync {
     fn give_up_below_flush(&self) -> usize;
     /// Writes all memtables to the indexes.
     fn flush_all(&self) -> Result<()>;
+    /// Wakes a background thread that has nothing to do, so that it sees when to try again.
+    fn wake(&self);
 }
 
 /// Counters since open.
@@ -110,7 +113,7 @@ pub(crate) struct Shared {
 /// Whether a database is open, how its background work goes, and which scheduler that has.
 #[derive(Default)]
 pub(crate) struct Lifecycle {
-    background_error: Mutex<Option<Error>>,
+    background_error: BackgroundError,
     scheduler: OnceLock<Weak<dyn Scheduler>>,
     /// Whether the database is closed or closing. Every operation reads it, so no counter shares
     /// its cache line.
@@ -288,40 +291,44 @@ impl Shared {
 
     /// Returns the error of a background job, until the job is tried again.
     pub(crate) fn background_error(&self) -> Option<Error> {
-        self.lifecycle.background_error.lock().clone()
+        self.lifecycle.background_error.get()
     }
 
-    /// Keeps the first error of a background job, for stats and for writers that wait for it.
+    /// Keeps the first error of a background job, for stats and for writers that wait for it. If it
+    /// passes, the job is tried again after a pause.
     pub(crate) fn note_background_error(&self, error: &Error) {
-        self.lifecycle
-            .background_error
-            .lock()
-            .get_or_insert_with(|| error.clone());
+        let now = self.clock.monotonic();
+        self.lifecycle.background_error.note(error, now);
         self.backpressure.compaction.wake();
+        if error.kind().passes() {
+            self.scheduler(|scheduler| scheduler.wake());
+        }
     }
 
     /// Forgets a background error, so that the failed job is tried again.
     pub(crate) fn retry_background(&self) {
-        self.forget_background_error();
+        self.lifecycle.background_error.forget();
         self.schedule();
+    }
+
+    /// Forgets a background error that passes, if the time to try again has come.
+    pub(crate) fn retry_if_due(&self) -> bool {
+        let now = self.clock.monotonic();
+        self.lifecycle.background_error.retry_if_due(now)
+    }
+
+    /// Time until the job that failed is tried again; `None`: no job waits for that.
+    pub(crate) fn until_retry(&self) -> Option<Duration> {
+        let now = self.clock.monotonic();
+        let until = self.lifecycle.background_error.until_retry(now);
+        until.filter(|_| !self.closing())
     }
 
     /// Notes that a job succeeded after jobs of its kind had failed.
     pub(crate) fn background_recovered(&self) {
-        if self.forget_background_error() {
+        if self.lifecycle.background_error.recovered() {
             self.schedule();
         }
-    }
-
-    /// Forgets the background error. Returns whether there was one. An error that only another open
-    /// can clear stays.
-    fn forget_background_error(&self) -> bool {
-        let mends = |error: &mut Error| error.kind() != ErrorKind::Poisoned;
-        self.lifecycle
-            .background_error
-            .lock()
-            .take_if(mends)
-            .is_some()
     }
 
     /// Refuses all writes after a panic in `job`, because the state that it was changing is
@@ -330,7 +337,7 @@ impl Shared {
         let message = format!("there was a panic, open the database again: {job}");
         let error = Error::new(ErrorKind::Poisoned, message);
         // Overwrites an earlier error before waiters are woken, so that they see this one.
-        *self.lifecycle.background_error.lock() = Some(error.clone());
+        self.lifecycle.background_error.replace(error.clone());
         self.pipeline.fail(&error);
         self.manifest.lock().fail(&error);
         self.backpressure.compaction.wake();

@@ -420,7 +420,7 @@ impl Log {
     ///
     /// # Errors
     /// `NoSpace`: after [`WaitReason::Ring`] a segment of its own may still have space for the
-    /// frame. `Poisoned`; I/O errors.
+    /// frame. `Unavailable`; `Poisoned`; I/O errors.
     pub fn wait(&self, reason: WaitReason, space: crate::Space) -> Result<()> {
         self.check()?;
         match reason {
@@ -472,10 +472,10 @@ impl Log {
 
     /// Remembers the first failed write or sync, and returns the error.
     pub(crate) fn poison(&self, error: Error) -> Error {
-        // `NoSpace` promises that nothing happened, and the next opening may find what failed here.
-        let error = match error.kind() {
-            ErrorKind::NoSpace => Error::new(ErrorKind::Io, error.to_string()),
-            _ => error,
+        // These promise that nothing happened, and the next opening may find what failed here.
+        let error = match error.kind().passes() {
+            true => Error::new(ErrorKind::Io, error.to_string()),
+            false => error,
         };
         self.poison.get_or_init(|| error.clone());
         self.notify_progress();

@@ -116,6 +116,7 @@ impl RunEnv {
                         | ErrorKind::Io
                         | ErrorKind::Poisoned
                         | ErrorKind::NoSpace
+                        | ErrorKind::Unavailable
                         | ErrorKind::Closed
                 ),
                 "{error}"

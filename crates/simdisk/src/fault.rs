@@ -9,7 +9,8 @@ pub enum CrashMode {
     LoseUnsynced,
     /// Everything.
     KeepUnsynced,
-    /// Of each 512-byte sector any image it had since the last sync, of each file any length it had since, of the names any subset of the changes; by `seed`.
+    /// Of each 512-byte sector any image it had since the last sync, of each file any length it had
+    /// since, of the names any subset of the changes; by `seed`.
     Random {
         /// The same seed gives the same survivors.
         seed: u64,
@@ -19,7 +20,8 @@ pub enum CrashMode {
         /// Number of the first operation that is lost.
         operations: u64,
     },
-    /// As `Random`, and a sector behind the synced end of its file, which was being written for the first time, may hold anything.
+    /// As `Random`, and a sector behind the synced end of its file, which was being written for the
+    /// first time, may hold anything.
     Garbage {
         /// The same seed gives the same survivors and the same garbage.
         seed: u64,
@@ -31,25 +33,40 @@ pub enum CrashMode {
 pub enum FaultKind {
     /// The operation does nothing and answers `Io`.
     Io,
-    /// An operation that takes space does what fits in half of it and answers `NoSpace`; others succeed.
+    /// An operation that takes space does what fits in half of it and answers `NoSpace`; others
+    /// succeed.
     NoSpace,
-    /// A sync fails with `Io`, its data never reaches the medium, and later syncs of that file say OK all the same (seen on ext4, xfs and btrfs), which is more than a volume
-    /// may do; a sync of the directory leaves the names as they were and is refused from then on, as the contract has it. Other operations succeed.
+    /// A sync fails with `Io`, its data never reaches the medium, and later syncs of that file say
+    /// OK all the same (seen on ext4, xfs and btrfs), which is more than a volume may do; a sync of
+    /// the directory leaves the names as they were and is refused from then on, as the contract has
+    /// it. Other operations succeed.
     SyncLosesData,
-    /// A write puts a part of its bytes there, by the volume's seed, and answers `Io`. Other operations succeed.
+    /// A write puts a part of its bytes there, by the volume's seed, and answers `Io`. Other
+    /// operations succeed.
     ShortWrite,
-    /// A read answers, without an error, what stands in another place or another file. Other operations succeed.
+    /// A read answers, without an error, what stands in another place or another file. Other
+    /// operations succeed.
     MisdirectedRead,
     /// A write lands, without an error, in another place or another file. Other operations succeed.
     MisdirectedWrite,
-    /// The power goes in the middle of the operation: its effects are un-synced (a copy into the ring is done in part), and it and everything after it answers `Io`.
+    /// The process has no free descriptor: an operation that needs one does nothing and answers
+    /// `Unavailable`. These create, open or list files, or use a file that was not
+    /// [kept open](glintdb_flash::VolumeFile::keep_open) and has no un-synced bytes: the volume may
+    /// have closed it. Others succeed.
+    NoDescriptor,
+    /// The process may not write to the directory: an operation that creates or removes a name does
+    /// nothing and answers `Unavailable`. Others succeed.
+    NoPermission,
+    /// The power goes in the middle of the operation: its effects are un-synced (a copy into the
+    /// ring is done in part), and it and everything after it answers `Io`.
     PowerOff,
 }
 
 /// A fault, by the number of the operation it hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// Hits the first operation of this number or greater that it can hit (a [`FaultKind::SyncLosesData`] waits for a sync). Operations are counted from 0.
+    /// Hits the first operation of this number or greater that it can hit (a
+    /// [`FaultKind::SyncLosesData`] waits for a sync). Operations are counted from 0.
     pub at_operation: u64,
     /// What goes wrong.
     pub kind: FaultKind,
@@ -119,9 +136,17 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
-    /// Whether `kind` can hit this operation.
-    pub(super) fn hit_by(self, kind: FaultKind) -> bool {
+    /// Whether `kind` can hit this operation. `is_open`: it has the descriptor that it needs.
+    pub(super) fn hit_by(self, kind: FaultKind, is_open: bool) -> bool {
         match kind {
+            FaultKind::NoDescriptor => !is_open,
+            FaultKind::NoPermission => matches!(
+                self,
+                OperationKind::Create(_)
+                    | OperationKind::Delete(_)
+                    | OperationKind::CreateRing
+                    | OperationKind::RemoveRing
+            ),
             FaultKind::PowerOff => true,
             // A copy into memory has no way to fail.
             FaultKind::Io => !matches!(self, OperationKind::RingWrite { .. }),
@@ -170,11 +195,15 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Counts an operation; what hits it.
+    /// Counts an operation. Returns the fault that hits it and that its caller must act out.
     ///
     /// # Errors
-    /// Where the power is off, or went earlier.
-    pub(super) fn next(&mut self, kind: OperationKind) -> Result<Option<FaultKind>, Error> {
+    /// The power is off, or went earlier; `Unavailable`, for the faults that mean that.
+    pub(super) fn next(
+        &mut self,
+        kind: OperationKind,
+        is_open: bool,
+    ) -> Result<Option<FaultKind>, Error> {
         if self.power_is_off {
             return Err(power_is_off());
         }
@@ -183,7 +212,7 @@ impl Faults {
         let hit = self
             .planned
             .iter()
-            .position(|fault| number >= fault.at_operation && kind.hit_by(fault.kind));
+            .position(|fault| number >= fault.at_operation && kind.hit_by(fault.kind, is_open));
         let fault = hit.map(|index| {
             let fault = self.planned[index];
             if !fault.sticky {
@@ -200,7 +229,11 @@ impl Faults {
                 fault,
             });
         }
-        Ok(fault)
+        match fault {
+            Some(FaultKind::NoDescriptor) => Err(unavailable("no free descriptor", kind)),
+            Some(FaultKind::NoPermission) => Err(unavailable("no permission", kind)),
+            _ => Ok(fault),
+        }
     }
 }
 
@@ -210,6 +243,13 @@ pub(super) fn power_is_off() -> Error {
 
 pub(super) fn io_error(what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Io, format!("simulated: {what} failed"))
+}
+
+fn unavailable(why: &str, kind: OperationKind) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("simulated: {why} for {kind:?}"),
+    )
 }
 
 pub(super) fn no_space(what: impl std::fmt::Display) -> Error {

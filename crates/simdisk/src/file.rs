@@ -6,12 +6,19 @@ use bytes::Bytes;
 use glintdb_core::{Error, FileId, Result};
 use glintdb_flash::VolumeFile;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) struct MemFile {
     id: FileId,
     shared: Arc<Shared>,
     directory: usize,
     inode: u64,
+    /// Whether its user keeps it open.
+    kept: AtomicBool,
+    /// Whether bytes were written and not synced: the file is open then.
+    written: AtomicBool,
+    /// Whether all bytes were synced: a sync then has nothing to do.
+    synced: AtomicBool,
 }
 
 impl MemFile {
@@ -22,7 +29,20 @@ impl MemFile {
             shared: Arc::clone(shared),
             directory,
             inode,
+            kept: AtomicBool::new(false),
+            written: AtomicBool::new(false),
+            synced: AtomicBool::new(false),
         }
+    }
+
+    /// Whether the volume has not closed the file for want of descriptors.
+    fn is_open(&self) -> bool {
+        self.kept.load(Ordering::Relaxed) || self.written.load(Ordering::Relaxed)
+    }
+
+    fn note_written(&self) {
+        self.written.store(true, Ordering::Relaxed);
+        self.synced.store(false, Ordering::Relaxed);
     }
 
     fn place(&self, offset: u64) -> Result<usize> {
@@ -43,7 +63,8 @@ impl VolumeFile for MemFile {
             offset,
             length: bytes.len(),
         };
-        let fault = state.begin(self.directory, kind, bytes)?;
+        let fault = state.begin_with(self.directory, kind, bytes, self.is_open())?;
+        self.note_written();
         if fault == Some(FaultKind::Io) {
             return Err(io_error(format_args!("write {}", self.id)));
         }
@@ -87,7 +108,7 @@ impl VolumeFile for MemFile {
             offset,
             length,
         };
-        let fault = state.begin(self.directory, kind, &[])?;
+        let fault = state.begin_with(self.directory, kind, &[], self.is_open())?;
         match fault {
             Some(FaultKind::Io) => return Err(io_error(format_args!("read {}", self.id))),
             Some(FaultKind::PowerOff) => return Err(power_is_off()),
@@ -112,7 +133,9 @@ impl VolumeFile for MemFile {
     fn sync(&self) -> Result<()> {
         let mut state = self.shared.state.lock();
         state.stats.syncs += 1;
-        let fault = state.begin(self.directory, OperationKind::Sync(self.id), &[])?;
+        let needs_none = self.is_open() || self.synced.load(Ordering::Relaxed);
+        let kind = OperationKind::Sync(self.id);
+        let fault = state.begin_with(self.directory, kind, &[], needs_none)?;
         let image = &mut state.inode_mut(self.inode).image;
         match fault {
             Some(FaultKind::SyncLosesData) => {
@@ -123,6 +146,8 @@ impl VolumeFile for MemFile {
             Some(FaultKind::PowerOff) => Err(power_is_off()),
             _ => {
                 image.sync();
+                self.written.store(false, Ordering::Relaxed);
+                self.synced.store(true, Ordering::Relaxed);
                 Ok(())
             }
         }
@@ -142,7 +167,8 @@ impl VolumeFile for MemFile {
             file: self.id,
             length,
         };
-        let fault = state.begin(self.directory, kind, &[])?;
+        let fault = state.begin_with(self.directory, kind, &[], self.is_open())?;
+        self.note_written();
         if fault == Some(FaultKind::Io) {
             return Err(io_error(format_args!("set length of {}", self.id)));
         }
@@ -159,6 +185,11 @@ impl VolumeFile for MemFile {
             Some(FaultKind::PowerOff) => Err(power_is_off()),
             _ => Ok(()),
         }
+    }
+
+    fn keep_open(&self, keep: bool) -> Result<()> {
+        self.kept.store(keep, Ordering::Relaxed);
+        Ok(())
     }
 }
 

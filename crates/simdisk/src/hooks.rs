@@ -1,4 +1,5 @@
-//! A volume over another one that calls out before some operations, outside any lock: a test lets another thread work at that very moment, or holds the operation up.
+//! A volume over another one that calls out before some operations, outside any lock: a test lets
+//! another thread work at that very moment, or holds the operation up.
 //!
 //! Thread-safe.
 
@@ -125,6 +126,9 @@ impl VolumeFile for Hooked<dyn VolumeFile> {
     }
     fn set_len(&self, length: u64) -> Result<()> {
         self.inner.set_len(length)
+    }
+    fn keep_open(&self, keep: bool) -> Result<()> {
+        self.inner.keep_open(keep)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Everything a simulated volume holds, behind one mutex.
 //!
-//! Invariants: 1. an inode lives as long as a name (now, or after some power cut) or a handle refers to it. 2. Directory 0 is the volume's own; the others were made for
-//! copies, and their names are durable at once.
+//! Invariants: 1. an inode lives as long as a name (now, or after some power cut) or a handle
+//! refers to it. 2. Directory 0 is the volume's own; the others were made for copies, and their
+//! names are durable at once.
 
 use super::directory::{Directory, RingFile};
 use super::fault::{FaultKind, Faults, OperationKind, io_error, no_space, power_is_off};
@@ -53,15 +54,37 @@ impl State {
         }
     }
 
-    /// Counts an operation; what hits it. `bytes` are those it writes.
+    /// Counts an operation of the directory or the ring. Returns the fault that hits it. `bytes`
+    /// are those that it writes.
     ///
     /// # Errors
-    /// Where the power is off.
+    /// The power is off; `Unavailable`.
     pub(super) fn begin(
         &mut self,
         directory: usize,
         kind: OperationKind,
         bytes: &[u8],
+    ) -> Result<Option<FaultKind>> {
+        let needs_descriptor = matches!(
+            kind,
+            OperationKind::Create(_)
+                | OperationKind::Open(_)
+                | OperationKind::List
+                | OperationKind::CreateRing
+        );
+        self.begin_with(directory, kind, bytes, !needs_descriptor)
+    }
+
+    /// [`begin`](Self::begin) of an operation of a file. `is_open`: the file has a descriptor.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub(super) fn begin_with(
+        &mut self,
+        directory: usize,
+        kind: OperationKind,
+        bytes: &[u8],
+        is_open: bool,
     ) -> Result<Option<FaultKind>> {
         if let Some(observer) = &self.observer
             && !self.faults.power_is_off
@@ -73,7 +96,7 @@ impl State {
                 bytes,
             });
         }
-        self.faults.next(kind)
+        self.faults.next(kind, is_open)
     }
 
     /// What `kill -9` leaves: everything, with the same things still un-synced; handles are gone.
@@ -248,7 +271,8 @@ impl State {
         Ok(number)
     }
 
-    /// Removes a name; where `recycle` allows it and the file has no other one and is not open, it is kept to be written again.
+    /// Removes a name; where `recycle` allows it and the file has no other one and is not open, it
+    /// is kept to be written again.
     pub(super) fn delete(&mut self, directory: usize, id: FileId, recycle: bool) -> Result<()> {
         let fault = self.begin(directory, OperationKind::Delete(id), &[])?;
         if fault == Some(FaultKind::Io) {
@@ -380,13 +404,15 @@ impl State {
         }
     }
 
-    /// Whether some name refers to the inode, now or after some power cut, or it is kept to be written again.
+    /// Whether some name refers to the inode, now or after some power cut, or it is kept to be
+    /// written again.
     fn is_kept(&self, number: u64) -> bool {
         let mut directories = self.directories.iter();
         directories.any(|directory| directory.inodes().any(|kept| kept == number))
     }
 
-    /// Bytes left of the capacity; `None`: no limit. What only a power cut could bring back takes no space.
+    /// Bytes left of the capacity; `None`: no limit. What only a power cut could bring back takes
+    /// no space.
     pub(super) fn free_bytes(&self) -> Option<u64> {
         let capacity = self.options.capacity_bytes?;
         let named: BTreeSet<u64> = self
@@ -496,7 +522,8 @@ mod tests {
         state.sync_directory(0).unwrap();
         assert_eq!(state.open(0, gone).unwrap(), inode);
         state.close(inode);
-        // A power cut would bring the name back until the directory is synced; then the handle alone keeps it.
+        // A power cut would bring the name back until the directory is synced; then the handle
+        // alone keeps it.
         state.delete(0, gone, false).unwrap();
         state.sync_directory(0).unwrap();
         assert!(state.inodes.contains_key(&inode));

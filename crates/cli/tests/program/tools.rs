@@ -2,6 +2,8 @@
 
 use crate::{fails, ok, run, run_with};
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -356,4 +358,71 @@ fn check_and_compact_show_progress_on_a_terminal_only() {
     );
     let shown = on_a_terminal(dir, &["compact", "--values"]);
     assert!(shown.contains("compacting: tables "), "{shown:?}");
+}
+
+/// Everything in a directory: name, length, time of the last change.
+fn listing(dir: &Path) -> Vec<(String, u64, std::time::SystemTime)> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        let metadata = entry.metadata().unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        (name, metadata.len(), metadata.modified().unwrap())
+    });
+    let mut listing: Vec<_> = entries.collect();
+    listing.sort();
+    listing
+}
+
+/// A check wrote to `LOCK` and made a file to try direct I/O.
+#[test]
+fn check_and_dump_need_no_permission_to_write_and_change_nothing() {
+    /// `nobody` on every Linux.
+    const NOBODY: u32 = 65_534;
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    database_with_every_kind_of_file(dir);
+    let data = dir.join("data");
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let table = files_of(&data, "table-")[0].display().to_string();
+    let manifest = files_of(&data, "manifest-")[0].display().to_string();
+    let commands: [&[&str]; 4] = [
+        &["check"],
+        &["dump", &table],
+        &["dump", &manifest],
+        &["dump", "data"],
+    ];
+    for with_lock in [true, false] {
+        if !with_lock {
+            // As in a copy of the database.
+            std::fs::remove_file(data.join("LOCK")).unwrap();
+        }
+        for entry in std::fs::read_dir(&data).unwrap() {
+            mode(&entry.unwrap().path(), 0o444);
+        }
+        mode(dir, 0o755);
+        mode(&data, 0o555);
+        let before = listing(&data);
+        for words in commands {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_glintdb"));
+            command.current_dir(dir).args(words);
+            // Root may write everywhere. Another user may not be allowed to run the program here:
+            // then root shows that nothing is changed.
+            let output = match rustix::process::geteuid().is_root() {
+                true => {
+                    (command.uid(NOBODY).gid(NOBODY).output()).unwrap_or_else(|_| run(dir, words))
+                }
+                false => command.output().unwrap(),
+            };
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{words:?}: {stderr}");
+        }
+        assert_eq!(listing(&data), before);
+        mode(&data, 0o755);
+    }
+    for entry in std::fs::read_dir(&data).unwrap() {
+        mode(&entry.unwrap().path(), 0o644);
+    }
+    assert_eq!(ok(dir, &["get", "another-key"]), "another-value\n");
 }

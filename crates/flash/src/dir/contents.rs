@@ -41,7 +41,7 @@ impl DirVolume {
     /// `InvalidArgument` where `path` is something other than a directory; I/O errors.
     pub fn contents(path: impl AsRef<Path>) -> Result<DirContents> {
         let path = path.as_ref();
-        let failed = |error| Error::io(format!("list {}", path.display()), error);
+        let failed = |error| Error::access(format!("list {}", path.display()), error);
         let entries = match fs::read_dir(path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -1,5 +1,6 @@
-//! The lock of a directory: only one volume of one process has it open. It is a `flock` on the file
-//! `LOCK`, which the kernel drops when the process ends, in whatever way.
+//! The lock of a directory: either one volume of one process has it open, or any number for reading
+//! only. It is a `flock` on the file `LOCK`, which the kernel drops when the process ends, in
+//! whatever way.
 
 use crate::process::ProcessToken;
 use glintdb_core::{Error, ErrorKind, Result, planted};
@@ -32,36 +33,16 @@ impl Drop for DirLock {
 }
 
 impl DirLock {
-    /// Takes the lock of `directory`.
+    /// Takes the lock of `directory`, alone.
     pub(crate) fn take(directory: &Path) -> Result<Self> {
-        let path = directory.join(LOCK_NAME);
-        let failed = |what: &str, error| Error::io(format!("{what} {}", path.display()), error);
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .open(&path)
-            .map_err(|error| failed("open", error))?;
-        loop {
-            // SAFETY: the descriptor is open; `flock` touches no memory.
-            let locked =
-                unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
-            if planted!("flash: a second opener is let in", locked, true) {
-                break;
-            }
-            let error = std::io::Error::last_os_error();
-            match error.kind() {
-                std::io::ErrorKind::Interrupted => {}
-                std::io::ErrorKind::WouldBlock => {
-                    return Err(Error::new(
-                        ErrorKind::Locked,
-                        format!("{} is open {}", directory.display(), holder(&mut file)),
-                    ));
-                }
-                _ => return Err(failed("lock", error)),
-            }
-        }
+            .open(directory.join(LOCK_NAME))
+            .map_err(|error| failed("open", directory, error))?;
+        lock(&mut file, directory, libc::LOCK_EX)?;
         // The number of the process is for people only, so a full disk does not keep the directory
         // from being opened.
         let note = || -> std::io::Result<()> {
@@ -75,6 +56,50 @@ impl DirLock {
             file,
             process: ProcessToken::current(),
         })
+    }
+
+    /// Takes the lock of `directory` together with others who only read. `None`: there is no lock
+    /// file, so no process has the directory open, and this one may not be allowed to make it.
+    pub(crate) fn share(directory: &Path) -> Result<Option<Self>> {
+        let opened = OpenOptions::new()
+            .read(true)
+            .open(directory.join(LOCK_NAME));
+        let mut file = match opened {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(|error| failed("open", directory, error))?,
+        };
+        lock(&mut file, directory, libc::LOCK_SH)?;
+        Ok(Some(DirLock {
+            file,
+            process: ProcessToken::current(),
+        }))
+    }
+}
+
+fn failed(what: &str, directory: &Path, error: std::io::Error) -> Error {
+    let path = directory.join(LOCK_NAME);
+    Error::access(format!("{what} {}", path.display()), error)
+}
+
+/// Locks the file, alone (`LOCK_EX`) or together with others (`LOCK_SH`).
+fn lock(file: &mut File, directory: &Path, how: libc::c_int) -> Result<()> {
+    loop {
+        // SAFETY: the descriptor is open; `flock` touches no memory.
+        let locked = unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0;
+        if planted!("flash: a second opener is let in", locked, true) {
+            return Ok(());
+        }
+        let error = std::io::Error::last_os_error();
+        match error.kind() {
+            std::io::ErrorKind::Interrupted => {}
+            std::io::ErrorKind::WouldBlock => {
+                return Err(Error::new(
+                    ErrorKind::Locked,
+                    format!("{} is open {}", directory.display(), holder(file)),
+                ));
+            }
+            _ => return Err(failed("lock", directory, error)),
+        }
     }
 }
 

@@ -6,19 +6,27 @@
 //! It never touches any other name, and [`DirVolume::contents`] tells beforehand whether a
 //! directory has others.
 //!
-//! Thread-safe. Invariants: 1. the lock is held as long as the volume, a file or the ring of it
-//! lives, or until [`release`](DirVolume::release). 2. A file is read directly only while nothing
-//! unsynced of it stands in the page cache (reading would force it out); both ways see the same
-//! bytes at all times, as Linux keeps direct and buffered access of one file coherent.
-//! 3. After a failed sync a file handle writes and syncs nothing more, and no later sync of any file of the volume is believed.
+//! Thread-safe. Invariants:
+//! 1. The lock is held as long as the volume, a file or the ring of it lives, or until
+//!    [`release`](DirVolume::release).
+//! 2. A file is read directly only while the page cache has no unsynced bytes of it, which reading
+//!    would force out. Both ways see the same bytes at all times, because Linux keeps direct and
+//!    buffered access of one file coherent.
+//! 3. After a failed sync, a file takes no writes, and no later sync of any file of the volume is
+//!    believed.
+//! 4. The lock, the directory and the ring stay open. Everything else takes descriptors through
+//!    [`descriptors`].
 
+mod blocks;
 mod contents;
+mod descriptors;
 mod file;
 mod handles;
 mod lock;
 mod probe;
 mod ring;
 mod spares;
+mod writes;
 
 use crate::buffer::BufferPool;
 use crate::process::ProcessToken;
@@ -27,18 +35,21 @@ use crate::volume::{
     BegunBatch, CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats,
 };
 pub use contents::DirContents;
+use descriptors::Descriptors;
+pub(crate) use descriptors::{BegunReads, idle_queues_max};
 pub(crate) use file::{DirFile, Extent, slice_of};
 use glintdb_core::{Error, ErrorKind, FileId, Result};
-use handles::{Handle, Handles};
+pub(crate) use handles::Descriptor;
+use handles::Handles;
 use lock::DirLock;
 use parking_lot::Mutex;
 use spares::Spares;
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+pub(crate) use writes::cut_off;
 
 /// Whether files bypass the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -83,14 +94,20 @@ pub struct DirOptions {
     pub direct: DirectIo,
     /// How batches are read.
     pub read_engine: ReadEngine,
-    /// Most reads of one batch in flight, from 1 to [`READ_DEPTH_MAX`] (others are taken for the nearest).
+    /// The most reads of one batch in flight, from 1 to [`READ_DEPTH_MAX`] (others are taken for
+    /// the nearest).
     pub read_depth: usize,
-    /// Batches that go on by themselves ([`Volume::begin_batch`]), at most. Each takes a queue and its buffers; 0: such a batch is read at once.
+    /// The most batches that go on by themselves ([`Volume::begin_batch`]). Each takes a queue and
+    /// its buffers. With 0, such a batch is read at once.
     pub begun_batches_max: usize,
-    /// Whether files that nobody needs any more are kept to be written again ([`Volume::recycle`]), where the file system overwrites in place.
+    /// Whether unneeded files are kept to be written again ([`Volume::recycle`]), if the file
+    /// system overwrites in place.
     pub recycle: bool,
-    /// Make the directory (and its parents) where it is missing.
+    /// Make the directory and its parents if they are missing.
     pub create: bool,
+    /// Open the directory for reading only: nothing in it is created, changed or removed, and it
+    /// may be one that the process cannot write to. Several processes may do so at once.
+    pub read_only: bool,
     /// Most memory kept in unused read buffers, in bytes.
     pub idle_buffer_bytes_max: usize,
 }
@@ -104,6 +121,7 @@ impl Default for DirOptions {
             begun_batches_max: 8,
             recycle: true,
             create: false,
+            read_only: false,
             idle_buffer_bytes_max: 8 << 20,
         }
     }
@@ -112,17 +130,23 @@ impl Default for DirOptions {
 /// What the volume's files and ring share with it.
 pub(crate) struct Shared {
     path: PathBuf,
+    /// The directory, for syncing it.
+    directory: fs::File,
     /// The process that opened the directory. A forked child changes nothing in it.
     pub(crate) process: ProcessToken,
+    /// Whether nothing may be changed.
+    read_only: bool,
     /// Files are opened with `O_DIRECT`.
     pub(crate) direct: bool,
     pub(crate) pool: BufferPool,
     pub(crate) counters: Counters,
     handles: Handles,
+    pub(crate) descriptors: Descriptors,
     spares: Spares,
-    /// A sync of some file, of the ring or of the directory has failed; until the directory is opened again.
+    /// Whether a sync of some file, of the ring or of the directory has failed since the directory
+    /// was opened.
     sync_failed: AtomicBool,
-    /// `None` once the directory was released.
+    /// `None` once the directory was released, and if it is open for reading only and has no lock.
     lock: Mutex<Option<DirLock>>,
 }
 
@@ -157,15 +181,33 @@ impl Counters {
 }
 
 impl Shared {
-    /// Does `sync`, and believes it only where none has failed so far, of whatever file: a device whose flush failed may have lost what it had taken of all of them, and the
-    /// kernel tells that to one caller only. (Want of space is the file's own matter: no flush has failed.)
+    /// Refuses to change anything in a forked child, and in a volume that is open for reading only.
+    fn check_changes(&self) -> Result<()> {
+        self.process.check()?;
+        match self.read_only {
+            true => Err(Error::invalid(format!(
+                "{} is open for reading only",
+                self.path.display()
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Does `sync`, and believes it only if no sync of any file has failed so far: a device whose
+    /// flush failed may have lost what it had taken of all files, and the kernel tells only one
+    /// caller. (No space is the file's own matter: no flush has failed.)
     pub(crate) fn sync_with(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         self.counters.count_sync();
         sync().inspect_err(|error| {
             let device = error.kind() != ErrorKind::NoSpace;
             self.sync_failed.fetch_or(device, Ordering::SeqCst);
         })?;
-        // Behind it: one that failed meanwhile may have been told of this file's bytes.
+        // Afterwards: one that failed meanwhile may have been told of this file's bytes.
+        self.check_syncs()
+    }
+
+    /// Checks that no sync has failed so far.
+    fn check_syncs(&self) -> Result<()> {
         if self.sync_failed.load(Ordering::SeqCst) {
             return Err(Error::new(
                 ErrorKind::Poisoned,
@@ -175,13 +217,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Syncs the open directory.
-    fn sync_names(&self, directory: &fs::File) -> Result<()> {
+    /// Syncs the directory.
+    fn sync_names(&self) -> Result<()> {
         let failed = |error| Error::io(format!("sync directory {}", self.path.display()), error);
-        self.sync_with(|| directory.sync_all().map_err(failed))
+        self.sync_with(|| self.directory.sync_all().map_err(failed))
     }
 
-    /// Does what needs space, and where there is none, again without the files that are kept to be written again, whoever has removed them.
+    /// Does what needs space, and if there is none, does it again without the files that are kept
+    /// to be written again, whichever thread has removed them.
     pub(crate) fn with_space<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             let releases = self.spares.releases();
@@ -221,11 +264,9 @@ impl Drop for Shared {
 /// A volume over one directory. Thread-safe.
 pub struct DirVolume {
     shared: Arc<Shared>,
-    /// The directory, for syncing it.
-    directory: fs::File,
     engine: plan::Engine,
     direct_reason: String,
-    /// Serialises making and removing the ring; why it is in plain memory, where it is.
+    /// Held while the ring is made or removed. Why it is in plain memory, if it is.
     ring: Mutex<Option<String>>,
 }
 
@@ -247,20 +288,25 @@ impl DirVolume {
     /// ```
     ///
     /// # Errors
-    /// `Locked` where the directory is open already, here or in another process; `NotFound` where it is missing and `create` is false; `InvalidArgument` where `path` is
-    /// something else than a directory, or where an engine that was asked for is refused; I/O errors.
+    /// - `Locked`: the directory is open already, here or in another process.
+    /// - `NotFound`: it is missing, and `create` is false.
+    /// - `Unavailable`: the process may have too few descriptors, or may not do this.
+    /// - `InvalidArgument`: `path` is no directory, or an engine that was asked for is refused.
+    /// - I/O errors.
     pub fn open(path: impl AsRef<Path>, options: DirOptions) -> Result<Arc<DirVolume>> {
         let path = path.as_ref();
+        descriptors::check_limit()?;
+        let create = options.create && !options.read_only;
         match fs::metadata(path) {
             Ok(metadata) if !metadata.is_dir() => {
                 return Err(not_a_directory(path));
             }
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound && options.create => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && create => {
                 create_durably(path)?
             }
             Err(error) => {
-                return Err(Error::io(
+                return Err(Error::access(
                     format!("open directory {}", path.display()),
                     error,
                 ));
@@ -268,12 +314,19 @@ impl DirVolume {
         }
         let path = path
             .canonicalize()
-            .map_err(|error| Error::io(format!("resolve {}", path.display()), error))?;
-        let lock = DirLock::take(&path)?;
+            .map_err(|error| Error::access(format!("resolve {}", path.display()), error))?;
+        let lock = match options.read_only {
+            true => DirLock::share(&path)?,
+            false => Some(DirLock::take(&path)?),
+        };
         let directory = open_directory(&path)?;
+        let probe = match options.read_only {
+            true => probe::direct_reads,
+            false => probe::direct_io,
+        };
         let (direct, direct_reason) = match options.direct {
             DirectIo::Off => (false, "buffered (asked for)".to_owned()),
-            wanted => match probe::direct_io(&path) {
+            wanted => match probe(&path) {
                 Ok(()) => (true, "direct".to_owned()),
                 Err(error) if wanted == DirectIo::On => {
                     return Err(Error::new(
@@ -284,7 +337,8 @@ impl DirVolume {
                 Err(error) => (false, format!("buffered (direct I/O refused: {error})")),
             },
         };
-        let recycle = options.recycle && probe::overwrites_in_place(&directory).is_ok();
+        let recycle =
+            options.recycle && !options.read_only && probe::overwrites_in_place(&directory).is_ok();
         let engine = plan::Engine::choose(
             options.read_engine,
             options.read_depth.clamp(1, READ_DEPTH_MAX),
@@ -294,16 +348,18 @@ impl DirVolume {
         Ok(Arc::new(DirVolume {
             shared: Arc::new(Shared {
                 path,
+                directory,
                 process: ProcessToken::current(),
+                read_only: options.read_only,
                 direct,
                 pool: BufferPool::new(options.idle_buffer_bytes_max),
                 counters: Counters::default(),
                 handles: Handles::default(),
+                descriptors: Descriptors::default(),
                 spares: Spares::new(recycle),
                 sync_failed: AtomicBool::new(false),
-                lock: Mutex::new(Some(lock)),
+                lock: Mutex::new(lock),
             }),
-            directory,
             engine,
             direct_reason,
             ring: Mutex::new(None),
@@ -338,13 +394,13 @@ impl DirVolume {
 
 impl Volume for DirVolume {
     fn create(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
-        self.shared.process.check()?;
+        self.shared.check_changes()?;
         let create = || DirFile::create(&self.shared, id, options);
         Ok(Arc::new(self.shared.with_space(create)?))
     }
 
     fn create_recycled(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
-        self.shared.process.check()?;
+        self.shared.check_changes()?;
         let path = self.shared.file_path(id);
         let spares = &self.shared.spares;
         if !spares.take(&self.shared.path, &path, options.reserve_bytes) {
@@ -353,7 +409,8 @@ impl Volume for DirVolume {
         let recycle = || DirFile::recycle(&self.shared, id, options);
         let file = match self.shared.with_space(recycle) {
             Ok(file) => file,
-            // Whatever is wrong with the file, a new one has nothing to do with it; unless it cannot be removed either.
+            // Whatever is wrong with the file, a new one has nothing to do with it. But its name
+            // must be free.
             Err(error) => match fs::remove_file(&path) {
                 Err(stays) if stays.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => return self.create(id, options),
@@ -370,13 +427,15 @@ impl Volume for DirVolume {
     }
 
     fn delete(&self, id: FileId) -> Result<()> {
-        self.shared.process.check()?;
-        fs::remove_file(self.shared.file_path(id))
-            .map_err(|error| Error::io(format!("delete {id}"), error))
+        self.shared.check_changes()?;
+        self.shared.remove_name(id, || {
+            fs::remove_file(self.shared.file_path(id))
+                .map_err(|error| Error::access(format!("delete {id}"), error))
+        })
     }
 
     fn recycle(&self, id: FileId) -> Result<()> {
-        self.shared.process.check()?;
+        self.shared.check_changes()?;
         match self.shared.spares.keep(&self.shared, id) {
             true => Ok(()),
             false => self.delete(id),
@@ -391,9 +450,10 @@ impl Volume for DirVolume {
 
     fn list(&self) -> Result<Vec<FileId>> {
         self.shared.process.check()?;
-        let failed = |error| Error::io(format!("list {}", self.shared.path.display()), error);
+        let failed = |error| Error::access(format!("list {}", self.shared.path.display()), error);
+        let read = || fs::read_dir(&self.shared.path).map_err(failed);
         let mut ids = Vec::new();
-        for entry in fs::read_dir(&self.shared.path).map_err(failed)? {
+        for entry in self.shared.with_descriptors(read)? {
             ids.extend(
                 entry
                     .map_err(failed)?
@@ -407,10 +467,10 @@ impl Volume for DirVolume {
     }
 
     fn sync_directory(&self) -> Result<()> {
-        self.shared.process.check()?;
+        self.shared.check_changes()?;
         let spares = &self.shared.spares;
         let before = spares.before_sync();
-        self.shared.sync_names(&self.directory)?;
+        self.shared.sync_names()?;
         spares.synced(before);
         Ok(())
     }
@@ -435,7 +495,8 @@ impl Volume for DirVolume {
     fn ring(&self, bytes: usize) -> Result<Arc<dyn Ring>> {
         self.shared.process.check()?;
         let mut refusal = self.ring.lock();
-        let open = || ring::open_or_create(&self.shared, &self.directory, bytes);
+        let open = || ring::open_or_create(&self.shared, bytes);
+        let open = || self.shared.with_descriptors(open);
         let (ring, reason) = self.shared.with_space(open)?;
         *refusal = reason;
         Ok(ring)
@@ -448,7 +509,7 @@ impl Volume for DirVolume {
     }
 
     fn remove_ring(&self) -> Result<()> {
-        self.shared.process.check()?;
+        self.shared.check_changes()?;
         let _one = self.ring.lock();
         if ring::remove(&self.shared.path)? {
             self.sync_directory()?;
@@ -457,7 +518,7 @@ impl Volume for DirVolume {
     }
 
     fn free_bytes(&self) -> Option<u64> {
-        let free = free_bytes(&self.directory)?;
+        let free = blocks::free_bytes(&self.shared.directory)?;
         Some(free.saturating_add(self.shared.spares.bytes()))
     }
 
@@ -465,7 +526,7 @@ impl Volume for DirVolume {
         self.shared.process.check()?;
         // Counts as an open handle, so that the file is not recycled: the system may give a file
         // that it found by its name a second one after the first has gone.
-        let _linking = Handle::new(&self.shared, id);
+        let _linking = Handles::use_file(&self.shared, id);
         let source = self.shared.file_path(id);
         let target = target.join(id.to_string());
         match fs::hard_link(&source, &target) {
@@ -500,7 +561,8 @@ impl Volume for DirVolume {
             create: true,
             ..DirOptions::default()
         };
-        Ok(DirVolume::open(path, options)?)
+        let open = || DirVolume::open(path, options);
+        Ok(self.shared.with_descriptors(open)?)
     }
 
     fn stats(&self) -> VolumeStats {
@@ -545,19 +607,20 @@ fn open_directory(path: &Path) -> Result<fs::File> {
     fs::OpenOptions::new()
         .read(true)
         .open(path)
-        .map_err(|error| Error::io(format!("open directory {}", path.display()), error))
+        .map_err(|error| Error::access(format!("open directory {}", path.display()), error))
 }
 
-/// Makes `path` and its missing parents and syncs each of them, and the first that was there before, so that the names last.
+/// Makes `path` and its missing parents, and syncs each of them and the first that was there
+/// before, so that the names last.
 fn create_durably(path: &Path) -> Result<()> {
     let absolute = std::path::absolute(path)
-        .map_err(|error| Error::io(format!("resolve {}", path.display()), error))?;
+        .map_err(|error| Error::access(format!("resolve {}", path.display()), error))?;
     let existing = absolute
         .ancestors()
         .find(|ancestor| ancestor.is_dir())
         .unwrap_or(Path::new("/"));
     fs::create_dir_all(&absolute)
-        .map_err(|error| Error::io(format!("create directory {}", path.display()), error))?;
+        .map_err(|error| Error::access(format!("create directory {}", path.display()), error))?;
     for directory in absolute.ancestors() {
         open_directory(directory)?
             .sync_all()
@@ -569,129 +632,5 @@ fn create_durably(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn free_bytes(directory: &fs::File) -> Option<u64> {
-    // SAFETY: `statvfs` is a plain struct of integers, for which zeros are a value.
-    let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open as long as `directory` lives, and the kernel writes one `statvfs` to where it is told.
-    let result = unsafe { libc::fstatvfs(directory.as_raw_fd(), &mut answer) };
-    (result == 0).then(|| answer.f_bavail.saturating_mul(answer.f_frsize))
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::volume::DataClass;
-    use glintdb_core::FileKind;
-
-    fn create(volume: &DirVolume, number: u64) -> Arc<dyn VolumeFile> {
-        let options = CreateOptions {
-            class: DataClass::Flush,
-            reserve_bytes: 0,
-            direct: false,
-        };
-        let id = FileId::new(FileKind::Table, number);
-        volume.create(id, options).unwrap()
-    }
-
-    /// A disk whose flush failed lost what it had taken of every file, and the kernel told one caller of `fsync`: the next sync, of another file, said OK, and a table had no footer when the
-    /// database was opened again. Seen by the lane `kernel` (`--only errors --fs ext4 --seed 7959392192104943798`).
-    #[test]
-    fn once_a_sync_has_failed_no_sync_of_any_file_is_believed() {
-        let directory = tempfile::tempdir().unwrap();
-        let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
-        let ring = volume.ring(64 << 10).unwrap();
-        let [table, other] = [1, 2].map(|number| create(&volume, number));
-        other.write_at(0, b"written before").unwrap();
-        let fails = |kind| move || Err(Error::new(kind, "simulated"));
-        let error = volume.shared.sync_with(fails(ErrorKind::NoSpace));
-        assert_eq!(error.unwrap_err().kind(), ErrorKind::NoSpace);
-        other.sync().unwrap();
-        volume.sync_directory().unwrap();
-
-        let error = volume.shared.sync_with(fails(ErrorKind::Io)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Io);
-        let mut later = vec![table.sync(), other.sync(), volume.sync_directory()];
-        later.push(create(&volume, 3).sync());
-        if ring.survives_kill() {
-            later.push(ring.sync().map(drop));
-        }
-        for sync in later {
-            assert_eq!(sync.unwrap_err().kind(), ErrorKind::Poisoned);
-        }
-        assert_eq!(&other.read_at(0, 100).unwrap()[..], b"written before");
-
-        drop((table, other, ring, volume));
-        let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
-        create(&volume, 4).sync().unwrap();
-        volume.sync_directory().unwrap();
-    }
-
-    /// Only where blocks that are written again are the same ones is there anything to keep, and only where that is wanted.
-    #[test]
-    fn on_a_file_system_that_copies_on_write_files_are_deleted() {
-        for (in_place, wanted) in [(true, true), (false, true), (true, false)] {
-            let directory = tempfile::tempdir().unwrap();
-            let options = DirOptions {
-                recycle: wanted,
-                ..DirOptions::default()
-            };
-            let mut volume = DirVolume::open(directory.path(), options).unwrap();
-            if !in_place {
-                let parts = Arc::get_mut(&mut volume).unwrap();
-                Arc::get_mut(&mut parts.shared).unwrap().spares = Spares::new(false);
-            }
-            drop(create(&volume, 1));
-            volume.recycle(FileId::new(FileKind::Table, 1)).unwrap();
-            assert_eq!(volume.list().unwrap(), []);
-            let kept = directory.path().join("spare-0.glint").exists();
-            assert_eq!(kept, in_place && wanted);
-        }
-    }
-
-    #[test]
-    fn file_systems_known_to_overwrite_in_place_keep_files() {
-        for path in ["/dev/shm", "/tmp"] {
-            let Ok(directory) = tempfile::tempdir_in(path) else {
-                continue;
-            };
-            let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
-            drop(create(&volume, 1));
-            volume.recycle(FileId::new(FileKind::Table, 1)).unwrap();
-            let kept = directory.path().join("spare-0.glint").exists();
-            let opened = open_directory(directory.path()).unwrap();
-            assert_eq!(kept, probe::overwrites_in_place(&opened).is_ok(), "{path}");
-        }
-    }
-
-    /// The other thread had removed the kept files, the first found none and said that the disk is full.
-    #[test]
-    fn whoever_finds_no_space_tries_again_where_another_has_made_some_meanwhile() {
-        let directory = tempfile::tempdir().unwrap();
-        let volume = DirVolume::open(directory.path(), DirOptions::default()).unwrap();
-        if !volume.ring(4096).unwrap().survives_kill() {
-            return;
-        }
-        let shared = volume.shared();
-        let full = || Error::new(ErrorKind::NoSpace, "simulated");
-        let tries = |meanwhile: &dyn Fn()| {
-            let mut tries = 0;
-            let done = shared.with_space(|| {
-                tries += 1;
-                if tries == 1 {
-                    meanwhile();
-                    return Err(full());
-                }
-                Ok(())
-            });
-            (done.is_ok(), tries)
-        };
-        assert_eq!(tries(&|| ()), (false, 1), "there is nothing to remove");
-        drop(create(&volume, 1));
-        volume.recycle(FileId::new(FileKind::Table, 1)).unwrap();
-        let syncs = volume.stats().syncs;
-        assert_eq!(tries(&|| assert_eq!(tries(&|| ()), (true, 2))), (true, 2));
-        // So that the file system counts what it has got back.
-        assert_eq!(volume.stats().syncs, syncs + 1);
-        assert_eq!(tries(&|| ()), (false, 1));
-    }
-}
+mod tests;

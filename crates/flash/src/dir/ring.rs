@@ -7,8 +7,9 @@
 //! its blocks are given back touches no hole of the file. Opening reads the whole file before it
 //! maps it: a device that cannot read the ring back gives an error.
 
-use super::file::{self, DirFile};
-use super::{Shared, probe};
+use super::file::DirFile;
+use super::writes::cut_off;
+use super::{Shared, blocks, probe};
 use crate::buffer::AlignedBuffer;
 use crate::process::ProcessToken;
 use crate::ring::{HeapRing, Words, assert_aligned, check_ring_bytes};
@@ -37,7 +38,7 @@ const GRANULE_BYTES: usize = 64 << 10;
 pub(super) fn existing_bytes(directory: &Path) -> Result<Option<usize>> {
     match fs::metadata(directory.join(NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io("look for the ring", error)),
+        Err(error) => Err(Error::access("look for the ring", error)),
         Ok(metadata) => match usize::try_from(metadata.len()) {
             Ok(bytes) if check_ring_bytes(bytes).is_ok() => Ok(Some(bytes)),
             _ => Err(Error::corruption(
@@ -57,14 +58,13 @@ pub(super) fn remove(directory: &Path) -> Result<bool> {
     match fs::remove_file(directory.join(NAME)) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(Error::io("remove the ring", error)),
+        Err(error) => Err(Error::access("remove the ring", error)),
     }
 }
 
 /// Opens the ring, or makes one. If it is in plain memory, returns the reason too.
 pub(super) fn open_or_create(
     shared: &Arc<Shared>,
-    directory: &File,
     bytes: usize,
 ) -> Result<(Arc<dyn Ring>, Option<String>)> {
     check_ring_bytes(bytes)?;
@@ -73,23 +73,28 @@ pub(super) fn open_or_create(
     };
     let existing = existing_bytes(&shared.path)?;
     if existing.is_none() {
+        shared.check_changes()?;
         // Plain memory loses nothing as long as there is no ring, so this is asked first.
-        if let Err(reason) = probe::overwrites_in_place(directory) {
+        if let Err(reason) = probe::overwrites_in_place(&shared.directory) {
             return in_memory(reason);
         }
-        create(&shared.path, directory, bytes)?;
+        create(&shared.path, &shared.directory, bytes)?;
     }
     let mapped_bytes = existing.unwrap_or(bytes);
     let file = OpenOptions::new()
         .read(true)
-        .write(true)
+        .write(!shared.read_only)
         .open(shared.path.join(NAME))
-        .map_err(|error| Error::io("open the ring", error))?;
+        .map_err(|error| Error::access("open the ring", error))?;
     let held = read_through(&file, mapped_bytes)?;
     assert_granules(held, mapped_bytes);
     let mapped = Mapping::new(mapped_bytes).and_then(|mapping| {
+        if shared.read_only {
+            mapping.map_copy(&file, held)?;
+            return Ok(mapping);
+        }
         // Allocates nothing, unless the file was copied without its blocks of zeros.
-        if held > 0 && !file::reserve(&file, held as u64, None)? {
+        if held > 0 && !blocks::reserve(&file, held as u64, None)? {
             write_again(&file, held)?;
         }
         mapping.map_file(&file, (0, held), libc::MAP_POPULATE)?;
@@ -134,7 +139,7 @@ fn create(path: &Path, directory: &File, bytes: usize) -> Result<()> {
     make().map_err(|error| {
         // Gives the space back. If the file stays, the next attempt overwrites it.
         fs::remove_file(&new).ok();
-        Error::io(format!("create a ring of {bytes} bytes"), error)
+        Error::access(format!("create a ring of {bytes} bytes"), error)
     })
 }
 
@@ -217,6 +222,12 @@ impl Mapping {
             shared | flags,
             file.as_raw_fd(),
         )
+    }
+
+    /// Maps the first `bytes` of the file to be read, and never written.
+    fn map_copy(&self, file: &File, bytes: usize) -> io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_POPULATE;
+        self.replace((0, bytes), libc::PROT_READ, flags, file.as_raw_fd())
     }
 
     /// Replaces everything from `from` on by memory that reads as zeros.
@@ -317,15 +328,22 @@ impl MappedRing {
     /// Allocates blocks for the first `bytes`. Where the file system has no call for that, writes
     /// zeros behind `mapped` and syncs them: some file systems allocate a block only when they
     /// write it back.
-    fn allocate(&self, mapped: usize, bytes: usize) -> io::Result<()> {
-        let metadata = self.file.metadata()?;
-        let free = super::free_bytes(&self.file);
-        let free = free.map(|free| free.saturating_add(file::taken(&metadata)));
-        if file::reserve(&self.file, bytes as u64, free)? {
+    fn allocate(&self, mapped: usize, bytes: usize) -> Result<()> {
+        let what = || format!("grow the ring to {bytes} bytes");
+        let reserve = || {
+            let metadata = self.file.metadata()?;
+            let free = blocks::free_bytes(&self.file);
+            let free = free.map(|free| free.saturating_add(blocks::taken(&metadata)));
+            blocks::reserve(&self.file, bytes as u64, free)
+        };
+        if reserve().map_err(|error| Error::access(what(), error))? {
             return Ok(());
         }
-        self.write_zeros(mapped, bytes)?;
-        self.file.sync_data()
+        let write = || {
+            self.write_zeros(mapped, bytes)?;
+            self.file.sync_data()
+        };
+        write().map_err(|error| Error::io(what(), error))
     }
 
     fn write_zeros(&self, from: usize, to: usize) -> io::Result<()> {
@@ -349,23 +367,21 @@ impl Ring for MappedRing {
 
     fn grow(&self, bytes: usize) -> Result<()> {
         // In a forked child the addresses belong to something else.
-        self.shared.process.check()?;
+        self.shared.check_changes()?;
         assert_granules(bytes, self.len());
         let mut mapped = self.mapped.lock();
-        let failed = |error| Error::io(format!("grow the ring to {bytes} bytes"), error);
-        let allocate = || self.allocate(*mapped, bytes).map_err(failed);
-        self.shared.with_space(allocate)?;
+        self.shared.with_space(|| self.allocate(*mapped, bytes))?;
         if *mapped < bytes {
             // `populate` makes the pages resident, shortly before they are written.
             let map = self.mapping.map_file(&self.file, (*mapped, bytes), 0);
-            map.map_err(failed)?;
+            map.map_err(|error| Error::access(format!("map {bytes} bytes of the ring"), error))?;
             *mapped = bytes;
         }
         Ok(())
     }
 
     fn shrink(&self, bytes: usize) -> Result<()> {
-        self.shared.process.check()?;
+        self.shared.check_changes()?;
         assert_granules(bytes, self.len());
         let mut mapped = self.mapped.lock();
         let failed = |error| Error::io(format!("shrink the ring to {bytes} bytes"), error);
@@ -375,7 +391,7 @@ impl Ring for MappedRing {
             *mapped = bytes;
             self.mapping.map_zeros(bytes).map_err(failed)?;
         }
-        if !file::give_back(&self.file, bytes as u64).map_err(failed)? {
+        if !blocks::give_back(&self.file, bytes as u64).map_err(failed)? {
             self.write_zeros(bytes, before).map_err(failed)?;
         }
         Ok(())
@@ -426,18 +442,15 @@ impl Ring for MappedRing {
             "a write of {length} bytes has written {done}"
         );
         if done < length {
-            self.words.write_copy_to(
-                offset + done,
-                length - done,
-                file,
-                file_offset + done as u64,
-            )?;
+            let (from, to) = (offset + done, file_offset + done as u64);
+            let rest = self.words.write_copy_to(from, length - done, file, to);
+            rest.map_err(|error| cut_off(error, done > 0))?;
         }
         Ok(())
     }
 
     fn sync(&self) -> Result<bool> {
-        self.shared.process.check()?;
+        self.shared.check_changes()?;
         if self.sync_failed.load(Ordering::Acquire) {
             return Err(Error::new(
                 ErrorKind::Poisoned,

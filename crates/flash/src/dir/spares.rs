@@ -12,7 +12,7 @@
 //!    as a reader's, leaves them alone.
 
 use super::Shared;
-use super::file::TAKEN_BESIDE_MAX;
+use super::blocks::{TAKEN_BESIDE_MAX, taken};
 use glintdb_core::FileId;
 use parking_lot::Mutex;
 use std::fs;
@@ -148,7 +148,9 @@ impl State {
         let from = shared.file_path(id);
         let kept = path(&shared.path, slot);
         if !matches!(
-            shared.handles.unless_open(id, || fs::rename(&from, &kept)),
+            shared
+                .handles
+                .unless_in_use(id, || fs::rename(&from, &kept)),
             Some(Ok(()))
         ) {
             return false;
@@ -173,7 +175,7 @@ impl State {
             slot,
             file: (metadata.dev(), metadata.ino()),
             number: self.count,
-            bytes: super::file::taken(metadata),
+            bytes: taken(metadata),
             renamed_durably: false,
             misfits: 0,
         });
@@ -218,7 +220,7 @@ impl Spares {
         // A file that was made larger than all others, for one value, is of no use for them.
         let wanted_most = state.wanted_most;
         let is_of_use = |metadata: fs::Metadata| {
-            let bytes = super::file::taken(&metadata);
+            let bytes = taken(&metadata);
             metadata.is_file() && (wanted_most == 0 || !is_too_large(bytes, wanted_most))
         };
         if !fs::symlink_metadata(&from).is_ok_and(is_of_use) {
@@ -300,8 +302,7 @@ impl Spares {
             // Some file systems count blocks as free only when their removal is durable. If this
             // fails, the next sync reports it. Under the lock, so that threads that wait for it
             // find the space.
-            let directory = super::open_directory(&shared.path);
-            drop(directory.and_then(|directory| shared.sync_names(&directory)));
+            shared.sync_names().ok();
             self.releases.fetch_add(1, Ordering::Release);
         }
         self.releases() != seen

@@ -7,16 +7,18 @@
 //!    ends only when every read that the kernel has taken is answered. If even waiting fails, the
 //!    buffers are leaked.
 //! 2. A queue goes back to the idle queues only when it is empty.
+//! 3. A batch that has reads in flight begins no read that would wait for a descriptor: the ends of
+//!    its reads free some.
 
 use crate::buffer::AlignedBuffer;
-use crate::dir::Shared;
+use crate::dir::{BegunReads, Descriptor, Shared, idle_queues_max};
 use crate::reads::plan::Plan;
 use crate::reads::queue::{Kind, Queue, Read};
 use crate::volume::ReadRequest;
 use glintdb_core::{Error, planted};
 use parking_lot::Mutex;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -43,8 +45,17 @@ pub(crate) struct Queues {
 /// A read in flight, or about to be.
 struct Slot {
     buffer: AlignedBuffer,
-    fd: RawFd,
+    /// Keeps the file open until the read is answered.
+    descriptor: Arc<Descriptor>,
     filled: usize,
+}
+
+/// Whether a batch waits for a descriptor if operations use all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Patience {
+    Waits,
+    /// It does not: the read is begun later.
+    Goes,
 }
 
 /// One batch on one queue.
@@ -96,12 +107,16 @@ impl Queues {
         requests: Vec<ReadRequest>,
         plan: Plan,
     ) -> Result<Begun, (Vec<ReadRequest>, Plan)> {
+        let Some(descriptors) = shared.descriptors.begin(plan.files()) else {
+            return Err((requests, plan));
+        };
         if self.begun.fetch_add(1, Ordering::Relaxed) >= self.begun_max {
             self.begun.fetch_sub(1, Ordering::Relaxed);
             return Err((requests, plan));
         }
         let mut begun = Begun {
             flight: Some(self.flight(&plan)),
+            _descriptors: descriptors,
             requests,
             plan,
             shared: Arc::clone(shared),
@@ -136,7 +151,7 @@ impl Queues {
                 flight.in_kernel
             );
             let mut idle = self.idle.lock();
-            if idle.len() < IDLE_QUEUES_MAX {
+            if idle.len() < idle_queues_max(IDLE_QUEUES_MAX) {
                 idle.extend(flight.queue.take());
             }
             return;
@@ -149,9 +164,10 @@ impl Queues {
 
 /// A batch that goes on by itself. Its drop waits for the reads that the kernel has.
 pub(crate) struct Begun {
-    /// `None` at the end, and if the queue failed. Declared, and so dropped, before the requests,
-    /// which keep its files open.
+    /// `None` at the end, and if the queue failed.
     flight: Option<Flight>,
+    /// Counts the descriptors that it may use. Dropped after the flight.
+    _descriptors: BegunReads,
     requests: Vec<ReadRequest>,
     plan: Plan,
     shared: Arc<Shared>,
@@ -164,7 +180,7 @@ impl Begun {
             return;
         };
         let begun = flight
-            .fill(&self.shared, &mut self.requests, &self.plan)
+            .fill(&self.shared, &mut self.requests, &self.plan, Patience::Goes)
             .and_then(|()| flight.submit_and_wait(0));
         if begun.is_err() {
             // The queue failed as such: what has no result by then is read without it.
@@ -201,7 +217,11 @@ impl Flight {
         plan: &Plan,
     ) -> io::Result<()> {
         loop {
-            self.fill(shared, requests, plan)?;
+            let patience = match self.pushed + self.in_kernel {
+                0 => Patience::Waits,
+                _ => Patience::Goes,
+            };
+            self.fill(shared, requests, plan, patience)?;
             let outstanding = self.pushed + self.in_kernel;
             if outstanding == 0 {
                 return Ok(());
@@ -222,26 +242,34 @@ impl Flight {
         }
     }
 
-    /// Pushes reads until as many as the depth are in flight.
+    /// Pushes reads until as many as the depth are in flight, or there is no descriptor for the
+    /// next one.
     fn fill(
         &mut self,
         shared: &Shared,
         requests: &mut [ReadRequest],
         plan: &Plan,
+        mut patience: Patience,
     ) -> io::Result<()> {
         while self.pushed + self.in_kernel < self.depth {
             let span = if let Some(span) = self.again.pop() {
                 span
             } else if self.next < plan.spans.len() {
                 let span = self.next;
-                self.next += 1;
-                match Self::start(shared, requests, plan, span) {
-                    Ok(slot) => self.slots[span] = Some(slot),
+                match Self::start(shared, requests, plan, span, patience) {
+                    Ok(Some(slot)) => {
+                        self.slots[span] = Some(slot);
+                        // Its end frees a descriptor.
+                        patience = Patience::Goes;
+                    }
+                    Ok(None) => break,
                     Err(error) => {
+                        self.next += 1;
                         plan.finish(requests, span, Err(error));
                         continue;
                     }
                 }
+                self.next += 1;
                 span
             } else {
                 break;
@@ -261,13 +289,22 @@ impl Flight {
         requests: &[ReadRequest],
         plan: &Plan,
         span: usize,
-    ) -> Result<Slot, Error> {
+        patience: Patience,
+    ) -> Result<Option<Slot>, Error> {
         let extent = plan.spans[span].extent;
-        Ok(Slot {
-            fd: plan.file(requests, span).read_fd(extent)?,
+        let file = plan.file(requests, span);
+        let descriptor = match patience {
+            Patience::Waits => Some(file.descriptor(extent)?),
+            Patience::Goes => file.descriptor_at_once(extent)?,
+        };
+        let Some(descriptor) = descriptor else {
+            return Ok(None);
+        };
+        Ok(Some(Slot {
+            descriptor,
             buffer: shared.pool.take(extent.length)?,
             filled: 0,
-        })
+        }))
     }
 
     fn push(&mut self, span: usize, start: u64) -> io::Result<()> {
@@ -278,14 +315,13 @@ impl Flight {
         assert!(!rest.is_empty(), "a read that is whole is not begun again");
         let read = Read {
             number: span,
-            fd: slot.fd,
+            fd: slot.descriptor.as_raw_fd(),
             offset: start + slot.filled as u64,
             to: rest.as_mut_ptr(),
             length: rest.len().min(READ_BYTES_MAX),
         };
         // SAFETY: the buffer stays in its slot, untouched, until the read is answered (`complete`),
-        // and is leaked if that cannot be waited for (`Drop`). The descriptor belongs to a file
-        // that `requests` keeps open during the whole batch.
+        // and is leaked if that cannot be waited for (`Drop`). So is the descriptor.
         unsafe { queue.push(read) }?;
         self.pushed += 1;
         Ok(())
@@ -460,7 +496,7 @@ mod tests {
 
     fn flight(shared: &Shared, requests: &[ReadRequest], plan: &Plan) -> Flight {
         let slots = (0..plan.spans.len())
-            .map(|span| Some(Flight::start(shared, requests, plan, span).unwrap()))
+            .map(|span| Flight::start(shared, requests, plan, span, Patience::Waits).unwrap())
             .collect();
         Flight {
             queue: None,

@@ -40,6 +40,7 @@ pub(crate) struct Plan {
     /// Indices of the requests, sorted by file and place.
     order: Vec<usize>,
     pub(crate) spans: Vec<Span>,
+    files: usize,
 }
 
 impl Engine {
@@ -148,11 +149,13 @@ impl Plan {
         let mut plan = Plan {
             order: Vec::with_capacity(wanted.len()),
             spans: Vec::with_capacity(wanted.len()),
+            files: 0,
         };
         let mut last_file = std::ptr::null();
         for (file, extent, index) in wanted {
             let at = plan.order.len();
             plan.order.push(index);
+            plan.files += usize::from(file != last_file);
             let merged = file == last_file
                 && plan
                     .spans
@@ -167,6 +170,11 @@ impl Plan {
             last_file = file;
         }
         plan
+    }
+
+    /// The number of files that it reads.
+    pub(crate) fn files(&self) -> usize {
+        self.files
     }
 
     /// The file that `span` reads.

@@ -14,6 +14,7 @@ const CREATE: DirOptions = DirOptions {
     begun_batches_max: 8,
     recycle: true,
     create: true,
+    read_only: false,
     idle_buffer_bytes_max: 8 << 20,
 };
 

@@ -183,10 +183,10 @@ impl Background {
         self.shared.version.load().assert_begins_behind(flushed);
         if manifest.wants_roll() {
             let snapshots = self.shared.index_snapshots();
-            // The change is done. On a full disk the file goes on growing. Any other error poisons
-            // the manifest, and the next edit returns it.
+            // The change is done. If there is no space or no descriptor, the file goes on growing.
+            // Any other error poisons the manifest, and the next edit returns it.
             if let Err(error) = manifest.roll(snapshots)
-                && error.kind() != ErrorKind::NoSpace
+                && !error.kind().passes()
             {
                 self.shared.note_background_error(&error);
             }

@@ -8,6 +8,7 @@ use crate::background::queue::{Job, Progress};
 use crate::shared::Shared;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::index::JobPriority;
+use glintdb_core::planted;
 use glintdb_log::Space;
 use std::sync::atomic::Ordering;
 
@@ -17,7 +18,11 @@ impl Background {
         let Shared { log, pipeline, .. } = &*self.shared;
         if self.shared.may_prepare()
             && let Err(error) = log.prepare_step(Space::Normal)
-            && error.kind() != ErrorKind::NoSpace
+            && !planted!(
+                "glintdb: a log segment that cannot be made fails all later commits",
+                error.kind().passes(),
+                error.kind() == ErrorKind::NoSpace
+            )
         {
             pipeline.fail(&error);
             return Err(error);

@@ -58,6 +58,18 @@ impl Host for Background {
     fn after_panic(&self, job: &str) {
         self.shared.poison(job);
     }
+
+    fn until_retry(&self) -> Option<Duration> {
+        self.shared.until_retry()
+    }
+
+    fn retry(&self) {
+        if self.shared.retry_if_due() {
+            // Segments that could not be removed.
+            self.space.remove_doomed();
+            self.shared.schedule();
+        }
+    }
 }
 
 impl Background {
@@ -108,6 +120,11 @@ impl Background {
     /// After [`stop`](Self::stop), waits for the steps that had begun, on any thread.
     pub(crate) fn wait_stopped(&self) {
         self.jobs.wait_stopped();
+    }
+
+    /// Wakes a background thread that has nothing to do.
+    pub(crate) fn wake(&self) {
+        self.jobs.wake();
     }
 
     /// Queues a job.

@@ -36,6 +36,13 @@ pub(crate) trait Host {
     /// Called during the unwinding of a step that panicked, after which the state of what the job
     /// changed is unknown.
     fn after_panic(&self, _job: &str) {}
+    /// Time until a job that failed is to be tried again; `None`: there is no such job. Called with
+    /// the queue's lock.
+    fn until_retry(&self) -> Option<Duration> {
+        None
+    }
+    /// Queues the job that failed again.
+    fn retry(&self) {}
 }
 
 /// A job in resumable steps.
@@ -202,8 +209,8 @@ impl<H: Host> JobQueue<H> {
         drop(state);
         if let Some((job, error)) = ended {
             job.abandon(host, error.as_ref());
-            // Nothing is queued again: the job would fail again at once, without end. The next
-            // seal, or a writer that waits, tries again.
+            // Nothing is queued again at once: the job would fail again, without end. The next
+            // seal, a writer that waits, or a background thread after a pause tries again.
             host.after_failed_job();
         }
         self.finished.notify_all();
@@ -220,12 +227,29 @@ impl<H: Host> JobQueue<H> {
                 if let Some((_, job)) = state.waiting.pop_first() {
                     break job;
                 }
-                self.work.wait(&mut state);
+                match host.until_retry() {
+                    None => self.work.wait(&mut state),
+                    Some(Duration::ZERO) => {
+                        drop(state);
+                        host.retry();
+                        state = self.state.lock();
+                    }
+                    Some(time) => {
+                        self.work.wait_for(&mut state, time);
+                    }
+                }
             };
             state.running += 1;
             drop(state);
             self.run(host, job, None);
         }
+    }
+
+    /// Wakes a background thread that waits for a job, so that it asks [`Host::until_retry`].
+    pub(crate) fn wake(&self) {
+        // A thread between that question and its sleep holds the lock.
+        drop(self.state.lock());
+        self.work.notify_one();
     }
 
     /// Gives up the waiting jobs that are less urgent than `floor`. Returns how many.

@@ -7,11 +7,11 @@
 //! Invariant: the flush point moves only to the place where everything in memory begins, and no
 //! further than the log is durable.
 
+use crate::Result;
 use crate::background::Background;
 use crate::durable::manifest::{FlushPoint, Item, Manifest};
 use crate::options::Options;
 use crate::state::version::Version;
-use crate::{ErrorKind, Result};
 use glintdb_core::SeqNum;
 use glintdb_core::sync::Mutex;
 use glintdb_log::Space;
@@ -47,7 +47,7 @@ impl Background {
         if surplus > self.shared.options.surplus_bytes() {
             match self.begin_small_segment(data) {
                 // The present segment can be used further.
-                Err(error) if error.kind() == ErrorKind::NoSpace => {}
+                Err(error) if error.kind().passes() => {}
                 begun => begun?,
             }
         }

@@ -2,11 +2,11 @@
 //!
 //! Thread safety: one thread closes, while others may be in any operation.
 
+use crate::Result;
 use crate::durable::Durable;
 use crate::durable::manifest::Item;
 use crate::options::Durability;
 use crate::write::backpressure::waits::Wait;
-use crate::{ErrorKind, Result};
 use std::time::Duration;
 
 /// Time between two looks of a closing thread at commits under way, each of which takes
@@ -39,7 +39,7 @@ impl Durable {
         match self.shared.reserve.lending(commit) {
             // A close does not fail because there is no space: the next open then needs the ring,
             // which exists.
-            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
+            Err(error) if error.kind().passes() => Ok(()),
             result => result,
         }
     }

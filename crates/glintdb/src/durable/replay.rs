@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::space::reserve::Reserve;
 use crate::state::version::{Generation, KeyspaceState};
 use crate::write::operations::{hide_covered, insert_entries};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 use glintdb_core::sync::Mutex;
 use glintdb_core::{KeyspaceId, SeqNum, planted};
 use glintdb_log::{FrameView, LogOp, Lsn};
@@ -200,7 +200,7 @@ impl<'a> Replay<'a> {
             }));
         }
         match manifest.commit(&items) {
-            Err(error) if error.kind() != ErrorKind::NoSpace => return Err(error),
+            Err(error) if !error.kind().passes() => return Err(error),
             _ => {}
         }
         // Everything that the manifest names was found, so the old one is not needed.

@@ -35,11 +35,12 @@ pub struct CheckProgress {
     pub total_bytes: u64,
 }
 
-/// Checks the database in the directory `path`, which must not be open. Changes nothing. Damage
-/// that keeps the database from opening is in the report like any other.
+/// Checks the database in the directory `path`, which must not be open. Changes nothing, and needs
+/// no permission to write. Damage that keeps the database from opening is in the report like any
+/// other.
 ///
 /// # Errors
-/// `Locked`, `NotFound`, I/O errors: nothing could be checked.
+/// `Locked`, `NotFound`, `Unavailable`, I/O errors: nothing could be checked.
 pub fn check(path: impl AsRef<Path>) -> Result<VerifyReport> {
     check_with(path, &mut |_| ())
 }
@@ -53,7 +54,7 @@ pub fn check_with(
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<VerifyReport> {
     let options = DirOptions {
-        create: false,
+        read_only: true,
         ..DirOptions::default()
     };
     crate::durable::directory::check(path.as_ref(), false)?;

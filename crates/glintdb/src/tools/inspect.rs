@@ -56,7 +56,7 @@ fn open(path: &Path) -> Result<Arc<DirVolume>> {
         DirOptions {
             direct: DirectIo::Off,
             read_engine: ReadEngine::Sync,
-            create: false,
+            read_only: true,
             ..DirOptions::default()
         },
     )

@@ -5,6 +5,7 @@
 
 use crate::write::Writer;
 use crate::{ErrorKind, Result};
+use glintdb_core::planted;
 use glintdb_log::{Space, WaitReason};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,7 +16,13 @@ impl Writer {
         self.space.update_space_debt();
         let wait = || {
             self.shared.log.wait(reason, space).inspect_err(|error| {
-                if error.kind() != ErrorKind::NoSpace {
+                // Otherwise nothing has happened, and the next commit may find what this one lacks.
+                let passes = planted!(
+                    "glintdb: a log segment that cannot be made fails all later commits",
+                    error.kind().passes(),
+                    error.kind() == ErrorKind::NoSpace
+                );
+                if !passes {
                     self.shared.pipeline.fail(error);
                 }
             })

@@ -62,6 +62,7 @@ impl Writer {
     fn wait_for_compactions(&self, batch: &Operations) -> Result<()> {
         let stopped = || batch.are_stopped();
         let _timed = self.shared.waits.start(Wait::RunsStop);
+        let mut tried_again = false;
         while stopped() {
             // A job that was given up did not queue itself again.
             self.shared.schedule();
@@ -69,6 +70,8 @@ impl Writer {
                 // No compaction runs before there is more space. A wait would refuse deletions,
                 // which make space, and puts that have space.
                 Err(error) if error.kind() == ErrorKind::NoSpace => break,
+                // Its cause may be gone, and the check has queued the job again.
+                Err(error) if error.kind().passes() && !tried_again => tried_again = true,
                 checked => checked?,
             }
             if self.shared.run_inline() {

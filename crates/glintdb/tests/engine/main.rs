@@ -1,4 +1,5 @@
-//! Tests of the engine through its public API: what a user does, and the protocols one by one (`docs/protocol-tests.md`).
+//! Tests of the engine through its public API: what a user does, and the protocols one by one
+//! (`docs/protocol-tests.md`).
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -13,6 +14,7 @@ mod checkpoints;
 mod closing;
 mod damage;
 mod deletes;
+mod descriptors;
 mod directories;
 mod docs;
 mod drops;
@@ -32,4 +34,5 @@ mod snapshots;
 mod support;
 mod threads;
 mod transactions;
+mod unavailable;
 mod visibility;

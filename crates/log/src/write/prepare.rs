@@ -4,6 +4,10 @@
 //! so a seal never names a file that a power cut can take away. The reserve is a number of empty,
 //! preallocated files. If the disk is full, one of them is removed to make room for a segment.
 //!
+//! A segment of the stream is kept open until the spill has written all of it. So once a commit has
+//! its place, a process without free descriptors can write and sync it, and only a commit that
+//! needs a new segment is refused.
+//!
 //! Thread safety: any thread. `PrepareState` is locked while files are made.
 
 use crate::format::segment::{SegmentHeader, SegmentKind};
@@ -75,8 +79,13 @@ impl PrepareState {
         );
         let options = create_options(DataClass::Log, capacity, self.direct);
         let file = setup.volume.create_recycled(header.id.file(), options)?;
-        let written = file
-            .write_at(0, &header.encode())
+        let kept = planted!(
+            "log: a segment that takes commits is not kept open",
+            file.keep_open(true),
+            Ok(())
+        );
+        let written = kept
+            .and_then(|()| file.write_at(0, &header.encode()))
             .and_then(|()| {
                 planted!(
                     "log: the header of a new segment is not synced",
@@ -240,11 +249,12 @@ impl Log {
     }
 
     /// Prepares the next segment if there is none. With [`Space::Normal`], also fills the reserve
-    /// for a full disk. Returns whether a segment is prepared now. On a full disk,
+    /// for a full disk. Returns whether a segment is prepared now. After an error,
     /// [`prepare_due`](Self::prepare_due) is `false` until a segment is deleted or begun.
     ///
     /// # Errors
-    /// `NoSpace`: nothing is lost, and a later call may find room. `Poisoned`; I/O errors.
+    /// `NoSpace`, `Unavailable`: nothing is lost, and a later call may succeed. `Poisoned`; I/O
+    /// errors.
     pub fn prepare_step(&self, space: Space) -> Result<bool> {
         let mut prepare = self.prepare.lock();
         self.check()?;
@@ -263,7 +273,7 @@ impl Log {
             let streams = || table.iter().filter_map(|segment| segment.stream.as_ref());
             match filled {
                 Ok(()) => streams().for_each(|s| s.from_reserve.store(false, Ordering::Release)),
-                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                Err(error) if error.kind().passes() => {
                     if streams().any(|s| s.from_reserve.load(Ordering::Acquire)) {
                         return Err(error);
                     }

@@ -415,6 +415,9 @@ impl Log {
         }
         state.position = block_up(end);
         state.written = end;
+        // Its sync needs no descriptor that the system could refuse. This fails only if the volume
+        // is closed.
+        segment.written_file().keep_open(false).ok();
         state.unsynced.push(Arc::clone(segment));
         self.publish_unsynced(state);
         state.current = None;

@@ -277,7 +277,7 @@ impl Log {
                 // A close does not fail for want of a mark.
                 Err(crate::WaitReason::Segment) => return Ok(()),
                 Err(reason) => match self.wait(reason, crate::Space::Reserve) {
-                    Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(()),
+                    Err(error) if error.kind().passes() => return Ok(()),
                     waited => waited?,
                 },
             }

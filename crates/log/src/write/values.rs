@@ -429,9 +429,12 @@ impl Drop for NewValues {
         if std::thread::panicking() {
             return;
         }
-        for segment in &self.segments {
+        for segment in self.segments.drain(..) {
+            let file = segment.id.file();
+            // Not in use when it is removed: the volume would have to keep it open for that.
+            drop(segment);
             // If this fails, recovery finds a file that the manifest does not name and removes it.
-            drop(self.volume.delete(segment.id.file()));
+            drop(self.volume.delete(file));
         }
     }
 }

@@ -541,7 +541,8 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        if let Some(opened) = self.opened.get() {
+        // Not in use when it is removed: the volume would have to keep it open for that.
+        if let Some(opened) = self.opened.take() {
             let memory = &self.env.memory;
             let filter_bytes = opened.filter.as_ref().map_or(0, Filter::memory_bytes);
             memory.sub(MemoryPart::Filters, filter_bytes);

@@ -1,8 +1,10 @@
 //! Target `database`: a small whole database, damaged, opened by the engine and used.
 //!
-//! Asserts, where checksums are left wrong: no value that was never written, nothing but the engine's own errors. Where they were made right, so that the engine believes what
-//! is there: no panic, and an end. Both: what opens can be walked, read, verified, written to, flushed, compacted and closed, each with success or an error; what is
-//! walked is in key order where `verify` found nothing wrong; reserve files mean nothing.
+//! Asserts, where checksums are left wrong: no value that was never written, nothing but the
+//! engine's own errors. Where they were made right, so that the engine believes what is there: no
+//! panic, and an end. Both: what opens can be walked, read, verified, written to, flushed,
+//! compacted and closed, each with success or an error; what is walked is in key order where
+//! `verify` found nothing wrong; reserve files mean nothing.
 
 use super::golden::{self, DB, Golden, SPACES, golden};
 use super::input::{Input, Output};
@@ -185,6 +187,7 @@ fn expected(error: &Error) {
             | ErrorKind::NoSpace
             | ErrorKind::Poisoned
             | ErrorKind::Io
+            | ErrorKind::Unavailable
     );
     assert!(of_media, "{error}");
     assert!(
@@ -217,7 +220,8 @@ pub(super) fn run(data: &[u8]) {
         report.is_clean()
     });
     assert!(changed || clean, "an undamaged database does not verify");
-    // Values are compared with what was written as long as every checksum tells the truth, and no frame or record was added that has a right one.
+    // Values are compared with what was written as long as every checksum tells the truth, and no
+    // frame or record was added that has a right one.
     let comparable = !fixed && !data.is_empty() && !added(data);
     look(&db, golden, clean, comparable, changed);
     use_it(&db);
@@ -325,7 +329,8 @@ fn use_it(db: &Db) {
     any(db.flush_log(glintdb::Durability::Sync));
 }
 
-/// Inputs to begin with: each database as it is, and each kind of damage, with checksums right and wrong.
+/// Inputs to begin with: each database as it is, and each kind of damage, with checksums right and
+/// wrong.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = (0..6).map(|mode| vec![mode]).collect();
     for kind in 0..16_u8 {

@@ -1,7 +1,9 @@
-//! Something fails at the N-th operation of the volume, for many N: an error once or from then on, a full disk, a sync that loses what it should have kept.
+//! Something fails at the N-th operation of the volume, for many N: an error once or from then on,
+//! a full disk, no descriptors, no permission, a sync that loses data.
 //!
-//! What must hold: what a commit answered is true (a refused one never was, an acknowledged one stays, an unclear one is wholly there or not), reads go on or say that
-//! they cannot, and after the fault the database opens again, whole, even where the power goes in between.
+//! What must hold: the answer to a commit is true (a refused one never was, an acknowledged one
+//! stays, an unclear one is wholly there or not), reads go on or say that they cannot, and after
+//! the fault the database opens again, whole, even if the power goes in between.
 
 use super::lanes::Steps;
 use super::shapes::Sequences;
@@ -19,12 +21,15 @@ const OPERATIONS: usize = 100;
 /// Places in each sequence at which something fails.
 const FAULTS: u64 = 40;
 
-const KINDS: [(FaultKind, bool); 5] = [
+const KINDS: [(FaultKind, bool); 8] = [
     (FaultKind::Io, false),
     (FaultKind::Io, true),
     (FaultKind::NoSpace, false),
     (FaultKind::NoSpace, true),
     (FaultKind::SyncLosesData, false),
+    (FaultKind::NoDescriptor, false),
+    (FaultKind::NoDescriptor, true),
+    (FaultKind::NoPermission, true),
 ];
 
 pub(super) fn run() -> Result<(), String> {
@@ -62,6 +67,8 @@ struct Life<'a> {
     set: &'a OptionSet,
     volume: Arc<MemVolume>,
     history: History,
+    /// Whether the fault refuses operations before anything is written, and does nothing else.
+    refuses: bool,
 }
 
 impl<'a> Life<'a> {
@@ -70,6 +77,7 @@ impl<'a> Life<'a> {
             set,
             volume: MemVolume::new(),
             history: History::default(),
+            refuses: false,
         }
     }
 
@@ -90,6 +98,10 @@ impl<'a> Life<'a> {
     fn run(mut self, operations: &[Operation], fault: Fault, seed: u64) -> Result<(), String> {
         let db = self.open().map_err(|error| error.to_string())?;
         self.volume.fail(fault);
+        self.refuses = matches!(
+            fault.kind,
+            FaultKind::NoDescriptor | FaultKind::NoPermission
+        );
         for (index, operation) in operations.iter().enumerate() {
             let at = |message| format!("operation {index} {operation:?}: {message}");
             if !self.apply(&db, operation).map_err(at)? {
@@ -128,16 +140,18 @@ impl<'a> Life<'a> {
         let (writes, durability) = match operation {
             Operation::Write(write, durability) => (std::slice::from_ref(write), *durability),
             Operation::Batch(writes, durability) => (&writes[..], *durability),
-            Operation::Flush => return settled(db.flush()),
+            Operation::Flush => return self.settled(db.flush()),
             Operation::FlushLog(durability) => {
                 let done = db.flush_log(*durability);
                 if done.is_ok() {
                     self.history.raise(*durability);
                 }
-                return settled(done);
+                return self.settled(done);
             }
-            Operation::Compact(_) => return settled(db.compact()),
-            Operation::CompactValues(_) => return settled(db.default_keyspace().compact_values()),
+            Operation::Compact(_) => return self.settled(db.compact()),
+            Operation::CompactValues(_) => {
+                return self.settled(db.default_keyspace().compact_values());
+            }
             Operation::Create(space) if self.history.now().records(*space).is_none() => {
                 return self.create(db, *space);
             }
@@ -153,8 +167,8 @@ impl<'a> Life<'a> {
         self.history.begin(|state| state.apply(&writes));
         match db.write_with(batch, durability) {
             Ok(()) => self.history.raise(durability),
-            Err(error) if error.kind() == ErrorKind::NoSpace => self.history.refuse(),
-            Err(error) => return expected(&error),
+            Err(error) if error.kind().passes() => self.history.refuse(),
+            Err(error) => return self.expected(&error),
         }
         Ok(true)
     }
@@ -163,8 +177,8 @@ impl<'a> Life<'a> {
         self.history.begin(|state| state.create(space));
         match db.create_keyspace(&space.name(), self.set.keyspace.clone()) {
             Ok(_) => self.history.raise(Durability::Sync),
-            Err(error) if error.kind() == ErrorKind::NoSpace => self.history.refuse(),
-            Err(error) => return expected(&error),
+            Err(error) if error.kind().passes() => self.history.refuse(),
+            Err(error) => return self.expected(&error),
         }
         Ok(true)
     }
@@ -176,8 +190,30 @@ impl<'a> Life<'a> {
                 Some(difference) => Err(format!("the database and the model differ: {difference}")),
                 None => Ok(true),
             },
-            Err(Stop::Engine(error)) if error.kind() == ErrorKind::Io => Ok(true),
+            Err(Stop::Engine(error))
+                if matches!(error.kind(), ErrorKind::Io | ErrorKind::Unavailable) =>
+            {
+                Ok(true)
+            }
             Err(stop) => Err(sentence(stop)),
+        }
+    }
+
+    /// Work that changes nothing to see may fail: later operations show whether it did harm.
+    fn settled(&self, done: glintdb::Result<()>) -> Result<bool, String> {
+        match done {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind().passes() => Ok(true),
+            Err(error) => self.expected(&error),
+        }
+    }
+
+    /// Errors that the fault may cause end the life. Others are wrong, and so are these after a
+    /// fault that only refuses operations.
+    fn expected(&self, error: &Error) -> Result<bool, String> {
+        match error.kind() {
+            ErrorKind::Io | ErrorKind::Poisoned if !self.refuses => Ok(false),
+            _ => Err(format!("unexpected error: {error}")),
         }
     }
 }
@@ -193,23 +229,6 @@ fn encode(db: &Db, writes: &[Write]) -> glintdb::Result<Batch> {
         };
     }
     Ok(batch)
-}
-
-/// Work that changes nothing to see may fail; what comes after tells whether it did harm.
-fn settled(done: glintdb::Result<()>) -> Result<bool, String> {
-    match done {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NoSpace => Ok(true),
-        Err(error) => expected(&error),
-    }
-}
-
-/// Errors that a fault may cause end the life; others are wrong.
-fn expected(error: &Error) -> Result<bool, String> {
-    match error.kind() {
-        ErrorKind::Io | ErrorKind::Poisoned => Ok(false),
-        _ => Err(format!("unexpected error: {error}")),
-    }
 }
 
 fn sentence(stop: Stop) -> String {

@@ -1,9 +1,11 @@
-//! The same histories on a volume that fails at its N-th operation: with an I/O error, half a write, no space, or a sync that loses its data and lies from then on; once,
-//! or from there on for ever. And on one that reads or writes in the wrong place and says nothing.
+//! The same histories on a volume that fails at its N-th operation: with an I/O error, half a
+//! write, no space, no descriptor, no permission, or a sync that loses its data and lies from then
+//! on; once, or from there on. And on one that reads or writes in the wrong place and says nothing.
 //!
-//! The database may answer errors, and nothing of what it answered with one is seen. When the medium is well again, every image that a kill or a power cut leaves must open
-//! and hold a prefix of the commits with everything acknowledged, as the [oracle](super::oracle) has it. Of a misdirected operation less is asked: an error, or a value that
-//! stood under its key at some time; never a value that was never there.
+//! The database may return errors, and nothing of a write that returned one is seen. When the
+//! medium works again, every image that a kill or a power cut leaves must open and hold a prefix of
+//! the commits with everything acknowledged, as the [oracle](super::oracle) has it. After a
+//! misdirected operation less is asked: an error, or a value that the key had at some time.
 
 use super::oracle::{Cut, Oracle};
 use super::{Budget, Counts, Plan};
@@ -17,7 +19,7 @@ use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemVolume};
 use std::sync::Arc;
 
 /// What is injected, and whether it stays.
-const FAULTS: [(FaultKind, bool); 8] = [
+const FAULTS: [(FaultKind, bool); 11] = [
     (FaultKind::Io, false),
     (FaultKind::Io, true),
     (FaultKind::NoSpace, false),
@@ -26,6 +28,9 @@ const FAULTS: [(FaultKind, bool); 8] = [
     (FaultKind::ShortWrite, false),
     (FaultKind::MisdirectedRead, false),
     (FaultKind::MisdirectedWrite, false),
+    (FaultKind::NoDescriptor, false),
+    (FaultKind::NoDescriptor, true),
+    (FaultKind::NoPermission, true),
 ];
 
 /// A run with a fault: everything follows from these.
@@ -40,7 +45,8 @@ struct Injected {
 /// # Errors
 /// The first thing that is wrong: a sentence.
 pub(super) fn run(plan: &Plan, budget: &Budget, counts: &mut Counts) -> Result<(), String> {
-    // A crash makes a new volume, and what `verify` answers of a medium that fails is a report full of errors.
+    // A crash makes a new volume, and what `verify` answers of a medium that fails is a report full
+    // of errors.
     let wanted =
         |operation: &&Operation| !matches!(operation, Operation::Crash { .. } | Operation::Verify);
     let operations: Vec<Operation> = plan.operations.iter().filter(wanted).cloned().collect();
@@ -118,10 +124,20 @@ fn with_fault(
     // All states there ever were, for what a misdirected operation may leave.
     let mut states = vec![State::default()];
     let mut expected = vec![ErrorKind::Io, ErrorKind::Poisoned, ErrorKind::NoSpace];
+    let unavailable = matches!(
+        fault.kind,
+        FaultKind::NoDescriptor | FaultKind::NoPermission
+    );
+    if unavailable {
+        // Neither `Io` nor `Poisoned`: no write or sync fails.
+        expected = vec![ErrorKind::Unavailable, ErrorKind::NoSpace];
+    }
     if misdirected {
         expected.extend([ErrorKind::Corruption, ErrorKind::UnsupportedFormat]);
     }
-    let reads_fail = misdirected || (fault.kind == FaultKind::Io && fault.sticky);
+    let reads_fail = misdirected
+        || fault.kind == FaultKind::NoDescriptor
+        || (fault.kind == FaultKind::Io && fault.sticky);
     // An open that fails has nothing to show; what it left is judged like everything else.
     let mut runner = runner(plan, &volume, history).ok();
     if let Some(runner) = &mut runner {

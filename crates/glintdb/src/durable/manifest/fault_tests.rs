@@ -129,3 +129,39 @@ fn a_roll_that_failed_never_hides_later_edits() {
         }
     }
 }
+
+/// A process without descriptors, or without permission, cannot make a new file, nor remove one. The
+/// manifest took no more edits then.
+#[test]
+fn an_edit_or_a_roll_that_was_refused_may_be_tried_again() {
+    for kind in [FaultKind::NoDescriptor, FaultKind::NoPermission] {
+        for pause in 0..8 {
+            let (volume, mut manifest) = pair();
+            let refuse = || {
+                volume.fail(Fault {
+                    at_operation: volume.operation_count() + pause,
+                    kind,
+                    sticky: true,
+                });
+            };
+            for segment in 1..6 {
+                refuse();
+                let edit = [live(segment, 10)];
+                for done in [manifest.roll(Vec::new()), manifest.commit(&edit)] {
+                    let passes = done
+                        .as_ref()
+                        .err()
+                        .is_none_or(|error| error.kind().passes());
+                    assert!(passes, "{kind:?}, pause {pause}: {done:?}");
+                }
+                volume.clear_faults();
+                manifest.check().unwrap();
+                manifest.commit(&[live(100 + segment, 10)]).unwrap();
+                manifest.roll(Vec::new()).unwrap();
+            }
+            let after = volume.crash(CrashMode::LoseUnsynced);
+            let loaded = read_newest(&*after).unwrap().loaded.unwrap();
+            assert_eq!(&loaded.state, manifest.state(), "{kind:?}, pause {pause}");
+        }
+    }
+}

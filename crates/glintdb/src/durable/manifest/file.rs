@@ -1,4 +1,5 @@
-//! Reading and writing manifest files: a header, then records (`docs/format/manifest.md`). Reading takes hostile bytes.
+//! Reading and writing manifest files: a header, then records (`docs/format/manifest.md`). Reading
+//! takes hostile bytes.
 
 use super::{Item, Loaded, NUMBERS_END, State};
 use crate::{Error, ErrorKind, Result};
@@ -17,7 +18,8 @@ const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 40;
 /// `docs/format/manifest.md`, record: length u32, checksum u32.
 const RECORD_HEADER_BYTES: usize = 8;
-/// Longest record accepted, in bytes; a hostile length allocates nothing, for records are read in place.
+/// Longest record accepted, in bytes; a hostile length allocates nothing, for records are read in
+/// place.
 const RECORD_BYTES_MAX: usize = 1 << 30;
 
 pub(super) fn header(db: DbId, number: u64) -> [u8; HEADER_BYTES] {
@@ -39,18 +41,22 @@ pub(super) struct ManifestFile {
     bytes: u64,
 }
 
+/// Creates the file of manifest `number`, with nothing in it.
+pub(super) fn create(volume: &dyn Volume, number: u64) -> Result<Arc<dyn VolumeFile>> {
+    let id = FileId::new(FileKind::Manifest, number);
+    let options = CreateOptions {
+        class: DataClass::Manifest,
+        reserve_bytes: 0,
+        direct: false,
+    };
+    volume.create(id, options)
+}
+
 impl ManifestFile {
-    pub(super) fn create(volume: &Arc<dyn Volume>, db: DbId, number: u64) -> Result<Self> {
-        let id = FileId::new(FileKind::Manifest, number);
-        let file = volume.create(
-            id,
-            CreateOptions {
-                class: DataClass::Manifest,
-                reserve_bytes: 0,
-                direct: false,
-            },
-        )?;
-        file.write_at(0, &header(db, number))?;
+    /// Writes the header to a file that was just created.
+    pub(super) fn begin(file: Arc<dyn VolumeFile>, db: DbId) -> Result<Self> {
+        let id = file.id();
+        file.write_at(0, &header(db, id.number))?;
         Ok(ManifestFile {
             file,
             seed: FileSeed::new(db, id),
@@ -99,7 +105,8 @@ impl ManifestFile {
         Ok(())
     }
 
-    /// Takes a record back that was written in part: the file ends behind the last one synced, durably, so that the record can never be found whole.
+    /// Takes a record back that was written in part: the file ends behind the last one synced,
+    /// durably, so that the record can never be found whole.
     pub(super) fn take_back_unsynced(&mut self) -> Result<()> {
         self.bytes = self.synced_bytes.max(HEADER_BYTES as u64);
         self.file.set_len(self.bytes)?;
@@ -223,7 +230,8 @@ impl<'a> RecordReader<'a> {
         })
     }
 
-    /// [`parse`](Self::parse), for whoever tries every place: in a hostile file each may claim a record as long as the rest.
+    /// [`parse`](Self::parse), for whoever tries every place: in a hostile file each may claim a
+    /// record as long as the rest.
     fn parse_with(
         &self,
         offset: usize,
@@ -269,7 +277,8 @@ fn header_is_sound(bytes: &[u8]) -> bool {
     crc32c(head).to_le_bytes() == checksum
 }
 
-/// Whether the first record is whole for the database that the header names, or for the one that the record itself names: the snapshot's tag, then its identity.
+/// Whether the first record is whole for the database that the header names, or for the one that
+/// the record itself names: the snapshot's tag, then its identity.
 fn first_record_stands(id: FileId, bytes: &[u8]) -> bool {
     const NAMED_AT: [usize; 2] = [12, HEADER_BYTES + RECORD_HEADER_BYTES + 1];
     NAMED_AT.iter().any(|&at| {
@@ -311,12 +320,14 @@ pub(crate) fn salvage_records(id: FileId, db: DbId, bytes: &[u8]) -> Vec<&[u8]> 
     records
 }
 
-/// Reads one manifest file. `None`: its snapshot record is not whole (a crash while it was being written).
+/// Reads one manifest file. `None`: its snapshot record is not whole (a crash while it was being
+/// written).
 fn read_file(id: FileId, bytes: &[u8]) -> Result<Option<Loaded>> {
     if bytes.len() < HEADER_BYTES {
         return Ok(None);
     }
-    // A header that was in flight when the power went may hold anything; what it heads is then cut short as well. Behind one that rotted stands the first record.
+    // A header that was in flight when the power went may hold anything; what it heads is then cut
+    // short as well. Behind one that rotted stands the first record.
     if !header_is_sound(bytes) && !first_record_stands(id, bytes) {
         return Ok(None);
     }
@@ -377,7 +388,8 @@ fn read_file(id: FileId, bytes: &[u8]) -> Result<Option<Loaded>> {
 pub(crate) struct Found {
     /// The manifest; `None`: there is no database.
     pub(crate) loaded: Option<Loaded>,
-    /// Number for the next manifest: above every file there is, those that a crash left torn included.
+    /// Number for the next manifest: above every file there is, those that a crash left torn
+    /// included.
     pub(crate) number_next: u64,
 }
 
@@ -399,7 +411,8 @@ const ADVICE: &str = "restore the whole directory from a backup, or salvage the 
 /// Finds and reads the manifest.
 ///
 /// # Errors
-/// `Corruption` (also where manifest files are there but none is whole), `UnsupportedFormat`, I/O errors.
+/// `Corruption` (also where manifest files are there but none is whole), `UnsupportedFormat`, I/O
+/// errors.
 pub(crate) fn read_newest(volume: &dyn Volume) -> Result<Found> {
     let files = volume.list()?;
     let manifests: Vec<FileId> = files
@@ -443,8 +456,9 @@ pub(crate) fn read_newest(volume: &dyn Volume) -> Result<Found> {
     }
 }
 
-/// The first file number that openings which did not finish have given out; `None`: there was none. The oldest manifest is what the last process wrote that did finish
-/// opening, and the numbers of its files are below those that it reserves.
+/// The first file number that openings which did not finish have given out; `None`: there was none.
+/// The oldest manifest is what the last process wrote that did finish opening, and the numbers of
+/// its files are below those that it reserves.
 pub(crate) fn unfinished_from(volume: &dyn Volume, loaded: &Loaded) -> Result<Option<u64>> {
     let files = volume.list()?.into_iter();
     let mut manifests = files.filter(|id| id.kind == FileKind::Manifest);
@@ -458,8 +472,9 @@ pub(crate) fn unfinished_from(volume: &dyn Volume, loaded: &Loaded) -> Result<Op
     }
 }
 
-/// A file number is made durable before a file has it. A file with a greater one says that the manifest is an old one, or that its last record, which reserved the
-/// number, is damaged: going on would give the number out a second time.
+/// A file number is made durable before a file has it. A file with a greater one says that the
+/// manifest is an old one, or that its last record, which reserved the number, is damaged: going on
+/// would give the number out a second time.
 fn check_numbers(loaded: &Loaded, files: &[FileId]) -> Result<()> {
     let reserved = loaded.state.numbers_reserved;
     let beyond = |id: &&FileId| id.kind != FileKind::Manifest && id.number >= reserved;
@@ -475,7 +490,8 @@ fn check_numbers(loaded: &Loaded, files: &[FileId]) -> Result<()> {
     }
 }
 
-/// What a manifest of another database gets: it is that one that is wrong where no segment of the log agrees with it.
+/// What a manifest of another database gets: it is that one that is wrong where no segment of the
+/// log agrees with it.
 pub(crate) fn check_database(volume: &dyn Volume, loaded: &Loaded) -> Result<()> {
     let mut others = None;
     for id in volume.list()? {

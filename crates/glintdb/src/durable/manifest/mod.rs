@@ -1,12 +1,16 @@
-//! The manifest: the list of atomic edits that says which files are the database (`docs/format/manifest.md`).
+//! The manifest: the list of atomic edits that says which files are the database
+//! (`docs/format/manifest.md`).
 //!
 //! Thread safety: [`Manifest`] is used under the engine's manifest lock.
 //!
 //! Invariants:
 //! 1. An edit is one record; it is there wholly or not at all.
-//! 2. A record is synced before the next one is written, so only the last record of a file can be torn; a bad record with a valid one behind it is corruption.
-//! 3. A manifest file begins with a snapshot record. Opening always writes a new file, so nothing is ever appended behind a torn tail.
-//! 4. An old manifest is deleted only after its successor and the successor's name are durable. The newest file whose snapshot record is whole is the manifest.
+//! 2. A record is synced before the next one is written, so only the last record of a file can be
+//!    torn; a bad record with a valid one behind it is corruption.
+//! 3. A manifest file begins with a snapshot record. Opening always writes a new file, so nothing
+//!    is ever appended behind a torn tail.
+//! 4. An old manifest is deleted only after its successor and the successor's name are durable. The
+//!    newest file whose snapshot record is whole is the manifest.
 
 mod edit;
 mod file;
@@ -20,12 +24,13 @@ use crate::options::KeyspaceOptions;
 use crate::{Error, ErrorKind, Result};
 use file::ManifestFile;
 use glintdb_core::{DbId, FileId, FileKind, KeyspaceId, SegmentId, SeqNum, planted};
-use glintdb_flash::Volume;
+use glintdb_flash::{Volume, VolumeFile};
 use glintdb_log::{FrameView, Lsn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// No file gets this number, and none is given beyond it: whatever is added to a number below it still fits.
+/// No file gets this number, and none is given beyond it: whatever is added to a number below it
+/// still fits.
 const NUMBERS_END: u64 = 1 << 63;
 /// The same for commits.
 const SEQNOS_END: SeqNum = SeqNum(1 << 55);
@@ -293,8 +298,9 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// That nothing was ever stored, of a database whose log has no place to begin. A creation that was cut off leaves segments without a frame; where there is more, the record of
-    /// that place is what is lost.
+    /// That nothing was ever stored, of a database whose log has no place to begin. A creation that
+    /// was cut off leaves segments without a frame; where there is more, the record of that place
+    /// is what is lost.
     ///
     /// # Errors
     /// `Corruption` of the manifest, I/O errors.
@@ -347,7 +353,8 @@ impl Loaded {
         self.state.flush_point.lsn != glintdb_log::Lsn::ZERO
     }
 
-    /// A commit writes to a keyspace that no record names. Frames of the log vouch for themselves, so what is missing is missing here.
+    /// A commit writes to a keyspace that no record names. Frames of the log vouch for themselves,
+    /// so what is missing is missing here.
     pub(crate) fn lacks(&self, keyspace: KeyspaceId, frame: &FrameView<'_>) -> Error {
         Error::corruption(
             FileId::new(FileKind::Manifest, self.number),
@@ -376,8 +383,10 @@ pub(crate) struct Manifest {
 const ROLL_BYTES_MIN: u64 = 1 << 20;
 
 impl Manifest {
-    /// Writes manifest file `number` with `state` and the indexes' own snapshots, durable with its name. Older files stay until [`remove_older`](Self::remove_older), but
-    /// for those between the oldest and this one, which openings that were refused have made: the oldest is what the last process wrote.
+    /// Writes manifest file `number` with `state` and the indexes' own snapshots, durable with its
+    /// name. Older files stay until [`remove_older`](Self::remove_older), but for those between the
+    /// oldest and this one, which openings that were refused have made: the oldest is what the last
+    /// process wrote.
     pub(crate) fn create(
         volume: Arc<dyn Volume>,
         db: DbId,
@@ -385,7 +394,8 @@ impl Manifest {
         state: State,
         index_edits: Vec<(KeyspaceId, Vec<u8>)>,
     ) -> Result<Self> {
-        let (file, snapshot_bytes) = Self::write_file(&volume, db, number, &state, index_edits)?;
+        let file = file::create(&*volume, number)?;
+        let (file, snapshot_bytes) = Self::write_file(&volume, db, file, &state, index_edits)?;
         let manifest = Manifest {
             volume,
             db,
@@ -401,7 +411,7 @@ impl Manifest {
     fn write_file(
         volume: &Arc<dyn Volume>,
         db: DbId,
-        number: u64,
+        file: Arc<dyn VolumeFile>,
         state: &State,
         index_edits: Vec<(KeyspaceId, Vec<u8>)>,
     ) -> Result<(ManifestFile, u64)> {
@@ -412,7 +422,7 @@ impl Manifest {
                 .into_iter()
                 .map(|(keyspace, edit)| Item::IndexEdit { keyspace, edit }),
         );
-        let mut file = ManifestFile::create(volume, db, number)?;
+        let mut file = ManifestFile::begin(file, db)?;
         file.append(&encode_items(&items))?;
         file.sync()?;
         planted!(
@@ -462,7 +472,8 @@ impl Manifest {
         self.file.number()
     }
 
-    /// The error that every edit gets since one failed: whether that one is durable, the next open will tell.
+    /// The error that every edit gets since one failed: whether that one is durable, the next open
+    /// will tell.
     pub(crate) fn check(&self) -> Result<()> {
         match &self.poisoned {
             None => Ok(()),
@@ -482,7 +493,8 @@ impl Manifest {
     /// Makes one atomic edit durable and applies it.
     ///
     /// # Errors
-    /// `NoSpace`: nothing happened, and it may be tried again. Anything else poisons the manifest: whether the edit is durable is unknown until the next open.
+    /// `NoSpace`, `Unavailable`: nothing happened, and it may be tried again. Anything else poisons
+    /// the manifest: whether the edit is durable is unknown until the next open.
     pub(crate) fn commit(&mut self, items: &[Item]) -> Result<()> {
         self.check()?;
         let mut state = self.state.clone();
@@ -492,8 +504,14 @@ impl Manifest {
                 .map_err(|what| Error::corruption(self.file.id(), self.file.bytes(), what))?;
         }
         if let Err(error) = self.file.append(&encode_items(items)) {
-            // The caller removes the edit's files after this, so a later open must not find the edit.
-            if error.kind() != ErrorKind::NoSpace || self.file.take_back_unsynced().is_err() {
+            // The caller removes the edit's files after this, so a later open must not find the
+            // edit.
+            let taken_back = match error.kind() {
+                ErrorKind::Unavailable => true,
+                ErrorKind::NoSpace => self.file.take_back_unsynced().is_ok(),
+                _ => false,
+            };
+            if !taken_back {
                 self.poisoned = Some(error.clone());
             }
             return Err(error);
@@ -505,13 +523,14 @@ impl Manifest {
         );
         if let Err(error) = synced {
             self.poisoned = Some(error.clone());
-            // Also where a file system finds out only now that it is full: the record may be on the medium.
-            return Err(match error.kind() {
-                ErrorKind::NoSpace => Error::new(
+            // Also if a file system finds out only now that it is full: the record may be on the
+            // medium.
+            return Err(match error.kind().passes() {
+                true => Error::new(
                     ErrorKind::Io,
                     format!("a manifest edit may or may not be durable: {error}"),
                 ),
-                _ => error,
+                false => error,
             });
         }
         self.state = state;
@@ -523,26 +542,33 @@ impl Manifest {
         self.file.bytes() >= ROLL_BYTES_MIN && self.file.bytes() >= 4 * self.snapshot_bytes
     }
 
-    /// Begins a new file. Every edit committed so far must have been applied to the indexes that `index_edits` come from.
+    /// Begins a new file. Every edit committed so far must have been applied to the indexes that
+    /// `index_edits` come from.
     pub(crate) fn roll(&mut self, index_edits: Vec<(KeyspaceId, Vec<u8>)>) -> Result<()> {
         let number = file::number_after(self.file.id())?;
-        let (file, snapshot_bytes) =
-            match Self::write_file(&self.volume, self.db, number, &self.state, index_edits) {
-                Ok(written) => written,
-                Err(error) => {
-                    // A whole new file would win over later edits to this one, so it must be gone for good. Where it was not even created there is nothing to remove.
-                    let id = glintdb_core::FileId::new(glintdb_core::FileKind::Manifest, number);
-                    let removed = match self.volume.delete(id) {
-                        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                        Err(error) => Err(error),
-                        Ok(()) => self.volume.sync_directory(),
-                    };
-                    if removed.is_err() {
-                        self.poisoned = Some(error.clone());
-                    }
-                    return Err(error);
+        let created = match file::create(&*self.volume, number) {
+            // There is no new file, and a process that may not create one could not remove it.
+            Err(error) if error.kind().passes() => return Err(error),
+            created => created,
+        };
+        let write = |file| Self::write_file(&self.volume, self.db, file, &self.state, index_edits);
+        let (file, snapshot_bytes) = match created.and_then(write) {
+            Ok(written) => written,
+            Err(error) => {
+                // A whole new file would win over later edits to this one, so it must be gone
+                // for good.
+                let id = FileId::new(FileKind::Manifest, number);
+                let removed = match self.volume.delete(id) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                    Err(error) => Err(error),
+                    Ok(()) => self.volume.sync_directory(),
+                };
+                if removed.is_err() {
+                    self.poisoned = Some(error.clone());
                 }
-            };
+                return Err(error);
+            }
+        };
         self.file = file;
         self.snapshot_bytes = snapshot_bytes;
         self.remove_older()

@@ -169,8 +169,7 @@ impl Job<Background> for OrderJob {
         let gc = &self.gc;
         self.ended(self.cost);
         // After these, scans must pay again before the next try.
-        let later =
-            |error: &&Error| !matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Closed);
+        let later = |error: &&Error| !error.kind().passes() && error.kind() != ErrorKind::Closed;
         if let Some(error) = error.filter(later) {
             // The manifest and the log keep track of edits in doubt by themselves.
             (self.keyspace.scattered.given_up).store(true, Ordering::Relaxed);

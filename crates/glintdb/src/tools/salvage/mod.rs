@@ -187,7 +187,7 @@ pub fn salvage(
         DirOptions {
             direct: DirectIo::Off,
             read_engine: ReadEngine::Sync,
-            create: false,
+            read_only: true,
             ..DirOptions::default()
         },
     )?;

@@ -29,6 +29,8 @@ pub(super) fn run(arguments: &Serve) -> Result<(), Failure> {
     let address = SocketAddr::new(bind, arguments.port);
     drop(TcpListener::bind(address).map_err(|source| ServerError::Listen { address, source })?);
     glintdb_flash::give_back_freed_memory();
+    // Before the database is opened, which needs some. The server does so again.
+    glintdb_flash::raise_descriptor_limit();
     let budget = options.memory_budget_bytes as u64;
     let clock = SystemClock::new();
     let db = open::database(&arguments.place.dir, options, Missing::Create)?;

@@ -18,7 +18,12 @@ pub(crate) struct Server {
 impl Server {
     /// Starts it in `dir` and waits until it takes connections.
     pub(crate) fn start(dir: &Path, words: &[&str]) -> Server {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_glintdb"))
+        Server::start_as(Command::new(env!("CARGO_BIN_EXE_glintdb")), dir, words)
+    }
+
+    /// [`start`](Self::start) of a command that runs the program with the words it gets.
+    fn start_as(mut program: Command, dir: &Path, words: &[&str]) -> Server {
+        let mut child = program
             .current_dir(dir)
             .args(["serve", "--port", "0"])
             .args(words)
@@ -117,4 +122,23 @@ fn a_server_can_be_bound_to_a_host_name() {
         "{stderr}"
     );
     assert!(!dir.join("new").exists());
+}
+
+/// A connection takes a descriptor, and so does a file of the database.
+#[test]
+fn serve_raises_the_limit_of_open_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -S -n 30; exec \"$0\" \"$@\""]);
+    limited.arg(env!("CARGO_BIN_EXE_glintdb"));
+    let server = Server::start_as(limited, dir.path(), &[]);
+    let limits = format!("/proc/{}/limits", server.child.id());
+    let limits = std::fs::read_to_string(limits).unwrap();
+    let files = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let words: Vec<_> = files.unwrap().split_whitespace().collect();
+    assert_eq!(words[3], words[4], "soft and hard limit: {files:?}");
+    assert_eq!(server.say(b"PING\r\n"), b"+PONG\r\n");
+    server.stop();
 }

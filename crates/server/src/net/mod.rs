@@ -1,7 +1,9 @@
 //! Sockets and threads: [`run`] listens, each connection is a task ([`connection`]).
 //!
-//! **Threads**: the caller's (accepts connections), `glint-net` (`threads` of them, serve connections; one that runs something long hands its other connections on to a
-//! spare thread), `glint-expiry` (removes expired keys ten times a second, keeps key counts fresh, closes connections that are overdue). A connection that waits costs its task and no buffers.
+//! **Threads**: the caller's (accepts connections), `glint-net` (`threads` of them, serve
+//! connections; one that runs something long hands its other connections on to a spare thread),
+//! `glint-expiry` (removes expired keys ten times a second, keeps key counts fresh, closes
+//! connections that are overdue). A connection that waits costs its task and no buffers.
 
 mod connection;
 
@@ -19,26 +21,32 @@ use crate::config::{ServerConfig, ServerError, ServerEvent};
 use crate::server::{Misdeed, Server, Shutdown};
 use connection::Connection;
 
-/// File descriptors left to the database.
-const FILES_RESERVED: u64 = 512;
-/// Threads that take over from those in slow calls; so many commits at `Sync`, or reads from the medium, wait at once.
+/// Most file descriptors that connections leave to the database: half of all, but no more than
+/// this.
+const FILES_RESERVED_MAX: u64 = 512;
+/// Threads that take over from those in slow calls: the most commits at `Sync`, or reads from the
+/// medium, that wait at once.
 const SPARE_THREADS_MAX: usize = 256;
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 /// Sweeps (of 128 keys each) without a pause: 32 × 128 keys take about 30 ms of each 100 ms.
 const SWEEPS_IN_A_ROW_MAX: u32 = 32;
 
-/// Serves `db` to Redis clients until `shutdown` is triggered, a client sends SHUTDOWN or, unless switched off, a SIGTERM or SIGINT comes. Then takes no more
-/// connections, finishes the commands it has begun, lets answers be taken for up to `stop_grace`, makes everything durable and closes the database.
+/// Serves `db` to Redis clients until `shutdown` is triggered, a client sends SHUTDOWN or, unless
+/// switched off, a SIGTERM or SIGINT comes. Then takes no more connections, finishes the commands
+/// it has begun, lets answers be taken for up to `stop_grace`, makes everything durable and closes
+/// the database.
 ///
 /// Blocks the calling thread, and must not be called from within an asynchronous runtime.
 ///
 /// # Errors
-/// [`ServerError::PasswordNeeded`] before anything else; when the address cannot be listened on; when the database cannot be made durable and closed at the end.
+/// [`ServerError::PasswordNeeded`] before anything else; when the address cannot be listened on;
+/// when the database cannot be made durable and closed at the end.
 pub fn run(db: Db, config: ServerConfig, shutdown: &Shutdown) -> Result<(), ServerError> {
     config.check()?;
-    let files = raise_file_limit(u64::from(config.clients_max) + FILES_RESERVED);
+    let files = glintdb_flash::raise_descriptor_limit();
     let mut config = config;
-    let allowed = u32::try_from(files.saturating_sub(FILES_RESERVED)).unwrap_or(u32::MAX);
+    let allowed = files - (files / 2).min(FILES_RESERVED_MAX);
+    let allowed = u32::try_from(allowed).unwrap_or(u32::MAX);
     if allowed < config.clients_max {
         (config.observer)(&ServerEvent::Warning(format!(
             "the limit of open files ({files}) allows at most {allowed} connections"
@@ -70,25 +78,6 @@ pub fn run(db: Db, config: ServerConfig, shutdown: &Shutdown) -> Result<(), Serv
     Ok(())
 }
 
-/// Raises the limit of open files to `wanted`, as far as the system lets us; what it is then.
-fn raise_file_limit(wanted: u64) -> u64 {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let now = getrlimit(Resource::Nofile);
-    let current = now.current.unwrap_or(u64::MAX);
-    if current >= wanted {
-        return current;
-    }
-    let raised = now.maximum.map_or(wanted, |maximum| maximum.min(wanted));
-    let limit = Rlimit {
-        current: Some(raised),
-        maximum: now.maximum,
-    };
-    match setrlimit(Resource::Nofile, limit) {
-        Ok(()) => raised,
-        Err(_) => current,
-    }
-}
-
 async fn serve(server: &Arc<Server>, address: SocketAddr) -> Result<(), ServerError> {
     let refused = |source| ServerError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(refused)?;
@@ -107,7 +96,8 @@ async fn serve(server: &Arc<Server>, address: SocketAddr) -> Result<(), ServerEr
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => admit(server, stream, peer, local),
                 Err(error) => {
-                    // Out of files, most often: others have to close before there is any use in trying again.
+                    // Out of files, most often: others have to close before there is any use in
+                    // trying again.
                     server.warn_of_peer(Misdeed::Socket, || format!("cannot accept a connection: {error}"));
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
@@ -168,8 +158,9 @@ fn admit(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr, local: Socke
             tokio::spawn(Connection::new(Arc::clone(server), client, stream).run());
         }
         None => {
-            // One line fits the socket's buffer; if not, the closed connection says enough. Straight to the system: the runtime does not know yet that the socket
-            // can be written to.
+            // One line fits the socket's buffer; if not, the closed connection says enough.
+            // Straight to the system: the runtime does not know yet that the socket can be written
+            // to.
             let line = b"-ERR max number of clients reached\r\n";
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let sent = rustix::net::send(&stream, line, flags);

@@ -72,7 +72,7 @@ fn processors() -> usize {
 }
 
 impl Arena {
-    /// An arena without any memory yet; it takes its first chunk (64 KiB) with its first memtable.
+    /// An arena without memory. It takes its first chunk (64 KiB) for its first record.
     #[must_use]
     pub fn new(pool: Arc<ChunkPool>) -> Arc<Self> {
         // Twice the processors, so that threads seldom meet; one shard more, the first, for nodes.

@@ -332,6 +332,9 @@ impl MemCursor {
                     _ => break self.next,
                 }
             }
+            if !self.memtable.has_root() {
+                self.next = Next::End;
+            }
             hint::spin_loop();
         };
         let (mut from, mut to) = self.clip();
@@ -427,6 +430,9 @@ pub(crate) fn latest_seqno_in(
             (None, Bound::Unbounded) => memtable.try_descend(Target::First),
         };
         if found.is_none_or(|leaf| !copy.read(leaf, Some(newest))) {
+            if !memtable.has_root() {
+                return None;
+            }
             hint::spin_loop();
             continue;
         }

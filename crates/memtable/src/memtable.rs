@@ -19,6 +19,7 @@ struct Counter(AtomicUsize);
 
 /// An ordered concurrent map from (key, seqno) to value.
 pub struct Memtable {
+    /// Null before the first insert, so that a memtable without records takes nothing of the arena.
     root: AtomicPtr<Node>,
     /// Keys, counted apart by thread so that inserts do not meet at one cache line.
     keys: [Counter; COUNTERS],
@@ -50,12 +51,11 @@ pub(crate) struct Seen {
 }
 
 impl Memtable {
-    /// An empty memtable whose nodes and records will lie in `arena`.
+    /// An empty memtable whose nodes and records will be in `arena`.
     #[must_use]
     pub fn new(arena: Arc<Arena>) -> Self {
-        let root = NodeRef::create(&arena, 0);
         Self {
-            root: AtomicPtr::new(root.into_raw()),
+            root: AtomicPtr::new(std::ptr::null_mut()),
             keys: [const { Counter(AtomicUsize::new(0)) }; COUNTERS],
             arena,
         }
@@ -74,6 +74,9 @@ impl Memtable {
             spare: Vec::new(),
         };
         while self.try_insert(&mut new).is_none() {
+            if !self.has_root() {
+                self.make_root(&mut new);
+            }
             hint::spin_loop();
         }
     }
@@ -146,11 +149,35 @@ impl Memtable {
             {
                 return position.found;
             }
+            if !self.has_root() {
+                return None;
+            }
             hint::spin_loop();
         }
     }
 
-    /// The root and its version; `None` if it was just replaced.
+    /// Whether there was an insert. Without a root every descent fails.
+    #[cold]
+    pub(crate) fn has_root(&self) -> bool {
+        !self.root.load(Ordering::Acquire).is_null()
+    }
+
+    /// Makes the first node the root, unless another thread has done so meanwhile.
+    #[cold]
+    fn make_root(&self, new: &mut New<'_>) {
+        let root = new.node(&self.arena, 0);
+        let made = self.root.compare_exchange(
+            std::ptr::null_mut(),
+            root.into_raw(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        if made.is_err() {
+            new.spare.push(root);
+        }
+    }
+
+    /// The root and its version; `None` if it was just replaced, or there is none.
     fn seen_root(&self) -> Option<Seen> {
         let raw = self.root.load(Ordering::Acquire);
         // SAFETY: the root was stored with Release and lies in our arena.

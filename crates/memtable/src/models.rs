@@ -58,6 +58,22 @@ fn two_inserts_into_one_leaf_are_both_there() {
 }
 
 #[test]
+fn two_first_inserts_are_both_there() {
+    explore("memtable: two first inserts", Some(2), || {
+        let memtable = memtable(&[]);
+        let both = [insert(&memtable, b"a", 2), insert(&memtable, b"c", 2)];
+        if let Some((seqno, value)) = memtable.get(b"c", SeqNum::MAX) {
+            assert_eq!((seqno, value), (SeqNum(2), VALUE));
+        }
+        for insert in both {
+            insert.join().unwrap();
+        }
+        assert_holds(&memtable, &[b"a", b"c"]);
+        assert_eq!(memtable.len(), 2);
+    });
+}
+
+#[test]
 fn an_insert_beside_a_split_is_not_lost() {
     explore("memtable: insert beside a split", Some(2), || {
         let memtable = memtable(&[b"b", b"d", b"f", b"h"]);

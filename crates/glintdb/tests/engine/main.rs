@@ -24,6 +24,7 @@ mod fork;
 mod full_disk;
 mod gate;
 mod keyspace_options;
+mod memory;
 mod missing_files;
 mod openings;
 mod order;

@@ -17,6 +17,36 @@ fn a_small_memtable_takes_little_memory() {
     );
 }
 
+/// The memtables of thousands of keyspaces filled an arena before the first record came, so that
+/// each commit found its generation full.
+#[test]
+fn a_memtable_without_records_takes_nothing_of_its_arena() {
+    let arena = Arena::new(ChunkPool::new(0));
+    let tables: Vec<_> = (0..100)
+        .map(|_| Arc::new(Memtable::new(Arc::clone(&arena))))
+        .collect();
+    for table in &tables {
+        assert_eq!(table.get(b"key", SeqNum::MAX), None);
+        for direction in [Direction::Forward, Direction::Reverse] {
+            let all = Bound::Unbounded;
+            let mut cursor = table.cursor(all, all, direction, SeqNum::MAX);
+            assert!(!cursor.advance());
+            cursor.seek(b"key");
+            assert!(!cursor.advance() && !cursor.advance());
+        }
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        assert_eq!(table.latest_seqno_in(all.0, all.1, SeqNum(0)), None);
+    }
+    assert_eq!((arena.allocated_bytes(), arena.filled_bytes()), (0, 0));
+    // A cursor that was made before the first insert, and told to seek again.
+    let all = Bound::Unbounded;
+    let mut cursor = tables[0].cursor(all, all, Direction::Forward, SeqNum::MAX);
+    assert!(!cursor.advance());
+    tables[0].insert(b"key", SeqNum(1), EntryRef::Inline(b"value"));
+    cursor.seek(b"a");
+    assert!(cursor.advance() && cursor.key() == b"key");
+}
+
 #[test]
 fn many_threads_leave_little_memory_unused() {
     let arena = Arena::new(ChunkPool::new(0));

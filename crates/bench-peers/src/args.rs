@@ -302,6 +302,7 @@ impl RunArgs {
             warmup_ops: self.warmup_ops,
             durability,
             seed: self.seed,
+            ..Config::default()
         }
     }
 }

@@ -19,7 +19,9 @@ pub struct BenchArgs {
     /// readrandomwriterandom deleterandom compact. Of YCSB: load a b c d e f. Others:
     /// compactvalues, which puts values in key order; warmup, which reads each record once; queue,
     /// which puts records at one end and takes them from the other; window, which deletes the
-    /// oldest record for each new one; rangedelete, half gets and half deletions of ranges
+    /// oldest record for each new one; rangedelete, half gets and half deletions of ranges. With
+    /// records of their own, which they put and then read: longkeys, whose keys share all but their
+    /// last 20 bytes; manykeyspaces
     #[arg(
         long,
         visible_alias = "benchmarks",
@@ -48,11 +50,14 @@ pub struct BenchArgs {
     /// Keys per request in multireadrandom
     #[arg(long, default_value_t = 64, value_parser = parse_positive)]
     pub multiget_size: usize,
-    /// Records per scan in seekrandom
+    /// Records per scan in seekrandom and longkeys
     #[arg(long, default_value = "50", value_parser = parse_size)]
     pub scan_length: usize,
-    /// Operations per workload, except fills [default: --num, a tenth of it for scans; unlimited
-    /// with --duration]
+    /// Number of keyspaces in manykeyspaces
+    #[arg(long, default_value_t = 300, value_parser = parse_positive)]
+    pub keyspaces: usize,
+    /// Operations per workload, except fills and the puts of longkeys and manykeyspaces [default:
+    /// --num, a tenth of it for scans; unlimited with --duration]
     #[arg(long, value_parser = parse_count)]
     pub ops: Option<u64>,
     /// Stop each workload, except fills, after this many seconds
@@ -110,6 +115,7 @@ impl BenchArgs {
             warmup_ops: self.warmup_ops,
             durability: self.durability,
             seed: self.seed,
+            keyspaces: self.keyspaces,
         }
     }
 }
@@ -257,7 +263,7 @@ mod tests {
     fn arguments_reach_the_configuration() {
         let args = parse(
             "--workloads load,a,ycsb-f --num 2_500k --key-size 24 --value-size 1000 --threads 8 --batch-size 100 \
-             --read-percent 50 --durability sync --seed 7 --duration 1.5 --json",
+             --read-percent 50 --durability sync --seed 7 --duration 1.5 --keyspaces 2000 --json",
         )
         .unwrap();
         assert_eq!(args.workloads, [Workload::Load, Workload::A, Workload::F]);
@@ -266,6 +272,7 @@ mod tests {
         assert_eq!((config.num, config.key_size), (2_500_000, 24));
         assert_eq!(config.duration, Some(Duration::from_millis(1500)));
         assert_eq!(config.durability, Durability::Sync);
+        assert_eq!(config.keyspaces, 2000);
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use glintdb::{Batch, Db, Keyspace};
+use glintdb::{Batch, Db, Keyspace, KeyspaceOptions};
 
 use crate::args::{BenchArgs, run_on};
 use crate::options::GlintOptions;
+use crate::spread::keyspace_of;
 use crate::store::{Durability, Handle, Result, Store};
 
 /// Time between looks at the job queue while settling.
@@ -20,11 +21,13 @@ const QUIET_LOOKS: u32 = 3;
 /// Keyspace that is measured where one of its options is not the default.
 const KEYSPACE: &str = "bench";
 
-/// A GlintDB database under measurement: one keyspace, at the durability it was opened with.
+/// A GlintDB database under measurement: one keyspace, or many for what is spread, at the durability
+/// it was opened with.
 pub struct GlintStore {
     name: String,
     db: Db,
     keyspace: Keyspace,
+    keyspace_options: KeyspaceOptions,
     dir: PathBuf,
 }
 
@@ -45,6 +48,7 @@ impl GlintStore {
             Durability::Sync => glintdb::Durability::Sync,
         });
         let db = database.open(dir)?;
+        let keyspace_options = options.keyspace.clone().unwrap_or_default();
         let keyspace = match options.keyspace {
             None => db.default_keyspace(),
             Some(options) => {
@@ -62,6 +66,7 @@ impl GlintStore {
         Ok(Self {
             name: name.to_owned(),
             keyspace,
+            keyspace_options,
             db,
             dir: dir.to_owned(),
         })
@@ -81,6 +86,22 @@ impl Store for GlintStore {
         Ok(Box::new(GlintHandle {
             db: &self.db,
             keyspace: self.keyspace.clone(),
+        }))
+    }
+
+    fn spread(&self, keyspaces: usize) -> Result<Box<dyn Handle + '_>> {
+        let open = |number| {
+            let name = format!("{KEYSPACE}-{number:05}");
+            let options = self.keyspace_options.clone();
+            Ok(GlintHandle {
+                db: &self.db,
+                keyspace: self.db.keyspace_or_create(&name, options)?,
+            })
+        };
+        let handles: Result<Vec<_>> = (0..keyspaces).map(open).collect();
+        Ok(Box::new(GlintSpread {
+            db: &self.db,
+            handles: handles?,
         }))
     }
 
@@ -178,6 +199,50 @@ impl Handle for GlintHandle<'_> {
             found += 1;
         }
         Ok(found)
+    }
+}
+
+/// A handle that spreads records over keyspaces.
+struct GlintSpread<'a> {
+    db: &'a Db,
+    handles: Vec<GlintHandle<'a>>,
+}
+
+impl<'a> GlintSpread<'a> {
+    fn of(&mut self, key: &[u8]) -> &mut GlintHandle<'a> {
+        let at = keyspace_of(key, self.handles.len());
+        &mut self.handles[at]
+    }
+}
+
+impl Handle for GlintSpread<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.of(key).put(key, value)
+    }
+
+    fn put_batch(&mut self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        let mut batch = Batch::new();
+        for (key, value) in records {
+            batch.put(&self.of(key).keyspace, key, value);
+        }
+        Ok(self.db.write(batch)?)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.of(key).delete(key)
+    }
+
+    fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.of(key).get(key, visit)
+    }
+
+    fn scan(
+        &mut self,
+        from: &[u8],
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<usize> {
+        self.of(from).scan(from, limit, visit)
     }
 }
 

@@ -10,11 +10,16 @@
 //!    64-bit position tell loaded (0), inserted later (1) and missing (2) apart.
 //! 2. Keys of loaded records ascend with the record number; inserted ones fall anywhere among them.
 //! 3. All keys have the same length, and depend on `(num, key_size, seed)` alone.
+//!
+//! Keys of another set share all but their last 20 bytes ([`KeySet::sharing`]).
 
 use crate::rng::{mix64, scale};
 
 /// Shortest key that can hold a 64-bit position.
 pub const KEY_SIZE_MIN: usize = 8;
+
+/// Bytes at the end of a key that a set of keys that share the others does not share.
+const APART_BYTES: usize = 20;
 
 /// From this length on a position is written as 16 hexadecimal digits, below as 8 bytes.
 const KEY_SIZE_HEX: usize = 16;
@@ -26,6 +31,8 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 pub struct KeySet {
     num: u64,
     key_size: usize,
+    /// Bytes at the front that all keys share.
+    shared: usize,
     stride: u64,
     seed: u64,
 }
@@ -40,9 +47,24 @@ impl KeySet {
         Self {
             num,
             key_size,
+            shared: 0,
             stride: (u64::MAX / num) & !3,
             seed: mix64(seed),
         }
+    }
+
+    /// The set of keys that share all but their last 20 bytes.
+    #[must_use]
+    pub fn sharing(mut self) -> Self {
+        self.shared = self.key_size.saturating_sub(APART_BYTES);
+        self
+    }
+
+    /// The first bytes of a key that tell it from all others, or all bytes if it has fewer.
+    #[must_use]
+    pub fn head<'a>(&self, key: &'a [u8]) -> &'a [u8] {
+        let behind = key.get(self.shared..).unwrap_or(&[]);
+        behind.get(..KEY_SIZE_HEX).unwrap_or(behind)
     }
 
     /// Records loaded at first; higher record numbers are inserted later.
@@ -66,13 +88,20 @@ impl KeySet {
             // `mix62` is a bijection on 62 bits, so inserted keys are unique too.
             (mix62(index - self.num) << 2) | 1
         };
-        encode(position, key);
+        self.encode(position, key);
     }
 
     /// Writes a key beside that of loaded record `index` which no record has.
     #[inline]
     pub fn write_missing(&self, index: u64, key: &mut [u8]) {
-        encode(self.loaded(index) | 2, key);
+        self.encode(self.loaded(index) | 2, key);
+    }
+
+    #[inline]
+    fn encode(&self, position: u64, key: &mut [u8]) {
+        let (shared, apart) = key.split_at_mut(self.shared);
+        shared.fill(b's');
+        encode(position, apart);
     }
 
     #[inline]
@@ -197,6 +226,21 @@ mod tests {
                 assert!(seen.insert(missing), "missing {i}");
             }
         }
+    }
+
+    #[test]
+    fn keys_that_share_their_front_differ_at_their_ends_and_ascend() {
+        let set = KeySet::new(1000, 4096, 42).sharing();
+        let keys: Vec<_> = (0..1100).map(|i| key(&set, i)).collect();
+        assert!(keys[..1000].is_sorted());
+        for one in &keys {
+            assert_eq!((one.len(), &one[..4076]), (4096, &keys[0][..4076]));
+        }
+        let heads: HashSet<_> = keys.iter().map(|key| set.head(key)).collect();
+        assert_eq!(heads.len(), keys.len());
+        // Short keys share nothing.
+        let short = KeySet::new(1000, 16, 42);
+        assert_eq!(key(&short.clone().sharing(), 7), key(&short, 7));
     }
 
     #[test]

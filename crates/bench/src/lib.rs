@@ -25,6 +25,7 @@ mod plan;
 mod report;
 pub mod rng;
 mod run;
+pub mod spread;
 mod store;
 pub mod values;
 mod worker;

@@ -4,11 +4,12 @@
 //! 1. The sequence depends on the seed, the phase, the thread and the numbers of records and threads, never on
 //!    time or on the engine; inserted record numbers alone are shared out among threads as they come.
 //! 2. A fill, a warm-up and `deleterandom` visit each record once over all threads; the warm-up also those that were
-//!    inserted since.
+//!    inserted since. `longkeys` and `manykeyspaces` begin with a fill.
 //! 3. Threads take the places of a sequence in turn, so that its order is about that of time with any number of
 //!    threads. Records have places too: those of the load in the order of `fillrandom` and `load`, then those
 //!    inserted since. YCSB D's latest record is the one in the last place.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::keys::Permutation;
@@ -103,14 +104,15 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The sequence of one thread, `thread` in `0..threads`; `limit` is the number of operations of all.
-    pub(crate) fn thread(&'a self, thread: u64, limit: u64) -> Thread<'a> {
+    /// The sequence of one thread, `thread` in `0..threads`, of the operations that all do in
+    /// `places`.
+    pub(crate) fn thread(&'a self, thread: u64, places: Range<u64>) -> Thread<'a> {
         Thread {
             plan: self,
             rng: Rng::new(self.seed, thread),
-            next: thread,
+            next: places.start + thread,
             step: self.threads,
-            end: limit,
+            end: places.end,
         }
     }
 
@@ -209,6 +211,16 @@ impl Thread<'_> {
             Workload::Compact | Workload::CompactValues => return None,
             Workload::Warmup => Op::Get {
                 index: plan.record(place),
+            },
+            Workload::LongKeys | Workload::ManyKeyspaces if place < plan.num => {
+                put(plan.record(place), 0)
+            }
+            Workload::LongKeys if self.rng.below(10) == 0 => Op::Scan {
+                index: self.uniform(),
+                limit: plan.scan_length,
+            },
+            Workload::LongKeys | Workload::ManyKeyspaces => Op::Get {
+                index: self.uniform(),
             },
             Workload::A => self.read_or(50, Self::update),
             Workload::B => self.read_or(95, Self::update),
@@ -328,7 +340,7 @@ mod tests {
         let zipf = Zipfian::new(NUM);
         let inserted = AtomicU64::new(0);
         let plan = Plan::new(config(workload, threads), &zipf, &inserted);
-        let mut all: Vec<_> = (0..threads).map(|t| plan.thread(t, limit)).collect();
+        let mut all: Vec<_> = (0..threads).map(|t| plan.thread(t, 0..limit)).collect();
         let mut ops = Vec::new();
         loop {
             let before = ops.len();
@@ -469,7 +481,7 @@ mod tests {
             let zipf = Zipfian::new(NUM);
             let inserted = AtomicU64::new(0);
             let plan = Plan::new(config(Workload::D, threads), &zipf, &inserted);
-            let mut thread = plan.thread(threads - 1, NUM);
+            let mut thread = plan.thread(threads - 1, 0..NUM);
             let mut counts = HashMap::new();
             for _ in 0..100_000 {
                 *counts.entry(thread.latest()).or_insert(0u32) += 1;

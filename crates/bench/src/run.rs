@@ -6,6 +6,7 @@
 //! 1. Bytes, CPU and memory of a report include settling when the workload writes; rate and latencies do not.
 //! 2. After a workload that writes, a sample of what it wrote is looked up again before the report is given out.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
@@ -60,6 +61,14 @@ pub struct Config {
     pub durability: Durability,
     /// Chooses keys, values and operations.
     pub seed: u64,
+    /// Keyspaces over which `manykeyspaces` spreads its records.
+    #[serde(default = "default_keyspaces")]
+    pub keyspaces: usize,
+}
+
+/// As many as broke an engine's limits of descriptors and memory.
+fn default_keyspaces() -> usize {
+    300
 }
 
 impl Default for Config {
@@ -79,6 +88,7 @@ impl Default for Config {
             warmup_ops: None,
             durability: Durability::default(),
             seed: 1,
+            keyspaces: default_keyspaces(),
         }
     }
 }
@@ -99,6 +109,8 @@ pub struct Runner<'a> {
     store: &'a dyn Store,
     config: Config,
     keys: KeySet,
+    /// The keys of `longkeys`.
+    long_keys: KeySet,
     values: ValuePool,
     zipf: Zipfian,
     inserted: AtomicU64,
@@ -119,9 +131,12 @@ impl<'a> Runner<'a> {
             "empty requests"
         );
         assert!(config.read_percent <= 100, "read_percent above 100");
+        assert!(config.keyspaces > 0, "no keyspaces");
+        let keys = KeySet::new(config.num, config.key_size, config.seed);
         Self {
             store,
-            keys: KeySet::new(config.num, config.key_size, config.seed),
+            long_keys: keys.clone().sharing(),
+            keys,
             values: ValuePool::new(config.value_size, config.seed),
             zipf: Zipfian::new(config.num),
             inserted: AtomicU64::new(contents.inserted),
@@ -140,16 +155,29 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// The keys of a workload's records.
+    fn keys(&self, workload: Workload) -> &KeySet {
+        match workload {
+            Workload::LongKeys => &self.long_keys,
+            _ => &self.keys,
+        }
+    }
+
+    /// Over how many keyspaces a workload spreads its records.
+    fn keyspaces(&self, workload: Workload) -> Option<usize> {
+        (workload == Workload::ManyKeyspaces).then_some(self.config.keyspaces)
+    }
+
     /// Runs one workload.
     ///
     /// # Errors
     /// If the engine or reading the directory's disk use fails. Wrong answers are no error: the report has them.
     pub fn run(&mut self, workload: Workload) -> Result<Report> {
-        let once = workload.is_compaction() || workload.goes_through_once();
+        let once = workload.is_compaction() || workload.is_apart() || workload.goes_through_once();
         let timed = !workload.is_fill() && !once;
         let (warmup, warmup_ops) = (self.config.warmup, self.config.warmup_ops);
         if timed && (warmup.is_some() || warmup_ops.is_some()) {
-            self.drive(workload, warmup_ops.unwrap_or(u64::MAX), warmup)?;
+            self.drive(workload, 0..warmup_ops.unwrap_or(u64::MAX), warmup)?;
         }
         let (limit, duration) = self.limits(workload, timed);
 
@@ -160,7 +188,17 @@ impl<'a> Runner<'a> {
         let (main, writer) = match workload {
             Workload::Compact => (self.compact(|store| store.compact())?, None),
             Workload::CompactValues => (self.compact(|store| store.compact_values())?, None),
-            _ => self.drive(workload, limit, duration)?,
+            // No record is read before all are put.
+            _ if workload.is_apart() => {
+                let num = self.config.num;
+                let (mut both, _) = self.drive(workload, 0..num, None)?;
+                let (mut reads, _) = self.drive(workload, num..limit, duration)?;
+                let timeline = std::mem::take(&mut reads.timeline);
+                both.timeline.append(&timeline, both.elapsed);
+                both.elapsed += reads.elapsed;
+                (merge(both, &reads), None)
+            }
+            _ => self.drive(workload, 0..limit, duration)?,
         };
         let running = before.until(&Sample::now());
         if workload.writes() {
@@ -181,6 +219,8 @@ impl<'a> Runner<'a> {
         if workload.writes() {
             self.recheck(workload, &main, &mut report)?;
         }
+        // From now on there are more records than those that others count.
+        self.contents.inexact |= workload.is_apart();
         Ok(report)
     }
 
@@ -207,6 +247,7 @@ impl<'a> Runner<'a> {
                     self.config.ops.unwrap_or(num).min(num)
                 }
                 Workload::Warmup => num + self.contents().inserted,
+                _ if workload.is_apart() => num + self.config.ops.unwrap_or(num),
                 _ => num,
             };
             return (limit, None);
@@ -222,7 +263,8 @@ impl<'a> Runner<'a> {
         (limit, self.config.duration)
     }
 
-    /// Runs the threads of one phase; the second outcome is that of the writer beside readers.
+    /// Runs the threads of one phase, whose operations are those in `places`. The second outcome is
+    /// that of the writer beside readers.
     #[allow(
         clippy::disallowed_methods,
         reason = "a benchmark measures wall-clock time with threads of its own"
@@ -230,7 +272,7 @@ impl<'a> Runner<'a> {
     fn drive(
         &mut self,
         workload: Workload,
-        limit: u64,
+        places: Range<u64>,
         duration: Option<Duration>,
     ) -> Result<(Outcome, Option<Outcome>)> {
         self.phase += 1;
@@ -249,7 +291,8 @@ impl<'a> Runner<'a> {
             || matches!(workload, Workload::Overwrite | Workload::ReadWhileWriting);
         let shared = Shared {
             store: self.store,
-            keys: &self.keys,
+            keyspaces: self.keyspaces(workload),
+            keys: self.keys(workload),
             values: &self.values,
             batch_size: if puts_alone { config.batch_size } else { 1 },
             multiget_size: if workload == Workload::MultiReadRandom {
@@ -258,7 +301,8 @@ impl<'a> Runner<'a> {
                 1
             },
             duration,
-            missing_is_fine: self.contents.deleted > 0 || workload.deletes(),
+            missing_is_fine: (self.contents.deleted > 0 && !workload.is_apart())
+                || workload.deletes(),
             stop: AtomicBool::new(false),
         };
         let has_writer = workload == Workload::ReadWhileWriting;
@@ -273,7 +317,7 @@ impl<'a> Runner<'a> {
                 if is_writer {
                     worker.run_writer(plan.writer(), start)
                 } else {
-                    worker.run(plan.thread(thread, limit), start)
+                    worker.run(plan.thread(thread, places.clone()), start)
                 }
             });
             if outcome.is_err() {
@@ -406,7 +450,8 @@ impl<'a> Runner<'a> {
         let config = &self.config;
         let shared = Shared {
             store: self.store,
-            keys: &self.keys,
+            keyspaces: self.keyspaces(workload),
+            keys: self.keys(workload),
             values: &self.values,
             batch_size: 1,
             multiget_size: 1,
@@ -420,12 +465,12 @@ impl<'a> Runner<'a> {
             let order = delete_order(config.num, config.seed);
             let deleted = (0..RECHECKED.min(main.ops)).map(|_| order.at(rng.below(main.ops)));
             found.push(check_records(&shared, deleted, false)?);
-        } else if self.contents.deleted == 0 {
+        } else if self.contents.deleted == 0 || workload.is_apart() {
             let loaded = (0..RECHECKED.min(config.num)).map(|_| rng.below(config.num));
             found.push(check_records(&shared, loaded, true)?);
         }
         let inserted = self.contents().inserted;
-        if inserted > 0 {
+        if inserted > 0 && !workload.is_apart() {
             let fresh = (0..RECHECKED.min(inserted)).map(|_| config.num + rng.below(inserted));
             found.push(check_records(&shared, fresh, true)?);
         }

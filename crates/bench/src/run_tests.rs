@@ -136,8 +136,8 @@ fn an_honest_store_passes_every_workload() {
         let store = MapStore::new(Fault::None);
         let mut runner = Runner::new(&store, config(threads), Contents::default());
         let fills = [Workload::FillSeq, Workload::FillRandom];
-        let (deleting, rest): (Vec<_>, Vec<_>) =
-            Workload::ALL.into_iter().partition(|w| w.deletes());
+        let shared = Workload::ALL.into_iter().filter(|w| !w.is_apart());
+        let (deleting, rest): (Vec<_>, Vec<_>) = shared.partition(|w| w.deletes());
         let mut run = |workload: Workload| {
             let report = runner.run(workload).unwrap();
             assert!(report.is_correct(), "{report:?}");
@@ -157,6 +157,26 @@ fn an_honest_store_passes_every_workload() {
                 assert!(report.is_correct() && report.ops == 2000, "{report:?}");
             }
         }
+    }
+}
+
+#[test]
+fn workloads_with_records_of_their_own_put_and_read_them() {
+    for workload in [Workload::LongKeys, Workload::ManyKeyspaces] {
+        let store = MapStore::new(Fault::None);
+        let long = Config {
+            key_size: 5000,
+            ops: Some(1000),
+            ..config(3)
+        };
+        let mut runner = Runner::new(&store, long, Contents::default());
+        let report = runner.run(workload).unwrap();
+        assert!(report.is_correct(), "{report:?}");
+        assert_eq!((report.ops, store.map.read().unwrap().len()), (3000, 2000));
+        assert!(report.write_latency.is_some());
+        let cheat = MapStore::new(Fault::DropsEverySeventhPut);
+        let mut runner = Runner::new(&cheat, config(2), Contents::default());
+        assert!(!runner.run(workload).unwrap().is_correct());
     }
 }
 

@@ -12,6 +12,8 @@
 use std::path::Path;
 use std::str::FromStr;
 
+use crate::spread::Numbered;
+
 /// Any error of an engine or of the harness.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -78,6 +80,16 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// Whatever the engine reports.
     fn handle(&self) -> Result<Box<dyn Handle + '_>>;
+
+    /// A handle for the calling thread that spreads records over this many keyspaces, by the hash of
+    /// their keys. An engine that has no keyspaces gets the number of the keyspace in front of each
+    /// key.
+    ///
+    /// # Errors
+    /// Whatever the engine reports.
+    fn spread(&self, keyspaces: usize) -> Result<Box<dyn Handle + '_>> {
+        Ok(Box::new(Numbered::new(self.handle()?, keyspaces)))
+    }
 
     /// Writes what is buffered in memory to its place on disk and returns when background work that
     /// follows from it (flush, compaction, checkpoint) is done: the bytes of a workload are counted

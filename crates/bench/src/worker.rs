@@ -20,6 +20,8 @@ const CHECK_EVERY: u64 = 16;
 /// What all threads of a phase share.
 pub(crate) struct Shared<'a> {
     pub store: &'a dyn Store,
+    /// Number of keyspaces over which records are spread. `None`: they are in the store's own.
+    pub keyspaces: Option<usize>,
     pub keys: &'a KeySet,
     pub values: &'a ValuePool,
     pub batch_size: usize,
@@ -30,6 +32,16 @@ pub(crate) struct Shared<'a> {
     pub missing_is_fine: bool,
     /// Ends all threads: one failed, or the readers are done.
     pub stop: AtomicBool,
+}
+
+impl<'a> Shared<'a> {
+    /// A handle for the calling thread.
+    fn handle(&self) -> Result<Box<dyn Handle + 'a>> {
+        match self.keyspaces {
+            Some(keyspaces) => self.store.spread(keyspaces),
+            None => self.store.handle(),
+        }
+    }
 }
 
 /// What one thread did.
@@ -97,11 +109,7 @@ impl Timeline {
     #[inline]
     fn mark(&mut self, since_start: Duration, count: u64) {
         let ms = since_start.as_millis() as u64;
-        let second = since_start.as_secs() as usize;
-        if second >= self.by_second.len() {
-            self.by_second.resize(second + 1, 0);
-        }
-        self.by_second[second] += count;
+        self.mark_count(since_start, count);
         if self.last != Some(ms) {
             self.last = Some(ms);
             let word = (ms / 64) as usize;
@@ -109,6 +117,28 @@ impl Timeline {
                 self.bits.resize(word + 64, 0);
             }
             self.bits[word] |= 1 << (ms % 64);
+        }
+    }
+
+    #[inline]
+    fn mark_count(&mut self, since_start: Duration, count: u64) {
+        let second = since_start.as_secs() as usize;
+        if second >= self.by_second.len() {
+            self.by_second.resize(second + 1, 0);
+        }
+        self.by_second[second] += count;
+    }
+
+    /// Appends the timeline of what began `since_start` of this one.
+    pub(crate) fn append(&mut self, other: &Self, since_start: Duration) {
+        let ms = |at: usize| Duration::from_millis(at as u64);
+        for (word, bits) in other.bits.iter().enumerate() {
+            for bit in (0..64).filter(|bit| bits >> bit & 1 == 1) {
+                self.mark(since_start + ms(word * 64 + bit), 0);
+            }
+        }
+        for (second, count) in other.by_second.iter().enumerate() {
+            self.mark_count(since_start + ms(second * 1000), *count);
         }
     }
 
@@ -167,7 +197,7 @@ impl<'a> Worker<'a> {
         let key_size = shared.keys.key_size();
         Ok(Self {
             shared,
-            handle: shared.store.handle()?,
+            handle: shared.handle()?,
             key: vec![0; key_size],
             keys: vec![0; key_size * shared.batch_size.max(shared.multiget_size)],
             ops: Vec::new(),
@@ -327,14 +357,13 @@ impl<'a> Worker<'a> {
                 tally.wrong += u64::from(key < from);
             } else {
                 tally.read_bytes += (key.len() + value.len()) as u64;
-                // The first 16 bytes tell all keys apart.
-                tally.wrong +=
-                    u64::from(key.get(..16.min(key.len())) <= previous.get(..16.min(key.len())));
+                let head = shared.keys.head(key);
+                tally.wrong += u64::from(Some(head) <= previous.get(..head.len()));
                 tally.wrong += u64::from(value.len() != shared.values.value_size());
                 black_box((value.first(), value.last()));
             }
-            let head = key.len().min(16);
-            previous[..head].copy_from_slice(&key[..head]);
+            let head = shared.keys.head(key);
+            previous[..head.len()].copy_from_slice(head);
         })?;
         if !shared.missing_is_fine {
             let behind = shared.keys.num() - index.min(shared.keys.num());
@@ -424,7 +453,7 @@ pub(crate) fn check_records(
     indices: impl Iterator<Item = u64>,
     expect_found: bool,
 ) -> Result<Tally> {
-    let mut handle = shared.store.handle()?;
+    let mut handle = shared.handle()?;
     let mut key = vec![0; shared.keys.key_size()];
     let mut tally = Tally::default();
     for index in indices {
@@ -463,5 +492,9 @@ mod tests {
         assert_eq!(a.longest_gap_ms(), 1999);
         assert_eq!(a.by_second(), [5 + 10, 10, 0, 10, 10, 1]);
         assert_eq!(Timeline::default().longest_gap_ms(), 1);
+        let mut later = Timeline::default();
+        later.mark(ms(10), 2);
+        a.append(&later, ms(6000));
+        assert_eq!((a.by_second()[6], a.last), (2, Some(6010)));
     }
 }

@@ -1,4 +1,5 @@
-//! The workloads by name: those of db_bench and of YCSB.
+//! The workloads by name: those of db_bench and of YCSB, and loads that users of other engines have
+//! reported trouble with.
 
 use std::str::FromStr;
 
@@ -59,11 +60,18 @@ pub enum Workload {
     E,
     /// YCSB F: half reads, half read-modify-writes, zipfian.
     F,
+    /// Puts every record once, in random order, under keys of `key_size` bytes that share all but
+    /// their last 20; then gets of uniformly chosen ones, a tenth of which are scans instead. Its
+    /// records are not those of the other workloads.
+    LongKeys,
+    /// Puts every record once, in random order, into one of `keyspaces` keyspaces; then gets of
+    /// uniformly chosen ones. Its records are not those of the other workloads.
+    ManyKeyspaces,
 }
 
 impl Workload {
     /// All of them, in the order in which help lists them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::FillSeq,
         Self::FillRandom,
         Self::Overwrite,
@@ -87,6 +95,8 @@ impl Workload {
         Self::Queue,
         Self::Window,
         Self::RangeDelete,
+        Self::LongKeys,
+        Self::ManyKeyspaces,
     ];
 
     /// The name that [`FromStr`] takes.
@@ -116,6 +126,8 @@ impl Workload {
             Self::D => "d",
             Self::E => "e",
             Self::F => "f",
+            Self::LongKeys => "longkeys",
+            Self::ManyKeyspaces => "manykeyspaces",
         }
     }
 
@@ -123,6 +135,12 @@ impl Workload {
     #[must_use]
     pub fn is_fill(self) -> bool {
         matches!(self, Self::FillSeq | Self::FillRandom | Self::Load)
+    }
+
+    /// Whether it puts records of its own and then reads them.
+    #[must_use]
+    pub fn is_apart(self) -> bool {
+        matches!(self, Self::LongKeys | Self::ManyKeyspaces)
     }
 
     /// Whether it is one call of the engine, and made of no operations.

@@ -25,14 +25,14 @@ fn glintdb_answers_every_workload_rightly() {
     for (name, value_size, threads) in [("inline", 100, 1), ("separated", 1500, 3)] {
         let line = format!(
             "--workloads fillseq,fillrandom,overwrite,warmup,readrandom,readmissing,multireadrandom,seekrandom,\
-             readwhilewriting,readrandomwriterandom,load,a,b,c,d,e,f,deleterandom --num 4000 --ops 2000 \
-             --value-size {value_size} --threads {threads} --batch-size 7 --memory-mb 32 --json --dir {}",
+             readwhilewriting,readrandomwriterandom,load,a,b,c,d,e,f,longkeys,manykeyspaces,deleterandom \
+             --num 4000 --ops 2000 --keyspaces 20 --value-size {value_size} --threads {threads} --batch-size 7 --memory-mb 32 --json --dir {}",
             dir.path().join(name).display()
         );
         let (correct, json) = bench(&line).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         let reports: Vec<Report> = serde_json::from_value(json["results"].clone()).unwrap();
-        assert_eq!(reports.len(), 18);
+        assert_eq!(reports.len(), 20);
         let wrong: Vec<_> = reports
             .iter()
             .filter(|report| !report.is_correct())

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub enum MemoryPart {
     /// Arenas of memtables, sealed ones and those that snapshots pin included.
     Memtables,
-    /// Fence keys of tables.
+    /// Fence keys and range tombstones of tables, and what is known of tables without reading them.
     Fences,
     /// Filters of tables.
     Filters,
@@ -81,6 +81,17 @@ impl MemoryBudget {
         self.total_bytes
     }
 
+    /// Changes what one owner has in `part` from `charged` to `bytes`. Writes to the counters that
+    /// all threads share only if the two differ.
+    pub fn recharge(&self, part: MemoryPart, charged: &mut usize, bytes: usize) {
+        let before = std::mem::replace(charged, bytes);
+        if bytes > before {
+            self.add(part, bytes - before);
+        } else if bytes < before {
+            self.sub(part, before - bytes);
+        }
+    }
+
     /// Takes note of `bytes` more in `part`.
     pub fn add(&self, part: MemoryPart, bytes: usize) {
         self.slot(part).fetch_add(bytes, Ordering::Relaxed);
@@ -113,5 +124,24 @@ impl MemoryBudget {
 
     fn slot(&self, part: MemoryPart) -> &AtomicUsize {
         &self.used[part as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recharging_counts_each_owner_once() {
+        let budget = MemoryBudget::new(100);
+        let (mut one, mut other) = (0, 0);
+        for (bytes, used) in [(10, 10), (30, 30), (30, 30), (5, 5), (7, 7)] {
+            budget.recharge(MemoryPart::Buffers, &mut one, bytes);
+            assert_eq!(budget.used_bytes(MemoryPart::Buffers), used);
+        }
+        budget.recharge(MemoryPart::Buffers, &mut other, 20);
+        assert_eq!(budget.used_bytes_total(), 27);
+        budget.recharge(MemoryPart::Buffers, &mut one, 0);
+        assert_eq!((budget.used_bytes_total(), one, other), (20, 0, 20));
     }
 }

@@ -229,6 +229,11 @@ impl Memory {
             .checked_next_multiple_of(DIRECT_ALIGNMENT)
             .ok_or_else(refused)?;
         let layout = Layout::from_size_align(capacity, DIRECT_ALIGNMENT).map_err(|_| refused())?;
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if capacity >= mapped::BYTES_MIN {
+            let pointer = mapped::map(capacity).ok_or_else(refused)?;
+            return Ok(Memory { pointer, layout });
+        }
         // SAFETY: the layout's size is not zero (at least one page).
         let pointer = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
         Ok(Memory { pointer, layout })
@@ -241,9 +246,57 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout; `Memory` is neither `Copy` nor `Clone`, so
-        // it is freed once.
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if self.capacity() >= mapped::BYTES_MIN {
+            // SAFETY: `new` has mapped memory of this size; `Memory` is neither `Copy` nor `Clone`,
+            // so it is unmapped once.
+            unsafe { mapped::unmap(self.pointer, self.capacity()) }
+            return;
+        }
+        // SAFETY: allocated in `new` with this layout; as above, it is freed once.
         unsafe { dealloc(self.pointer.as_ptr(), self.layout) }
+    }
+}
+
+/// Memory of whole pages from the kernel.
+#[cfg(all(target_os = "linux", not(miri)))]
+mod mapped {
+    use std::ptr::NonNull;
+
+    /// From this size on, in bytes, memory is mapped and not allocated. An allocator that is given
+    /// such buffers among small pieces keeps much more than it has given out: with glibc and a
+    /// budget of 64 MiB, a process that scanned long keys took 165 MiB instead of 95. It is the
+    /// size from which glibc itself maps, until the first such piece is freed.
+    pub(super) const BYTES_MIN: usize = 128 << 10;
+
+    /// Maps zeroed memory. `None`: it is refused.
+    pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
+        // SAFETY: an anonymous private mapping at an address of the kernel's choosing touches no
+        // existing memory.
+        let pointer = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        (pointer != libc::MAP_FAILED)
+            .then(|| NonNull::new(pointer.cast()))
+            .flatten()
+    }
+
+    /// Unmaps memory.
+    ///
+    /// # Safety
+    /// `pointer` came from [`map`] with the same size, and nothing uses the memory any more.
+    pub(super) unsafe fn unmap(pointer: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            libc::munmap(pointer.as_ptr().cast(), bytes);
+        }
     }
 }
 
@@ -264,6 +317,19 @@ mod tests {
         drop(slice);
         assert_eq!((pool.used_bytes(), pool.idle_bytes()), (0, 8192));
         assert_eq!(pool.take(8192).unwrap().as_slice().as_ptr(), address);
+    }
+
+    #[test]
+    fn allocated_and_mapped_buffers_are_zeroed_and_usable_to_their_ends() {
+        for length in [(64 << 10) + 1, 128 << 10, (3 << 20) + 5] {
+            for fill in [1, 2] {
+                let mut buffer = AlignedBuffer::zeroed(length).unwrap();
+                assert_eq!(buffer.as_slice().as_ptr() as usize % DIRECT_ALIGNMENT, 0);
+                assert!(buffer.as_slice().iter().all(|&byte| byte == 0));
+                buffer.as_mut_slice().fill(fill);
+                assert!(buffer.as_slice().iter().all(|&byte| byte == fill));
+            }
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::state::scattered::Misses;
 use crate::state::version::{KeyspaceState, Version};
 use crate::{Error, Result};
 use bytes::Bytes;
+use glintdb_core::memory::MemoryPart;
 use glintdb_core::{Direction, planted};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -31,6 +32,9 @@ use std::sync::atomic::Ordering;
 const BATCH_FIRST: usize = 8;
 /// Most entries in a batch.
 const BATCH_MAX: usize = 256;
+/// From this size on, the memory budget is charged for batches. Those of short records are smaller,
+/// so that scans write to no counter that threads share.
+const CHARGED_BYTES_MIN: usize = 128 << 10;
 
 /// An iterator over keys and values in key order: `Iterator<Item = Result<(Bytes, Bytes)>>`. It can
 /// be taken from both ends.
@@ -59,6 +63,8 @@ struct Scan {
     limit: usize,
     front: End,
     back: End,
+    /// Bytes that the memory budget is charged for.
+    charged_bytes: usize,
     failed: Option<Error>,
     done: bool,
 }
@@ -120,6 +126,7 @@ impl Iter {
                 limit: 0,
                 front: End::default(),
                 back: End::default(),
+                charged_bytes: 0,
                 failed,
                 done,
             },
@@ -272,8 +279,20 @@ impl Scan {
             .fetch_in_order(wanted, direction);
         batch.fetched = fetched;
         self.end(direction).take_batch(batch);
+        self.charge();
         self.note_misses(direction, misses);
         Ok(())
+    }
+
+    /// Charges the memory budget for the batches.
+    fn charge(&mut self) {
+        let bytes = self.front.ready.copied_bytes() + self.back.ready.copied_bytes();
+        let bytes = match bytes < CHARGED_BYTES_MIN {
+            true => 0,
+            false => bytes,
+        };
+        let memory = &self.pin.engine().shared.memory;
+        memory.recharge(MemoryPart::Buffers, &mut self.charged_bytes, bytes);
     }
 
     /// Reports the values that the batch had to read from the log. Scans of values that are far
@@ -384,6 +403,8 @@ impl Drop for Scan {
             std::mem::forget(Arc::clone(&self.keyspace));
             return;
         }
+        let memory = &engine.shared.memory;
+        memory.recharge(MemoryPart::Buffers, &mut self.charged_bytes, 0);
         let entries = (self.front.records + self.back.records) as u64;
         if entries > 0
             && engine.shared.options.experiments.compact_for_scans

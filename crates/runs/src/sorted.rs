@@ -13,7 +13,7 @@ use crate::keys::tombstones::TombstoneSet;
 use crate::table::{Table, TableEnv, TableMeta};
 use bytes::Bytes;
 use glintdb_core::key::{key_head, shared_prefix};
-use glintdb_core::{Result, planted};
+use glintdb_core::{RangeTombstone, Result, planted};
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
@@ -52,13 +52,23 @@ impl Slot {
 /// # Errors
 /// I/O errors, `Corruption`.
 pub fn range_tombstones<'a>(slots: impl Iterator<Item = &'a Arc<Slot>>) -> Result<TombstoneSet> {
-    let mut all = Vec::new();
-    for slot in slots {
-        if slot.meta().range_tombstones > 0 {
-            all.extend_from_slice(slot.table.range_tombstones()?);
-        }
-    }
-    Ok(TombstoneSet::new(all))
+    range_tombstones_kept(slots, Some)
+}
+
+/// Flattens the range tombstones of all these tables, and returns what `keep` returns of each
+/// fragment. Reads those that are not in memory.
+///
+/// # Errors
+/// I/O errors, `Corruption`.
+pub(crate) fn range_tombstones_kept<'a>(
+    slots: impl Iterator<Item = &'a Arc<Slot>>,
+    keep: impl Fn(RangeTombstone) -> Option<RangeTombstone>,
+) -> Result<TombstoneSet> {
+    let slots = slots.filter(|slot| slot.meta().range_tombstones > 0);
+    let sources: Vec<_> = slots
+        .map(|slot| slot.table.range_tombstones())
+        .collect::<Result<_>>()?;
+    Ok(TombstoneSet::merged(sources, keep))
 }
 
 /// Tables that ascend and do not overlap.

@@ -18,6 +18,7 @@
 //! - [`sweep`]: every bit flipped, every block swapped, every file cut, replaced or gone; the program `glint-sweep` runs it.
 //! - [`kill`]: processes that write and are killed; the program `glint-kill` runs it.
 //! - [`collecting`]: value GC beside everything else.
+//! - [`memory`]: loads whose memory is easily forgotten, each in a process of its own.
 //! - [`attack`]: the server under attack, and honest clients in between; the program `glint-attack` runs it.
 //!
 //! Thread safety: none is needed but in [`kernel`], [`kill`], [`histories`], [`ledger`], [`sim`] and [`attack`], which say so themselves.
@@ -35,6 +36,7 @@ pub mod histories;
 pub mod kernel;
 pub mod kill;
 pub mod ledger;
+pub mod memory;
 pub mod model;
 pub mod operation;
 pub mod options;

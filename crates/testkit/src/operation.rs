@@ -55,7 +55,9 @@ impl Key {
             4 => vec![b'x'; 5000],
             5 => [vec![b'x'; 5000], vec![0]].concat(),
             n @ 6..16 => [b"prefix/that/many/share/".as_slice(), &[n], &[0xff; 3]].concat(),
-            n @ 16..32 => format!("{n}").into_bytes(),
+            n @ 16..28 => format!("{n}").into_bytes(),
+            // Blocks hold several of these, because keys of more than half a block do not count.
+            n @ 28..32 => [vec![b'x'; 2100], vec![n]].concat(),
             n => format!("user:{:08}", u32::from(n) * 7).into_bytes(),
         }
     }

@@ -36,13 +36,24 @@ pub(crate) struct MemtableRun<'a> {
     taken: usize,
 }
 
-/// Most keys of a flush that are looked up, to estimate how much it overwrites.
+/// Most keys of a flush that are looked up, to estimate how much it overwrites, beside one of each
+/// keyspace.
 const SAMPLE_KEYS: usize = 1024;
+/// Most bytes of these keys, about.
+const SAMPLE_BYTES: usize = 1 << 20;
+
+/// Returns how many entries each key of a sample represents, if `entries` are in memtables of
+/// `bytes`.
+fn sample_step(entries: usize, bytes: usize) -> usize {
+    let by_bytes = bytes.div_ceil(SAMPLE_BYTES);
+    entries.div_ceil(SAMPLE_KEYS).max(by_bytes).max(1)
+}
 
 impl<'a> MemtableRun<'a> {
     fn new(
         keyspace: &Arc<KeyspaceState>,
         mem: &KeyspaceMem,
+        sample_step: usize,
         progress: &'a mut dyn FnMut(usize),
     ) -> MemtableRun<'a> {
         let (all, forward) = (Bound::Unbounded, glintdb_core::Direction::Forward);
@@ -55,7 +66,7 @@ impl<'a> MemtableRun<'a> {
             sample: Sample {
                 keyspace: Arc::clone(keyspace),
                 keys: Vec::new(),
-                step: entries.div_ceil(SAMPLE_KEYS).max(1),
+                step: sample_step,
             },
             until_sample: 0,
             progress,
@@ -117,6 +128,7 @@ pub(crate) fn write_generation(
     progress: &mut dyn FnMut(usize),
 ) -> Result<(Vec<Pending>, Vec<Sample>)> {
     let (mut pending, mut samples) = (Vec::new(), Vec::new());
+    let sample_step = sample_step(generation.entries(), generation.filled_bytes());
     for keyspace in keyspaces {
         // A keyspace that is being dropped is written as well, as the drop may fail. Its change is
         // abandoned under the manifest's lock.
@@ -131,7 +143,7 @@ pub(crate) fn write_generation(
         let Some(mem) = mem.filter(has_entries) else {
             continue;
         };
-        let mut run = MemtableRun::new(&keyspace, mem, progress);
+        let mut run = MemtableRun::new(&keyspace, mem, sample_step, progress);
         match keyspace.index.write_run(&mut run) {
             Ok(change) => {
                 keyspace.counters.flushes.fetch_add(1, Ordering::Relaxed);
@@ -281,5 +293,21 @@ impl Job<Background> for FlushJob {
         if let Some(error) = error {
             background.shared.note_background_error(error);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_bounded_by_number_and_by_bytes() {
+        assert_eq!((sample_step(0, 0), sample_step(1000, 64 << 10)), (1, 1));
+        // 128 MiB of short records.
+        let step = sample_step(1 << 20, 128 << 20);
+        assert_eq!((1 << 20) / step, SAMPLE_KEYS);
+        // 128 MiB of keys of 64 KiB.
+        let step = sample_step(2048, 128 << 20);
+        assert_eq!(2048 / step * (64 << 10), SAMPLE_BYTES);
     }
 }

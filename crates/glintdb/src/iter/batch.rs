@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// Bytes that are allocated for each key. Keys may be longer.
 const KEY_BYTES_TYPICAL: usize = 32;
-/// Bytes of values at which a batch ends, and most bytes of blocks that it keeps for them.
+/// Bytes of keys and values at which a batch ends, and most bytes of blocks that it keeps for them.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Number of the batch's newest blocks that are compared with the block of a value: as many as the
 /// runs of tables that may take turns.
@@ -50,6 +50,12 @@ enum Place {
 impl Batch {
     pub(super) fn is_over(&self) -> bool {
         self.yielded == self.records.len()
+    }
+
+    /// Bytes of keys and values that it has copies of. Other values are in the cache, or in blocks
+    /// that are there or were.
+    pub(super) fn copied_bytes(&self) -> usize {
+        self.keys.len() + self.values.len()
     }
 
     pub(super) fn key(&self, at: usize) -> Option<&[u8]> {
@@ -191,7 +197,8 @@ impl Gathering {
         self.keys.extend_from_slice(key);
         let key = start..self.keys.len();
         self.records.push(Record { key, value });
-        self.records.len() < self.wanted && self.value_bytes < BATCH_BYTES_MAX
+        let bytes = self.keys.len() + self.value_bytes;
+        self.records.len() < self.wanted && bytes < BATCH_BYTES_MAX
     }
 
     /// Lends an inline value, or copies it.
@@ -293,6 +300,14 @@ mod tests {
             );
             assert_eq!(batch.key(n).unwrap(), n.to_be_bytes());
         }
+    }
+
+    #[test]
+    fn long_keys_end_a_batch() {
+        let mut gathering = Gathering::new(KeyspaceId(0), 256, false, true);
+        let key = vec![b'k'; 64 << 10];
+        let pushed = (0..256).take_while(|_| gathering.push(&key, EntryRef::Inline(b""), None));
+        assert_eq!(pushed.count() + 1, BATCH_BYTES_MAX / key.len());
     }
 
     #[test]

@@ -166,20 +166,9 @@ fn split(group: &Group, split_bytes: u64) -> Vec<KeyRange> {
     if parts < 2 {
         return vec![group.range.clone()];
     }
-    let mut points = split_points(group);
-    points.retain(|point| group.range.contains(point) && *point > group.range.start);
-    points.sort();
-    points.dedup();
-    let mut cuts: Vec<Bytes> = (1..parts)
-        .filter_map(|part| {
-            let at = points.len() as u64 * part / parts;
-            points.get(usize::try_from(at).ok()?).cloned()
-        })
-        .collect();
-    cuts.dedup();
     let mut ranges = Vec::new();
     let mut start = group.range.start.clone();
-    for cut in cuts {
+    for cut in cuts(group, parts) {
         ranges.push(KeyRange {
             start: std::mem::replace(&mut start, cut.clone()),
             end: Some(cut),
@@ -192,25 +181,30 @@ fn split(group: &Group, split_bytes: u64) -> Vec<KeyRange> {
     ranges
 }
 
-/// Keys spread evenly over the bytes of a group: the first keys of its tables if there are many,
-/// else the fences of the largest table.
-fn split_points(group: &Group) -> Vec<Bytes> {
-    let starts: Vec<Bytes> = group
+/// Keys that divide the bytes of a group evenly into `parts`: first keys of its tables if there are
+/// many, else fences of the largest table.
+fn cuts(group: &Group, parts: u64) -> Vec<Bytes> {
+    let mut starts: Vec<&Bytes> = group
         .slots
         .iter()
-        .map(|(_, slot)| slot.range.start.clone())
+        .map(|(_, slot)| &slot.range.start)
         .collect();
     if starts.len() as u64 >= 8 * SPLITS_MAX {
-        return starts;
+        starts.retain(|start| group.range.contains(start) && **start > group.range.start);
+        starts.sort();
+        starts.dedup();
+        let mut cuts: Vec<Bytes> = (1..parts)
+            .filter_map(|part| {
+                let at = starts.len() as u64 * part / parts;
+                starts.get(usize::try_from(at).ok()?).copied().cloned()
+            })
+            .collect();
+        cuts.dedup();
+        return cuts;
     }
     let largest = group.slots.iter().max_by_key(|(_, slot)| slot.meta().bytes);
     // Ignore an error: the merge reads the fences again and reports it.
-    let fences = largest.and_then(|(_, slot)| slot.table.fences().ok());
-    match fences {
-        Some(fences) => fences
-            .into_iter()
-            .map(|fence| Bytes::from(fence.lower))
-            .collect(),
-        None => starts,
-    }
+    largest
+        .and_then(|(_, slot)| slot.table.fences_dividing(&group.range, parts).ok())
+        .unwrap_or_default()
 }

@@ -13,9 +13,10 @@
 //! 2. For every key, the number of its fragment is the greatest of all tombstones that cover the
 //!    key.
 
-use crate::keys::range::{KeyRange, before_end, compare_ends};
+use crate::keys::range::{KeyRange, before_end};
 use bytes::Bytes;
 use glintdb_core::{RangeTombstone, SeqNum};
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 /// A flat set of range tombstones.
@@ -25,69 +26,78 @@ pub struct TombstoneSet {
 }
 
 impl TombstoneSet {
-    /// Flattens `tombstones`, in any order. O(n log n).
+    /// Flattens `tombstones`, in any order. O(n log n), and O(n) if they are flat, as those of a
+    /// memtable are.
     pub(crate) fn new(tombstones: impl IntoIterator<Item = RangeTombstone>) -> TombstoneSet {
-        let mut tombstones: Vec<RangeTombstone> = tombstones
-            .into_iter()
+        let tombstones = tombstones.into_iter();
+        let mut all: Vec<_> = tombstones
             .filter(|t| before_end(&t.start, &t.end))
             .collect();
-        tombstones.sort_by(|a, b| a.start.cmp(&b.start));
-        let mut ends: Vec<Option<Bytes>> = tombstones.iter().map(|t| t.end.clone()).collect();
-        ends.sort_by(compare_ends);
+        if !all.is_sorted_by(is_flat) {
+            all.sort_unstable_by(|a, b| a.start.cmp(&b.start));
+            return TombstoneSet::merged([all.as_slice()], Some);
+        }
+        all.shrink_to_fit();
+        TombstoneSet { fragments: all }
+    }
 
+    /// Flattens the tombstones of several sources, each of which is ordered by start, and keeps of
+    /// each fragment what `keep` returns. Needs no memory for the others. O(n log n).
+    pub(crate) fn merged<'a>(
+        sources: impl IntoIterator<Item = &'a [RangeTombstone]>,
+        keep: impl Fn(RangeTombstone) -> Option<RangeTombstone>,
+    ) -> TombstoneSet {
         let mut set = TombstoneSet::default();
+        let mut starts = ByStart::new(sources).peekable();
         // Tombstones that have begun, newest first. One that has ended is removed when it comes to
         // the top.
-        let mut open: BinaryHeap<(SeqNum, usize)> = BinaryHeap::new();
-        let mut from = Bytes::new();
-        let (mut starts, mut next_end) = (tombstones.iter().enumerate().peekable(), 0);
-        while next_end < ends.len() {
-            // The next boundary: a start or an end, whichever comes first.
-            let end = &ends[next_end];
-            let boundary = match starts.peek() {
-                Some((_, t)) if before_end(&t.start, end) => Some(t.start.clone()),
-                _ => end.clone(),
-            };
-            while let Some(&(seqno, at)) = open.peek() {
-                if compare_ends(&tombstones[at].end, &Some(from.clone())).is_le() {
-                    open.pop();
-                } else {
-                    set.push(from.clone(), boundary.clone(), seqno);
-                    break;
-                }
+        let mut open: BinaryHeap<(SeqNum, Option<&Bytes>)> = BinaryHeap::new();
+        let Some(first) = starts.peek() else {
+            return set;
+        };
+        let mut from = &first.start;
+        loop {
+            while let Some(begun) = starts.next_if(|next| next.start == *from) {
+                open.push((begun.seqno, begun.end.as_ref()));
             }
-            while starts
+            while open
                 .peek()
-                .is_some_and(|(_, t)| Some(&t.start) == boundary.as_ref())
+                .is_some_and(|(_, end)| end.is_some_and(|end| end <= from))
             {
-                if let Some((at, t)) = starts.next() {
-                    open.push((t.seqno, at));
-                }
+                open.pop();
             }
-            while next_end < ends.len() && compare_ends(&ends[next_end], &boundary).is_le() {
-                next_end += 1;
+            let next = starts.peek().map(|next| &next.start);
+            let mut boundary = next;
+            if let Some(&(seqno, end)) = open.peek() {
+                boundary = [next, end].into_iter().flatten().min();
+                let fragment = RangeTombstone {
+                    start: from.clone(),
+                    end: boundary.cloned(),
+                    seqno,
+                };
+                if let Some(kept) = keep(fragment) {
+                    set.push(kept);
+                }
             }
             match boundary {
                 Some(key) => from = key,
                 None => break,
             }
         }
+        set.fragments.shrink_to_fit();
         set
     }
 
     /// Adds a fragment behind the last one. Joins them if they touch and have the same number.
-    fn push(&mut self, start: Bytes, end: Option<Bytes>, seqno: SeqNum) {
-        if !before_end(&start, &end) {
-            return;
+    fn push(&mut self, fragment: RangeTombstone) {
+        match self.fragments.last_mut() {
+            Some(last)
+                if last.seqno == fragment.seqno && last.end.as_ref() == Some(&fragment.start) =>
+            {
+                last.end = fragment.end;
+            }
+            _ => self.fragments.push(fragment),
         }
-        if let Some(last) = self.fragments.last_mut()
-            && last.seqno == seqno
-            && last.end.as_ref() == Some(&start)
-        {
-            last.end = end;
-            return;
-        }
-        self.fragments.push(RangeTombstone { start, end, seqno });
     }
 
     /// Whether there are none.
@@ -143,8 +153,50 @@ impl TombstoneSet {
     }
 }
 
+/// Whether two tombstones may follow each other in a flat set.
+fn is_flat(one: &RangeTombstone, next: &RangeTombstone) -> bool {
+    let order = one.end.as_ref().map(|end| end.cmp(&next.start));
+    match order {
+        Some(Ordering::Equal) => one.seqno != next.seqno,
+        order => order == Some(Ordering::Less),
+    }
+}
+
+/// The tombstones of several sources, each of which is ordered by start, in that order.
+struct ByStart<'a> {
+    sources: Vec<&'a [RangeTombstone]>,
+    /// The first start of each source, and the source.
+    firsts: BinaryHeap<Reverse<(&'a Bytes, usize)>>,
+}
+
+impl<'a> ByStart<'a> {
+    fn new(sources: impl IntoIterator<Item = &'a [RangeTombstone]>) -> Self {
+        let sources: Vec<_> = sources.into_iter().collect();
+        let firsts = (sources.iter().enumerate())
+            .filter_map(|(at, source)| Some(Reverse((&source.first()?.start, at))));
+        ByStart {
+            firsts: firsts.collect(),
+            sources,
+        }
+    }
+}
+
+impl<'a> Iterator for ByStart<'a> {
+    type Item = &'a RangeTombstone;
+
+    fn next(&mut self) -> Option<&'a RangeTombstone> {
+        let Reverse((_, at)) = self.firsts.pop()?;
+        let (first, rest) = self.sources[at].split_first()?;
+        self.sources[at] = rest;
+        if let Some(next) = rest.first() {
+            self.firsts.push(Reverse((&next.start, at)));
+        }
+        Some(first)
+    }
+}
+
 /// The part of `tombstone` that is in `range`.
-fn clip(tombstone: &RangeTombstone, range: &KeyRange) -> Option<RangeTombstone> {
+pub(crate) fn clip(tombstone: &RangeTombstone, range: &KeyRange) -> Option<RangeTombstone> {
     let own = range_of(tombstone);
     let part = own.intersection(range)?;
     Some(RangeTombstone {
@@ -192,6 +244,19 @@ mod tests {
             let mut walk = TombstoneWalk::default();
             let range = KeyRange { start: Bytes::copy_from_slice(&[clip_start]), end: clip_end.map(|e| Bytes::copy_from_slice(&[e])) };
             let clipped = TombstoneSet::new(set.clipped(&range));
+            // The same of several sources.
+            let mut sources = vec![Vec::new(); 3];
+            for (at, tombstone) in tombstones.iter().enumerate() {
+                sources[at % 3].push(tombstone.clone());
+            }
+            for source in &mut sources {
+                source.retain(|t: &RangeTombstone| before_end(&t.start, &t.end));
+                source.sort_by(|a, b| a.start.cmp(&b.start));
+            }
+            let sources = || sources.iter().map(Vec::as_slice);
+            prop_assert_eq!(&TombstoneSet::merged(sources(), Some), &set);
+            let merged = TombstoneSet::merged(sources(), |fragment| clip(&fragment, &range));
+            prop_assert_eq!(&merged, &clipped);
             let mut newest = None;
             for key in 0u8..34 {
                 let key = [key];

@@ -15,6 +15,10 @@ use crate::table::{Block, BlockHandle, Table, key_hash};
 use glintdb_core::{Entry, EntryValue, Result, SeqNum, planted};
 use std::sync::Arc;
 
+/// Bytes of blocks that are read in one batch: about a thousand of 4 KiB. Blocks of long keys are
+/// larger.
+const BATCH_BYTES_MAX: u64 = 4 << 20;
+
 /// The entry of a key for a reader who knows that `deleted` is the sequence number of the newest
 /// range tombstone over the key (0: there is none).
 #[inline]
@@ -182,6 +186,29 @@ fn read(env: &RunEnv, waits: &[Wait<'_>], searches: &mut [Search<'_>]) {
     let groups: Vec<&[Wait<'_>]> = waits
         .chunk_by(|a, b| a.slot.number() == b.slot.number() && a.handle.index == b.handle.index)
         .collect();
+    let mut groups = groups.as_slice();
+    while !groups.is_empty() {
+        let blocks = groups.iter().filter_map(|group| group.first());
+        let blocks = in_a_batch(blocks.map(|wait| wait.handle.length));
+        let (batch, rest) = groups.split_at(blocks);
+        read_batch(env, batch, searches);
+        groups = rest;
+    }
+}
+
+/// How many of the blocks with these lengths are read in one batch: one at least.
+fn in_a_batch(lengths: impl Iterator<Item = u32>) -> usize {
+    let mut bytes = 0;
+    let fits = |length: &u32| {
+        let before = bytes;
+        bytes += u64::from(*length);
+        before == 0 || bytes <= BATCH_BYTES_MAX
+    };
+    lengths.take_while(fits).count()
+}
+
+/// Reads a block for each group, in one batch, and searches it for the keys of the group.
+fn read_batch(env: &RunEnv, groups: &[&[Wait<'_>]], searches: &mut [Search<'_>]) {
     let wanted: Vec<(&Table, BlockHandle)> = groups
         .iter()
         .filter_map(|group| group.first())
@@ -193,15 +220,29 @@ fn read(env: &RunEnv, waits: &[Wait<'_>], searches: &mut [Search<'_>]) {
     {
         match block {
             Ok(block) => {
-                for wait in group {
+                for wait in *group {
                     searches[wait.search].look(wait.slot, &block);
                 }
             }
             Err(error) => {
-                for wait in group {
+                for wait in *group {
                     searches[wait.search].answer = Some(Err(error.clone()));
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_of_reads_are_bounded_by_bytes() {
+        for (length, blocks) in [(4096, 1024), (128 << 10, 32), (3 << 20, 1), (64 << 20, 1)] {
+            assert_eq!(in_a_batch(std::iter::repeat_n(length, 2000)), blocks);
+        }
+        assert_eq!(in_a_batch([4096, 64 << 20, 4096].into_iter()), 1);
+        assert_eq!(in_a_batch([4096; 3].into_iter()), 3);
     }
 }

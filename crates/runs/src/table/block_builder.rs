@@ -1,8 +1,12 @@
 //! Builds the image of one key block, entry by entry.
 //!
-//! Invariant: `used_bytes` is exactly the size the image would have if it were finished now, so that a block can be cut to fill its page.
+//! Not thread-safe: belongs to one writer.
+//!
+//! Invariant: `used_bytes` is exactly the size that the image would have if it were finished now,
+//! so that a block can be cut to fill its page.
 
 use super::block::{KIND_INLINE, KIND_POINTER, KIND_TOMBSTONE, Layout, RawEntry, common_prefix};
+use super::block_shape::BlockShape;
 use super::copy::{append, append_part};
 use super::format::{BLOCK_HEADER_BYTES, RESTART_BYTES};
 use glintdb_core::codec::put_varint;
@@ -21,10 +25,14 @@ pub(super) enum Added {
 
 /// A block being built. Reused from block to block, so it allocates nothing once warm.
 pub(super) struct BlockBuilder {
-    interval: usize,
+    /// The configured size of blocks, and entries from one restart point to the next.
+    block_bytes: usize,
+    restart_interval: usize,
+    /// Those of this block, which follow from its first key.
+    shape: BlockShape,
     /// Entries before the next restart point.
     until_restart: usize,
-    /// Entries without their sequence numbers, whose width is known only at the end.
+    /// The entries without their sequence numbers, whose width is known only at the end.
     entries: Vec<u8>,
     /// Each entry's sequence number and end in `entries`.
     seqnos: Vec<(u64, usize)>,
@@ -63,9 +71,11 @@ fn value_bytes(value: &EntryRef<'_>) -> usize {
 }
 
 impl BlockBuilder {
-    pub(super) fn new(interval: usize) -> Self {
+    pub(super) fn new(block_bytes: usize, restart_interval: usize) -> Self {
         BlockBuilder {
-            interval,
+            block_bytes,
+            restart_interval,
+            shape: BlockShape::new(0, block_bytes, restart_interval),
             until_restart: 0,
             entries: Vec::new(),
             seqnos: Vec::new(),
@@ -95,20 +105,19 @@ impl BlockBuilder {
         Layout::used_bytes(
             self.entries.len(),
             self.seqnos.len(),
-            self.interval,
+            self.shape.interval,
             seqno_width(self.seqno_min, self.seqno_max),
         )
     }
 
-    /// Adds an entry if the block then still fits `bytes_max`; the first entry fits always.
+    /// Whether the block is less than half full, though it has an entry.
+    pub(super) fn is_small(&self) -> bool {
+        self.shape.is_small(self.used_bytes(), self.seqnos.len())
+    }
+
+    /// Adds an entry if there is room for it. The first entry always fits.
     #[inline]
-    pub(super) fn try_add(
-        &mut self,
-        key: &[u8],
-        seqno: SeqNum,
-        value: EntryRef<'_>,
-        bytes_max: usize,
-    ) -> Added {
+    pub(super) fn try_add(&mut self, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) -> Added {
         let ordinal = self.seqnos.len();
         let (mut min, mut max) = (seqno.0, seqno.0);
         let mut shared = 0;
@@ -149,17 +158,17 @@ impl BlockBuilder {
                 + value_bytes(&value)
                 + (ordinal + 1) * seqno_width(min, max)
                 + (self.restarts.len() + usize::from(restart)) * RESTART_BYTES;
-            if used > bytes_max || ordinal >= usize::from(u16::MAX) {
+            if used > self.shape.bytes_max || ordinal >= self.shape.entries_max {
                 return Added::Full;
             }
+        } else {
+            self.first_key.clear();
+            self.first_key.extend_from_slice(key);
+            self.shape = BlockShape::new(key.len(), self.block_bytes, self.restart_interval);
         }
         if restart {
             self.restarts.push((self.entries.len(), shared));
-            self.until_restart = self.interval;
-        }
-        if ordinal == 0 {
-            self.first_key.clear();
-            self.first_key.extend_from_slice(key);
+            self.until_restart = self.shape.interval;
         }
         self.until_restart -= 1;
         (self.seqno_min, self.seqno_max) = (min, max);
@@ -189,17 +198,18 @@ impl BlockBuilder {
         Added::Yes
     }
 
-    /// First key, last key, and the image without padding; its checksum (bytes 0 to 4) and codec (byte 4) are still 0. Empty the builder with [`clear`](Self::clear) afterwards.
+    /// Returns first key, last key, and the image without padding. Its checksum (bytes 0 to 4) and
+    /// codec (byte 4) are still 0. Empty the builder with [`clear`](Self::clear) afterwards.
     ///
     /// # Panics
-    /// Where nothing was added.
+    /// If nothing was added.
     pub(super) fn finish(&mut self) -> (&[u8], &[u8], &mut Vec<u8>) {
         assert!(!self.is_empty(), "a key block holds an entry");
         let width = seqno_width(self.seqno_min, self.seqno_max);
         let prefix = common_prefix(&self.first_key, &self.last_key).min(usize::from(u16::MAX));
         let used = u32::try_from(self.used_bytes()).expect("keys and values are below 2 GiB");
         let narrow = |count: usize| u16::try_from(count).expect("a block is cut at 64 KiB");
-        let interval = u8::try_from(self.interval).expect("held by TableConfig::check");
+        let interval = u8::try_from(self.shape.interval).expect("held by TableConfig::check");
         let mut image = std::mem::take(&mut self.image);
         image.clear();
         image.extend_from_slice(&[0; 5]);
@@ -217,7 +227,7 @@ impl BlockBuilder {
         }
         let entries_at = BLOCK_HEADER_BYTES + self.restarts.len() * RESTART_BYTES;
         for (restart, &(offset, _)) in self.restarts.iter().enumerate() {
-            let offset = entries_at + offset + restart * self.interval * width;
+            let offset = entries_at + offset + restart * self.shape.interval * width;
             image.extend_from_slice(&narrow(offset).to_le_bytes());
         }
         let mut start = 0;
@@ -232,7 +242,8 @@ impl BlockBuilder {
         (&self.first_key, &self.last_key, &mut self.image)
     }
 
-    /// Head of a restart point: four bytes of its key behind the block's common prefix, some of which it may share with the first key.
+    /// Returns the head of a restart point: four bytes of its key behind the block's common prefix,
+    /// some of which it may share with the first key.
     fn restart_head(&self, offset: usize, shared: usize, prefix: usize) -> u32 {
         let entry = RawEntry::parse(&self.entries, offset, 0).expect("written above");
         let suffix = &self.entries[entry.suffix_at..entry.value_at];

@@ -1,30 +1,41 @@
-//! Walks the entries of one key block in either direction, keeping the key it stands on assembled.
+//! Walks the entries of one key block in either direction, and keeps the key of its entry
+//! assembled.
 //!
-//! Backwards, a restart interval is decoded once and then walked from its end.
+//! Backwards, it decodes a restart interval once and notes for each entry which bytes of the key
+//! before it replaces. Then it walks the interval from its end by putting these bytes back. So it
+//! needs one key and little more, however long keys are.
+//!
+//! Not thread-safe: belongs to one cursor.
 
 use super::block::{Block, Layout, Malformed, Place, RawEntry, View};
 use super::copy::append_part;
+use super::delta_order::DeltaOrder;
 use bytes::Bytes;
 use glintdb_core::key::KEY_BYTES_MAX;
 use glintdb_core::{Direction, EntryRef, SeqNum};
 
-/// A position in a block. `key`, `seqno` and `raw` mean something only after a step said `true`.
+/// A position in a block. `key`, `seqno` and `raw` are meaningful only after a step returned true.
 pub(super) struct BlockIter {
     block: Block,
     layout: Layout,
     direction: Direction,
     /// Forward: offset of the next entry.
     next_at: usize,
-    /// Forward: ordinal of the next entry. Reverse: ordinal of the entry stood on.
+    /// Forward: ordinal of the next entry. Reverse: ordinal of the current entry.
     ordinal: usize,
-    /// Forward: whether `key` is not the key of the entry before `next_at`, but only what the next key shares with the first.
+    /// Forward: whether `key` is not the key of the entry before `next_at`, but only the bytes that
+    /// the next key shares with the first one.
     fresh: bool,
     key: Vec<u8>,
     raw: RawEntry,
     seqno: SeqNum,
-    /// Reverse: the interval decoded last, walked from its end: keys in one arena, and each entry with the end of its key there.
-    arena: Vec<u8>,
+    /// Reverse: the entries of the interval that was decoded last, from its begin to the current
+    /// one. Each has the place in `replaced` of the bytes that its key has replaced.
     interval: Vec<(usize, RawEntry)>,
+    /// Reverse: bytes of keys of the interval that the next key does not share.
+    replaced: Vec<u8>,
+    /// Reverse: whether the last entry of `interval` is the current one, and not the next one.
+    on_last: bool,
 }
 
 const NOWHERE: RawEntry = RawEntry {
@@ -37,7 +48,7 @@ const NOWHERE: RawEntry = RawEntry {
 };
 
 impl BlockIter {
-    /// Stands before the first entry of nothing; [`reset`](Self::reset) gives it a block.
+    /// An iterator without entries. [`reset`](Self::reset) gives it a block.
     pub(super) fn new(direction: Direction) -> Self {
         let handle = super::block::BlockHandle {
             index: 0,
@@ -57,18 +68,20 @@ impl BlockIter {
             key: Vec::new(),
             raw: NOWHERE,
             seqno: SeqNum::ZERO,
-            arena: Vec::new(),
             interval: Vec::new(),
+            replaced: Vec::new(),
+            on_last: false,
         }
     }
 
-    /// Goes to the edge of `block` where its direction begins.
+    /// Goes to the edge of `block` at which its direction begins.
     pub(super) fn reset(&mut self, block: Block) -> Result<(), Malformed> {
         self.layout = block.view()?.layout;
         self.block = block;
         self.key.clear();
         self.fresh = true;
         self.interval.clear();
+        self.on_last = false;
         self.next_at = self.layout.entries_at;
         self.ordinal = match self.direction {
             Direction::Forward => 0,
@@ -93,7 +106,7 @@ impl BlockIter {
         &self.raw
     }
 
-    /// The value of the entry it stands on.
+    /// The value of the current entry.
     #[inline]
     pub(super) fn value(&self) -> Result<EntryRef<'_>, Malformed> {
         self.view()?.value(&self.raw)
@@ -104,7 +117,7 @@ impl BlockIter {
         View::of(&self.block.image, self.layout)
     }
 
-    /// Forward: whether it stands on the block's first entry.
+    /// Forward: whether the current entry is the block's first one.
     pub(super) fn on_first(&self) -> bool {
         self.ordinal == 1
     }
@@ -119,12 +132,12 @@ impl BlockIter {
         self.ordinal == usize::MAX
     }
 
-    /// Whether it stands on no entry yet.
+    /// Whether it is on no entry yet.
     pub(super) fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Next entry in its direction.
+    /// Goes to the next entry in its direction. Returns false if there is none.
     #[inline]
     pub(super) fn step(&mut self) -> Result<bool, Malformed> {
         match self.direction {
@@ -143,11 +156,11 @@ impl BlockIter {
         // Entries are about as long as their neighbours: this is the next but one.
         glintdb_cache::prefetch_line(view.image, 2 * entry.end - entry.at);
         let suffix = view.bytes(entry.suffix_at, entry.value_at)?;
-        // A restart point shares with the block's first key, and so at least as much with the key before it. Keys must ascend: what compactions write next
-        // depends on it.
+        // A restart point shares bytes with the block's first key, and so at least as many with
+        // the key before it. Keys must ascend, because compactions write them in this order.
         let before = self.key.get(entry.shared..).ok_or(Malformed)?;
         let ascends = match (suffix, before) {
-            // Nearly always decided here: what is shared is all that is shared.
+            // Nearly always decided here, because `shared` counts all bytes that are shared.
             (&[byte, ..], &[byte_before, ..]) if byte != byte_before => byte > byte_before,
             _ => suffix > before,
         };
@@ -166,7 +179,8 @@ impl BlockIter {
         Ok(true)
     }
 
-    /// Forward: steps through the block, and gives each entry to `take`, until that says `false`: `true` then. `false` at the block's end.
+    /// Forward: steps through the block and gives each entry to `take`, until that returns false.
+    /// Returns true then, and false at the block's end.
     #[inline]
     pub(super) fn walk(
         &mut self,
@@ -186,64 +200,86 @@ impl BlockIter {
     }
 
     fn step_back(&mut self) -> Result<bool, Malformed> {
+        self.leave()?;
         if self.interval.is_empty() {
             let interval = self.layout.interval;
             let Some(restart) = self.ordinal.checked_sub(1).map(|last| last / interval) else {
                 return Ok(false);
             };
-            self.decode_interval(restart)?;
+            self.decode_interval(restart, None)?;
         }
-        self.pop_back()
+        self.settle_on_last()
     }
 
-    /// Takes the last entry of the decoded interval.
-    fn pop_back(&mut self) -> Result<bool, Malformed> {
-        let (end, entry) = self.interval.pop().ok_or(Malformed)?;
-        let start = self.interval.last().map_or(0, |(end, _)| *end);
-        let key = self.arena.get(start..end).ok_or(Malformed)?;
-        self.key.clear();
-        self.key.extend_from_slice(key);
-        self.fresh = false;
-        self.raw = entry;
-        self.ordinal = self.ordinal.checked_sub(1).ok_or(Malformed)?;
-        self.seqno = self.view()?.seqno(&entry)?;
-        Ok(true)
-    }
-
-    /// Decodes the interval of `restart`; `ordinal` becomes that behind its last entry.
-    fn decode_interval(&mut self, restart: usize) -> Result<(), Malformed> {
-        let view = View::of(&self.block.image, self.layout)?;
-        let first_key = view.first_key()?;
-        let start = restart * view.layout.interval;
-        let end = (start + view.layout.interval).min(view.layout.entries);
-        let mut at = view.restart_offset(restart)?;
-        self.arena.clear();
-        self.interval.clear();
-        let mut key_start = 0;
-        for ordinal in start..end {
-            let entry = view.entry(at)?;
-            let suffix = view.bytes(entry.suffix_at, entry.value_at)?;
-            let key_end = self.arena.len();
-            if ordinal == start {
-                self.arena
-                    .extend_from_slice(first_key.get(..entry.shared).ok_or(Malformed)?);
-            } else {
-                let shared_end = key_start + entry.shared;
-                if shared_end > key_end {
-                    return Err(Malformed);
-                }
-                self.arena.extend_from_within(key_start..shared_end);
-                key_start = key_end;
-            }
-            self.arena.extend_from_slice(suffix);
-            self.interval.push((self.arena.len(), entry));
-            at = entry.end;
+    /// Reverse: removes the current entry from the interval, and makes `key` the key of the entry
+    /// before it. If there is none in the interval, `key` means nothing.
+    fn leave(&mut self) -> Result<(), Malformed> {
+        if !std::mem::take(&mut self.on_last) {
+            return Ok(());
         }
-        self.ordinal = end;
+        let (replaced_at, entry) = self.interval.pop().ok_or(Malformed)?;
+        self.key.truncate(entry.shared);
+        let replaced = self.replaced.get(replaced_at..).ok_or(Malformed)?;
+        self.key.extend_from_slice(replaced);
+        self.replaced.truncate(replaced_at);
         Ok(())
     }
 
-    /// Goes to the first entry at or behind `key` in its direction, wherever in the block that is; `false`: there is none in this block.
+    /// Reverse: makes the last entry of the interval, whose key is in `key`, the current one.
+    fn settle_on_last(&mut self) -> Result<bool, Malformed> {
+        let (_, entry) = *self.interval.last().ok_or(Malformed)?;
+        self.raw = entry;
+        self.seqno = self.view()?.seqno(&entry)?;
+        self.fresh = false;
+        self.on_last = true;
+        self.ordinal = self.ordinal.checked_sub(1).ok_or(Malformed)?;
+        Ok(true)
+    }
+
+    /// Reverse: decodes the interval of `restart`, up to the last entry at or before `end` if that
+    /// is given. `ordinal` becomes that of the entry behind the last one that was decoded, whose
+    /// key is in `key`.
+    fn decode_interval(&mut self, restart: usize, end: Option<&[u8]>) -> Result<(), Malformed> {
+        let view = View::of(&self.block.image, self.layout)?;
+        let first_key = view.first_key()?;
+        let mut order = end.map(DeltaOrder::new);
+        if let Some(order) = &mut order {
+            order.pass(0, first_key);
+        }
+        self.ordinal = restart * view.layout.interval;
+        let ordinals = self.ordinal..view.layout.entries;
+        let mut at = view.restart_offset(restart)?;
+        self.interval.clear();
+        self.replaced.clear();
+        self.key.clear();
+        self.key.extend_from_slice(first_key);
+        for ordinal in ordinals.take(view.layout.interval) {
+            let entry = view.entry(at)?;
+            let suffix = view.bytes(entry.suffix_at, entry.value_at)?;
+            // A restart point, the first entry here, shares bytes with the block's first key. The
+            // first entry of the block shares none.
+            let replaced = self.key.get(entry.shared..).ok_or(Malformed)?;
+            if entry.shared + suffix.len() > KEY_BYTES_MAX {
+                return Err(Malformed);
+            }
+            let above = |order: &mut DeltaOrder<'_>| order.pass(entry.shared, suffix).is_gt();
+            if order.as_mut().is_some_and(above) {
+                break;
+            }
+            self.interval.push((self.replaced.len(), entry));
+            if self.interval.len() > 1 {
+                self.replaced.extend_from_slice(replaced);
+            }
+            self.key.truncate(entry.shared);
+            self.key.extend_from_slice(suffix);
+            self.ordinal = ordinal + 1;
+            at = entry.end;
+        }
+        Ok(())
+    }
+
+    /// Goes to the first entry at or behind `key` in its direction, wherever in the block that is.
+    /// Returns false if there is none in this block.
     pub(super) fn seek(&mut self, key: &[u8]) -> Result<bool, Malformed> {
         match self.direction {
             Direction::Forward => self.seek_at_or_after(key),
@@ -258,17 +294,26 @@ impl BlockIter {
             Place::Before => 0,
             Place::At(restart) => restart,
         };
+        let mut order = DeltaOrder::new(key);
         self.next_at = view.restart_offset(restart)?;
         self.ordinal = restart * view.layout.interval;
+        let next_restart = self.ordinal + view.layout.interval;
         self.key.clear();
         self.fresh = true;
         if restart > 0 {
+            order.pass(0, first_key);
             let entry = view.entry(self.next_at)?;
             self.key
                 .extend_from_slice(first_key.get(..entry.shared).ok_or(Malformed)?);
         }
         while self.step_forward()? {
-            if self.key.as_slice() >= key {
+            let suffix = self.key.get(self.raw.shared..).ok_or(Malformed)?;
+            // The next restart point, which is behind `key`, is no delta against the key before it.
+            let reached = match self.ordinal <= next_restart {
+                true => order.pass(self.raw.shared, suffix).is_ge(),
+                false => self.key.as_slice() >= key,
+            };
+            if reached {
                 return Ok(true);
             }
         }
@@ -277,25 +322,22 @@ impl BlockIter {
 
     fn seek_at_or_before(&mut self, key: &[u8]) -> Result<bool, Malformed> {
         let view = View::of(&self.block.image, self.layout)?;
+        self.on_last = false;
         match view.restart_at_or_before(key, view.first_key()?)? {
             Place::Before => {
                 self.interval.clear();
                 self.ordinal = 0;
-                return Ok(false);
+                Ok(false)
             }
-            Place::At(restart) => self.decode_interval(restart)?,
-        }
-        while !self.interval.is_empty() {
-            self.pop_back()?;
-            if self.key.as_slice() <= key {
-                return Ok(true);
+            // The restart point's own key is at or before `key`.
+            Place::At(restart) => {
+                self.decode_interval(restart, Some(key))?;
+                self.settle_on_last()
             }
         }
-        // The restart point's own key is at or before `key`.
-        Err(Malformed)
     }
 
-    /// Puts the block's last key into `key`.
+    /// Puts the last key of `block` into `key`.
     pub(super) fn last_key_of(block: &Block, key: &mut Vec<u8>) -> Result<(), Malformed> {
         let view = block.view()?;
         let restart = view.layout.restarts - 1;

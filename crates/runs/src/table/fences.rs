@@ -1,33 +1,46 @@
-//! Fences: for each key block the shortest key that separates it from the block before, all in memory.
+//! Fences: for each key block of a table the shortest key that separates it from the block before,
+//! all in memory.
 //!
-//! In memory: the keys' common prefix once, then for each fence an 8-byte head (big-endian value of the bytes behind the prefix, zeros behind the end), its length up to
-//! 8 and what does not fit the head in one arena, and the block's place. 17 bytes a block for short keys in uncompressed tables: 0.4 % of a 4 KiB block.
+//! In memory are the keys' common prefix, once, and for each fence an 8-byte head (the big-endian
+//! value of the bytes behind the prefix, zeros behind the end), its length up to 8, and the block's
+//! place. That is 17 bytes a block for short keys in uncompressed tables: 0.4 % of a 4 KiB block.
+//! What does not fit the head is in one arena: whole for one fence in eight, for the others as a
+//! delta against the fence before. So long keys that share most of their bytes take little memory,
+//! and a search compares a few of them.
 //!
-//! Section: checksum u32 (of everything behind it), blocks u32, common prefix (varint length, bytes), then for each block: varint bytes shared with the fence before
-//! (prefix not counted), varint length and bytes of the rest, varint gap between the block before and this one, varint length of the block.
+//! Section: checksum u32 (of everything behind it), blocks u32, common prefix (varint length,
+//! bytes), then for each block: varint bytes shared with the fence before (prefix not counted),
+//! varint length and bytes of the rest, varint gap between the block before and this one, varint
+//! length of the block. [`FencesBuilder`](super::fences_builder::FencesBuilder) writes it.
+//!
+//! Thread-safe: immutable.
 
-use super::block::{BlockHandle, common_prefix};
+use super::block::BlockHandle;
+use super::delta_order::DeltaOrder;
 use super::format::{EXPANSION_MAX, PAGE_BYTES};
-use glintdb_core::checksum::FileSeed;
-use glintdb_core::codec::{Reader, put_bytes, put_varint};
+use bytes::Bytes;
+use glintdb_core::codec::{Reader, put_varint};
 use glintdb_core::key::KEY_BYTES_MAX;
 use glintdb_core::planted;
 use std::cmp::Ordering;
 
 const HEAD_BYTES: usize = 8;
+/// Fences from one whose tail is stored whole to the next.
+const GROUP: usize = 8;
 
 /// A block's place, and the fence before it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fence {
-    /// Where the block lies.
+    /// Where the block is.
     pub handle: BlockHandle,
     /// No key of this block is below it; every key of the blocks before is.
     pub lower: Vec<u8>,
 }
 
-/// Where blocks lie, as compact as the table allows.
+/// Where blocks are, as compact as the table allows.
 enum Places {
-    /// Every block begins on a page and ends where the next begins: page numbers, one more than blocks.
+    /// Every block begins on a page and ends where the next begins: page numbers, one more than
+    /// blocks.
     Pages(Vec<u32>),
     /// Offset and length.
     Exact(Vec<(u64, u32)>),
@@ -35,13 +48,26 @@ enum Places {
 
 /// The fences of a table.
 pub(super) struct Fences {
-    prefix: Box<[u8]>,
+    /// Mostly a part of the table's first key, whose memory it shares.
+    prefix: Bytes,
     heads: Box<[u64]>,
-    /// Where each fence begins in the arena; one more than fences.
+    /// Where the tail of each fence begins in the arena; one more than fences.
     starts: Box<[u32]>,
-    /// Each fence: one byte, its length behind the prefix up to 8; then what of it does not fit its head.
+    /// For each fence the number of its bytes in the head, a byte; then, if it has more, the number
+    /// of these that it shares with the tail of the fence before (a varint), and the others.
     arena: Box<[u8]>,
     places: Places,
+}
+
+/// A fence but for its head.
+#[derive(Clone, Copy)]
+struct Tail<'a> {
+    /// Bytes of the fence that are in its head.
+    in_head: usize,
+    /// Bytes behind the head that are those of the fence before it.
+    shared: usize,
+    /// The bytes behind these.
+    rest: &'a [u8],
 }
 
 /// The first eight bytes, zeros behind the end.
@@ -56,32 +82,31 @@ fn head_of(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(head)
 }
 
+/// The bytes behind the head.
+fn tail_of(bytes: &[u8]) -> &[u8] {
+    bytes.get(HEAD_BYTES..).unwrap_or(&[])
+}
+
 impl Fences {
     /// Number of blocks.
     pub(super) fn len(&self) -> usize {
         self.heads.len()
     }
 
-    /// Bytes in memory.
+    /// Bytes in memory, without the common prefix.
     pub(super) fn memory_bytes(&self) -> usize {
         let places = match &self.places {
             Places::Pages(pages) => size_of_val(pages.as_slice()),
             Places::Exact(exact) => size_of_val(exact.as_slice()),
         };
-        self.prefix.len()
-            + size_of_val(&*self.heads)
-            + size_of_val(&*self.starts)
-            + self.arena.len()
-            + places
+        size_of_val(&*self.heads) + size_of_val(&*self.starts) + self.arena.len() + places
     }
 
-    /// The block that holds `key` if any does: the last one whose fence is at or below it; the first one where there is none such.
+    /// The block that holds `key` if any does: the last one whose fence is at or below it, or the
+    /// first one if there is none such.
     pub(super) fn find(&self, key: &[u8]) -> usize {
-        let Some((_, rest)) = key
-            .split_at_checked(self.prefix.len())
-            .filter(|(head, _)| *head == &*self.prefix)
-        else {
-            let before = key < &*self.prefix;
+        let Some(rest) = self.behind_prefix(key) else {
+            let before = *key < self.prefix[..];
             return if before {
                 0
             } else {
@@ -97,6 +122,13 @@ impl Fences {
         .saturating_sub(1)
     }
 
+    /// The bytes of `key` behind the common prefix. `None`: it does not begin with that.
+    #[inline]
+    fn behind_prefix<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
+        let (head, rest) = key.split_at_checked(self.prefix.len())?;
+        (*head == self.prefix[..]).then_some(rest)
+    }
+
     /// The number of fences at or below the key whose head is `wanted`, and that is `rest` behind
     /// the common prefix.
     #[inline]
@@ -104,66 +136,89 @@ impl Fences {
         let found = self.heads.partition_point(|&head| head <= wanted);
         if found > 0 && self.heads[found - 1] == wanted {
             let ties = self.heads[..found].partition_point(|&head| head < wanted);
-            return ties + self.partition_ties(ties, found, rest);
+            return self.partition_ties(ties, found, rest);
         }
         found
     }
 
     /// Whether a fence is at or below `key`.
     pub(super) fn is_at_or_below(&self, index: usize, key: &[u8]) -> bool {
-        let Some((_, rest)) = key
-            .split_at_checked(self.prefix.len())
-            .filter(|(head, _)| *head == &*self.prefix)
-        else {
-            return key > &*self.prefix;
+        let Some(rest) = self.behind_prefix(key) else {
+            return *key > self.prefix[..];
         };
         let order = self.heads[index].cmp(&head_of(rest));
         order.then_with(|| self.compare_tie(index, rest)) != Ordering::Greater
     }
 
-    /// Number of fences in `from..to` (all with the head of `rest`) at or below `rest`.
+    /// The number of fences at or below `rest`: all before `from`, none from `to` on, and some of
+    /// those in between, which have the head of `rest`.
     fn partition_ties(&self, from: usize, to: usize, rest: &[u8]) -> usize {
-        let (mut low, mut high) = (from, to);
+        // Among the fences that begin a group, the first one that is greater.
+        let (mut low, mut high) = (from.div_ceil(GROUP), to.div_ceil(GROUP));
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.compare_tie(middle, rest) == Ordering::Greater {
+            if self.compare_tie(middle * GROUP, rest) == Ordering::Greater {
                 high = middle;
             } else {
                 low = middle + 1;
             }
         }
-        low - from
+        let group = low.saturating_sub(1) * GROUP;
+        let mut order = DeltaOrder::new(tail_of(rest));
+        for index in group..to.min(group + GROUP) {
+            let above = self.pass(index, rest, &mut order) == Ordering::Greater;
+            if index >= from && above {
+                return index;
+            }
+        }
+        to.min(group + GROUP)
     }
 
-    /// How a fence compares to `rest` where their heads are equal: bytes both have in the head are equal, those that one has not are zero.
+    /// How a fence compares to `rest`, whose head is equal.
     fn compare_tie(&self, index: usize, rest: &[u8]) -> Ordering {
-        let (length, tail) = self.tail(index);
-        length
-            .cmp(&rest.len().min(HEAD_BYTES))
-            .then_with(|| tail.cmp(rest.get(HEAD_BYTES..).unwrap_or(&[])))
+        let mut order = DeltaOrder::new(tail_of(rest));
+        let group = index - index % GROUP;
+        let compared = (group..=index).map(|index| self.pass(index, rest, &mut order));
+        compared.last().unwrap_or(Ordering::Equal)
     }
 
-    /// Length of a fence's part in its head, and the part behind it.
-    fn tail(&self, index: usize) -> (usize, &[u8]) {
+    /// How a fence compares to `rest`, if their heads are equal: bytes that both have in the head
+    /// are equal, and those that one has not are zero. Fences are passed from the first one of a
+    /// group on.
+    #[inline]
+    fn pass(&self, index: usize, rest: &[u8], order: &mut DeltaOrder<'_>) -> Ordering {
+        let tail = self.tail(index);
+        let tails = order.pass(tail.shared, tail.rest);
+        tail.in_head.cmp(&rest.len().min(HEAD_BYTES)).then(tails)
+    }
+
+    fn tail(&self, index: usize) -> Tail<'_> {
         let range = self.starts[index] as usize..self.starts[index + 1] as usize;
-        match self.arena[range].split_first() {
-            Some((length, tail)) => (usize::from(*length), tail),
-            None => (0, &[]),
+        let mut reader = Reader::new(&self.arena[range]);
+        let in_head = reader.u8().map_or(0, usize::from);
+        let shared = reader.varint32().map_or(0, |shared| shared as usize);
+        Tail {
+            in_head,
+            shared,
+            rest: reader.rest(),
         }
     }
 
     /// The fence of a block, whole.
     pub(super) fn key(&self, index: usize) -> Vec<u8> {
-        let (length, tail) = self.tail(index);
+        let mut key = self.prefix.to_vec();
         let head = self.heads[index].to_be_bytes();
-        let mut key = Vec::with_capacity(self.prefix.len() + length + tail.len());
-        key.extend_from_slice(&self.prefix);
-        key.extend_from_slice(&head[..length]);
-        key.extend_from_slice(tail);
+        key.extend_from_slice(&head[..self.tail(index).in_head]);
+        let tail_at = key.len();
+        for index in index - index % GROUP..=index {
+            let tail = self.tail(index);
+            key.truncate(tail_at + tail.shared);
+            key.extend_from_slice(tail.rest);
+        }
         key
     }
 
-    /// Where a block lies.
+    /// Where a block is.
     pub(super) fn handle(&self, index: usize) -> BlockHandle {
         let (offset, length) = match &self.places {
             Places::Pages(pages) => {
@@ -183,8 +238,14 @@ impl Fences {
         }
     }
 
-    /// Reads a section whose checksum was verified: `blocks` blocks that lie in `[first, end)` of the file, one behind the other.
-    pub(super) fn decode(section: &[u8], blocks: u32, first: u64, end: u64) -> Option<Fences> {
+    /// Reads a section whose checksum was verified: `blocks` blocks in `[first, end)` of the file,
+    /// in order. `smallest` is the table's first key, if it is known.
+    pub(super) fn decode(
+        section: &[u8],
+        blocks: u32,
+        (first, end): (u64, u64),
+        smallest: &Bytes,
+    ) -> Option<Fences> {
         let mut reader = Reader::new(section);
         reader.u32()?;
         // A fence takes four bytes at least, so `blocks` bounds what is allocated.
@@ -214,11 +275,12 @@ impl Fences {
             starts.push(u32::try_from(arena.len()).ok()?);
             heads.push(head_of(&last));
             arena.push(u8::try_from(last.len().min(HEAD_BYTES)).ok()?);
-            arena.extend_from_slice(last.get(HEAD_BYTES..).unwrap_or(&[]));
+            put_tail(&mut arena, index, shared, &last);
             let offset = position.checked_add(reader.varint()?)?;
             let length = reader.varint32()?;
             position = offset.checked_add(u64::from(length))?;
-            // The block stores its first key whole, and the fence is a part of it: that bounds what is allocated here.
+            // The block stores its first key whole, and the fence is a part of it: that bounds what
+            // is allocated here.
             let key_bytes_max = length as usize * EXPANSION_MAX;
             if position > end || length == 0 || prefix.len() + last.len() > key_bytes_max {
                 return None;
@@ -230,13 +292,30 @@ impl Fences {
             return None;
         }
         Some(Fences {
-            prefix: prefix.into(),
+            prefix: match smallest.get(..prefix.len()) == Some(prefix) {
+                true => smallest.slice(..prefix.len()),
+                false => Bytes::copy_from_slice(prefix),
+            },
             heads: heads.into(),
             starts: starts.into(),
             arena: arena.into(),
             places: in_pages(&exact, first).map_or(Places::Exact(exact), Places::Pages),
         })
     }
+}
+
+/// Appends the tail of a fence, which shares its first `shared` bytes with the fence before it.
+fn put_tail(arena: &mut Vec<u8>, index: usize, shared: usize, fence: &[u8]) {
+    let tail = tail_of(fence);
+    if tail.is_empty() {
+        return;
+    }
+    let shared = match index.is_multiple_of(GROUP) {
+        true => 0,
+        false => shared.saturating_sub(HEAD_BYTES),
+    };
+    put_varint(arena, shared as u64);
+    arena.extend_from_slice(tail.get(shared..).unwrap_or(&[]));
 }
 
 /// Page numbers of blocks that are whole pages without gaps.
@@ -254,85 +333,4 @@ fn in_pages(exact: &[(u64, u32)], first: u64) -> Option<Vec<u32>> {
     position.is_multiple_of(page).then_some(())?;
     pages.push(u32::try_from(position / page).ok()?);
     Some(pages)
-}
-
-/// Collects the fences of a table being written.
-#[derive(Default)]
-pub(super) struct FencesBuilder {
-    /// Fences, one behind the other.
-    keys: Vec<u8>,
-    ends: Vec<usize>,
-    places: Vec<(u64, u32)>,
-}
-
-impl FencesBuilder {
-    pub(super) fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Takes note of a block: `last_before` is the last key of the block before (`None` for the first block).
-    pub(super) fn add(
-        &mut self,
-        last_before: Option<&[u8]>,
-        first_key: &[u8],
-        offset: u64,
-        length: u32,
-    ) {
-        let fence = match last_before {
-            // Of all keys above `last_before` and not above `first_key`, the shortest one.
-            Some(last) => &first_key[..common_prefix(last, first_key) + 1],
-            None => first_key,
-        };
-        self.keys.extend_from_slice(fence);
-        self.ends.push(self.keys.len());
-        self.places.push((offset, length));
-    }
-
-    /// About the length of the section.
-    pub(super) fn estimated_bytes(&self) -> usize {
-        16 + self.keys.len() + self.places.len() * 5
-    }
-
-    fn fences(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts
-            .zip(&self.ends)
-            .map(|(start, &end)| &self.keys[start..end])
-    }
-
-    /// The section as it stands at `offset` of the file; blocks begin at `first`, `largest` is the table's last key.
-    pub(super) fn encode(
-        &self,
-        seed: FileSeed,
-        offset: u64,
-        first: u64,
-        largest: &[u8],
-    ) -> Vec<u8> {
-        let mut out = vec![0; 4];
-        let blocks = u32::try_from(self.len()).expect("a block takes at least a few bytes");
-        out.extend_from_slice(&blocks.to_le_bytes());
-        // Every fence lies between the first key and the last, and so begins with what they have in common; the first fence is cut down to that.
-        let smallest = self.fences().next().unwrap_or(&[]);
-        let prefix = &smallest[..common_prefix(smallest, largest)];
-        put_bytes(&mut out, prefix);
-        let mut last: &[u8] = &[];
-        let mut position = first;
-        for (index, (fence, &(offset, length))) in self.fences().zip(&self.places).enumerate() {
-            let fence = if index == 0 {
-                &[][..]
-            } else {
-                &fence[prefix.len()..]
-            };
-            let shared = common_prefix(last, fence);
-            put_varint(&mut out, shared as u64);
-            put_bytes(&mut out, &fence[shared..]);
-            put_varint(&mut out, offset - position);
-            put_varint(&mut out, u64::from(length));
-            position = offset + u64::from(length);
-            last = fence;
-        }
-        let checksum = seed.checksum(offset, &out[4..]);
-        out[..4].copy_from_slice(&checksum.to_le_bytes());
-        out
-    }
 }

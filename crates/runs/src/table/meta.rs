@@ -94,8 +94,42 @@ impl TableMeta {
                     _ => return None,
                 },
             ),
-        };
+        }
+        .sharing_keys();
         (body.is_empty() && meta.is_sound()).then_some(meta)
+    }
+
+    /// Lets equal keys share their memory: mostly a table ends right behind its last entry and
+    /// begins with its first one, which may be the last one.
+    pub(super) fn sharing_keys(mut self) -> TableMeta {
+        if let Some(end) = &self.range.1
+            && end.get(..self.largest.len()) == Some(&*self.largest)
+        {
+            self.largest = end.slice(..self.largest.len());
+        }
+        if self.smallest == self.largest {
+            self.smallest = self.largest.clone();
+        }
+        if self.range.0 == self.smallest {
+            self.range.0 = self.smallest.clone();
+        }
+        self
+    }
+
+    /// Bytes of memory that its keys take.
+    pub(super) fn key_bytes(&self) -> usize {
+        let (start, end) = (&self.range.0, self.range.1.as_ref());
+        let keys = [end, Some(&self.largest), Some(&self.smallest), Some(start)];
+        let mut bytes = 0;
+        let mut before: Option<&Bytes> = None;
+        for key in keys.into_iter().flatten() {
+            // A key that shares memory does so with the one before it.
+            if before.is_none_or(|before| before.as_ptr() != key.as_ptr()) {
+                bytes += key.len();
+            }
+            before = Some(key);
+        }
+        bytes
     }
 
     /// Whether the record does not contradict itself. Writers assert this before they hand a record
@@ -172,6 +206,21 @@ pub(crate) mod tests {
                 assert_eq!(TableMeta::decode(&mut Reader::new(&out[..length])), None);
             }
         }
+    }
+
+    #[test]
+    fn keys_of_a_record_share_their_memory() {
+        let decoded = |meta: &TableMeta| {
+            let mut out = Vec::new();
+            meta.encode(&mut out);
+            TableMeta::decode(&mut Reader::new(&out)).unwrap()
+        };
+        // `f`, which is also the start, and `m` with a zero byte, of which `m` is a part.
+        assert_eq!(decoded(&meta(b"f", Some(b"m\0"))).key_bytes(), 3);
+        assert_eq!(decoded(&meta(b"e", Some(b"n"))).key_bytes(), 4);
+        let mut one = meta(b"f", Some(b"f\0"));
+        one.largest = Bytes::from_static(b"f");
+        assert_eq!(decoded(&one).key_bytes(), 2);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::meta::TableMeta;
 use super::pinned::PinnedBlocks;
 use super::source::Purpose;
 use super::tombstones;
-use crate::keys::range::Bounds;
+use crate::keys::range::{Bounds, KeyRange};
 use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::codec::Reader;
@@ -51,10 +51,19 @@ pub(super) struct Opened {
     pub(super) footer: Footer,
 }
 
+impl Opened {
+    /// Bytes of memory that fences and range tombstones take.
+    fn key_bytes(&self) -> usize {
+        let section = usize::try_from(self.footer.tombstones.bytes).unwrap_or(0);
+        self.fences.memory_bytes() + size_of_val(&*self.tombstones) + section
+    }
+}
+
 impl Table {
     /// A table that the manifest knows as `meta`. Reads nothing yet.
     #[must_use]
     pub fn open(env: &Arc<TableEnv>, meta: TableMeta) -> Arc<Table> {
+        env.memory.add(MemoryPart::Fences, record_bytes(&meta));
         Arc::new(Table {
             seed: FileSeed::new(env.db, meta.id),
             env: Arc::clone(env),
@@ -136,7 +145,7 @@ impl Table {
         let filter_bytes = opened.filter.as_ref().map_or(0, Filter::memory_bytes);
         let memory = &self.env.memory;
         memory.add(MemoryPart::Filters, filter_bytes);
-        memory.add(MemoryPart::Fences, opened.fences.memory_bytes());
+        memory.add(MemoryPart::Fences, opened.key_bytes());
         Ok(self.opened.get_or_init(|| opened))
     }
 
@@ -192,7 +201,8 @@ impl Table {
             None
         };
         let fences = section(footer.fences, "fences")?;
-        let fences = Fences::decode(&fences, self.meta.blocks, PAGE_BYTES as u64, tail_offset)
+        let (blocks, place) = (self.meta.blocks, (PAGE_BYTES as u64, tail_offset));
+        let fences = Fences::decode(&fences, blocks, place, &self.meta.smallest)
             .ok_or_else(|| corrupt(footer.fences.offset, "fences malformed".into()))?;
         let tombstones = if self.meta.range_tombstones > 0 {
             let bytes = section(footer.tombstones, "range tombstones")?;
@@ -477,7 +487,8 @@ impl Table {
         Ok(blocks)
     }
 
-    /// Every block with the fence before it, in key order; to split work by key ranges.
+    /// Every block with the fence before it, in key order. For tools and tests: each fence is a key
+    /// of its own in memory.
     ///
     /// # Errors
     /// I/O errors and `Corruption` at first use of the table.
@@ -487,6 +498,34 @@ impl Table {
             handle: fences.handle(index),
             lower: fences.key(index),
         }))
+    }
+
+    /// Fences within `range` that divide its blocks evenly into `parts`: ascending, above the
+    /// range's start, fewer if there are few blocks.
+    ///
+    /// # Errors
+    /// I/O errors and `Corruption` at first use of the table.
+    pub fn fences_dividing(&self, range: &KeyRange, parts: u64) -> Result<Vec<Bytes>> {
+        let from = self.first_fence_behind(&range.start)?;
+        let fences = &self.opened()?.fences;
+        let to = match &range.end {
+            None => fences.len(),
+            Some(end) => {
+                let behind = self.first_fence_behind(end)?;
+                let at_end = behind
+                    .checked_sub(1)
+                    .is_some_and(|last| fences.key(last) == **end);
+                behind - usize::from(at_end)
+            }
+        };
+        let blocks = to.saturating_sub(from) as u64;
+        let mut places: Vec<usize> = (1..parts)
+            .filter_map(|part| usize::try_from(blocks * part / parts).ok())
+            .filter(|&place| from + place < to)
+            .collect();
+        places.dedup();
+        let keys = places.into_iter().map(|place| fences.key(from + place));
+        Ok(keys.map(Bytes::from).collect())
     }
 
     /// The fence before a block: no key of the block is below it, every key of the blocks before
@@ -515,12 +554,14 @@ impl Table {
         Ok(&self.opened()?.tombstones)
     }
 
-    /// Bytes in memory for fences and filter; 0 before first use.
+    /// Bytes in memory for the table's record, and from its first use on for fences, range
+    /// tombstones and filter.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.opened.get().map_or(0, |opened| {
-            opened.fences.memory_bytes() + opened.filter.as_ref().map_or(0, Filter::memory_bytes)
-        })
+        let opened = self.opened.get().map_or(0, |opened| {
+            opened.key_bytes() + opened.filter.as_ref().map_or(0, Filter::memory_bytes)
+        });
+        record_bytes(&self.meta) + opened
     }
 
     /// Has the file removed when the last handle of the table goes.
@@ -539,14 +580,20 @@ impl Table {
     }
 }
 
+/// Bytes of memory that a table takes before its first use.
+fn record_bytes(meta: &TableMeta) -> usize {
+    size_of::<Table>() + meta.key_bytes()
+}
+
 impl Drop for Table {
     fn drop(&mut self) {
+        let memory = &self.env.memory;
+        memory.sub(MemoryPart::Fences, record_bytes(&self.meta));
         // Not in use when it is removed: the volume would have to keep it open for that.
         if let Some(opened) = self.opened.take() {
-            let memory = &self.env.memory;
             let filter_bytes = opened.filter.as_ref().map_or(0, Filter::memory_bytes);
             memory.sub(MemoryPart::Filters, filter_bytes);
-            memory.sub(MemoryPart::Fences, opened.fences.memory_bytes());
+            memory.sub(MemoryPart::Fences, opened.key_bytes());
         }
         if planted!(
             "lsm: the files of obsolete tables stay",

@@ -165,7 +165,8 @@ impl Salvage {
             }
         }
         let fences = self.section(footer.fences, "fences").and_then(|bytes| {
-            Fences::decode(&bytes, meta.blocks, PAGE_BYTES as u64, meta.tail_offset)
+            let place = (PAGE_BYTES as u64, meta.tail_offset);
+            Fences::decode(&bytes, meta.blocks, place, &meta.smallest)
                 .ok_or_else(|| self.corrupt(footer.fences.offset, "fences malformed"))
         });
         match fences {

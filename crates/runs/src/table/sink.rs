@@ -1,40 +1,41 @@
 //! Gathers what is appended to a file into large aligned writes.
 //!
-//! Invariant: every write but those after a `finish` begins and ends at a multiple of the buffer's size, in memory aligned to a flash page.
+//! Not thread-safe: belongs to one writer.
+//!
+//! Invariant: every write before `finish` begins and ends at a multiple of the buffer's size, in
+//! memory aligned to a flash page.
 
 use super::format::PAGE_BYTES;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::{Result, planted};
-use glintdb_flash::VolumeFile;
+use glintdb_flash::{AlignedBuffer, DIRECT_ALIGNMENT, VolumeFile};
 use std::sync::Arc;
 
 /// Bytes of one write.
 const BUFFER_BYTES: usize = 512 << 10;
 const _: () = assert!(BUFFER_BYTES.is_multiple_of(PAGE_BYTES));
+const _: () = assert!(DIRECT_ALIGNMENT.is_multiple_of(PAGE_BYTES));
 
 pub(super) struct Sink {
     file: Arc<dyn VolumeFile>,
     memory: Arc<MemoryBudget>,
-    /// One page more than the buffer, so that an aligned part of it can be used.
-    buffer: Vec<u8>,
-    start: usize,
+    buffer: AlignedBuffer,
     filled: usize,
     /// File offset of the buffer's first byte.
     offset: u64,
 }
 
 impl Sink {
-    pub(super) fn new(file: Arc<dyn VolumeFile>, memory: Arc<MemoryBudget>) -> Self {
-        let buffer = vec![0; BUFFER_BYTES + PAGE_BYTES];
-        memory.add(MemoryPart::Buffers, buffer.len());
-        Sink {
-            start: buffer.as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES),
+    pub(super) fn new(file: Arc<dyn VolumeFile>, memory: Arc<MemoryBudget>) -> Result<Self> {
+        let buffer = AlignedBuffer::zeroed(BUFFER_BYTES)?;
+        memory.add(MemoryPart::Buffers, BUFFER_BYTES);
+        Ok(Sink {
             buffer,
             file,
             memory,
             filled: 0,
             offset: 0,
-        }
+        })
     }
 
     /// Offset of the next byte.
@@ -47,9 +48,9 @@ impl Sink {
         while !bytes.is_empty() {
             let room = BUFFER_BYTES - self.filled;
             let (now, rest) = bytes.split_at(room.min(bytes.len()));
-            let at = self.start + self.filled;
-            self.buffer[at..at + now.len()].copy_from_slice(now);
-            self.filled += now.len();
+            let end = self.filled + now.len();
+            self.buffer.as_mut_slice()[self.filled..end].copy_from_slice(now);
+            self.filled = end;
             bytes = rest;
             if self.filled == BUFFER_BYTES {
                 self.flush()?;
@@ -67,14 +68,14 @@ impl Sink {
     }
 
     fn flush(&mut self) -> Result<()> {
-        let bytes = &self.buffer[self.start..self.start + self.filled];
+        let bytes = &self.buffer.as_slice()[..self.filled];
         self.file.write_at(self.offset, bytes)?;
         self.offset += self.filled as u64;
         self.filled = 0;
         Ok(())
     }
 
-    /// Writes what is left and makes the file durable.
+    /// Writes the rest and makes the file durable.
     pub(super) fn finish(&mut self) -> Result<()> {
         if self.filled > 0 {
             self.flush()?;
@@ -85,6 +86,6 @@ impl Sink {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        self.memory.sub(MemoryPart::Buffers, self.buffer.len());
+        self.memory.sub(MemoryPart::Buffers, BUFFER_BYTES);
     }
 }

@@ -287,16 +287,10 @@ impl BlockSource {
         Ok(())
     }
 
-    /// Accounts for what is read ahead, in place of what was before.
+    /// Accounts for the bytes that are read ahead now, in place of those before.
     fn account(&mut self, bytes: usize) {
-        // Mostly nothing, and all threads share the account.
-        if bytes == self.accounted_bytes {
-            return;
-        }
         let memory = &self.table.env().memory;
-        memory.add(MemoryPart::Buffers, bytes);
-        memory.sub(MemoryPart::Buffers, self.accounted_bytes);
-        self.accounted_bytes = bytes;
+        memory.recharge(MemoryPart::Buffers, &mut self.accounted_bytes, bytes);
     }
 }
 

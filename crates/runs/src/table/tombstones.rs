@@ -1,5 +1,6 @@
-//! The section of range tombstones: checksum u32 (of everything behind it), then for each tombstone, ordered by start: start (varint length, bytes), a byte that is 1 where
-//! there is an end, the end, the sequence number (varint).
+//! The section of range tombstones: checksum u32 (of everything behind it), then for each
+//! tombstone, ordered by start: start (varint length, bytes), a byte that is 1 if there is an end,
+//! the end, the sequence number (varint).
 
 use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
@@ -21,21 +22,28 @@ pub(super) fn encode(tombstones: &[RangeTombstone], seed: FileSeed, offset: u64)
     out
 }
 
-/// Reads a section whose checksum was verified and that holds `count` tombstones.
+/// Reads a section whose checksum was verified and that holds `count` tombstones. Their keys are
+/// parts of one copy of the section: an allocation for each key would take more memory, and most of
+/// what compactions free would stay with the allocator.
 pub(super) fn decode(section: &[u8], count: u64) -> Option<Vec<RangeTombstone>> {
-    let mut reader = Reader::new(section);
+    let section = Bytes::copy_from_slice(section);
+    let mut reader = Reader::new(&section);
     reader.u32()?;
     let mut tombstones = Vec::new();
     while !reader.is_empty() {
         tombstones.push(RangeTombstone {
-            start: Bytes::copy_from_slice(reader.bytes()?),
+            start: section.slice_ref(reader.bytes()?),
             end: match reader.u8()? {
                 0 => None,
-                1 => Some(Bytes::copy_from_slice(reader.bytes()?)),
+                1 => Some(section.slice_ref(reader.bytes()?)),
                 _ => return None,
             },
             seqno: SeqNum(reader.varint()?),
         });
     }
-    (tombstones.len() as u64 == count).then_some(tombstones)
+    if tombstones.len() as u64 != count || !tombstones.is_sorted_by_key(|one| &one.start) {
+        return None;
+    }
+    tombstones.shrink_to_fit();
+    Some(tombstones)
 }

@@ -1,14 +1,20 @@
 //! Writes one table, front to back, in large aligned writes, without allocating for each entry.
 //!
-//! Not thread-safe: one owner. Invariants: 1. keys come in ascending order, each once; 2. a file that was not finished is removed when the writer is dropped;
-//! 3. a table that [`TableWriter::finish`] returned is durable but for its directory.
+//! Not thread-safe: it has one owner.
+//!
+//! Invariants:
+//! 1. Keys come in ascending order, each once.
+//! 2. A file that was not finished is removed when the writer is dropped.
+//! 3. A table that [`TableWriter::finish`] returned is durable, except for its directory.
+//! 4. What the writer holds until the table's end is in the memory budget, a block late at most.
 
 use super::block::{BlockHandle, StoredBlock, View};
 use super::block_builder::{Added, BlockBuilder};
 use super::block_iter::BlockIter;
+use super::block_shape::BlockShape;
 use super::compress;
 use super::config::{Compression, TableConfig, TableEnv};
-use super::fences::FencesBuilder;
+use super::fences_builder::FencesBuilder;
 use super::filter::{Filter, key_hash};
 use super::format::{
     FOOTER_BYTES, Footer, HEADER_BYTES, PAGE_BYTES, Span, encode_header, page_align,
@@ -20,6 +26,7 @@ use super::tombstones;
 use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX, successor};
+use glintdb_core::memory::MemoryPart;
 use glintdb_core::{Direction, EntryRef, Error, FileId, FileKind, RangeTombstone, Result, SeqNum};
 use glintdb_flash::{CreateOptions, DataClass};
 use std::sync::Arc;
@@ -39,15 +46,18 @@ pub struct TableWriter {
     config: TableConfig,
     block: BlockBuilder,
     output: Output,
-    /// Reads blocks that are moved, and what they are made into: kept for their memory.
+    /// Reads blocks that are moved whole, and their bytes as they are written: kept for their
+    /// memory.
     moved: BlockIter,
     moved_bytes: Vec<u8>,
     hashes: Vec<u64>,
     tombstones: Vec<RangeTombstone>,
-    /// The blocks written so far, where they are to be pinned.
+    /// The blocks written so far, if they are to be pinned.
     pins: Option<PinnedBlocks>,
-    /// What is known so far.
+    /// The record of the table, as far as it is known.
     meta: TableMeta,
+    /// Bytes of hashes and fences in the memory budget.
+    accounted_bytes: usize,
     finished: bool,
 }
 
@@ -58,7 +68,7 @@ impl TableWriter {
     /// `NoSpace`, I/O errors, a file of that name.
     ///
     /// # Panics
-    /// Where `id` is not a table or the configuration is out of its limits.
+    /// If `id` is not a table or the configuration is out of its limits.
     pub fn create(
         env: &Arc<TableEnv>,
         id: FileId,
@@ -77,10 +87,10 @@ impl TableWriter {
         let mut writer = TableWriter {
             env: Arc::clone(env),
             config: config.clone(),
-            block: BlockBuilder::new(config.restart_interval),
+            block: BlockBuilder::new(config.block_bytes, config.restart_interval),
             output: Output {
                 seed: FileSeed::new(env.db, id),
-                sink: Sink::new(file, Arc::clone(&env.memory)),
+                sink: Sink::new(file, Arc::clone(&env.memory))?,
                 fences: FencesBuilder::default(),
                 last_key: Vec::new(),
             },
@@ -108,6 +118,7 @@ impl TableWriter {
                 seqno_min: SeqNum(u64::MAX),
                 seqno_max: SeqNum::ZERO,
             },
+            accounted_bytes: 0,
             finished: false,
         };
         let mut page = [0; PAGE_BYTES];
@@ -116,7 +127,8 @@ impl TableWriter {
         Ok(writer)
     }
 
-    /// Keeps a copy of every block as it is written, as long as `memory` allows: for [`finish_with_pins`](Self::finish_with_pins). Before anything is added.
+    /// Keeps a copy of every block as it is written, as long as `memory` allows, for
+    /// [`finish_with_pins`](Self::finish_with_pins). Must be called before anything is added.
     pub(crate) fn keep_blocks(&mut self, memory: &Arc<PinMemory>) {
         self.pins = Some(PinnedBlocks::new(memory));
     }
@@ -127,20 +139,21 @@ impl TableWriter {
     /// `NoSpace`, I/O errors; the table is to be given up then.
     ///
     /// # Panics
-    /// Where `key` is not greater than every key before, or something is beyond its limits.
+    /// If `key` is not greater than every key before, or something is beyond its limits.
     pub fn add(&mut self, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) -> Result<()> {
         let added = self.try_add(key, seqno, value)?;
         assert!(added, "keys ascend, each once");
         Ok(())
     }
 
-    /// [`add`](Self::add), which answers `false` where `key` is not greater than every key before: then nothing was added.
+    /// Adds an entry. Returns false, and adds nothing, if `key` is not greater than every key
+    /// before.
     ///
     /// # Errors
     /// As [`add`](Self::add).
     ///
     /// # Panics
-    /// Where something is beyond its limits.
+    /// If something is beyond its limits.
     #[inline]
     pub(crate) fn try_add(
         &mut self,
@@ -159,13 +172,12 @@ impl TableWriter {
         if self.block.is_empty() && self.meta.entries > 0 && key <= self.last_key() {
             return Ok(false);
         }
-        let block_bytes = self.config.block_bytes;
-        match self.block.try_add(key, seqno, value, block_bytes) {
+        match self.block.try_add(key, seqno, value) {
             Added::Yes => {}
             Added::OutOfOrder => return Ok(false),
             Added::Full => {
                 self.cut_block()?;
-                let added = self.block.try_add(key, seqno, value, block_bytes);
+                let added = self.block.try_add(key, seqno, value);
                 assert!(added == Added::Yes, "the first entry of a block fits");
             }
         }
@@ -173,7 +185,7 @@ impl TableWriter {
         Ok(true)
     }
 
-    /// Takes note of an entry.
+    /// Counts an entry that was added.
     #[inline]
     fn count(&mut self, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) {
         assert!(seqno <= SeqNum::MAX, "sequence number {seqno}");
@@ -207,13 +219,17 @@ impl TableWriter {
         let malformed = |_| stored.corrupt("a key block to be moved does not parse");
         let block = stored.block();
         let view = block.view().map_err(malformed)?;
-        let half = self.config.block_bytes / 2;
-        let small = |used: usize| used > 0 && used < half;
-        let one_by_one = small(self.block.used_bytes()) || small(view.layout.used);
+        let first_key = view.first_key().map_err(malformed)?;
+        let shape = BlockShape::new(
+            first_key.len(),
+            self.config.block_bytes,
+            self.config.restart_interval,
+        );
+        let one_by_one =
+            self.block.is_small() || shape.is_small(view.layout.used, view.layout.entries);
         if !one_by_one {
             self.cut_block()?;
         }
-        let first_key = view.first_key().map_err(malformed)?;
         assert!(
             self.meta.entries == 0 || first_key > self.last_key(),
             "keys ascend, each once"
@@ -236,12 +252,13 @@ impl TableWriter {
             let handle = self.output.write_block(first_key, iter.key(), &mut bytes)?;
             keep(&mut self.pins, view.image, view.layout.used, handle);
             self.moved_bytes = bytes;
+            self.account();
         }
         self.moved = iter;
         Ok(self.meta.entries - entries_before)
     }
 
-    /// Puts a moved block into `out` in the form this table stores.
+    /// Puts a moved block into `out`, in the form in which this table stores it.
     fn restore(&self, stored: &StoredBlock, view: &View<'_>, out: &mut Vec<u8>) -> Result<()> {
         out.clear();
         let compression = self.config.compression;
@@ -257,13 +274,13 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Adds a range tombstone; in any order.
+    /// Adds a range tombstone, in any order.
     ///
     /// # Errors
     /// None now.
     ///
     /// # Panics
-    /// Where it deletes nothing, or something is beyond its limits.
+    /// If it deletes nothing, or something is beyond its limits.
     pub fn add_range_tombstone(&mut self, tombstone: RangeTombstone) -> Result<()> {
         assert!(tombstone.seqno <= SeqNum::MAX, "sequence number too large");
         assert!(
@@ -293,19 +310,19 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Entries added so far, range tombstones not counted.
+    /// Number of entries added so far, without range tombstones.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.meta.entries
     }
 
-    /// Whether nothing was added: such a table is dropped, not finished.
+    /// Whether nothing was added. Such a table is dropped, not finished.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.meta.entries == 0 && self.tombstones.is_empty()
     }
 
-    /// About the length of the file if it were finished now.
+    /// Approximate length of the file if it were finished now.
     #[must_use]
     pub fn estimated_bytes(&self) -> u64 {
         let filter = self.hashes.len() as f64 * f64::from(self.config.filter_bits_per_key) / 8.0;
@@ -319,7 +336,7 @@ impl TableWriter {
         self.output.sink.position() + self.block.used_bytes() as u64 + page_align(tail)
     }
 
-    /// The key added last; empty where there is none.
+    /// The key added last; empty if there is none.
     #[inline]
     #[must_use]
     pub fn last_key(&self) -> &[u8] {
@@ -348,21 +365,32 @@ impl TableWriter {
             keep(&mut self.pins, image, image.len(), handle);
         }
         self.block.clear();
+        self.account();
         Ok(())
     }
 
-    /// Writes the rest and makes the file durable; its directory is the caller's to sync, once for all its files.
+    /// Updates the memory budget by what the table's end needs.
+    fn account(&mut self) {
+        let hashes = self.hashes.len() * size_of::<u64>();
+        let bytes = hashes + self.output.fences.memory_bytes();
+        let memory = &self.env.memory;
+        memory.recharge(MemoryPart::Buffers, &mut self.accounted_bytes, bytes);
+    }
+
+    /// Writes the rest and makes the file durable. The caller syncs the directory, once for all its
+    /// files.
     ///
     /// # Errors
-    /// `NoSpace`, I/O errors; the file is removed then.
+    /// `NoSpace`, I/O errors. The file is removed then.
     ///
     /// # Panics
-    /// Where nothing was added.
+    /// If nothing was added.
     pub fn finish(self) -> Result<TableMeta> {
         self.finish_with_pins().map(|(meta, _)| meta)
     }
 
-    /// [`finish`](Self::finish), with the blocks that [`keep_blocks`](Self::keep_blocks) has kept, if there was memory for all of them.
+    /// Does what [`finish`](Self::finish) does. Also returns the blocks that
+    /// [`keep_blocks`](Self::keep_blocks) has kept, if there was memory for all of them.
     ///
     /// # Errors
     /// As [`finish`](Self::finish).
@@ -417,13 +445,18 @@ impl TableWriter {
             .append(&footer.encode(self.output.seed, footer_at))?;
         self.output.sink.finish()?;
         self.finished = true;
-        Ok((self.meta.clone(), self.pins.take()))
+        Ok((self.meta.clone().sharing_keys(), self.pins.take()))
     }
 
-    /// Fills in what is known only at the end.
+    /// Fills in the fields of the record that are known only at the end.
     fn complete_meta(&mut self) -> Result<()> {
         self.tombstones
-            .sort_by(|a, b| (&a.start, a.seqno).cmp(&(&b.start, b.seqno)));
+            .sort_unstable_by(|a, b| (&a.start, a.seqno).cmp(&(&b.start, b.seqno)));
+        // A tombstone's keys may be parts of the section of another table, which the record would
+        // keep in memory.
+        let (start, end) = &self.meta.range;
+        let copied = |key: &Bytes| Bytes::copy_from_slice(key);
+        self.meta.range = (copied(start), end.as_ref().map(copied));
         self.meta.blocks = u32::try_from(self.output.fences.len())
             .map_err(|_| Error::invalid("a table of more than 2^32 blocks"))?;
         if self.meta.entries == 0 {
@@ -444,7 +477,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// The properties section, in which the length of the file stands that this section is part of.
+    /// Returns the properties section, which contains the length of the file that it is part of.
     fn properties(&mut self) -> Vec<u8> {
         let offset = self.output.sink.position();
         loop {
@@ -462,7 +495,7 @@ impl TableWriter {
 }
 
 impl Output {
-    /// Places and writes a block in its stored form; whole pages where the table is not compressed.
+    /// Places and writes a block in its stored form: whole pages if the table is not compressed.
     fn write_block(
         &mut self,
         first_key: &[u8],
@@ -482,8 +515,7 @@ impl Output {
             offset,
             length,
         };
-        let before = (self.fences.len() > 0).then_some(self.last_key.as_slice());
-        self.fences.add(before, first_key, offset, length);
+        self.fences.add(&self.last_key, first_key, offset, length);
         self.last_key.clear();
         self.last_key.extend_from_slice(last_key);
         self.sink.append(stored)?;
@@ -500,7 +532,7 @@ impl Output {
     }
 }
 
-/// Keeps the first `used` bytes of a block's image; without room for it none are kept.
+/// Keeps the first `used` bytes of a block's image. If there is no room for it, no block is kept.
 fn keep(pins: &mut Option<PinnedBlocks>, image: &[u8], used: usize, handle: BlockHandle) {
     if let Some(kept) = pins
         && !image
@@ -511,7 +543,8 @@ fn keep(pins: &mut Option<PinnedBlocks>, image: &[u8], used: usize, handle: Bloc
     }
 }
 
-/// Whether a block would touch a page more at `offset` than at the next page's start, and moving it there wastes at most an eighth of it.
+/// Whether a block would touch one more page at `offset` than at the start of the next page, and
+/// moving it there wastes at most an eighth of it.
 fn wastes_a_page(offset: u64, length: u64) -> bool {
     let page = PAGE_BYTES as u64;
     let gap = page_align(offset) - offset;
@@ -521,8 +554,10 @@ fn wastes_a_page(offset: u64, length: u64) -> bool {
 
 impl Drop for TableWriter {
     fn drop(&mut self) {
+        let memory = &self.env.memory;
+        memory.recharge(MemoryPart::Buffers, &mut self.accounted_bytes, 0);
         if !self.finished {
-            // What cannot be removed now is removed at the next open, as no manifest names it.
+            // If this fails, the next open removes the file, because no manifest names it.
             self.env.volume.delete(self.meta.id).ok();
         }
     }

@@ -13,11 +13,11 @@
 
 use crate::env::RunEnv;
 use crate::keys::range::{Bounds, KeyRange, before_end};
-use crate::keys::tombstones::{TombstoneSet, range_of};
+use crate::keys::tombstones::{TombstoneSet, clip, range_of};
 use crate::liveness::Liveness;
 use crate::read::concat::Concat;
 use crate::read::tournament::Tournament;
-use crate::sorted::{Slot, Sorted, range_tombstones};
+use crate::sorted::{Slot, Sorted, range_tombstones_kept};
 use crate::table::{Purpose, TableMeta};
 use crate::write::outputs::{OutputConfig, Outputs, Written};
 use bytes::Bytes;
@@ -108,20 +108,17 @@ impl MergeInputs<'_> {
     /// # Errors
     /// I/O errors, `Corruption`.
     fn carried(&self) -> Result<TombstoneSet> {
-        let set = range_tombstones(self.slots())?;
-        if set.is_empty() {
-            return Ok(set);
-        }
-        let kept = set.clipped(self.range).filter(|tombstone| {
-            let range = range_of(tombstone);
+        range_tombstones_kept(self.slots(), |tombstone| {
+            let part = clip(&tombstone, self.range)?;
+            let range = range_of(&part);
             let hides = |tables: &&Sorted| !tables.meeting(&range).is_empty();
             planted!(
                 "lsm: a range deletion goes before what it hides",
-                tombstone.seqno >= self.floor || self.beneath.iter().any(hides),
+                part.seqno >= self.floor || self.beneath.iter().any(hides),
                 false
             )
-        });
-        Ok(TombstoneSet::new(kept))
+            .then_some(part)
+        })
     }
 }
 

@@ -227,18 +227,18 @@ impl Outputs {
             start: self.from.clone(),
             end: at.clone(),
         };
-        let tombstones: Vec<_> = self.carry.clipped(&range).collect();
-        let tombstones = planted!(
+        let carry = std::mem::take(&mut self.carry);
+        let carries = planted!(
             "lsm: a range deletion over several tables is only in the last",
-            tombstones,
-            if at.is_none() { tombstones } else { Vec::new() }
+            true,
+            at.is_none()
         );
-        if !tombstones.is_empty() {
-            let writer = self.writer()?;
-            for tombstone in tombstones {
-                writer.add_range_tombstone(tombstone)?;
+        if carries {
+            for tombstone in carry.clipped(&range) {
+                self.writer()?.add_range_tombstone(tombstone)?;
             }
         }
+        self.carry = carry;
         if let Some(writer) = self.writer.take() {
             let (meta, pins) = writer.finish_with_pins()?;
             self.written

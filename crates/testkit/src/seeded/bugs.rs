@@ -131,6 +131,8 @@ pub const BUGS: &[Bug] = &[
     bug("lsm: a block is moved whole though another run has keys in it", "A compaction gives keys twice, or in disorder.", Lane::Model),
     bug("lsm: a block's checksum is not checked", "Damaged blocks are read as they are.", Lane::Damage),
     bug("lsm: a cursor passes over a table", "A scan leaves out a table between two others.", Lane::Model),
+    bug("lsm: a delta that shares as much as was found is passed over", "A search for a key among keys that are stored as deltas does not compare where it must.", Lane::Model),
+    bug("lsm: a fence is as short as what two blocks have in common", "One byte short: keys at the end of a block are looked for in the next one.", Lane::Model),
     bug("lsm: a filter forgets its last key", "A false negative: a key that is there is not found.", Lane::Model),
     bug("lsm: a key that equals a fence is looked for a block too early", "Off by one: the first key of a block is not found.", Lane::Model),
     bug("lsm: a merge that is cut short leaves out an entry", "The step of a compaction that ends in the middle goes on one entry too far.", Lane::Sim),

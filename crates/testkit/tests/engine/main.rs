@@ -12,5 +12,6 @@ mod crash;
 mod errors;
 mod histories;
 mod limits;
+mod memory;
 mod prop;
 mod simulation;

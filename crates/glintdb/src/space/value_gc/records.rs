@@ -179,15 +179,15 @@ impl Records {
     pub(super) fn charge(&mut self) {
         let bytes =
             self.keys.capacity() + self.all.capacity() * size_of::<Record>() + self.value_bytes;
-        self.memory.add(MemoryPart::Buffers, bytes);
-        self.memory.sub(MemoryPart::Buffers, self.charged);
-        self.charged = bytes;
+        self.memory
+            .recharge(MemoryPart::Buffers, &mut self.charged, bytes);
     }
 }
 
 impl Drop for Records {
     fn drop(&mut self) {
-        self.memory.sub(MemoryPart::Buffers, self.charged);
+        self.memory
+            .recharge(MemoryPart::Buffers, &mut self.charged, 0);
     }
 }
 

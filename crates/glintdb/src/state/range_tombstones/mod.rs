@@ -143,7 +143,10 @@ impl RangeSet {
         if self.is_empty() {
             return Vec::new();
         }
-        self.tombstones.read().newest.iter().cloned().collect()
+        let tombstones = self.tombstones.read();
+        let mut all = Vec::with_capacity(tombstones.newest.len());
+        all.extend(tombstones.newest.iter().cloned());
+        all
     }
 }
 

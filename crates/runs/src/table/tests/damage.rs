@@ -33,6 +33,19 @@ fn small() -> Model {
     model
 }
 
+/// Some 60 entries in a few blocks, each with one restart point.
+fn small_of_long_keys() -> Model {
+    let entry = |n: u32| {
+        let key = [
+            &vec![b'k'; 2200 + n as usize % 3 * 100][..],
+            &n.to_be_bytes(),
+        ]
+        .concat();
+        (key, (SeqNum(n.into()), inline(&[n as u8; 150])))
+    };
+    (0..60).map(entry).collect()
+}
+
 /// Everything one can ask of a table: each answer that is no error must be right.
 fn ask_everything(table: &Arc<Table>, model: &Model) -> Result<()> {
     let mut first_error = Ok(());
@@ -290,8 +303,9 @@ proptest! {
         part in any::<prop::sample::Index>(),
         near in any::<bool>(),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        long in any::<bool>(),
     ) {
-        let model = small();
+        let model = if long { small_of_long_keys() } else { small() };
         let (volume, env) = env();
         let config = &small_configs()[config];
         let meta = write(&env, 7, config, &model, &[tombstone(b"a", Some(b"b"), 3)]);

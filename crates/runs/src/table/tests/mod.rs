@@ -7,6 +7,7 @@
 
 mod damage;
 mod golden;
+mod long_keys;
 mod round_trip;
 mod volume;
 

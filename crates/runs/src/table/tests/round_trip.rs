@@ -120,7 +120,7 @@ fn check_table(table: &Arc<Table>, model: &Model, probes: &[Vec<u8>]) {
     assert_eq!(pointed, table.meta().pointed_bytes);
 }
 
-fn check_model(model: &Model, probes: &[Vec<u8>]) {
+pub(super) fn check_model(model: &Model, probes: &[Vec<u8>]) {
     for config in configs() {
         let (volume, env) = env();
         let meta = write(&env, 1, &config, model, &[]);
@@ -400,6 +400,8 @@ fn a_key() -> impl Strategy<Value = Vec<u8>> {
         proptest::collection::vec(any::<u8>(), 0..20),
         (0u32..2000).prop_map(|n| format!("key/{n:08}").into_bytes()),
         (0usize..300, 0u8..4).prop_map(|(n, b)| [vec![b'p'; n], vec![b]].concat()),
+        // Long ones, of which several make a block.
+        (4usize..20, any::<u8>()).prop_map(|(n, b)| [vec![b'p'; n * 512], vec![b]].concat()),
     ]
 }
 

@@ -268,7 +268,8 @@ pub fn child(dir: &Path, set: &OptionSet, seed: u64) -> Result<i32, String> {
     let mut noticed = false;
     for error in &errors {
         match error.kind() {
-            ErrorKind::Io | ErrorKind::Poisoned => {}
+            // A file system that turned read-only makes no new file: `Unavailable`.
+            ErrorKind::Io | ErrorKind::Unavailable | ErrorKind::Poisoned => {}
             ErrorKind::Corruption => noticed = true,
             _ => return Err(format!("an error of the disk came out as {error:?}")),
         }

@@ -9,6 +9,7 @@ mod damage;
 mod golden;
 mod long_keys;
 mod round_trip;
+mod tombstones;
 mod volume;
 
 use super::*;

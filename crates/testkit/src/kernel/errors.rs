@@ -268,8 +268,7 @@ pub fn child(dir: &Path, set: &OptionSet, seed: u64) -> Result<i32, String> {
     let mut noticed = false;
     for error in &errors {
         match error.kind() {
-            // A file system that turned read-only makes no new file: `Unavailable`.
-            ErrorKind::Io | ErrorKind::Unavailable | ErrorKind::Poisoned => {}
+            kind if is_refusal(kind) || kind == ErrorKind::Poisoned => {}
             ErrorKind::Corruption => noticed = true,
             _ => return Err(format!("an error of the disk came out as {error:?}")),
         }
@@ -281,7 +280,14 @@ pub fn child(dir: &Path, set: &OptionSet, seed: u64) -> Result<i32, String> {
     Ok(if noticed { NOTICED } else { REPORTED })
 }
 
-/// Reads show a state that is allowed, or an error; a writer that was refused is refused again. Whether bytes were found that are not those that were written.
+/// Whether an error says that the disk refused an operation. After an error of the disk, a file
+/// system may turn read-only, and then opens no file for writing: `Unavailable`.
+fn is_refusal(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Io | ErrorKind::Unavailable)
+}
+
+/// Checks that reads show a state that is allowed, or an error, and that a writer that was refused
+/// is refused again. Returns whether bytes were found that are not those that were written.
 fn after_error(db: &Db, history: &History) -> Result<bool, String> {
     let allowed = history.allowed();
     let acknowledged = history.acknowledged();
@@ -292,7 +298,7 @@ fn after_error(db: &Db, history: &History) -> Result<bool, String> {
             .map(drop)
             .map_err(|message| format!("read beside the error: {message}"))?,
         Err(error) => match error.kind() {
-            ErrorKind::Io => {}
+            kind if is_refusal(kind) => {}
             ErrorKind::Corruption => noticed = true,
             _ => return Err(format!("read beside the error: {error:?}")),
         },
@@ -304,7 +310,7 @@ fn after_error(db: &Db, history: &History) -> Result<bool, String> {
     match (again(), again()) {
         // What failed was a read, or a job that may try again.
         (None, None) => Ok(noticed),
-        (_, Some(error)) if matches!(error.kind(), ErrorKind::Poisoned | ErrorKind::Io) => {
+        (_, Some(error)) if is_refusal(error.kind()) || error.kind() == ErrorKind::Poisoned => {
             Ok(noticed)
         }
         (first, second) => Err(format!(

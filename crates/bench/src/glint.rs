@@ -21,8 +21,8 @@ const QUIET_LOOKS: u32 = 3;
 /// Keyspace that is measured where one of its options is not the default.
 const KEYSPACE: &str = "bench";
 
-/// A GlintDB database under measurement: one keyspace, or many for what is spread, at the durability
-/// it was opened with.
+/// A GlintDB database under measurement: one keyspace, or many for what is spread, at the
+/// durability it was opened with.
 pub struct GlintStore {
     name: String,
     db: Db,

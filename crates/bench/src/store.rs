@@ -81,9 +81,9 @@ pub trait Store: Send + Sync {
     /// Whatever the engine reports.
     fn handle(&self) -> Result<Box<dyn Handle + '_>>;
 
-    /// A handle for the calling thread that spreads records over this many keyspaces, by the hash of
-    /// their keys. An engine that has no keyspaces gets the number of the keyspace in front of each
-    /// key.
+    /// A handle for the calling thread that spreads records over this many keyspaces, by the hash
+    /// of their keys. An engine that has no keyspaces gets the number of the keyspace in front of
+    /// each key.
     ///
     /// # Errors
     /// Whatever the engine reports.

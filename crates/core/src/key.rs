@@ -48,9 +48,9 @@ pub fn at_or_before(key: &[u8], upper: Bound<&[u8]>) -> bool {
     }
 }
 
-/// Returns 8 bytes of `key` from `prefix_bytes` on as a number, big-endian, padded with zeros. Heads
-/// of keys with the same prefix are ordered like the keys, except that different keys may have equal
-/// heads.
+/// Returns 8 bytes of `key` from `prefix_bytes` on as a number, big-endian, padded with zeros.
+/// Heads of keys with the same prefix are ordered like the keys, except that different keys may
+/// have equal heads.
 #[inline]
 #[must_use]
 pub fn key_head(key: &[u8], prefix_bytes: usize) -> u64 {
@@ -64,9 +64,19 @@ pub fn key_head(key: &[u8], prefix_bytes: usize) -> u64 {
 }
 
 /// Returns the length of the prefix that `a`, `b` and all keys between them share.
+#[inline]
 #[must_use]
 pub fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+    let mut length = 0;
+    for (a, b) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
+        let difference = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if difference != 0 {
+            return length + (difference.trailing_zeros() / 8) as usize;
+        }
+        length += 8;
+    }
+    let rest = a.iter().skip(length).zip(b.iter().skip(length));
+    length + rest.take_while(|(a, b)| a == b).count()
 }
 
 /// Returns whether `key` comes before the exclusive end of a range. `None`: the range has no end.

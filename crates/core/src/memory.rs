@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub enum MemoryPart {
     /// Arenas of memtables, sealed ones and those that snapshots pin included.
     Memtables,
-    /// Fence keys and range tombstones of tables, and what is known of tables without reading them.
+    /// Fence keys, range tombstones and records of tables.
     Fences,
     /// Filters of tables.
     Filters,

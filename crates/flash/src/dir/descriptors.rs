@@ -148,10 +148,7 @@ enum Freed {
 impl Shared {
     /// The access for what may be read and written in either way.
     pub(super) fn plain_access(&self) -> Access {
-        match self.direct {
-            true => Access::Direct,
-            false => Access::Buffered,
-        }
+        Access::of(self.direct)
     }
 
     /// A descriptor of the file, which stays open as long as the result lives.

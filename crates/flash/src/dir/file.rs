@@ -130,11 +130,7 @@ impl DirFile {
 
     /// A file that was just opened.
     fn new(in_use: InUse, file: File, direct: bool) -> Self {
-        let access = if direct {
-            Access::Direct
-        } else {
-            Access::Buffered
-        };
+        let access = Access::of(direct);
         in_use.handle.direct_writes.store(direct, Ordering::Relaxed);
         in_use.shared.add(&in_use.handle, access, file);
         DirFile { in_use }
@@ -151,10 +147,7 @@ impl DirFile {
 
     /// The access that reads an extent.
     fn access(&self, direct: bool) -> Access {
-        match direct && self.shared().direct {
-            true => Access::Direct,
-            false => Access::Buffered,
-        }
+        Access::of(direct && self.shared().direct)
     }
 
     /// The descriptor that reads an extent. Waits for one if operations use all that there are.

@@ -35,6 +35,15 @@ pub(super) enum Access {
     Buffered,
 }
 
+impl Access {
+    pub(super) fn of(direct: bool) -> Access {
+        match direct {
+            true => Access::Direct,
+            false => Access::Buffered,
+        }
+    }
+}
+
 /// An open descriptor of a file. An operation holds a reference as long as it uses it.
 pub(crate) struct Descriptor {
     file: File,
@@ -72,7 +81,7 @@ impl AsRawFd for Descriptor {
     }
 }
 
-/// What is known of the bytes of a file in use.
+/// Whether the bytes of a file in use are synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bytes {
     /// This volume has not written any, or a sync has begun behind those that it has written.
@@ -195,7 +204,7 @@ impl Handle {
     pub(super) fn add(&self, new: Arc<Descriptor>, access: Access) -> (Arc<Descriptor>, bool) {
         let mut open = self.open.lock();
         if open.dropped {
-            // Nobody would close it.
+            // The last user has closed all others already.
             return (new, true);
         }
         // If it is not needed, `new` is closed at the end, without the lock.
@@ -297,8 +306,8 @@ impl Handle {
     }
 }
 
-/// A descriptor with which bytes are written. They count as not synced from its drop on: a sync that
-/// ended before may not have seen them. Until then the descriptor is in use.
+/// A descriptor with which bytes are written. They count as not synced from its drop on: a sync
+/// that ended before may not have seen them. Until then the descriptor is in use.
 pub(super) struct Writing<'a> {
     handle: &'a Handle,
     descriptor: Arc<Descriptor>,
@@ -419,12 +428,7 @@ impl Shared {
         if !keep {
             return Ok(());
         }
-        let direct = handle.direct_writes.load(Ordering::Relaxed);
-        let access = if direct {
-            Access::Direct
-        } else {
-            Access::Buffered
-        };
+        let access = Access::of(handle.direct_writes.load(Ordering::Relaxed));
         let opened = self.descriptor(handle, access);
         opened
             .map(drop)

@@ -1,5 +1,5 @@
-//! Databases in processes that may have few descriptors, have none left for a while, or may not write
-//! to the directory for a while.
+//! Databases in processes that may have few descriptors, have none left for a while, or may not
+//! write to the directory for a while.
 //!
 //! The child is this test binary again, with a lower limit, running [`child_with_few_descriptors`],
 //! which does nothing without the environment variable.

@@ -4,8 +4,8 @@ use crate::support::open;
 use glintdb::KeyspaceOptions;
 use glintdb_simdisk::MemVolume;
 
-/// Each keyspace had a node in the arena of every generation. A thousand filled the smallest one, so
-/// that each commit found its generation full and was followed by a flush.
+/// Each keyspace had a node in the arena of every generation. A thousand filled the smallest one,
+/// so that each commit found its generation full and was followed by a flush.
 #[test]
 fn keyspaces_without_writes_do_not_fill_the_memtables() {
     let volume = MemVolume::new();

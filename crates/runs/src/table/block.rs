@@ -9,6 +9,7 @@
 
 use super::format::{BLOCK_HEADER_BYTES, RESTART_BYTES};
 use bytes::Bytes;
+use glintdb_core::key::shared_prefix;
 use glintdb_core::{EntryRef, EntryValue, Error, FileId, SeqNum, ValuePointer};
 use std::cmp::Ordering;
 
@@ -226,21 +227,6 @@ impl RawEntry {
     }
 }
 
-/// Length of the common prefix.
-#[inline]
-pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let mut length = 0;
-    for (a, b) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
-        let difference = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-        if difference != 0 {
-            return length + (difference.trailing_zeros() / 8) as usize;
-        }
-        length += 8;
-    }
-    let rest = a.iter().skip(length).zip(b.iter().skip(length));
-    length + rest.take_while(|(a, b)| a == b).count()
-}
-
 /// The first four bytes, zeros behind the end, so that unsigned order follows key order.
 #[inline]
 pub(super) fn head_of(bytes: &[u8]) -> u32 {
@@ -426,7 +412,7 @@ impl<'a> View<'a> {
         let mut matched = if restart == 0 {
             0
         } else {
-            common_prefix(key, first_key)
+            shared_prefix(key, first_key)
         };
         let mut at = self.restart_offset(restart)?;
         let end = if restart + 1 < self.layout.restarts {
@@ -444,7 +430,7 @@ impl<'a> View<'a> {
             }
             let suffix = self.bytes(entry.suffix_at, entry.value_at)?;
             let rest = key.get(matched..).ok_or(Malformed)?;
-            let common = common_prefix(suffix, rest);
+            let common = shared_prefix(suffix, rest);
             match (suffix.get(common), rest.get(common)) {
                 (None, None) => return Ok(Some(entry)),
                 (Some(_), None) => return Ok(None),

@@ -5,11 +5,12 @@
 //! Invariant: `used_bytes` is exactly the size that the image would have if it were finished now,
 //! so that a block can be cut to fill its page.
 
-use super::block::{KIND_INLINE, KIND_POINTER, KIND_TOMBSTONE, Layout, RawEntry, common_prefix};
+use super::block::{KIND_INLINE, KIND_POINTER, KIND_TOMBSTONE, Layout, RawEntry};
 use super::block_shape::BlockShape;
 use super::copy::{append, append_part};
 use super::format::{BLOCK_HEADER_BYTES, RESTART_BYTES};
 use glintdb_core::codec::put_varint;
+use glintdb_core::key::shared_prefix;
 use glintdb_core::{EntryRef, SeqNum};
 
 /// What became of an entry.
@@ -122,7 +123,7 @@ impl BlockBuilder {
         let (mut min, mut max) = (seqno.0, seqno.0);
         let mut shared = 0;
         if ordinal > 0 {
-            shared = common_prefix(&self.last_key, key);
+            shared = shared_prefix(&self.last_key, key);
             if key.get(shared) <= self.last_key.get(shared) {
                 return Added::OutOfOrder;
             }
@@ -130,7 +131,7 @@ impl BlockBuilder {
         }
         let restart = self.until_restart == 0;
         if restart && ordinal > 0 {
-            shared = common_prefix(&self.first_key, key);
+            shared = shared_prefix(&self.first_key, key);
         }
         let suffix = &key[shared..];
         let (kind, inline) = match value {
@@ -206,7 +207,7 @@ impl BlockBuilder {
     pub(super) fn finish(&mut self) -> (&[u8], &[u8], &mut Vec<u8>) {
         assert!(!self.is_empty(), "a key block holds an entry");
         let width = seqno_width(self.seqno_min, self.seqno_max);
-        let prefix = common_prefix(&self.first_key, &self.last_key).min(usize::from(u16::MAX));
+        let prefix = shared_prefix(&self.first_key, &self.last_key).min(usize::from(u16::MAX));
         let used = u32::try_from(self.used_bytes()).expect("keys and values are below 2 GiB");
         let narrow = |count: usize| u16::try_from(count).expect("a block is cut at 64 KiB");
         let interval = u8::try_from(self.shape.interval).expect("held by TableConfig::check");

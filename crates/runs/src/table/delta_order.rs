@@ -6,7 +6,7 @@
 //!
 //! Not thread-safe: belongs to one search.
 
-use super::block::common_prefix;
+use glintdb_core::key::shared_prefix;
 use glintdb_core::planted;
 use std::cmp::Ordering;
 
@@ -40,7 +40,7 @@ impl<'a> DeltaOrder<'a> {
         );
         if decides {
             let wanted = self.wanted.get(shared..).unwrap_or(&[]);
-            let common = common_prefix(rest, wanted);
+            let common = shared_prefix(rest, wanted);
             self.matched = shared + common;
             self.order = rest.get(common).cmp(&wanted.get(common));
         }
@@ -64,7 +64,7 @@ mod tests {
             let mut before: &[u8] = &[];
             for key in &keys {
                 // A delta may share less than it could, as in a file of another writer.
-                let shared = common_prefix(before, key).saturating_sub(less);
+                let shared = shared_prefix(before, key).saturating_sub(less);
                 let order = deltas.pass(shared, &key[shared..]);
                 prop_assert_eq!(order, key.cmp(&wanted));
                 before = key;

@@ -20,7 +20,7 @@ use super::delta_order::DeltaOrder;
 use super::format::{EXPANSION_MAX, PAGE_BYTES};
 use bytes::Bytes;
 use glintdb_core::codec::{Reader, put_varint};
-use glintdb_core::key::KEY_BYTES_MAX;
+use glintdb_core::key::{KEY_BYTES_MAX, key_head};
 use glintdb_core::planted;
 use std::cmp::Ordering;
 
@@ -70,18 +70,6 @@ struct Tail<'a> {
     rest: &'a [u8],
 }
 
-/// The first eight bytes, zeros behind the end.
-fn head_of(bytes: &[u8]) -> u64 {
-    if let Some(head) = bytes.first_chunk::<HEAD_BYTES>() {
-        return u64::from_be_bytes(*head);
-    }
-    let mut head = [0; HEAD_BYTES];
-    for (to, from) in head.iter_mut().zip(bytes) {
-        *to = *from;
-    }
-    u64::from_be_bytes(head)
-}
-
 /// The bytes behind the head.
 fn tail_of(bytes: &[u8]) -> &[u8] {
     bytes.get(HEAD_BYTES..).unwrap_or(&[])
@@ -113,7 +101,7 @@ impl Fences {
                 self.len().saturating_sub(1)
             };
         };
-        let wanted = head_of(rest);
+        let wanted = key_head(rest, 0);
         planted!(
             "lsm: a key that equals a fence is looked for a block too early",
             self.at_or_below(wanted, rest),
@@ -146,7 +134,7 @@ impl Fences {
         let Some(rest) = self.behind_prefix(key) else {
             return *key > self.prefix[..];
         };
-        let order = self.heads[index].cmp(&head_of(rest));
+        let order = self.heads[index].cmp(&key_head(rest, 0));
         order.then_with(|| self.compare_tie(index, rest)) != Ordering::Greater
     }
 
@@ -273,7 +261,7 @@ impl Fences {
             last.truncate(shared);
             last.extend_from_slice(suffix);
             starts.push(u32::try_from(arena.len()).ok()?);
-            heads.push(head_of(&last));
+            heads.push(key_head(&last, 0));
             arena.push(u8::try_from(last.len().min(HEAD_BYTES)).ok()?);
             put_tail(&mut arena, index, shared, &last);
             let offset = position.checked_add(reader.varint()?)?;

@@ -5,15 +5,15 @@
 //!
 //! Not thread-safe: belongs to one writer.
 
-use super::block::common_prefix;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::codec::{put_bytes, put_varint};
+use glintdb_core::key::shared_prefix;
 use glintdb_core::planted;
 
 /// The shortest key that is above `last` and not above `first`, which is above `last`: a prefix of
 /// `first` that is one byte longer than what both have in common.
 pub(super) fn separator<'a>(last: &[u8], first: &'a [u8]) -> &'a [u8] {
-    let common = common_prefix(last, first);
+    let common = shared_prefix(last, first);
     &first[..planted!(
         "lsm: a fence is as short as what two blocks have in common",
         common + 1,
@@ -48,7 +48,7 @@ impl FencesBuilder {
             self.last.extend_from_slice(first_key);
         } else {
             let fence = separator(last_before, first_key);
-            let shared = common_prefix(&self.last, fence);
+            let shared = shared_prefix(&self.last, fence);
             let rest = &fence[shared..];
             self.rests.extend_from_slice(rest);
             let shared_bytes = u32::try_from(shared).expect("a key is at most 64 KiB long");
@@ -87,7 +87,7 @@ impl FencesBuilder {
         out.extend_from_slice(&blocks.to_le_bytes());
         // All fences are between the first key and the last, and so begin with what these have in
         // common. The first fence is cut down to that.
-        let prefix = common_prefix(&self.first, largest);
+        let prefix = shared_prefix(&self.first, largest);
         put_bytes(&mut out, &self.first[..prefix]);
         let mut position = begin;
         for (index, &(offset, length)) in self.places.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! The most memory that processes take for loads of long keys, many keyspaces, many tables and range
-//! deletions.
+//! The most memory that processes take for loads of long keys, many keyspaces, many tables and
+//! range deletions.
 //!
-//! `GLINTDB_MEMORY_PART=1 cargo test --release -p glintdb-testkit --test engine memory -- --nocapture`
-//! measures the loads in their full size.
+//! To measure the loads in their full size:
+//! `GLINTDB_MEMORY_PART=1 cargo test -p glintdb-testkit --test engine memory -- --nocapture`
 
 use glintdb_testkit::memory::{ALLOWANCE_BYTES, Case, Stage, cases, child, measure};
 use std::path::Path;

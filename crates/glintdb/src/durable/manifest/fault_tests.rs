@@ -130,8 +130,8 @@ fn a_roll_that_failed_never_hides_later_edits() {
     }
 }
 
-/// A process without descriptors, or without permission, cannot make a new file, nor remove one. The
-/// manifest took no more edits then.
+/// A process without descriptors, or without permission, cannot make a new file, nor remove one.
+/// The manifest took no more edits then.
 #[test]
 fn an_edit_or_a_roll_that_was_refused_may_be_tried_again() {
     for kind in [FaultKind::NoDescriptor, FaultKind::NoPermission] {

@@ -20,7 +20,8 @@ use std::cmp::Ordering;
 
 /// Most fragments of a chunk. A full one is divided into two.
 const CHUNK_FRAGMENTS: usize = 128;
-/// Memory of one fragment in bytes, without its keys. Chunks are three quarters full on the average.
+/// Memory of one fragment in bytes, without its keys. Chunks are three quarters full on the
+/// average.
 const FRAGMENT_BYTES: usize = (size_of::<RangeTombstone>() + 2 * size_of::<u64>()) * 4 / 3;
 
 /// Neighbouring fragments.

@@ -128,6 +128,10 @@ pub struct Debt {
     pub compaction_bytes: u64,
     /// Bytes of `compaction_bytes` at which writers begin to be slowed.
     pub compaction_bytes_slow: u64,
+    /// Bytes that deletions would free and compactions have not freed yet, with values in the log.
+    pub deleted_bytes: u64,
+    /// Bytes of `deleted_bytes` at which puts begin to be slowed. Deletions are not slowed by it.
+    pub deleted_bytes_slow: u64,
     /// Bytes a second that the index has taken in lately while it worked off its debt; 0 if that is
     /// not known. Writers are never slowed to less than half of it.
     pub rate_bytes: u64,
@@ -192,6 +196,8 @@ pub struct IndexStats {
     /// Bytes of the files that the index still needs. The rest is garbage, which a compaction
     /// removes.
     pub live_bytes: u64,
+    /// Bytes of the values in the log that the entries point to.
+    pub pointed_bytes: u64,
     /// Entries, tombstones included.
     pub entries: u64,
     /// Tombstones and range tombstones.
@@ -371,6 +377,13 @@ pub trait IndexView: Send + Sync {
     /// # Errors
     /// I/O errors, `Corruption`.
     fn sample_end(&self, start: &[u8]) -> Result<Option<Bytes>>;
+
+    /// About the bytes of the entries within the bounds, with the values in the log that they point
+    /// to. Reads no entry.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    fn bytes_within(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64>;
 
     /// Counts the entries of the view's files within the bounds, also tombstones and entries that
     /// newer ones hide. Reads all of their blocks.

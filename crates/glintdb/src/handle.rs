@@ -79,6 +79,7 @@ impl Handle {
             handle.threads.lock().push(thread);
         }
         handle.engine.shared.schedule();
+        handle.engine.shared.ask_for_look();
         Ok(handle)
     }
 

@@ -23,6 +23,7 @@ use crate::read::pins::Pins;
 use crate::read::values::directory::ValueDirectory;
 use crate::space::reserve::Reserve;
 use crate::state::background_error::BackgroundError;
+use crate::state::looks::Looks;
 use crate::state::transactions::Transactions;
 use crate::state::version::{Generation, KeyspaceState, ReadPoint, Version};
 use crate::state::versions::Versions;
@@ -107,6 +108,7 @@ pub(crate) struct Shared {
     pub(crate) replayed_bytes: u64,
     pub(crate) flush_queued: AtomicBool,
     pub(crate) spill_queued: AtomicBool,
+    pub(crate) looks: Looks,
     pub(crate) lifecycle: Lifecycle,
 }
 
@@ -322,6 +324,26 @@ impl Shared {
         let now = self.clock.monotonic();
         let until = self.lifecycle.background_error.until_retry(now);
         until.filter(|_| !self.closing())
+    }
+
+    /// Asks a background thread to look for what can be given back. Without background threads
+    /// there are no looks.
+    #[inline]
+    pub(crate) fn ask_for_look(&self) {
+        if self.options.background_threads > 0 && self.looks.ask(|| self.clock.monotonic()) {
+            self.scheduler(|scheduler| scheduler.wake());
+        }
+    }
+
+    /// Time until the next look; `None`: nothing asks for one.
+    pub(crate) fn until_look(&self) -> Option<Duration> {
+        let until = self.looks.until(self.clock.monotonic());
+        until.filter(|_| !self.closing())
+    }
+
+    /// Whether the calling thread has to look now.
+    pub(crate) fn take_look(&self) -> bool {
+        self.looks.take(self.clock.monotonic())
     }
 
     /// Notes that a job succeeded after jobs of its kind had failed.

@@ -307,6 +307,8 @@ impl Drop for Transaction {
         }
         self.pin.unshare(Kind::Transaction);
         engine.shared.transactions.end(self.pin.at());
+        // Compactions may drop what it has kept.
+        engine.shared.ask_for_look();
     }
 }
 

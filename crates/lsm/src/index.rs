@@ -132,7 +132,8 @@ impl Index for Lsm {
 
     fn write_run(&self, run: &mut dyn SortedRun) -> Result<IndexChange> {
         let id = self.shared.next_run();
-        flush::write_to_level0(&self.shared.common, run, id, DataClass::Flush)
+        let levels = &self.shared.view().levels;
+        flush::write_to_level0(&self.shared.common, levels, run, id, DataClass::Flush)
     }
 
     fn begin_relocation(&self) -> Box<dyn Relocation> {
@@ -241,11 +242,10 @@ impl Index for Lsm {
     fn debt(&self) -> Debt {
         let common = &self.shared.common;
         let options = common.options();
-        picker::debt(
-            &self.shared.view().levels,
-            &options,
-            &common.shape(&options),
-        )
+        let view = self.shared.view();
+        // After an error deletions count nothing; the next pick tries again.
+        let _found = view.levels.find_deletions();
+        picker::debt(&view.levels, &options, &common.shape(&options))
     }
 
     fn release(&self) {

@@ -9,6 +9,7 @@
 //!    upper source has nothing older than a lower source has.
 //! 3. So a range tombstone is never below an entry that it hides.
 
+use crate::compaction::deletions::Deletions;
 use crate::edit::{Edit, EditOp, LEVELS, Place};
 use glintdb_core::{Error, Result, planted};
 use glintdb_runs::keys::TombstoneSet;
@@ -25,6 +26,7 @@ pub(crate) struct Levels {
     /// Levels 1 and on; `levels[0]` is level 1.
     levels: [Sorted; LEVELS - 1],
     tombstones: OnceLock<Arc<TombstoneSet>>,
+    deletions: OnceLock<Arc<Deletions>>,
 }
 
 /// What [`Levels::edited`] makes.
@@ -109,6 +111,23 @@ impl Levels {
         Ok(self.tombstones.get_or_init(|| Arc::new(all)))
     }
 
+    /// What deletions would free. Reads tails of tables and a few blocks at the first call.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    pub(crate) fn find_deletions(&self) -> Result<&Arc<Deletions>> {
+        if let Some(deletions) = self.deletions.get() {
+            return Ok(deletions);
+        }
+        let found = Deletions::of(self)?;
+        Ok(self.deletions.get_or_init(|| Arc::new(found)))
+    }
+
+    /// What deletions would free, if [`find_deletions`](Self::find_deletions) has found it.
+    pub(crate) fn deletions(&self) -> Option<&Deletions> {
+        self.deletions.get().map(|deletions| &**deletions)
+    }
+
     /// The state after `edit`.
     ///
     /// # Errors
@@ -119,6 +138,7 @@ impl Levels {
             runs: self.runs.clone(),
             levels: self.levels.clone(),
             tombstones: self.tombstones.clone(),
+            deletions: OnceLock::new(),
         };
         let gone = levels.replay(edit, env)?;
         Ok(Edited { levels, gone })
@@ -130,6 +150,7 @@ impl Levels {
     /// # Errors
     /// As [`edited`](Self::edited).
     pub(crate) fn replay(&mut self, edit: &Edit, env: &Arc<TableEnv>) -> Result<Vec<Arc<Slot>>> {
+        self.deletions = OnceLock::new();
         let mut taken: HashMap<u64, Arc<Slot>> = HashMap::new();
         for op in &edit.ops {
             let range_tombstones = match op {

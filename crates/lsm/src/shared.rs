@@ -100,6 +100,9 @@ impl Shared {
         }
         // These may be the last handles of tasks that have ended. Their destructors take the lock.
         drop(begun);
+        // Not under the lock, because it may read tables. The picker does without it after an
+        // error, or if the view changes before the lock is taken.
+        let _picked_without = self.view().levels.find_deletions();
         let (view, plan) = {
             let mut state = self.state.lock();
             if state.discarded {
@@ -208,6 +211,6 @@ impl Relocatable for Shared {
         run: &mut dyn SortedRun,
         class: DataClass,
     ) -> Result<IndexChange> {
-        flush::write_to_level0(&self.common, run, id, class)
+        flush::write_to_level0(&self.common, &self.view().levels, run, id, class)
     }
 }

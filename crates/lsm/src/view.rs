@@ -3,7 +3,7 @@
 //! Thread-safe. Reads take no lock and write no counter that threads share.
 
 use crate::common::Common;
-use crate::compaction::shape;
+use crate::compaction::{deletions, shape};
 use crate::levels::Levels;
 use bytes::Bytes;
 use glintdb_core::index::{Cursor, IndexStats, IndexView, LevelStats};
@@ -94,6 +94,22 @@ impl IndexView for View {
         read::sample_end(self.levels.sorted(), start)
     }
 
+    fn bytes_within(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
+        let range = KeyRange::from_bounds(lower, upper);
+        if range.is_empty() {
+            return Ok(0);
+        }
+        let mut bytes = 0;
+        for slot in self
+            .levels
+            .sorted()
+            .flat_map(|tables| tables.meeting(&range))
+        {
+            bytes += deletions::bytes_within(slot, &range)?;
+        }
+        Ok(bytes)
+    }
+
     fn count_entries(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
         read::count_entries(self.levels.sorted(), lower, upper)
     }
@@ -137,6 +153,7 @@ impl IndexView for View {
             level.entries += meta.entries;
             stats.files += 1;
             stats.bytes += meta.bytes;
+            stats.pointed_bytes += meta.pointed_bytes;
             stats.entries += meta.entries;
             stats.tombstones += meta.tombstones + meta.range_tombstones;
         }

@@ -10,13 +10,14 @@
 
 use crate::keys::range::{KeyRange, before_end};
 use crate::keys::tombstones::TombstoneSet;
+use crate::read::deleting_part;
 use crate::table::{Table, TableEnv, TableMeta};
 use bytes::Bytes;
 use glintdb_core::key::{key_head, shared_prefix};
 use glintdb_core::{RangeTombstone, Result, planted};
 use std::cmp::Ordering;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A table and the range of keys that it may know something about.
 pub struct Slot {
@@ -24,6 +25,8 @@ pub struct Slot {
     pub range: KeyRange,
     /// The table.
     pub table: Arc<Table>,
+    /// The part of its tombstones that delete something beneath, once it was estimated.
+    deleting: OnceLock<f64>,
 }
 
 impl Slot {
@@ -33,7 +36,21 @@ impl Slot {
         Arc::new(Slot {
             range: KeyRange { start, end },
             table: Table::open(env, meta),
+            deleting: OnceLock::new(),
         })
+    }
+
+    /// Estimates which part of the table's tombstones have keys that tables `beneath` hold, by the
+    /// filters of these tables and a sample of the tombstones. The first estimate is kept.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    pub fn deleting_part<'a>(&self, beneath: impl Iterator<Item = &'a Sorted>) -> Result<f64> {
+        if let Some(part) = self.deleting.get() {
+            return Ok(*part);
+        }
+        let part = deleting_part(&self.table, &beneath.collect::<Vec<_>>())?;
+        Ok(*self.deleting.get_or_init(|| part))
     }
 
     /// The table's properties.

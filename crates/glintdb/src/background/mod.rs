@@ -6,6 +6,7 @@ pub(crate) mod flush_progress;
 pub(crate) mod help;
 pub(crate) mod install;
 pub(crate) mod log_jobs;
+mod looks;
 pub(crate) mod queue;
 pub(crate) mod trim;
 
@@ -41,6 +42,8 @@ pub(crate) struct Background {
     log_sync_queued: AtomicBool,
     /// The keyspace whose index is asked next for a compaction.
     turn: AtomicUsize,
+    /// Held by the thread that looks.
+    seen: Mutex<looks::Seen>,
 }
 
 impl Host for Background {
@@ -59,15 +62,20 @@ impl Host for Background {
         self.shared.poison(job);
     }
 
-    fn until_retry(&self) -> Option<Duration> {
-        self.shared.until_retry()
+    fn until_wake(&self) -> Option<Duration> {
+        let times = [self.shared.until_retry(), self.shared.until_look()];
+        times.into_iter().flatten().min()
     }
 
-    fn retry(&self) {
+    fn on_wake(&self) {
         if self.shared.retry_if_due() {
             // Segments that could not be removed.
             self.space.remove_doomed();
             self.shared.schedule();
+            self.shared.ask_for_look();
+        }
+        if self.shared.take_look() {
+            self.look();
         }
     }
 }
@@ -90,6 +98,7 @@ impl Background {
             flush_lock: Mutex::new(()),
             log_sync_queued: AtomicBool::new(false),
             turn: AtomicUsize::new(0),
+            seen: Mutex::default(),
         }
     }
 

@@ -36,13 +36,13 @@ pub(crate) trait Host {
     /// Called during the unwinding of a step that panicked, after which the state of what the job
     /// changed is unknown.
     fn after_panic(&self, _job: &str) {}
-    /// Time until a job that failed is to be tried again; `None`: there is no such job. Called with
+    /// Time until [`on_wake`](Self::on_wake) is to be called; `None`: it need not be. Called with
     /// the queue's lock.
-    fn until_retry(&self) -> Option<Duration> {
+    fn until_wake(&self) -> Option<Duration> {
         None
     }
-    /// Queues the job that failed again.
-    fn retry(&self) {}
+    /// Does what is due: tries a failed job again, or looks for work.
+    fn on_wake(&self) {}
 }
 
 /// A job in resumable steps.
@@ -224,16 +224,19 @@ impl<H: Host> JobQueue<H> {
                 if state.stopped {
                     return;
                 }
+                // Asked first, because there may always be a job.
+                let until_wake = host.until_wake();
+                if until_wake == Some(Duration::ZERO) {
+                    drop(state);
+                    host.on_wake();
+                    state = self.state.lock();
+                    continue;
+                }
                 if let Some((_, job)) = state.waiting.pop_first() {
                     break job;
                 }
-                match host.until_retry() {
+                match until_wake {
                     None => self.work.wait(&mut state),
-                    Some(Duration::ZERO) => {
-                        drop(state);
-                        host.retry();
-                        state = self.state.lock();
-                    }
                     Some(time) => {
                         self.work.wait_for(&mut state, time);
                     }
@@ -245,11 +248,12 @@ impl<H: Host> JobQueue<H> {
         }
     }
 
-    /// Wakes a background thread that waits for a job, so that it asks [`Host::until_retry`].
+    /// Wakes the background threads that wait for a job, so that they ask [`Host::until_wake`]. All
+    /// of them, because one may soon be busy with a long step.
     pub(crate) fn wake(&self) {
         // A thread between that question and its sleep holds the lock.
         drop(self.state.lock());
-        self.work.notify_one();
+        self.work.notify_all();
     }
 
     /// Gives up the waiting jobs that are less urgent than `floor`. Returns how many.

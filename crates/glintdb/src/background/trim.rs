@@ -53,7 +53,8 @@ impl Background {
         }
         let in_indexes = self.shared.version.load_full().index_live_bytes();
         let unflushed = || self.sequencer.unflushed_bytes();
-        self.shared.reserve.trim(in_indexes, unflushed)
+        let numbers = &*self.shared.numbers;
+        self.shared.reserve.trim(numbers, in_indexes, unflushed)
     }
 
     /// Returns the bytes of the active segment that are flushed and not live.

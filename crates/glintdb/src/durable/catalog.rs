@@ -175,6 +175,7 @@ impl Durable {
             .update_compaction_debts(std::iter::once(&*state));
         drop(replaced);
         self.space.collect_garbage();
+        self.shared.ask_for_look();
         Ok(())
     }
 }

@@ -23,6 +23,7 @@ use crate::read::pins::Pins;
 use crate::read::values::directory::ValueDirectory;
 use crate::shared::{Counters, Lifecycle, Shared};
 use crate::space::reserve::Reserve;
+use crate::state::looks::Looks;
 use crate::state::transactions::Transactions;
 use crate::state::version::{Generation, KeyspaceState, KeyspaceVersion, Version};
 use crate::state::versions::Versions;
@@ -472,6 +473,7 @@ impl Opening {
             counters: Counters::default(),
             flush_queued: AtomicBool::new(false),
             spill_queued: AtomicBool::new(false),
+            looks: Looks::default(),
             lifecycle: Lifecycle::default(),
         };
         Ok(Engine::new(shared, newest, job_order))

@@ -239,16 +239,23 @@ impl Reserve {
     }
 
     /// Removes files that exceed what `table_bytes` in tables and `unflushed_bytes` in memory
-    /// require. `unflushed_bytes` must count every commit that was numbered before the call, as
+    /// require. If all files are needed, but only in part, it replaces them by a smaller one.
+    /// `unflushed_bytes` must count every commit that was numbered before the call, as
     /// under the sequencer's lock, because a commit may just have been numbered in reliance on the
     /// space.
     ///
     /// # Errors
     /// I/O errors.
-    pub(crate) fn trim(&self, table_bytes: u64, unflushed_bytes: impl Fn() -> u64) -> Result<()> {
+    pub(crate) fn trim(
+        &self,
+        numbers: &dyn FileNumbers,
+        table_bytes: u64,
+        unflushed_bytes: impl Fn() -> u64,
+    ) -> Result<()> {
         let unflushed = unflushed_bytes();
         let of_deletions = self.deletions_bytes(table_bytes + unflushed);
         let needed = (flush_bytes(unflushed) + of_deletions).max(RESERVE_BYTES_MIN);
+        self.add_smaller_file(numbers, needed)?;
         let mut surplus = Vec::new();
         {
             let mut files = self.files.lock();
@@ -278,6 +285,44 @@ impl Reserve {
             return self.volume.sync_directory();
         }
         self.take_back(surplus);
+        Ok(())
+    }
+
+    /// Adds a file of about `needed` bytes, if the reserve has twice as much and no file can be
+    /// removed without it.
+    fn add_smaller_file(&self, numbers: &dyn FileNumbers, needed: u64) -> Result<()> {
+        let smaller = rounded_up(needed);
+        let is_due = |files: &[(FileId, u64)]| {
+            let held = self.bytes();
+            let removable = |&(_, bytes): &(FileId, u64)| bytes > 0 && held - bytes >= needed;
+            held >= 2 * smaller && !self.is_lent() && !files.iter().any(removable)
+        };
+        if !is_due(&self.files.lock()) {
+            return Ok(());
+        }
+        // Not under the lock, because it may take the manifest's.
+        let number = match numbers.next() {
+            Ok(number) => number,
+            Err(error) if error.kind().passes() => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let file = FileId::new(FileKind::Reserve, number);
+        let mut files = self.files.lock();
+        if is_due(&files) && self.borrowers.load(Ordering::Acquire) == 0 {
+            let options = CreateOptions {
+                class: DataClass::Reserve,
+                reserve_bytes: smaller,
+                direct: false,
+            };
+            match self.volume.create(file, options) {
+                Ok(_) => {}
+                Err(error) if error.kind().passes() => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            // In front, because files are removed from the end.
+            files.insert(0, (file, smaller));
+            self.bytes.fetch_add(smaller, Ordering::AcqRel);
+        }
         Ok(())
     }
 

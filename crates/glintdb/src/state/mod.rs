@@ -3,6 +3,7 @@
 
 pub(crate) mod background_error;
 pub(crate) mod gaps;
+pub(crate) mod looks;
 pub(crate) mod memory;
 pub(crate) mod range_tombstones;
 pub(crate) mod scattered;

@@ -5,9 +5,9 @@
 //! Invariant: while a transaction runs, compactions drop no tombstone that is newer than its
 //! snapshot, so that the transaction's check finds every deletion.
 
-use glintdb_core::SeqNum;
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicU64, Ordering};
+use glintdb_core::{SeqNum, planted};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -45,11 +45,16 @@ impl Transactions {
         }
     }
 
-    /// Raises the floor to the oldest running transaction's snapshot, or to the present. Called
-    /// before compactions are picked.
+    /// Raises the floor to the commit behind the oldest running transaction's snapshot, or behind
+    /// the newest visible one. Called before compactions are picked.
     pub(crate) fn raise_floor(&self, visible: impl FnOnce() -> SeqNum) {
         let running = self.running.lock();
-        let floor = running.keys().next().copied().unwrap_or_else(visible);
+        let oldest = planted!(
+            "glintdb: the floor of tombstones passes a running transaction",
+            running.keys().next().copied(),
+            None
+        );
+        let floor = oldest.unwrap_or_else(visible).next();
         self.floor.fetch_max(floor.0, Ordering::AcqRel);
     }
 

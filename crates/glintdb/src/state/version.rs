@@ -28,6 +28,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct KeyspaceMem {
     pub(crate) map: Arc<Memtable>,
     pub(crate) ranges: Arc<RangeSet>,
+    /// Number of deletions of single keys.
+    pub(crate) deletes: AtomicU64,
 }
 
 /// The memtables of all keyspaces between two seals. They are flushed together, so that there is
@@ -62,6 +64,7 @@ impl Generation {
             keyspaces[slot] = Some(KeyspaceMem {
                 map: Arc::new(Memtable::new(Arc::clone(&arena))),
                 ranges: Arc::new(RangeSet::new(Some(Arc::clone(&arena)))),
+                deletes: AtomicU64::new(0),
             });
         }
         Generation {

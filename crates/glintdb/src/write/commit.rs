@@ -171,6 +171,9 @@ impl Writer {
             .advance_completed(|end| self.shared.log.complete_to(end));
         (self.shared.values).keep_written(hidden, batch, &place, || self.is_worth_caching());
         *outstanding = Some(Outstanding { seqno, place });
+        if batch.deletes_anything() {
+            self.shared.ask_for_look();
+        }
         Ok(())
     }
 

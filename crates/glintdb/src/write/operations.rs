@@ -10,6 +10,7 @@ use glintdb_core::{EntryRef, KeyspaceId, RangeTombstone, SeqNum, ValuePointer};
 use glintdb_log::{FrameBuilder, LogEntry, LogOp, LogValue};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Most bytes of keys and values in one batch: 2 GiB.
 pub const BATCH_BYTES_MAX: usize = 2 << 30;
@@ -189,6 +190,11 @@ impl Operations {
         !self.has_puts
     }
 
+    /// Returns whether keys or ranges are deleted.
+    pub(crate) fn deletes_anything(&self) -> bool {
+        self.has_deletes || self.has_ranges
+    }
+
     /// Returns whether single keys are deleted.
     pub(crate) fn has_deletes(&self) -> bool {
         self.has_deletes
@@ -261,7 +267,10 @@ pub(crate) fn insert_entries<'a>(
                 key,
                 value: LogValue::Pointer(pointer),
             } => mem.map.insert(key, seqno, EntryRef::Pointer(pointer)),
-            LogOp::Delete { key } => mem.map.insert(key, seqno, EntryRef::Tombstone),
+            LogOp::Delete { key } => {
+                mem.map.insert(key, seqno, EntryRef::Tombstone);
+                mem.deletes.fetch_add(1, Ordering::Relaxed);
+            }
             LogOp::DeleteRange { start, end } => mem.ranges.insert(tombstone(start, end, seqno)),
         }
     }

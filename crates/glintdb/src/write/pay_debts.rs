@@ -42,7 +42,9 @@ impl Writer {
         let log_bytes =
             (debts.space.concerns(batch.only_deletes())).then_some(batch.size_bytes() as u64);
         let commit = Charge {
-            indexes: (batch.keyspaces.iter()).map(|named| (&named.state.debt, named.index_bytes)),
+            indexes: (batch.keyspaces.iter())
+                .filter(|named| named.state.debt.concerns(batch.only_deletes()))
+                .map(|named| (&named.state.debt, named.index_bytes)),
             index_bytes: batch.index_bytes(),
             log_bytes,
             pays_shared: debts.engaged() && !self.sequencer.is_within_share(batch),

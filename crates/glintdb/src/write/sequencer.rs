@@ -65,8 +65,9 @@ impl Numbering {
     /// Creates the numbering of a database that goes on after `newest`. `log_bytes` is the bytes of
     /// log that were replayed, all of which `active` may hold.
     fn new(newest: SeqNum, active: Arc<Generation>, log_bytes: u64) -> Self {
+        let is_empty = active.first_seqno == newest.next();
         // Replayed entries take less space in tables than in memory.
-        let replayed = match active.first_seqno == newest.next() {
+        let replayed = match is_empty {
             true => 0,
             false => active.bytes() as u64,
         };
@@ -74,7 +75,7 @@ impl Numbering {
             next: newest.next(),
             log_position: 0,
             active,
-            log_bytes: if replayed > 0 { log_bytes } else { 0 },
+            log_bytes: if is_empty { 0 } else { log_bytes },
             index_bytes: replayed,
             unflushed_bytes: replayed,
             shares: Shares::default(),
@@ -185,6 +186,8 @@ pub(crate) struct Sequencer {
     /// Bytes of log at which the active memtables are sealed, so that a flush shows which part of
     /// the log is garbage. No commit waits for such a seal.
     garbage_seal_bytes: AtomicU64,
+    /// The same, so that a flush frees what deletions leave.
+    deletions_seal_bytes: AtomicU64,
     /// Bytes of the ring that are kept for commits within their share.
     kept_ring_bytes: u64,
 }
@@ -202,6 +205,7 @@ impl Sequencer {
             ))),
             shared: Arc::clone(shared),
             garbage_seal_bytes: AtomicU64::new(u64::MAX),
+            deletions_seal_bytes: AtomicU64::new(u64::MAX),
             kept_ring_bytes: ring_bytes - unkept(ring_bytes),
         }
     }
@@ -228,6 +232,11 @@ impl Sequencer {
         work(numbering.newest())
     }
 
+    /// Bytes of the active generation's commits in the log.
+    pub(crate) fn active_log_bytes(&self) -> u64 {
+        self.lock.lock().log_bytes
+    }
+
     /// Bytes that flushes of everything in memory would write, approximately.
     pub(crate) fn unflushed_bytes(&self) -> u64 {
         self.lock.lock().unflushed_bytes
@@ -247,6 +256,12 @@ impl Sequencer {
     /// Seals the active memtables, from here on, when they have `bytes` of log.
     pub(crate) fn set_garbage_seal_bytes(&self, bytes: u64) {
         self.garbage_seal_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Seals the active memtables when they have `bytes` of log, because many of the commits are
+    /// deletions.
+    pub(crate) fn set_deletions_seal_bytes(&self, bytes: u64) {
+        self.deletions_seal_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Sets the rate of writers by how full the active generation is now.
@@ -372,11 +387,12 @@ impl Sequencer {
     /// Whether the active generation must be sealed before a commit of `frame_bytes`.
     fn must_seal(&self, numbering: &Numbering, frame_bytes: u64) -> bool {
         let log_bytes = numbering.log_bytes;
-        let garbage_seal_bytes = self.garbage_seal_bytes.load(Ordering::Relaxed);
+        let early = [&self.garbage_seal_bytes, &self.deletions_seal_bytes];
         numbering.active.filled_bytes() >= self.shared.options.memtable_seal_bytes()
             || (log_bytes + frame_bytes > self.shared.options.log_seal_bytes() && log_bytes > 0)
-            // A flush shows which part of the log is garbage. No commit waits for this seal.
-            || (log_bytes > garbage_seal_bytes && self.shared.may_seal())
+            // No commit waits for an early seal.
+            || (early.iter().any(|bytes| log_bytes > bytes.load(Ordering::Relaxed))
+                && self.shared.may_seal())
     }
 
     /// Seals the active generation. The next commit, at `start`, opens a new one. Returns the

@@ -23,6 +23,7 @@ mod footprint;
 mod fork;
 mod full_disk;
 mod gate;
+mod idle;
 mod keyspace_options;
 mod memory;
 mod missing_files;

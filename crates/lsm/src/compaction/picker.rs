@@ -4,11 +4,13 @@
 //! level is where level 0 is compacted to, and moves up as the tree grows. A small index is level 0 and one level.
 //!
 //! Invariants of every plan:
-//! 1. Inputs of level 0 are all its runs that may be taken, so at most one plan at a time has any.
+//! 1. Inputs of level 0 that are merged are all its runs that may be taken, so at most one plan at
+//!    a time has any. Besides, tables that range tombstones hide are removed from it.
 //! 2. For each input at level *i* that goes to level *o*, every table of levels *i*+1 to *o* that meets it is an input, or else stands at *o* and meets no other input.
 //! 3. No input is reserved by another plan.
 //! 4. No run above the place of a pending relocation leaves level 0: what it holds may be newer than what comes to that place, and must stay above it.
 
+use crate::compaction::deletions::{Deletions, bytes_with_values};
 use crate::compaction::shape::{BOTTOM, Shape, Targets, targets};
 use crate::edit::Place;
 use crate::levels::Levels;
@@ -22,10 +24,17 @@ use std::sync::Arc;
 
 /// Compaction debt, in base levels, at which writers begin to be slowed.
 const DEBT_SLOW_BASE_LEVELS: u64 = 8;
+/// Puts begin to be slowed when deletions have not freed this part of the live bytes: a quarter.
+const DELETED_SLOW_PART: u64 = 4;
 /// For how much of a run the smallest one counts.
 const RUN_WEIGHT_MIN: f64 = 0.25;
 /// Share of tombstones that makes a table at the bottom worth rewriting for them alone.
 const TOMBSTONES_DENSE: u64 = 4;
+/// A compaction for deletions pays if it frees this part of the bytes that it reads and writes: a
+/// quarter.
+const FREED_SHARE: u64 = 4;
+/// It frees at least this part of a table: 256 KiB for tables of 64 MiB.
+const FREED_TABLE_PARTS: u64 = 256;
 
 /// Tables of one place that take part in a compaction, ascending.
 #[derive(Clone)]
@@ -46,6 +55,8 @@ pub(crate) struct Plan {
     pub(crate) priority: JobPriority,
     /// Rewrite also tables that could be moved, where that drops what is hidden in them.
     pub(crate) rewrite: bool,
+    /// Range tombstones hide all of the inputs, so nothing is written.
+    pub(crate) removes: bool,
 }
 
 impl Plan {
@@ -56,12 +67,13 @@ impl Plan {
             .flat_map(|input| input.slots.iter().map(|slot| slot.number()))
     }
 
-    /// Bytes that its outputs take, about. Each tombstone may remove one entry, and a range tombstone any number, so with one of those nothing is said; what is
-    /// overwritten is not known before it is read.
+    /// About the bytes that its outputs take. Each tombstone is taken to remove one entry. With
+    /// range tombstones it is 0, because they may remove any number. Overwritten entries are not
+    /// known before they are read, and count.
     pub(crate) fn output_bytes(&self) -> u64 {
         let sources = self.inputs.iter().filter(|input| !input.slots.is_empty());
-        if sources.count() <= 1 && !self.rewrite {
-            // Tables that are only moved.
+        if self.removes || (sources.count() <= 1 && !self.rewrite) {
+            // Tables that are only removed or moved.
             return 0;
         }
         let (mut bytes, mut entries, mut tombstones) = (0, 0, 0);
@@ -133,12 +145,21 @@ pub(crate) fn debt(levels: &Levels, options: &LsmOptions, shape: &Shape) -> Debt
             pushed = excess;
         }
     }
+    let slots = levels.slots().map(|(_, slot)| slot);
+    let all_bytes: u64 = slots.map(|slot| bytes_with_values(slot)).sum();
+    let deleted_bytes = levels
+        .deletions()
+        .map_or(0, Deletions::bytes)
+        .min(all_bytes);
     Debt {
         runs,
         runs_slow: options.experiments.level0_runs_slow,
         runs_stop: options.experiments.level0_runs_stop,
         compaction_bytes: bytes,
         compaction_bytes_slow: shape.base_bytes_max.saturating_mul(DEBT_SLOW_BASE_LEVELS),
+        deleted_bytes,
+        deleted_bytes_slow: (all_bytes.saturating_sub(deleted_bytes) / DELETED_SLOW_PART)
+            .max(options.table_bytes_target),
         rate_bytes: 0,
     }
 }
@@ -149,6 +170,32 @@ struct Candidate<'a> {
     cost: f64,
     slot: &'a Arc<Slot>,
     below: &'a [Arc<Slot>],
+}
+
+/// Bytes of tables.
+fn bytes_of(slots: &[Arc<Slot>]) -> u64 {
+    slots.iter().map(|slot| slot.meta().bytes).sum()
+}
+
+/// The candidate, a table of `level`, merged with the tables that it meets in the level below.
+fn one_level_down(level: u8, candidate: Candidate<'_>) -> Plan {
+    Plan {
+        inputs: vec![
+            Input {
+                place: Place::level(level),
+                slots: vec![Arc::clone(candidate.slot)],
+            },
+            Input {
+                place: Place::level(level + 1),
+                slots: candidate.below.to_vec(),
+            },
+        ],
+        output: level + 1,
+        barriers: Vec::new(),
+        priority: JobPriority::Background,
+        rewrite: false,
+        removes: false,
+    }
 }
 
 /// One look at the levels, with what other plans have reserved.
@@ -167,6 +214,9 @@ pub(crate) struct Picker<'a> {
 impl Picker<'_> {
     /// The compaction that helps most now.
     pub(crate) fn pick(&self) -> Option<Plan> {
+        if let Some(plan) = self.removable_tables() {
+            return Some(plan);
+        }
         let targets = targets(self.levels, &self.shape);
         let mut scored: Vec<(f64, u8)> = Vec::new();
         let runs = weight_of(self.runs(), &self.shape);
@@ -197,7 +247,9 @@ impl Picker<'_> {
                 return Some(plan);
             }
         }
-        self.movable_run(&targets)
+        self.hidden_table()
+            .or_else(|| self.for_deletions())
+            .or_else(|| self.movable_run(&targets))
             .or_else(|| self.for_scans())
             .or_else(|| self.dense_tombstones())
     }
@@ -225,7 +277,7 @@ impl Picker<'_> {
         slots
             .iter()
             .find(|slot| self.droppable(slot) && !self.is_reserved(slot))
-            .map(|slot| self.rewrite(slot))
+            .map(|slot| self.rewrite(Place::level(BOTTOM), slot))
     }
 
     /// The runs of level 0 that may be taken, newest first.
@@ -280,6 +332,7 @@ impl Picker<'_> {
             barriers,
             priority,
             rewrite: false,
+            removes: false,
         })
     }
 
@@ -320,6 +373,7 @@ impl Picker<'_> {
             barriers: Vec::new(),
             priority: JobPriority::Runs,
             rewrite: false,
+            removes: false,
         })
     }
 
@@ -344,7 +398,7 @@ impl Picker<'_> {
                 continue;
             }
             let meta = slot.meta();
-            let overlap: u64 = below.iter().map(|slot| slot.meta().bytes).sum();
+            let overlap = bytes_of(below);
             // A table full of tombstones gives back space below.
             let tombstones = (meta.tombstones + meta.range_tombstones) as f64;
             let worth = meta.bytes as f64 * (1.0 + 4.0 * tombstones / (meta.entries.max(1) as f64));
@@ -353,23 +407,107 @@ impl Picker<'_> {
                 best = Some(Candidate { cost, slot, below });
             }
         }
-        let Candidate { slot, below, .. } = best?;
-        Some(Plan {
-            inputs: vec![
-                Input {
-                    place: Place::level(level),
-                    slots: vec![Arc::clone(slot)],
-                },
-                Input {
-                    place: Place::level(level + 1),
-                    slots: below.to_vec(),
-                },
-            ],
-            output: level + 1,
+        Some(one_level_down(level, best?))
+    }
+
+    /// All tables that can be removed without being read.
+    fn removable_tables(&self) -> Option<Plan> {
+        let hidden = &self.levels.deletions()?.hidden;
+        let removable = hidden.iter().filter(|hidden| {
+            hidden.whole && hidden.slot.meta().pointed_bytes == 0 && !self.is_reserved(&hidden.slot)
+        });
+        let inputs: Vec<Input> = removable
+            .map(|hidden| Input {
+                place: hidden.place,
+                slots: vec![Arc::clone(&hidden.slot)],
+            })
+            .collect();
+        (!inputs.is_empty()).then_some(Plan {
+            inputs,
+            output: BOTTOM,
             barriers: Vec::new(),
-            priority: JobPriority::Background,
-            rewrite: false,
+            priority: JobPriority::Gc,
+            rewrite: true,
+            removes: true,
         })
+    }
+
+    /// The table of which range tombstones hide most bytes, if a rewrite in its place pays. One
+    /// that is hidden wholly is read because it points to values in the log. In level 0 there is no
+    /// rewrite, so a table there must be hidden wholly.
+    fn hidden_table(&self) -> Option<Plan> {
+        let hidden = self.levels.deletions()?.hidden.iter().filter(|hidden| {
+            let part = hidden.place.level > 0 && self.pays(hidden.bytes, hidden.slot.meta().bytes);
+            (hidden.whole || part) && !self.is_reserved(&hidden.slot)
+        });
+        let most = hidden.max_by_key(|hidden| hidden.bytes)?;
+        let plan = self.rewrite(most.place, &most.slot);
+        Some(Plan {
+            removes: most.whole,
+            ..plan
+        })
+    }
+
+    /// A merge that gives back the space of entries that tombstones delete, where that pays:
+    /// of level 0, else of the table for which it pays best.
+    fn for_deletions(&self) -> Option<Plan> {
+        let deletions = self.levels.deletions()?;
+        let gain = |slot: &Arc<Slot>| deletions.gain(slot, self.tombstone_floor);
+        let in_level0 = |place: Place| place.level == 0;
+        let hidden = deletions.hidden.iter().filter(|one| in_level0(one.place));
+        let hidden: u64 = hidden.map(|hidden| hidden.bytes).sum();
+        let slots = || self.runs().iter().flat_map(|run| run.tables.slots());
+        let gain0 = slots().map(gain).sum::<u64>() + hidden;
+        if gain0 > 0 && self.pays(gain0, self.level0_cost()) {
+            let plan = self.level0(JobPriority::Background);
+            if plan.is_some() {
+                return plan;
+            }
+        }
+        let mut best: Option<(u8, Candidate<'_>)> = None;
+        for (level, tables) in self.levels.below0().filter(|(level, _)| *level < BOTTOM) {
+            let lower = self.levels.level(level + 1);
+            for slot in tables.slots() {
+                let gain = gain(slot);
+                if gain == 0 || self.is_reserved(slot) {
+                    continue;
+                }
+                let below = lower.meeting(&slot.range);
+                let bytes = slot.meta().bytes + bytes_of(below);
+                let cost = bytes as f64 / gain as f64;
+                if self.pays(gain, bytes)
+                    && best.as_ref().is_none_or(|(_, best)| cost < best.cost)
+                    && !below.iter().any(|slot| self.is_reserved(slot))
+                {
+                    best = Some((level, Candidate { cost, slot, below }));
+                }
+            }
+        }
+        let (level, candidate) = best?;
+        Some(one_level_down(level, candidate))
+    }
+
+    /// Bytes that a merge of level 0 rewrites, about: its tables and those that they meet. Tables
+    /// that meet none are moved.
+    fn level0_cost(&self) -> u64 {
+        let level = targets(self.levels, &self.shape).base;
+        let base = self.levels.level(level);
+        let (mut bytes, mut counted) = (0, HashSet::new());
+        for slot in self.runs().iter().flat_map(|run| run.tables.slots()) {
+            let met = base.meeting(&slot.range);
+            if met.is_empty() && slot.meta().bytes >= self.movable_bytes(level) {
+                continue;
+            }
+            let new = met.iter().filter(|met| counted.insert(met.number()));
+            bytes += slot.meta().bytes + new.map(|met| met.meta().bytes).sum::<u64>();
+        }
+        bytes
+    }
+
+    /// Whether deletions free enough to pay for a compaction that reads and writes `cost` bytes.
+    fn pays(&self, freed: u64, cost: u64) -> bool {
+        let least = self.options.table_bytes_target / FREED_TABLE_PARTS;
+        freed >= least && freed.saturating_mul(FREED_SHARE) >= cost
     }
 
     /// A table at the bottom that consists in good part of tombstones which nobody needs any more.
@@ -381,19 +519,22 @@ impl Picker<'_> {
                 && self.droppable(slot)
                 && !self.is_reserved(slot)
         })?;
-        Some(self.rewrite(slot))
+        Some(self.rewrite(Place::level(BOTTOM), slot))
     }
 
-    fn rewrite(&self, slot: &Arc<Slot>) -> Plan {
+    /// A table rewritten in its place. One of level 0 must be hidden wholly, so that nothing is
+    /// written.
+    fn rewrite(&self, place: Place, slot: &Arc<Slot>) -> Plan {
         Plan {
             inputs: vec![Input {
-                place: Place::level(BOTTOM),
+                place,
                 slots: vec![Arc::clone(slot)],
             }],
-            output: BOTTOM,
+            output: place.level.max(1),
             barriers: Vec::new(),
             priority: JobPriority::Background,
             rewrite: true,
+            removes: false,
         }
     }
 

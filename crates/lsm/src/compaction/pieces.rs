@@ -1,11 +1,15 @@
-//! Divides a plan into tables that are moved as they are, and *pieces*: key ranges that are merged,
-//! each by a job of its own.
+//! Divides a plan into tables that are removed unread, tables that are moved as they are, and
+//! *pieces*: key ranges that are merged, each by a job of its own.
+//!
+//! A table that range tombstones hide wholly is removed unread, unless it points to values in the
+//! log, which must be counted as dead.
 //!
 //! Tables of a plan whose ranges overlap, directly or through others, form a group. A group of one
 //! table is moved whole, unless it is small or has entries that can be dropped. Neighbouring groups
 //! with no moved table between them are merged together, which joins small tables. Large pieces are
 //! split at fences, so that several threads can share one compaction.
 
+use crate::compaction::deletions::removable_unread;
 use crate::compaction::picker::Plan;
 use crate::edit::Place;
 use crate::levels::Levels;
@@ -21,6 +25,8 @@ const SPLITS_MAX: u64 = 4;
 /// A divided plan.
 #[derive(Default)]
 pub(crate) struct Pieces {
+    /// Tables that are removed without being read.
+    pub(crate) removed: Vec<(Place, Arc<Slot>)>,
     /// Tables that only change their place.
     pub(crate) moved: Vec<(Place, Arc<Slot>)>,
     /// Tables that are merged.
@@ -46,9 +52,21 @@ pub(crate) fn cut(
     split_bytes: u64,
 ) -> Pieces {
     let mut pieces = Pieces::default();
+    let tables = (plan.inputs.iter()).flat_map(|input| {
+        input
+            .slots
+            .iter()
+            .map(|slot| (input.place, Arc::clone(slot)))
+    });
+    // Without the range tombstones, which the merge reads again, no table is known to be hidden.
+    let tombstones = levels.tombstones().ok();
+    let (removed, kept) = tables.partition(|(_, slot)| {
+        tombstones.is_some_and(|tombstones| removable_unread(tombstones, slot))
+    });
+    pieces.removed = removed;
     // The groups that are being joined.
     let mut open: Option<Group> = None;
-    for group in groups(plan) {
+    for group in groups(kept, &plan.barriers) {
         let alone = match group.slots.as_slice() {
             [] => group.barrier,
             [(place, slot)] => stays_whole(plan, levels, floor, movable_bytes, *place, slot),
@@ -117,19 +135,16 @@ fn anything_beneath(levels: &Levels, level: u8, range: &KeyRange) -> bool {
 }
 
 /// The groups of overlapping tables and the barriers, ascending.
-fn groups(plan: &Plan) -> Vec<Group> {
-    let mut all: Vec<Group> = plan
-        .inputs
-        .iter()
-        .flat_map(|input| {
-            input.slots.iter().map(|slot| Group {
-                range: slot.range.clone(),
-                slots: vec![(input.place, Arc::clone(slot))],
-                barrier: false,
-            })
+fn groups(tables: Vec<(Place, Arc<Slot>)>, barriers: &[KeyRange]) -> Vec<Group> {
+    let mut all: Vec<Group> = tables
+        .into_iter()
+        .map(|(place, slot)| Group {
+            range: slot.range.clone(),
+            slots: vec![(place, slot)],
+            barrier: false,
         })
         .collect();
-    all.extend(plan.barriers.iter().map(|range| Group {
+    all.extend(barriers.iter().map(|range| Group {
         range: range.clone(),
         slots: Vec::new(),
         barrier: true,

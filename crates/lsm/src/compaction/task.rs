@@ -179,10 +179,20 @@ impl Task {
             );
         }
         let written = std::mem::take(&mut progress.written);
+        assert!(
+            !self.plan.removes || written.iter().all(Written::is_empty),
+            "hidden tables were to be removed, and entries of them are left"
+        );
         let tables: Vec<_> = written.into_iter().flat_map(Written::commit).collect();
         let (mut edit, output) = (Edit::default(), Place::level(self.plan.output));
         let counters = &self.shared.common.counters;
-        for (place, slot) in self.pieces.merged.iter().chain(&self.pieces.moved) {
+        let Pieces {
+            merged,
+            moved,
+            removed,
+            ..
+        } = &self.pieces;
+        for (place, slot) in merged.iter().chain(moved).chain(removed) {
             edit.ops.push(EditOp::Remove(*place, slot.number()));
         }
         for (_, slot) in &self.pieces.moved {

@@ -47,6 +47,7 @@ fn check_after_cut(harness: &Harness, mode: CrashMode, random: &mut Random) {
         edits: harness.edits.clone(),
         liveness: harness.liveness.clone(),
         keys: harness.keys,
+        deletes: true,
         checks: true,
     };
     after.check_shape();

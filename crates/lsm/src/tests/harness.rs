@@ -104,6 +104,8 @@ pub(crate) struct Harness {
     pub(crate) edits: Vec<Vec<u8>>,
     pub(crate) liveness: BTreeMap<SegmentId, i64>,
     pub(crate) keys: u64,
+    /// Whether random runs delete keys and ranges. Without that the tree keeps its size.
+    pub(crate) deletes: bool,
     /// Whether applying a change checks the shape afterwards (which reads everything).
     pub(crate) checks: bool,
 }
@@ -150,6 +152,7 @@ impl Harness {
             edits: Vec::new(),
             liveness: BTreeMap::new(),
             keys: 300,
+            deletes: true,
             checks: true,
         }
     }
@@ -166,6 +169,7 @@ impl Harness {
             edits: Vec::new(),
             liveness: BTreeMap::new(),
             keys: other.keys,
+            deletes: other.deletes,
             checks: false,
         }
     }
@@ -184,8 +188,8 @@ impl Harness {
 
     pub(crate) fn random_value(&self, random: &mut Random) -> EntryValue {
         match random.below(10) {
-            0 | 1 => EntryValue::Tombstone,
-            2..=5 => {
+            0 | 1 if self.deletes => EntryValue::Tombstone,
+            0..=5 => {
                 let bytes = random.below(600) as usize;
                 EntryValue::Inline(Bytes::from(vec![random.next() as u8; bytes]))
             }
@@ -209,7 +213,7 @@ impl Harness {
                 self.seqno += 1;
             }
             let seqno = SeqNum(self.seqno);
-            if random.one_in(40) {
+            if random.one_in(40) && self.deletes {
                 let start = self.random_key(random);
                 let end = (!random.one_in(8)).then(|| {
                     let end = self.random_key(random);

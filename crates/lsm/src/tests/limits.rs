@@ -149,7 +149,7 @@ fn random_load_fills_levels_within_their_targets() {
         },
         ..small_options()
     });
-    harness.keys = 3000;
+    (harness.keys, harness.deletes) = (3000, false);
     let mut random = Random(5);
     for _ in 0..60 {
         harness.flush(&mut random, 100, true);

@@ -7,6 +7,7 @@
 mod ahead;
 mod concurrent;
 mod crash;
+mod deletions;
 pub(crate) mod harness;
 mod limits;
 mod model;

@@ -26,6 +26,7 @@ fn harness(pinned_levels: PinnedLevels, share: MemoryShare) -> Harness {
         },
         ..small_options()
     });
+    harness.deletes = false;
     harness.env.cache = Arc::new(Cache::new(0));
     harness.edits = vec![harness.lsm.snapshot_edit()];
     harness.reopen(true);

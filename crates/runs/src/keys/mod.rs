@@ -4,4 +4,4 @@ pub(crate) mod range;
 pub(crate) mod tombstones;
 
 pub use range::{KeyRange, compare_ends, hull_of};
-pub use tombstones::TombstoneSet;
+pub use tombstones::{TombstoneSet, range_of};

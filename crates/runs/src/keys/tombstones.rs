@@ -101,7 +101,8 @@ impl TombstoneSet {
     }
 
     /// Whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.fragments.is_empty()
     }
 
@@ -129,7 +130,8 @@ impl TombstoneSet {
     }
 
     /// The fragments that meet `range`.
-    pub(crate) fn meeting(&self, range: &KeyRange) -> &[RangeTombstone] {
+    #[must_use]
+    pub fn meeting(&self, range: &KeyRange) -> &[RangeTombstone] {
         let from = self.fragments.partition_point(|fragment| {
             fragment.end.as_ref().is_some_and(|end| *end <= range.start)
         });
@@ -144,6 +146,22 @@ impl TombstoneSet {
         self.meeting(range)
             .iter()
             .filter_map(move |fragment| clip(fragment, range))
+    }
+
+    /// Whether every key in `range` is deleted by a tombstone that is newer than `seqno`.
+    #[must_use]
+    pub fn hides_all(&self, range: &KeyRange, seqno: SeqNum) -> bool {
+        let mut from = &range.start;
+        for fragment in self.meeting(range) {
+            if fragment.start > *from || fragment.seqno <= seqno {
+                return false;
+            }
+            match &fragment.end {
+                Some(end) if before_end(end, &range.end) => from = end,
+                _ => return true,
+            }
+        }
+        false
     }
 
     /// The newest sequence number of the fragments that meet `range`.
@@ -207,7 +225,8 @@ pub(crate) fn clip(tombstone: &RangeTombstone, range: &KeyRange) -> Option<Range
 }
 
 /// The keys that a tombstone deletes.
-pub(crate) fn range_of(tombstone: &RangeTombstone) -> KeyRange {
+#[must_use]
+pub fn range_of(tombstone: &RangeTombstone) -> KeyRange {
     KeyRange {
         start: tombstone.start.clone(),
         end: tombstone.end.clone(),
@@ -269,6 +288,14 @@ mod tests {
             }
             if !range.is_empty() {
                 prop_assert_eq!(set.newest_meeting(&range), newest);
+                for seqno in [0, 5, 10].map(SeqNum) {
+                    // Between two neighbours of one byte there are longer keys, which the fragments
+                    // that end at a byte treat alike.
+                    let last = range.end.as_ref().map_or(34, |end| end[0]);
+                    let all = (clip_start..last).all(|key| set.seqno_at(&[key]) > seqno)
+                        && (range.end.is_some() || set.seqno_at(&[0xff]) > seqno);
+                    prop_assert_eq!(set.hides_all(&range, seqno), all);
+                }
             }
         }
     }

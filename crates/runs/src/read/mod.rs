@@ -13,5 +13,6 @@ mod verify;
 
 pub use cursor::MergeCursor;
 pub use lookup::{get, get_batch};
+pub(crate) use sample::deleting_part;
 pub use sample::{count_entries, sample_end, sample_keys};
 pub use verify::{live_pointers, verify_tables};

@@ -6,11 +6,18 @@
 
 use crate::keys::range::{Bounds, KeyRange, before_end};
 use crate::sorted::Sorted;
-use crate::table::{Purpose, TableCursor};
+use crate::table::{Purpose, Table, TableCursor, key_hash};
 use bytes::Bytes;
-use glintdb_core::{Direction, Result};
+use glintdb_core::{Direction, EntryRef, Result};
 use std::ops::Bound;
 use std::sync::Arc;
+
+/// Number of blocks from which [`deleting_part`] takes tombstones.
+const DELETING_BLOCKS: u64 = 8;
+/// Most entries of a block that it looks at.
+const DELETING_ENTRIES: u32 = 32;
+/// With fewer tombstones it gives no estimate.
+const DELETING_TOMBSTONES_MIN: u32 = 16;
 
 /// Keys spread evenly over the entries of the sources, one for about `every` entries, in no
 /// particular order. Each is the first key of a table, or separates two blocks.
@@ -83,6 +90,53 @@ fn end_in(tables: &Sorted, start: &[u8]) -> Result<Option<Bytes>> {
         }
     }
     Ok(None)
+}
+
+/// The part of a table's tombstones whose keys the tables `beneath` hold, by their filters: 0 to 1.
+/// Looks at some entries of a few blocks that are spread evenly over the table. If they have hardly
+/// any tombstones, all of them are taken to delete something.
+///
+/// # Errors
+/// I/O errors, `Corruption`.
+pub(crate) fn deleting_part(table: &Arc<Table>, beneath: &[&Sorted]) -> Result<f64> {
+    let (blocks, in_table) = (u64::from(table.meta().blocks), table.meta().tombstones);
+    let parts = blocks.min(DELETING_BLOCKS);
+    let (mut tombstones, mut deleting) = (0u32, 0u32);
+    for part in 0..parts {
+        let block = usize::try_from((2 * part + 1) * blocks / (2 * parts)).unwrap_or(usize::MAX);
+        let Some(first) = table.fence_key(block)? else {
+            continue;
+        };
+        let bounds = Bounds::new(Bound::Included(&first), Bound::Unbounded);
+        let mut cursor = TableCursor::within(table, bounds, Direction::Forward, Purpose::Read);
+        for _ in 0..DELETING_ENTRIES {
+            if !cursor.advance()? {
+                break;
+            }
+            if cursor.value() == EntryRef::Tombstone {
+                tombstones += 1;
+                deleting += u32::from(may_hold(beneath, cursor.key())?);
+            }
+        }
+    }
+    if tombstones < DELETING_TOMBSTONES_MIN.min(u32::try_from(in_table).unwrap_or(u32::MAX)) {
+        return Ok(1.0);
+    }
+    Ok(f64::from(deleting) / f64::from(tombstones.max(1)))
+}
+
+/// Whether a filter of the tables says that they may hold `key`.
+fn may_hold(sources: &[&Sorted], key: &[u8]) -> Result<bool> {
+    let hash = key_hash(key);
+    for tables in sources {
+        if let Some(slot) = tables.candidate(key)
+            && slot.range.contains(key)
+            && slot.table.locate(key, hash)?.is_some()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Counts the entries of the sources within the bounds, also tombstones and hidden entries. Reads

@@ -543,7 +543,30 @@ impl Table {
         Ok(block + behind)
     }
 
-    /// The table's range tombstones, ordered by start, then sequence number. No I/O where `meta().range_tombstones` is 0.
+    /// Number of blocks of which every key is in `range`. The table has other keys in the range in
+    /// at most two more blocks.
+    ///
+    /// # Errors
+    /// I/O errors and `Corruption` at first use of the table.
+    pub fn blocks_within(&self, range: &KeyRange) -> Result<u64> {
+        let meta = &self.meta;
+        if meta.entries == 0 || !range.overlaps(&KeyRange::inclusive(&meta.smallest, &meta.largest))
+        {
+            return Ok(0);
+        }
+        let from = match range.start <= meta.smallest {
+            true => 0,
+            false => self.first_fence_behind(&range.start)?,
+        };
+        let to = match &range.end {
+            Some(end) if *end <= meta.largest => self.first_fence_behind(end)?.saturating_sub(1),
+            _ => meta.blocks as usize,
+        };
+        Ok(to.saturating_sub(from) as u64)
+    }
+
+    /// The table's range tombstones, ordered by start, then sequence number. No I/O if
+    /// `meta().range_tombstones` is 0.
     ///
     /// # Errors
     /// I/O errors and `Corruption` at first use of the table.

@@ -118,6 +118,15 @@ impl MergeInputs<'_> {
                 false
             )
             .then_some(part)
+            // A newer one that covers it is in an input or above, and does the same.
+            .filter(|part| {
+                let newest = self.hiding.newest_meeting(&range);
+                planted!(
+                    "lsm: a range deletion goes for a newer one that covers a part of it",
+                    !self.hiding.hides_all(&range, part.seqno),
+                    newest <= Some(part.seqno)
+                )
+            })
         })
     }
 }

@@ -1,5 +1,7 @@
 //! Writes one ascending sequence of entries, with its range tombstones, into tables. Tables are cut
-//! by size, and so that no table overlaps too much of the tables beneath it.
+//! by size, and so that no table overlaps too much of the tables beneath it. A table also ends
+//! where the next key is behind many tables beneath: else deletions at one end of the keys and puts
+//! at the other would be in one table, and a merge of it would rewrite everything between them.
 //!
 //! Not thread-safe: belongs to one flush or one piece of a compaction.
 //!
@@ -22,6 +24,9 @@ use std::sync::Arc;
 
 /// Entries between two looks at the size of the table being written.
 const SIZE_CHECK_ENTRIES: u32 = 16;
+/// A table ends where the next key is behind this part of the tables beneath, an eighth, or behind
+/// one of few. So at most eight tables more are written.
+const GAP_PART: usize = 8;
 
 /// How tables are written.
 pub struct OutputConfig {
@@ -41,7 +46,7 @@ pub struct OutputConfig {
 /// there are none.
 #[derive(Default)]
 pub struct Grandparents {
-    /// The tables, ascending.
+    /// The tables, in the order of their first keys. They may overlap.
     pub tables: Vec<Arc<Slot>>,
     /// Bytes of them that one table may overlap.
     pub overlap_bytes_max: u64,
@@ -158,6 +163,11 @@ impl Outputs {
     /// Finishes the last table. `end` is the first key that could not have come.
     pub(crate) fn finish(mut self, end: Option<&Bytes>) -> Result<Written> {
         if !self.carry.is_empty() {
+            let behind = self.carry.fragments().iter().map(|next| &next.start);
+            let last = self.last_key().unwrap_or_default();
+            if let Some(next) = behind.filter(|start| ***start > *last).min().cloned() {
+                self.before(&next)?;
+            }
             while let Some(at) = self.grandparent_boundary(|start| before_end(start, &end.cloned()))
             {
                 self.cut(Some(at))?;
@@ -170,10 +180,14 @@ impl Outputs {
     /// Cuts before `key` where that is due.
     #[inline]
     fn before(&mut self, key: &[u8]) -> Result<()> {
-        while self.grandparent < self.config.grandparents.tables.len() {
-            match self.grandparent_boundary(|start| start.as_ref() <= key) {
-                Some(at) => self.cut(Some(at))?,
-                None => break,
+        let tables = self.config.grandparents.tables.len();
+        if self.grandparent < tables {
+            let before = self.grandparent;
+            while let Some(at) = self.grandparent_boundary(|start| start.as_ref() <= key) {
+                self.cut(Some(at))?;
+            }
+            if self.grandparent > before && self.is_gap(before, key) {
+                self.cut(Some(Bytes::copy_from_slice(key)))?;
             }
         }
         self.since_size_check += 1;
@@ -188,6 +202,25 @@ impl Outputs {
             }
         }
         Ok(())
+    }
+
+    /// Whether many of the grandparents passed since `before` are between `key` and what the table
+    /// being written has before it: its last key and its range tombstones.
+    fn is_gap(&self, before: usize, key: &[u8]) -> bool {
+        let so_far = KeyRange {
+            start: self.from.clone(),
+            end: Some(Bytes::copy_from_slice(key)),
+        };
+        let tombstone = self.carry.meeting(&so_far).last();
+        let tombstone = tombstone.map(|last| last.end.as_deref().unwrap_or(key));
+        let Some(end) = self.last_key().max(tombstone).filter(|end| *end < key) else {
+            return false;
+        };
+        let tables = &self.config.grandparents.tables;
+        let passed = tables.get(before..self.grandparent).unwrap_or_default();
+        let is_between =
+            |slot: &&Arc<Slot>| *slot.range.start >= *end && !before_end(key, &slot.range.end);
+        passed.iter().filter(is_between).count() >= (tables.len() / GAP_PART).max(1)
     }
 
     /// Passes the grandparents for whose start `passed` is true. Returns the key to cut at, if the

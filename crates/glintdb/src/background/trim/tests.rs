@@ -126,7 +126,8 @@ fn commits_in_memory_keep_their_part_of_the_reserve() {
             _ => engine.sequencer.unflushed_bytes(),
         }
     };
-    engine.shared.reserve.trim(0, unflushed).unwrap();
+    let numbers = &*engine.shared.numbers;
+    engine.shared.reserve.trim(numbers, 0, unflushed).unwrap();
     assert_eq!((looks.get(), db.stats().reserve_bytes), (2, before));
     let files = engine.shared.reserve.files();
     let there = volume.list().unwrap();

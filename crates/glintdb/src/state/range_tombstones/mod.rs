@@ -138,6 +138,16 @@ impl RangeSet {
         self.tombstones.read().newest.newer_in(&start, &end, since)
     }
 
+    /// Returns the number of disjoint tombstones that delete the same keys as all of them do, and up
+    /// to twice `count` of these, spread evenly.
+    pub(crate) fn some_fragments(&self, count: usize) -> (usize, Vec<RangeTombstone>) {
+        let tombstones = self.tombstones.read();
+        let all = tombstones.newest.len();
+        let every = (all / count.max(1)).max(1);
+        let some = tombstones.newest.iter().step_by(every);
+        (all, some.cloned().collect())
+    }
+
     /// Returns disjoint tombstones that delete the same keys as all of them do, in key order.
     pub(crate) fn fragments(&self) -> Vec<RangeTombstone> {
         if self.is_empty() {

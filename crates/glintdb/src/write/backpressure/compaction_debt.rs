@@ -10,6 +10,7 @@
 use super::rate_limiter::RateLimiter;
 use glintdb_core::Padded;
 use glintdb_core::index::Debt;
+use glintdb_core::sync::atomic::{AtomicBool, Ordering};
 use glintdb_core::sync::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ const DEBT_FACTOR: f64 = 4.0;
 pub(crate) struct IndexDebt {
     /// Slowed writers change it, so it shares no cache line with what every commit reads.
     pub(super) limiter: Padded<RateLimiter>,
+    /// Whether the rate is only for puts, because deletions have not freed their space yet.
+    only_puts: AtomicBool,
 }
 
 /// Changes the debts of all indexes, one change at a time.
@@ -62,6 +65,11 @@ impl IndexDebt {
         self.limiter.rate()
     }
 
+    /// Whether a commit pays for the debt. `only_deletes`: it puts nothing.
+    pub(crate) fn concerns(&self, only_deletes: bool) -> bool {
+        !(only_deletes && self.only_puts.load(Ordering::Relaxed))
+    }
+
     /// Sets the rate by what the index owes.
     fn set(&self, debt: Debt) {
         let (mut worst, mut slowed) = (0.0f64, false);
@@ -82,6 +90,13 @@ impl IndexDebt {
             );
             worst = worst.max(part(bytes, from, DEBT_FACTOR * from));
         }
+        let only_puts = !slowed && !stopped;
+        if debt.deleted_bytes_slow > 0 && debt.deleted_bytes >= debt.deleted_bytes_slow {
+            slowed = true;
+            let (bytes, from) = (debt.deleted_bytes as f64, debt.deleted_bytes_slow as f64);
+            worst = worst.max(part(bytes, from, DEBT_FACTOR * from));
+        }
+        self.only_puts.store(only_puts, Ordering::Relaxed);
         let least = match debt.rate_bytes {
             0 => RATE_MIN,
             known => RATE_MIN.min(known as f64 / 2.0),
@@ -137,7 +152,7 @@ mod models {
             runs_stop: 20,
             compaction_bytes: 0,
             compaction_bytes_slow: 0,
-            rate_bytes: 0,
+            ..Debt::default()
         }
     }
 
@@ -204,7 +219,7 @@ mod tests {
             runs_stop: 20,
             compaction_bytes,
             compaction_bytes_slow: 1000,
-            rate_bytes: 0,
+            ..Debt::default()
         }
     }
 

@@ -127,6 +127,7 @@ impl Task {
             hiding: self.levels().tombstones()?,
             beneath: self.levels().beneath(self.plan.output).collect(),
             floor: self.floor,
+            removes: self.plan.removes,
         };
         let options = common.options();
         let shape = common.shape(&options);

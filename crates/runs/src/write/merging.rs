@@ -95,6 +95,9 @@ pub struct MergeInputs<'a> {
     pub beneath: Vec<&'a Sorted>,
     /// Tombstones with this sequence number or a greater one are kept.
     pub floor: SeqNum,
+    /// Newer range tombstones of other tables hide everything in the inputs, so nothing of them is
+    /// kept.
+    pub removes: bool,
 }
 
 impl MergeInputs<'_> {
@@ -108,6 +111,9 @@ impl MergeInputs<'_> {
     /// # Errors
     /// I/O errors, `Corruption`.
     fn carried(&self) -> Result<TombstoneSet> {
+        if self.removes {
+            return Ok(TombstoneSet::default());
+        }
         range_tombstones_kept(self.slots(), |tombstone| {
             let part = clip(&tombstone, self.range)?;
             let range = range_of(&part);
@@ -118,15 +124,6 @@ impl MergeInputs<'_> {
                 false
             )
             .then_some(part)
-            // A newer one that covers it is in an input or above, and does the same.
-            .filter(|part| {
-                let newest = self.hiding.newest_meeting(&range);
-                planted!(
-                    "lsm: a range deletion goes for a newer one that covers a part of it",
-                    !self.hiding.hides_all(&range, part.seqno),
-                    newest <= Some(part.seqno)
-                )
-            })
         })
     }
 }

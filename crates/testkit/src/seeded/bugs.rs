@@ -139,7 +139,6 @@ pub const BUGS: &[Bug] = &[
     bug("lsm: a merge that is cut short leaves out an entry", "The step of a compaction that ends in the middle goes on one entry too far.", Lane::Sim),
     bug("lsm: a pinned block stands for its neighbour", "Off by one: a lookup in a pinned level looks into the block before.", Lane::Model),
     bug("lsm: a range deletion goes before what it hides", "A compaction drops a range tombstone over older entries below.", Lane::Model),
-    bug("lsm: a range deletion goes for a newer one that covers a part of it", "A compaction drops a range tombstone, and what it deleted outside of the newer one comes back.", Lane::Model),
     bug("lsm: a range deletion hides what its own batch put after it", "Equal sequence numbers are compared the wrong way.", Lane::Model),
     bug("lsm: a range deletion over several tables is only in the last", "Cut wrongly at the edges of tables.", Lane::Model),
     bug("lsm: a range deletion removes a table that has newer entries", "A table goes unread that has entries which were put after the range deletion.", Lane::Model),

@@ -1,23 +1,30 @@
-//! The seam between the engine and its indexes: a persistent ordered map from key to [`Entry`] that changes only by whole sorted runs and by its own jobs.
+//! The seam between the engine and its indexes. An index is a persistent ordered map from keys to
+//! [`Entry`] values that changes only by whole sorted runs and by its own jobs.
 //!
-//! How a change becomes visible, always in this order, always by the engine:
-//! 1. the index writes files (they are synced, and so is their directory) and hands back an [`IndexChange`] that nobody sees yet;
-//! 2. the engine has synced the log up to the newest sequence number the change holds, appends the change's edit to the manifest and syncs it;
-//! 3. the engine calls [`Index::apply`], and installs the new [`IndexView`] in its version.
+//! A change becomes visible in three steps:
+//! 1. The index writes files, syncs them and their directory, and returns an [`IndexChange`]. No
+//!    reader sees it yet.
+//! 2. The engine syncs the log up to the newest sequence number in the change, appends the change's
+//!    edit to the manifest, and syncs the manifest.
+//! 3. The engine calls [`Index::apply`], and installs the new [`IndexView`] in its version.
 //!
-//! A crash before the end of 2 leaves files that no manifest names; opening removes them. Views are immutable; files that a newer view has dropped are removed
-//! when the last view that names them goes.
+//! A crash before the end of step 2 leaves files that no manifest names. The next open removes
+//! them. Views are immutable. A file that newer views do not have is removed with the last view
+//! that has it.
 //!
-//! **Architecture invariants:** an index never opens a file by path (it knows a volume), never reads the clock, never starts a thread, holds one entry a key.
+//! **Architecture invariants:** an index never opens a file by path (it knows a volume), never
+//! reads the clock, never starts a thread, and holds one entry a key.
 
 use crate::{Direction, Entry, EntryRef, FileId, RangeTombstone, Result, SegmentId, SeqNum};
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// A sorted run handed to an index by a flush: ascending keys, one entry a key, and the range tombstones that came with them.
+/// A sorted run that a flush gives to an index: entries with ascending keys, one a key, and range
+/// tombstones.
 ///
-/// Entries that one of the run's own range tombstones hides are not in it; tombstones apply only to what the index already holds.
+/// The range tombstones of a run hide only entries that are in the index already. Entries of the
+/// run that they hide are not in it.
 pub trait SortedRun {
     /// The next entry, or `None` at the end.
     ///
@@ -46,7 +53,8 @@ pub struct IndexChange {
     pub edit: Vec<u8>,
     /// Liveness that changes with it, at most one delta a segment.
     pub liveness: Vec<LivenessDelta>,
-    /// Newest sequence number among the entries and range tombstones written (for the order of durability).
+    /// Newest sequence number of the entries and range tombstones that were written. The log must
+    /// be durable up to it first.
     pub seqno_max: SeqNum,
 }
 
@@ -77,7 +85,8 @@ pub enum JobStep {
     Done(IndexChange),
 }
 
-/// A job of an index (a compaction) in resumable steps. Dropped before `Done`, or after `Done` without [`Index::apply`], it leaves the index as it was.
+/// A job of an index, such as a compaction, in resumable steps. If it is dropped before `Done`, or
+/// its change is abandoned, the index stays as it was.
 pub trait IndexJob: Send {
     /// Does a bounded piece of work (about a millisecond of CPU and one batch of I/O).
     ///
@@ -94,21 +103,25 @@ pub trait IndexJob: Send {
     fn step_within(&mut self, budget: u32) -> Result<JobStep>;
     /// Name in statistics, e.g. `"compaction L0->L4"`.
     fn name(&self) -> String;
-    /// Space that its new files may take before its inputs go, about; several jobs of one compaction tell it once.
+    /// About the bytes that its new files take before its inputs go. Of the jobs of one compaction
+    /// one returns them, and the others 0.
     fn space_bytes(&self) -> u64;
     /// How urgent it is.
     fn priority(&self) -> JobPriority;
 }
 
-/// A place in an index for entries whose values move within the log. As long as it is taken, nothing that was written after it was begun goes beneath it; so whatever
-/// has become newer meanwhile hides what is written to it. Dropped without [`write`](Self::write), it is free again.
+/// A reserved place in an index for entries whose values move within the log. Nothing that is
+/// written after it was reserved goes beneath it, so newer entries hide those that are written to
+/// it. It is free again when it is dropped without [`write`](Self::write).
 pub trait Relocation: Send {
-    /// Everything that stands beneath the place: the view when the relocation was begun. It keeps the index's files, not the values that its pointers name: what a range
-    /// deletion hides meanwhile, compactions may drop.
+    /// Everything beneath the place: the view when the relocation was begun. It keeps the index's
+    /// files, but not the values that its pointers name, because compactions may drop what a range
+    /// deletion hides meanwhile.
     fn view(&self) -> Arc<dyn IndexView>;
 
-    /// Writes entries that are live in [`view`](Self::view), with the sequence numbers they have there and other pointers; without range tombstones. Synced, not yet
-    /// visible, as [`Index::write_run`]; the place is free again when the change has been applied or abandoned.
+    /// Writes entries that are live in [`view`](Self::view), with the same sequence numbers and
+    /// other pointers, and without range tombstones. They are synced and not visible yet, like those
+    /// of [`Index::write_run`]. The place is free when the change was applied or abandoned.
     ///
     /// # Errors
     /// `NoSpace`, I/O errors; nothing is left behind then, and the place is free.
@@ -235,31 +248,34 @@ pub struct LevelStats {
     pub target_bytes: u64,
 }
 
-/// An index of one keyspace. Thread-safe; one `write_run` and one `apply` at a time (the engine sees to it), any number of jobs on disjoint inputs.
+/// An index of one keyspace. Thread-safe. The engine runs one `write_run` and one `apply` at a time,
+/// beside any number of jobs, whose inputs are disjoint.
 pub trait Index: Send + Sync {
     /// What is visible now.
     fn view(&self) -> Arc<dyn IndexView>;
 
-    /// Writes a sorted run into new files, synced, not yet visible. An empty run without range tombstones gives a change with an empty edit.
+    /// Writes a sorted run into new files, which are synced and not visible yet. An empty run without
+    /// range tombstones gives a change with an empty edit.
     ///
     /// # Errors
     /// `NoSpace`, I/O errors; nothing is left behind then.
     fn write_run(&self, run: &mut dyn SortedRun) -> Result<IndexChange>;
 
-    /// A place for entries that keep their sequence numbers and get other pointers: beneath everything that is written from now on. Only while no `write_run` is under
-    /// way: every change of one has been applied or abandoned.
+    /// Reserves a place for entries that get other pointers, beneath everything that is written from
+    /// now on. Every change of a `write_run` must have been applied or abandoned.
     fn begin_relocation(&self) -> Box<dyn Relocation>;
 
-    /// Scans have come by so many entries more. `true`: what they spend on merging runs is as much as a compaction would cost now, and [`pick_job`](Self::pick_job) has one for them.
+    /// Counts entries that scans have passed. Returns true once their merging has cost as much as a
+    /// compaction would, which [`pick_job`](Self::pick_job) then returns.
     fn note_scanned(&self, _entries: u64) -> bool {
         false
     }
 
-    /// The job that helps most now, or `None`. Its inputs are reserved until it is finished or dropped.
+    /// The job that helps most now. Its inputs are reserved until it has finished or is dropped.
     fn pick_job(&self) -> Option<Box<dyn IndexJob>>;
 
-    /// A job towards having the whole index (all of it that meets the bounds) compacted to its bottom level; `None` when it is. Called again and again by `compact()`,
-    /// with `pick_job`s of other threads running beside it (`None` may also mean: wait for those, see `busy`).
+    /// The next job that compacts the tables within the bounds to the bottom level. `None`: they are
+    /// there, or [other jobs](Self::busy) must end first. `compact()` calls it until both is done.
     fn pick_full_compaction(
         &self,
         lower: Bound<&[u8]>,
@@ -290,7 +306,8 @@ pub trait Index: Send + Sync {
         0
     }
 
-    /// Takes other options, given in the index's own encoding as the manifest keeps them. Jobs under way end by the old ones; what files hold already stays as it is.
+    /// Takes other options, in the index's own encoding, as the manifest has them. Running jobs end
+    /// with the old options, and files stay as they are.
     ///
     /// # Errors
     /// `InvalidArgument` where they are none; nothing has changed then.
@@ -317,18 +334,20 @@ pub trait Index: Send + Sync {
 
 /// An immutable picture of an index. Thread-safe. Keeps its files readable as long as it lives.
 pub trait IndexView: Send + Sync {
-    /// The entry of `key`: also tombstones, and for a key hidden by a range tombstone an [`EntryValue::Tombstone`](crate::EntryValue::Tombstone) with that
-    /// tombstone's sequence number. `None`: nothing is known about the key.
+    /// The entry of `key`, which may be a tombstone. If a range tombstone hides the key, it is an
+    /// [`EntryValue::Tombstone`](crate::EntryValue::Tombstone) with that one's sequence number.
+    /// `None`: the index has nothing about the key.
     ///
     /// # Errors
     /// I/O errors, `Corruption`.
     fn get(&self, key: &[u8]) -> Result<Option<Entry>>;
 
-    /// [`get`](Self::get) of many keys; the reads they need are submitted together, level by level. `keys` in any order; one answer a key, in their order; an error
-    /// of one key does not hide the others.
+    /// Looks up many keys, in any order, like [`get`](Self::get). Their reads are submitted together.
+    /// Returns one result for each key, in their order.
     fn get_batch(&self, keys: &[&[u8]]) -> Vec<Result<Option<Entry>>>;
 
-    /// Walks the keys within the bounds in one direction, one entry a key, tombstones included, what the view's range tombstones hide left out.
+    /// A cursor over the entries within the bounds, one a key. It shows tombstones, and leaves out
+    /// what range tombstones of the view hide.
     ///
     /// # Errors
     /// I/O errors, `Corruption`.
@@ -402,7 +421,8 @@ pub trait IndexView: Send + Sync {
     fn stats(&self) -> IndexStats;
 }
 
-/// What [`Cursor::walk`] gives entries to: key, sequence number, value, and the [memory](Cursor::memory) of the value; whether it wants another one.
+/// Takes the entries of [`Cursor::walk`]: key, sequence number, value and the value's
+/// [memory](Cursor::memory). Returns whether it wants another one.
 pub type Take<'a> = dyn FnMut(&[u8], SeqNum, EntryRef<'_>, Option<&Bytes>) -> bool + 'a;
 
 /// Walks an index in one direction.
@@ -413,7 +433,8 @@ pub trait Cursor: Send {
     /// I/O errors, `Corruption`; the cursor is over then.
     fn advance(&mut self) -> Result<bool>;
 
-    /// Advances, and gives each entry it comes to to `take`, until that says `false`: `true` then, and the cursor stands on the entry that `take` had last. `false` at the end.
+    /// Advances, and gives each entry to `take` until that returns false. Returns true then, with the
+    /// cursor on the entry that `take` had last, and false at the end.
     ///
     /// # Errors
     /// As [`advance`](Self::advance).
@@ -426,7 +447,8 @@ pub trait Cursor: Send {
         Ok(false)
     }
 
-    /// Goes to the first entry at or behind `key` in the cursor's direction, from where it is; `false` where there is none. Positions like `advance`.
+    /// Goes on to the first entry at or behind `key` in the cursor's direction. Returns false if
+    /// there is none.
     ///
     /// # Errors
     /// As [`advance`](Self::advance).
@@ -438,7 +460,8 @@ pub trait Cursor: Send {
     fn seqno(&self) -> SeqNum;
     /// Value of the entry it stands on.
     fn value(&self) -> EntryRef<'_>;
-    /// The memory in which that value lies where it is inline, such as a block: who shares it need not copy. `None`: it can not be shared.
+    /// The memory that holds an inline value, such as a block, to be shared instead of copied.
+    /// `None`: it cannot be shared.
     fn memory(&self) -> Option<&Bytes> {
         None
     }

@@ -48,8 +48,8 @@ pub(super) struct Seen {
     bytes_max: u64,
     /// Most bytes in memory of late that a flush would write.
     unflushed_bytes_max: u64,
-    /// Bytes of log at which memtables are sealed because of their deletions. Doubles with each
-    /// look that finds few of them.
+    /// Bytes of log at which memtables are sealed because of their deletions. Each look that finds
+    /// few of them doubles it.
     seals_at: u64,
 }
 
@@ -99,20 +99,20 @@ impl Background {
             true => (all / IDLE_PART).max(IDLE_BYTES),
             false => (all / BUSY_PART).max(BUSY_BYTES),
         };
-        if freed >= least {
-            // The next commits seal their memtables themselves, between looks.
-            seen.seals_at = least;
-            if shared.may_seal() {
-                self.sequencer.seal_active();
-            }
-        } else {
-            seen.seals_at = seen.seals_at.saturating_mul(2);
+        if freed >= least && shared.may_seal() {
+            self.sequencer.seal_active();
         }
-        self.sequencer.set_deletions_seal_bytes(seen.seals_at);
         shared.schedule();
         self.trim_reserve(&mut seen);
         let (waiting, running) = self.jobs.counts();
         let is_done = is_idle && waiting + running == 0;
+        // Between two looks, commits seal their memtables themselves.
+        seen.seals_at = match freed >= least && !is_idle {
+            true => least,
+            false if is_done => u64::MAX,
+            false => seen.seals_at.saturating_mul(2),
+        };
+        self.sequencer.set_deletions_seal_bytes(seen.seals_at);
         if is_done && all < seen.bytes_max - seen.bytes_max / SHRUNK_PART {
             seen.bytes_max = all;
             if let Err(error) = self.trim()

@@ -1,14 +1,18 @@
-//! Chooses what to compact: scores, inputs. Pure: looks at levels and at what is reserved, touches nothing.
+//! Chooses what to compact. Pure: it looks at the levels and at the reserved tables, and changes
+//! nothing.
 //!
-//! The shape (`docs/decisions/004-lsm-shape.md`): the deepest level holds most of the data; sizes of the others follow from it (`shape`); the *base*
-//! level is where level 0 is compacted to, and moves up as the tree grows. A small index is level 0 and one level.
+//! The deepest level holds most of the data, and the sizes of the others follow from it (`shape`).
+//! Level 0 is compacted to the *base* level, which moves up as the tree grows. A small index has
+//! level 0 and one more level (`docs/decisions/004-lsm-shape.md`).
 //!
 //! Invariants of every plan:
 //! 1. Inputs of level 0 that are merged are all its runs that may be taken, so at most one plan at
 //!    a time has any. Besides, tables that range tombstones hide are removed from it.
-//! 2. For each input at level *i* that goes to level *o*, every table of levels *i*+1 to *o* that meets it is an input, or else stands at *o* and meets no other input.
+//! 2. For each input at level *i* that goes to level *o*, every table of levels *i*+1 to *o* that
+//!    meets it is an input.
 //! 3. No input is reserved by another plan.
-//! 4. No run above the place of a pending relocation leaves level 0: what it holds may be newer than what comes to that place, and must stay above it.
+//! 4. No run above the place of a pending relocation is merged out of level 0: its entries may be
+//!    newer than those that come to that place, and must stay above them.
 
 use crate::compaction::deletions::{Deletions, bytes_with_values};
 use crate::compaction::shape::{BOTTOM, Shape, Targets, targets};
@@ -99,8 +103,10 @@ impl Plan {
     }
 }
 
-/// For how many runs those of level 0 count. To compact them rewrites the base level, whatever they hold; so one that is much smaller than the largest, as value GC writes between flushes, counts for
-/// less: by its part of it, but for [`RUN_WEIGHT_MIN`], for lookups visit it all the same.
+/// The weighted number of runs in level 0. A compaction rewrites the base level however small the
+/// runs are. So a run that is much smaller than the largest one, as value GC writes them between
+/// flushes, counts as its part of the largest one: at least [`RUN_WEIGHT_MIN`], because lookups
+/// visit it all the same.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -204,7 +210,8 @@ pub(crate) struct Picker<'a> {
     pub(crate) options: &'a LsmOptions,
     pub(crate) shape: Shape,
     pub(crate) reserved: &'a HashSet<u64>,
-    /// Runs with this number and above stay where they are: the place of the oldest pending relocation.
+    /// The place of the oldest pending relocation: runs with this number and above stay where they
+    /// are.
     pub(crate) runs_below: Option<u64>,
     pub(crate) tombstone_floor: SeqNum,
     /// Scans have spent as much on merging the runs of level 0 as compacting them would cost.
@@ -221,8 +228,9 @@ impl Picker<'_> {
         let mut scored: Vec<(f64, u8)> = Vec::new();
         let runs = weight_of(self.runs(), &self.shape);
         if runs >= self.options.experiments.level0_runs_compact {
-            // With the same measure as the levels: while jobs cannot keep up, level 0 and the levels above the deepest outgrow their sizes together, and each byte of a larger level 0 costs less to
-            // take in. If level 0 always came first, the base level would grow without bound and with it what each compaction of level 0 rewrites.
+            // The same measure as for the levels. If level 0 always came first while jobs cannot
+            // keep up, the base level would grow without bound, and with it the bytes that each
+            // compaction of level 0 rewrites. A larger level 0 costs less for each of its bytes.
             let score = f64::from(runs) / f64::from(self.options.experiments.level0_runs_compact);
             scored.push((score, 0));
         }
@@ -242,7 +250,8 @@ impl Picker<'_> {
                     None => level0_waits = true,
                 }
             } else if level0_waits && level == targets.base {
-                // Level 0 waits for compactions out of the base level: another one would make it wait longer.
+                // Level 0 waits for compactions out of the base level. Another one would make it
+                // wait longer.
             } else if let Some(plan) = self.one_table(level, None) {
                 return Some(plan);
             }
@@ -308,8 +317,8 @@ impl Picker<'_> {
         }
         let hull = hull_of(slots().map(|slot| &slot.range))?;
         let base = targets(self.levels, &self.shape).base;
-        // Base tables in a gap between the tables of level 0 stay where they are; they stand in the plan only as long as nobody else has them, because small ones
-        // are joined with their neighbours.
+        // Base tables in a gap between the tables of level 0 stay where they are. They are in the
+        // plan, unless another plan has them, because small ones are joined with their neighbours.
         let (mut below, mut barriers) = (Vec::new(), Vec::new());
         for slot in self.levels.level(base).meeting(&hull) {
             let meets = slots().any(|upper| upper.range.overlaps(&slot.range));
@@ -336,7 +345,8 @@ impl Picker<'_> {
         })
     }
 
-    /// Adds the tables of `base` next to `hull` where they are small: else many small flushes of ascending keys would leave many small tables.
+    /// Adds the tables of `base` next to `hull` if they are small. Otherwise many small flushes of
+    /// ascending keys would leave many small tables.
     fn join_small_neighbours(&self, base: u8, hull: &KeyRange, below: &mut Vec<Arc<Slot>>) {
         let tables = self.levels.level(base);
         let small = |slot: &&Arc<Slot>| {
@@ -559,7 +569,8 @@ impl Picker<'_> {
     }
 }
 
-/// Size at which tables of a level are cut: smaller at the base, so that a compaction out of it, which level 0 must wait for, is short.
+/// Size at which tables of a level are cut. It is smaller at the base level, so that compactions out
+/// of it, for which level 0 must wait, are short.
 pub(crate) fn table_bytes(levels: &Levels, options: &LsmOptions, shape: &Shape, level: u8) -> u64 {
     let base = targets(levels, shape).base;
     if level > 0 && level <= base {

@@ -230,7 +230,7 @@ impl<'a> RecordReader<'a> {
         })
     }
 
-    /// [`parse`](Self::parse), for whoever tries every place: in a hostile file each may claim a
+    /// [`parse`](Self::parse), for a caller that tries every place: in a hostile file each may claim a
     /// record as long as the rest.
     fn parse_with(
         &self,

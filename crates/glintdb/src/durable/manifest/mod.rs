@@ -298,9 +298,9 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// That nothing was ever stored, of a database whose log has no place to begin. A creation that
-    /// was cut off leaves segments without a frame; where there is more, the record of that place
-    /// is what is lost.
+    /// Checks that nothing was ever stored in a database of which the manifest records no place
+    /// where the log begins. A creation that was cut off leaves segments without a frame. If a
+    /// segment has one, the manifest's record was lost.
     ///
     /// # Errors
     /// `Corruption` of the manifest, I/O errors.
@@ -353,8 +353,8 @@ impl Loaded {
         self.state.flush_point.lsn != glintdb_log::Lsn::ZERO
     }
 
-    /// A commit writes to a keyspace that no record names. Frames of the log vouch for themselves,
-    /// so what is missing is missing here.
+    /// The error of a commit to a keyspace that no record names. The frame's checksums are right, so
+    /// the record was lost here.
     pub(crate) fn lacks(&self, keyspace: KeyspaceId, frame: &FrameView<'_>) -> Error {
         Error::corruption(
             FileId::new(FileKind::Manifest, self.number),

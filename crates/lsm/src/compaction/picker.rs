@@ -374,13 +374,17 @@ impl Picker<'_> {
             slot.meta().bytes >= self.movable_bytes(targets.base)
                 && base.meeting(&slot.range).is_empty()
         });
+        // Tables of the run that are rewritten, for their tombstones, must not be joined over a base
+        // table between them.
+        let hull = hull_of(run.tables.slots().iter().map(|slot| &slot.range))?;
+        let between = base.meeting(&hull).iter();
         (movable && !any_reserved).then(|| Plan {
             inputs: vec![Input {
                 place: Place::run(run.id),
                 slots: run.tables.slots().to_vec(),
             }],
             output: targets.base,
-            barriers: Vec::new(),
+            barriers: between.map(|slot| slot.range.clone()).collect(),
             priority: JobPriority::Runs,
             rewrite: false,
             removes: false,

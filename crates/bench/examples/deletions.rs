@@ -66,7 +66,7 @@ fn value(number: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// Waits, and tells what is on disk after some of the seconds.
+/// Prints the disk use after each of these numbers of seconds.
 fn wait(path: &Path, seconds: &[u64]) -> Result<()> {
     let start = Instant::now();
     let mut figures = Vec::new();

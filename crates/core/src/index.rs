@@ -120,8 +120,8 @@ pub trait Relocation: Send {
     fn view(&self) -> Arc<dyn IndexView>;
 
     /// Writes entries that are live in [`view`](Self::view), with the same sequence numbers and
-    /// other pointers, and without range tombstones. They are synced and not visible yet, like those
-    /// of [`Index::write_run`]. The place is free when the change was applied or abandoned.
+    /// other pointers, and without range tombstones. They are synced and not visible yet, like
+    /// those of [`Index::write_run`]. The place is free when the change was applied or abandoned.
     ///
     /// # Errors
     /// `NoSpace`, I/O errors; nothing is left behind then, and the place is free.
@@ -248,21 +248,21 @@ pub struct LevelStats {
     pub target_bytes: u64,
 }
 
-/// An index of one keyspace. Thread-safe. The engine runs one `write_run` and one `apply` at a time,
-/// beside any number of jobs, whose inputs are disjoint.
+/// An index of one keyspace. Thread-safe. The engine runs one `write_run` and one `apply` at a
+/// time, beside any number of jobs, whose inputs are disjoint.
 pub trait Index: Send + Sync {
     /// What is visible now.
     fn view(&self) -> Arc<dyn IndexView>;
 
-    /// Writes a sorted run into new files, which are synced and not visible yet. An empty run without
-    /// range tombstones gives a change with an empty edit.
+    /// Writes a sorted run into new files, which are synced and not visible yet. An empty run
+    /// without range tombstones gives a change with an empty edit.
     ///
     /// # Errors
     /// `NoSpace`, I/O errors; nothing is left behind then.
     fn write_run(&self, run: &mut dyn SortedRun) -> Result<IndexChange>;
 
-    /// Reserves a place for entries that get other pointers, beneath everything that is written from
-    /// now on. Every change of a `write_run` must have been applied or abandoned.
+    /// Reserves a place for entries that get other pointers, beneath everything that is written
+    /// from now on. Every change of a `write_run` must have been applied or abandoned.
     fn begin_relocation(&self) -> Box<dyn Relocation>;
 
     /// Counts entries that scans have passed. Returns true once their merging has cost as much as a
@@ -274,8 +274,9 @@ pub trait Index: Send + Sync {
     /// The job that helps most now. Its inputs are reserved until it has finished or is dropped.
     fn pick_job(&self) -> Option<Box<dyn IndexJob>>;
 
-    /// The next job that compacts the tables within the bounds to the bottom level. `None`: they are
-    /// there, or [other jobs](Self::busy) must end first. `compact()` calls it until both is done.
+    /// The next job that compacts the tables within the bounds to the bottom level. `None`: they
+    /// are there, or [other jobs](Self::busy) must end first. `compact()` calls it until all of
+    /// them are there and no other job runs.
     fn pick_full_compaction(
         &self,
         lower: Bound<&[u8]>,
@@ -342,8 +343,8 @@ pub trait IndexView: Send + Sync {
     /// I/O errors, `Corruption`.
     fn get(&self, key: &[u8]) -> Result<Option<Entry>>;
 
-    /// Looks up many keys, in any order, like [`get`](Self::get). Their reads are submitted together.
-    /// Returns one result for each key, in their order.
+    /// Looks up many keys, in any order, like [`get`](Self::get). Their reads are submitted
+    /// together. Returns one result for each key, in their order.
     fn get_batch(&self, keys: &[&[u8]]) -> Vec<Result<Option<Entry>>>;
 
     /// A cursor over the entries within the bounds, one a key. It shows tombstones, and leaves out
@@ -433,8 +434,8 @@ pub trait Cursor: Send {
     /// I/O errors, `Corruption`; the cursor is over then.
     fn advance(&mut self) -> Result<bool>;
 
-    /// Advances, and gives each entry to `take` until that returns false. Returns true then, with the
-    /// cursor on the entry that `take` had last, and false at the end.
+    /// Advances, and gives each entry to `take` until that returns false. Returns true then, with
+    /// the cursor on the entry that `take` had last, and false at the end.
     ///
     /// # Errors
     /// As [`advance`](Self::advance).

@@ -74,8 +74,8 @@ impl ReadRequest {
     }
 }
 
-/// Reads that go on while the caller of [`Volume::begin_batch`] does something else. A drop waits for
-/// those that are in flight.
+/// Reads that go on while the caller of [`Volume::begin_batch`] does something else. A drop waits
+/// for those that are in flight.
 pub struct BegunBatch(Box<dyn FnOnce() -> Vec<ReadRequest> + Send>);
 
 impl BegunBatch {

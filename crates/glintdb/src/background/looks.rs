@@ -142,8 +142,8 @@ impl Background {
         }
     }
 
-    /// About the bytes that a flush of the active memtables, which have `log_bytes` of log, frees by
-    /// their deletions.
+    /// About the bytes that a flush of the active memtables, which have `log_bytes` of log, frees
+    /// by their deletions.
     fn freed_by_flush(&self, version: &Version, log_bytes: u64, is_idle: bool) -> u64 {
         let entries = version.active.entries() as u64;
         let mut freed = 0u64;

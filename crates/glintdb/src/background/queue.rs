@@ -41,7 +41,7 @@ pub(crate) trait Host {
     fn until_wake(&self) -> Option<Duration> {
         None
     }
-    /// Does what is due: tries a failed job again, or looks for work.
+    /// Queues a failed job again, or looks for work, if the time for that has come.
     fn on_wake(&self) {}
 }
 

@@ -12,7 +12,7 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 /// The time of the next look.
 #[derive(Default)]
 pub(crate) struct Looks {
-    /// Monotonic time of the next look, in nanoseconds. 0: nobody has asked for one. Every commit
+    /// Monotonic time of the next look, in nanoseconds. 0: no look is requested. Every commit
     /// that deletes reads it, so no counter shares its cache line.
     due: Padded<AtomicU64>,
 }

@@ -374,8 +374,8 @@ impl Picker<'_> {
             slot.meta().bytes >= self.movable_bytes(targets.base)
                 && base.meeting(&slot.range).is_empty()
         });
-        // Tables of the run that are rewritten, for their tombstones, must not be joined over a base
-        // table between them.
+        // Tables of the run that are rewritten, for their tombstones, must not be joined over a
+        // base table between them.
         let hull = hull_of(run.tables.slots().iter().map(|slot| &slot.range))?;
         let between = base.meeting(&hull).iter();
         (movable && !any_reserved).then(|| Plan {
@@ -573,8 +573,8 @@ impl Picker<'_> {
     }
 }
 
-/// Size at which tables of a level are cut. It is smaller at the base level, so that compactions out
-/// of it, for which level 0 must wait, are short.
+/// Size at which tables of a level are cut. It is smaller at the base level, so that compactions
+/// out of it, for which level 0 must wait, are short.
 pub(crate) fn table_bytes(levels: &Levels, options: &LsmOptions, shape: &Shape, level: u8) -> u64 {
     let base = targets(levels, shape).base;
     if level > 0 && level <= base {

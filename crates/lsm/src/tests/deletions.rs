@@ -138,7 +138,7 @@ fn a_table_of_which_a_range_deletion_hides_much_is_rewritten_in_its_place() {
     assert_eq!(after.levels[level].entries, after.entries);
     assert!(after.compactions > before.compactions);
     harness.check(&mut Random(1));
-    // What is left of it is not rewritten again and again.
+    // The rest of the table is not rewritten a second time.
     let compactions = harness.lsm.view().stats().compactions;
     harness.settle();
     assert_eq!(harness.lsm.view().stats().compactions, compactions);

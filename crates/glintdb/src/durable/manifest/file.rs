@@ -230,8 +230,8 @@ impl<'a> RecordReader<'a> {
         })
     }
 
-    /// [`parse`](Self::parse), for a caller that tries every place: in a hostile file each may claim a
-    /// record as long as the rest.
+    /// [`parse`](Self::parse), for a caller that tries every place: in a hostile file each may claim
+    /// a record as long as the rest.
     fn parse_with(
         &self,
         offset: usize,

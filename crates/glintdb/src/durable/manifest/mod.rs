@@ -353,8 +353,8 @@ impl Loaded {
         self.state.flush_point.lsn != glintdb_log::Lsn::ZERO
     }
 
-    /// The error of a commit to a keyspace that no record names. The frame's checksums are right, so
-    /// the record was lost here.
+    /// The error of a commit to a keyspace that no record names. The frame's checksums are right,
+    /// so the record was lost here.
     pub(crate) fn lacks(&self, keyspace: KeyspaceId, frame: &FrameView<'_>) -> Error {
         Error::corruption(
             FileId::new(FileKind::Manifest, self.number),

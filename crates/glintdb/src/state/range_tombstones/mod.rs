@@ -138,8 +138,8 @@ impl RangeSet {
         self.tombstones.read().newest.newer_in(&start, &end, since)
     }
 
-    /// Returns the number of disjoint tombstones that delete the same keys as all of them do, and up
-    /// to twice `count` of these, spread evenly.
+    /// Returns the number of disjoint tombstones that delete the same keys as all of them do, and
+    /// up to twice `count` of these, spread evenly.
     pub(crate) fn some_fragments(&self, count: usize) -> (usize, Vec<RangeTombstone>) {
         let tombstones = self.tombstones.read();
         let all = tombstones.newest.len();

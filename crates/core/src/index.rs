@@ -4,8 +4,8 @@
 //! A change becomes visible in three steps:
 //! 1. The index writes files, syncs them and their directory, and returns an [`IndexChange`]. No
 //!    reader sees it yet.
-//! 2. The engine syncs the log up to the newest sequence number in the change, appends the change's
-//!    edit to the manifest, and syncs the manifest.
+//! 2. The engine [checks](Index::check) the change, syncs the log up to the newest sequence number
+//!    in it, appends its edit to the manifest, and syncs the manifest.
 //! 3. The engine calls [`Index::apply`], and installs the new [`IndexView`] in its version.
 //!
 //! A crash before the end of step 2 leaves files that no manifest names. The next open removes
@@ -285,6 +285,12 @@ pub trait Index: Send + Sync {
 
     /// Whether a job or a relocation of this index is running or its change waits to be applied.
     fn busy(&self) -> bool;
+
+    /// Checks that a change fits the state, before the manifest records it. Changes nothing.
+    ///
+    /// # Errors
+    /// `Corruption` where its edit does not fit.
+    fn check(&self, change: &IndexChange) -> Result<()>;
 
     /// Makes a change visible that the manifest holds durably.
     ///

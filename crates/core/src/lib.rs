@@ -15,6 +15,7 @@ pub mod index;
 pub mod key;
 pub mod memory;
 mod padded;
+mod proportion;
 pub mod seeded;
 mod setters;
 pub mod sync;
@@ -25,3 +26,4 @@ pub use entry::{
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{DbId, FileId, FileKind, FileNumbers, KeyspaceId, SegmentId, SeqNum};
 pub use padded::Padded;
+pub use proportion::proportion;

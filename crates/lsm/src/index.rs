@@ -165,6 +165,12 @@ impl Index for Lsm {
         self.shared.busy()
     }
 
+    fn check(&self, change: &IndexChange) -> Result<()> {
+        let edit = Edit::decode(&change.edit)?;
+        let tables = self.shared.common.env.tables();
+        self.shared.view().levels.edited(&edit, tables).map(drop)
+    }
+
     fn apply(&self, change: &IndexChange) -> Result<()> {
         let edit = Edit::decode(&change.edit)?;
         if edit.ops.is_empty() {

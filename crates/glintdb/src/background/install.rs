@@ -56,6 +56,13 @@ pub(crate) fn abandon(pending: Vec<Pending>) {
     }
 }
 
+/// Checks that the changes fit the indexes. A manifest with an edit that does not fit could not be
+/// opened any more.
+fn check(pending: &[Pending]) -> Result<()> {
+    let mut pending = pending.iter();
+    pending.try_for_each(|one| one.keyspace.index.check(&one.change))
+}
+
 /// Makes the indexes' changes visible in their views.
 fn apply(pending: &[Pending]) -> Result<()> {
     let mut pending = pending.iter();
@@ -166,12 +173,13 @@ impl Background {
         abandon(dropped);
         self.assert_ready(&manifest, &pending, &cause);
         let items = cause.items(&manifest, &pending);
+        let checked = check(&pending);
         planted!(
             "glintdb: tables go before the manifest says so",
             (),
             apply(&pending)?
         );
-        if let Err(error) = self.record(&mut manifest, items) {
+        if let Err(error) = checked.and_then(|()| self.record(&mut manifest, items)) {
             let files = self.give_up(&manifest, pending, cause, &error);
             // Files are removed outside of the lock, because the file system may take long.
             drop(manifest);
@@ -357,5 +365,43 @@ impl Background {
             }
             next
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use super::Pending;
+    use crate::{Env, ErrorKind, Options};
+    use glintdb_core::DbId;
+    use glintdb_core::index::IndexChange;
+    use glintdb_flash::SystemClock;
+    use glintdb_simdisk::MemVolume;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_change_that_does_not_fit_its_index_is_refused_before_the_manifest_records_it() {
+        let volume = MemVolume::new();
+        let env = || Env::new(Arc::new(SystemClock::new()), DbId([9; 16]));
+        let options = || Options::default().background_threads(0);
+        let db = options().open_volume(volume.clone(), env()).unwrap();
+        let keyspace = db.default_keyspace();
+        keyspace.put("a", "1").unwrap();
+        let unknown_version = IndexChange {
+            edit: vec![250],
+            ..IndexChange::default()
+        };
+        let pending = Pending {
+            keyspace: Arc::clone(&keyspace.state),
+            change: unknown_version,
+        };
+        let refused = db.handle.engine.background.commit_compaction(pending);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::UnsupportedFormat);
+        keyspace.put("b", "2").unwrap();
+        keyspace.compact().unwrap();
+        drop((keyspace, db));
+        let db = options().open_volume(volume, env()).unwrap();
+        assert_eq!(db.get("a").unwrap().as_deref(), Some(&b"1"[..]));
     }
 }

@@ -18,7 +18,7 @@ use crate::background::trim::data_bytes;
 use crate::state::looks::PAUSE;
 use crate::state::version::{KeyspaceMem, Version};
 use glintdb_core::index::IndexView;
-use glintdb_core::{RangeTombstone, SeqNum};
+use glintdb_core::{RangeTombstone, SeqNum, proportion};
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -63,12 +63,6 @@ impl Default for Seen {
             seals_at: u64::MAX,
         }
     }
-}
-
-/// `bytes * part / whole`.
-fn share(bytes: u64, part: u64, whole: u64) -> u64 {
-    let share = u128::from(bytes) * u128::from(part) / u128::from(whole.max(1));
-    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 impl Background {
@@ -151,13 +145,13 @@ impl Background {
             let Some(mem) = version.active.keyspace(keyspace.state.id) else {
                 continue;
             };
-            let in_log = share(log_bytes, mem.map.len() as u64, entries);
+            let in_log = proportion(log_bytes, mem.map.len() as u64, entries);
             let deletes = mem.deletes.load(Ordering::Relaxed);
             if deletes > 0 {
                 let index = keyspace.view.stats();
                 let bytes = index.bytes + index.pointed_bytes + in_log;
                 let entries = index.entries + mem.map.len() as u64;
-                freed += share(bytes, deletes.min(entries), entries);
+                freed += proportion(bytes, deletes.min(entries), entries);
             }
             if !mem.ranges.is_empty() {
                 freed += hidden_bytes(mem, &*keyspace.view);
@@ -184,5 +178,5 @@ fn hidden_bytes(mem: &KeyspaceMem, view: &dyn IndexView) -> u64 {
         view.bytes_within(start, end).unwrap_or(0)
     };
     let bytes: u64 = some.iter().map(hidden).sum();
-    share(bytes, count as u64, some.len() as u64)
+    proportion(bytes, count as u64, some.len() as u64)
 }

@@ -220,17 +220,13 @@ impl Reserve {
             if unsure {
                 self.remove_all(&mut files)?;
             }
-            let file = FileId::new(FileKind::Reserve, number);
-            let options = CreateOptions {
-                class: DataClass::Reserve,
-                reserve_bytes: wanted - held,
-                direct: false,
-            };
-            if let Err(error) = self.volume.create(file, options) {
-                self.lent.fetch_or(unsure, Ordering::AcqRel);
-                return no_space(error);
+            match self.create_file(number, wanted - held) {
+                Ok(file) => files.push(file),
+                Err(error) => {
+                    self.lent.fetch_or(unsure, Ordering::AcqRel);
+                    return no_space(error);
+                }
             }
-            files.push((file, wanted - held));
             self.bytes.store(wanted, Ordering::Release);
         }
         cover(self.bytes());
@@ -306,24 +302,29 @@ impl Reserve {
             Err(error) if error.kind().passes() => return Ok(()),
             Err(error) => return Err(error),
         };
-        let file = FileId::new(FileKind::Reserve, number);
         let mut files = self.files.lock();
         if is_due(&files) && self.borrowers.load(Ordering::Acquire) == 0 {
-            let options = CreateOptions {
-                class: DataClass::Reserve,
-                reserve_bytes: smaller,
-                direct: false,
-            };
-            match self.volume.create(file, options) {
-                Ok(_) => {}
+            match self.create_file(number, smaller) {
+                // In front, because files are removed from the end.
+                Ok(file) => files.insert(0, file),
                 Err(error) if error.kind().passes() => return Ok(()),
                 Err(error) => return Err(error),
             }
-            // In front, because files are removed from the end.
-            files.insert(0, (file, smaller));
             self.bytes.fetch_add(smaller, Ordering::AcqRel);
         }
         Ok(())
+    }
+
+    /// Creates a file that takes `bytes`.
+    fn create_file(&self, number: u64, bytes: u64) -> Result<(FileId, u64)> {
+        let file = FileId::new(FileKind::Reserve, number);
+        let options = CreateOptions {
+            class: DataClass::Reserve,
+            reserve_bytes: bytes,
+            direct: false,
+        };
+        self.volume.create(file, options)?;
+        Ok((file, bytes))
     }
 
     fn take_back(&self, surplus: Vec<(FileId, u64)>) {

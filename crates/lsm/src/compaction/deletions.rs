@@ -11,7 +11,7 @@
 
 use crate::edit::Place;
 use crate::levels::Levels;
-use glintdb_core::{Result, SeqNum, planted};
+use glintdb_core::{RangeTombstone, Result, SeqNum, planted, proportion};
 use glintdb_runs::keys::{KeyRange, TombstoneSet, range_of};
 use glintdb_runs::{Slot, Sorted};
 use std::collections::HashMap;
@@ -88,17 +88,17 @@ pub(crate) fn bytes_with_values(slot: &Slot) -> u64 {
 /// I/O errors, `Corruption`.
 pub(crate) fn bytes_within(slot: &Slot, range: &KeyRange) -> Result<u64> {
     let blocks = slot.table.blocks_within(range)?;
-    Ok(share(
+    Ok(proportion(
         bytes_with_values(slot),
         blocks,
         slot.meta().blocks.into(),
     ))
 }
 
-/// `bytes * part / whole`.
-fn share(bytes: u64, part: u64, whole: u64) -> u64 {
-    let share = u128::from(bytes) * u128::from(part) / u128::from(whole.max(1));
-    u64::try_from(share).unwrap_or(u64::MAX)
+/// Some of the range tombstones, evenly spread, and for how many each of them stands.
+fn some_of(ranges: &[RangeTombstone]) -> (impl Iterator<Item = &RangeTombstone>, u64) {
+    let every = ranges.len().div_ceil(RANGES_MAX).max(1);
+    (ranges.iter().step_by(every), every as u64)
 }
 
 impl Deletions {
@@ -137,18 +137,17 @@ impl Deletions {
         let whole = is_hidden(tombstones, slot);
         let mut blocks = 0;
         if !whole {
-            let ranges = tombstones.meeting(&slot.range);
-            let every = ranges.len().div_ceil(RANGES_MAX).max(1);
-            for range in ranges.iter().step_by(every) {
+            let (some, every) = some_of(tombstones.meeting(&slot.range));
+            for range in some {
                 if range.seqno > meta.seqno_max {
                     blocks += slot.table.blocks_within(&range_of(range))?;
                 }
             }
-            blocks = (blocks * every as u64).min(meta.blocks.into());
+            blocks = (blocks * every).min(meta.blocks.into());
         }
         let bytes = match whole {
             true => bytes_with_values(slot),
-            false => share(bytes_with_values(slot), blocks, meta.blocks.into()),
+            false => proportion(bytes_with_values(slot), blocks, meta.blocks.into()),
         };
         if bytes > 0 {
             self.hidden.push(Hidden {
@@ -187,7 +186,7 @@ impl Gain {
         let meta = slot.meta();
         let tombstones = meta.tombstones + meta.range_tombstones;
         let mut gain = Gain {
-            own: share(meta.bytes, tombstones, meta.entries + meta.range_tombstones),
+            own: proportion(meta.bytes, tombstones, meta.entries + meta.range_tombstones),
             beneath: 0,
         };
         if meta.tombstones > 0 {
@@ -197,7 +196,7 @@ impl Gain {
                 entries += met.meta().entries;
             }
             if entries > 0 {
-                let most = share(bytes, meta.tombstones.min(entries), entries);
+                let most = proportion(bytes, meta.tombstones.min(entries), entries);
                 gain.beneath = part_of(most, slot.deleting_part(beneath())?);
             }
         }
@@ -224,9 +223,9 @@ where
     I: Iterator<Item = &'a Sorted>,
 {
     let ranges = slot.table.range_tombstones()?;
-    let every = ranges.len().div_ceil(RANGES_MAX).max(1);
+    let (some, every) = some_of(ranges);
     let mut bytes = 0u64;
-    for range in ranges.iter().step_by(every) {
+    for range in some {
         let keys = range_of(range);
         for met in beneath().flat_map(|tables| tables.meeting(&keys)) {
             let meta = met.meta();
@@ -235,9 +234,9 @@ where
                 // As if the sequence numbers of its entries were spread evenly.
                 let older = range.seqno.0 - meta.seqno_min.0;
                 let all = meta.seqno_max.0 - meta.seqno_min.0 + 1;
-                bytes = bytes.saturating_add(share(covered, older, all));
+                bytes = bytes.saturating_add(proportion(covered, older, all));
             }
         }
     }
-    Ok(bytes.saturating_mul(every as u64))
+    Ok(bytes.saturating_mul(every))
 }

@@ -20,7 +20,7 @@ use crate::edit::Place;
 use crate::levels::Levels;
 use crate::options::LsmOptions;
 use glintdb_core::index::{Debt, JobPriority};
-use glintdb_core::{SeqNum, planted};
+use glintdb_core::{SeqNum, planted, proportion};
 use glintdb_runs::keys::{KeyRange, hull_of};
 use glintdb_runs::{Run, Slot};
 use std::collections::HashSet;
@@ -92,8 +92,7 @@ impl Plan {
         }
         let values = entries.saturating_sub(tombstones);
         let kept = values.saturating_sub(tombstones);
-        let part = u128::from(bytes) * u128::from(kept) / u128::from(values.max(1));
-        u64::try_from(part).unwrap_or(u64::MAX)
+        proportion(bytes, kept, values)
     }
 
     /// E.g. `compaction L0->L6`.

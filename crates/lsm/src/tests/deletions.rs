@@ -3,6 +3,7 @@
 
 use super::harness::{Harness, Random, VecRun, small_options};
 use super::limits::run_of;
+use crate::LsmOptions;
 use bytes::Bytes;
 use glintdb_core::index::Index;
 use glintdb_core::{EntryValue, RangeTombstone, SegmentId, SeqNum, ValuePointer};
@@ -269,4 +270,34 @@ fn deletions_and_puts_far_apart_come_into_tables_of_their_own() {
         assert!(tables[1..].iter().all(|table| table.tombstones == 0));
         harness.lsm.abandon(change);
     }
+}
+
+/// Both tables of the run are rewritten for their tombstones. One output for both would overlap the
+/// table between them.
+#[test]
+fn rewritten_tables_of_a_moved_run_stay_on_their_side_of_a_base_table() {
+    // With tables of this size, two tombstones alone do not pay for a merge of level 0.
+    let mut options = LsmOptions {
+        table_bytes_target: 256 << 10,
+        ..small_options()
+    };
+    options.experiments.base_level_bytes = 1 << 20;
+    let mut harness = Harness::new(options);
+    harness.set_floor(u64::MAX >> 8);
+    load(&mut harness, 1000..1400, 100);
+    harness.compact(Bound::Unbounded, Bound::Unbounded);
+    let mut run = run_of(&mut harness, 0, 400, 100);
+    let behind = run_of(&mut harness, 2000, 400, 100);
+    run.entries.extend(behind.entries);
+    for at in [10, 410] {
+        let (key, seqno, value) = &mut run.entries[at];
+        *value = EntryValue::Tombstone;
+        harness.model.put(key.clone(), *seqno, value.clone());
+    }
+    let moved = harness.lsm.view().stats().compactions;
+    write(&mut harness, run);
+    let stats = harness.lsm.view().stats();
+    assert!(stats.compactions > moved, "the run was moved down");
+    assert_eq!((stats.entries, stats.tombstones), (1198, 0));
+    harness.check(&mut Random(1));
 }

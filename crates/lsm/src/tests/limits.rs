@@ -4,7 +4,7 @@ use super::harness::{Harness, Random, VecRun, small_options};
 use crate::{Lsm, LsmExperiments, LsmOptions};
 use bytes::Bytes;
 use glintdb_cache::Cache;
-use glintdb_core::index::{Index, JobStep};
+use glintdb_core::index::{Index, IndexChange, JobStep};
 use glintdb_core::{Direction, EntryValue, ErrorKind, RangeTombstone, SeqNum};
 use glintdb_flash::Volume;
 use std::ops::Bound;
@@ -362,6 +362,14 @@ fn edits_that_do_not_fit_are_corruption() {
         ErrorKind::UnsupportedFormat
     );
     assert!(Lsm::table_changes(&[77]).is_err());
+    // The engine asks before it records an edit: this one adds tables that are there.
+    let change = IndexChange {
+        edit: harness.lsm.snapshot_edit(),
+        ..IndexChange::default()
+    };
+    let refused = harness.lsm.check(&change).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Corruption);
+    assert!(harness.lsm.check(&IndexChange::default()).is_ok());
     let changes = Lsm::table_changes(&edits[0]).unwrap();
     assert!(!changes.is_empty() && changes.iter().all(|change| change.added.is_some()));
     let bad = LsmOptions {

@@ -8,7 +8,7 @@ use crate::keys::range::{Bounds, KeyRange, before_end};
 use crate::sorted::Sorted;
 use crate::table::{Purpose, Table, TableCursor, key_hash};
 use bytes::Bytes;
-use glintdb_core::{Direction, EntryRef, Result};
+use glintdb_core::{Direction, EntryRef, Result, proportion};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub fn sample_keys<'a>(
     for slot in sources.flat_map(Sorted::slots) {
         let (entries, blocks) = (slot.meta().entries, slot.meta().blocks);
         while until_next < entries {
-            let block = u128::from(until_next) * u128::from(blocks) / u128::from(entries);
+            let block = proportion(until_next, blocks.into(), entries);
             keys.extend(match usize::try_from(block).unwrap_or(usize::MAX) {
                 // The first fence may be far below the first key.
                 0 => Some(slot.meta().smallest.clone()),

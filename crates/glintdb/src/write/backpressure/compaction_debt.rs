@@ -72,39 +72,28 @@ impl IndexDebt {
 
     /// Sets the rate by what the index owes.
     fn set(&self, debt: Debt) {
-        let (mut worst, mut slowed) = (0.0f64, false);
         let stopped = debt.runs_stop > 0 && debt.runs >= debt.runs_stop;
-        if debt.runs_slow > 0 && debt.runs >= debt.runs_slow {
-            slowed = true;
-            worst = part(
-                f64::from(debt.runs),
-                f64::from(debt.runs_slow),
-                f64::from(debt.runs_stop),
-            );
-        }
-        if debt.compaction_bytes_slow > 0 && debt.compaction_bytes >= debt.compaction_bytes_slow {
-            slowed = true;
-            let (bytes, from) = (
-                debt.compaction_bytes as f64,
-                debt.compaction_bytes_slow as f64,
-            );
-            worst = worst.max(part(bytes, from, DEBT_FACTOR * from));
-        }
-        let only_puts = !slowed && !stopped;
-        if debt.deleted_bytes_slow > 0 && debt.deleted_bytes >= debt.deleted_bytes_slow {
-            slowed = true;
-            let (bytes, from) = (debt.deleted_bytes as f64, debt.deleted_bytes_slow as f64);
-            worst = worst.max(part(bytes, from, DEBT_FACTOR * from));
-        }
+        // How far each debt is between slowing writers and slowing them most; `None`: it is small.
+        let by_runs = (debt.runs_slow > 0 && debt.runs >= debt.runs_slow).then(|| {
+            let (slow, stop) = (f64::from(debt.runs_slow), f64::from(debt.runs_stop));
+            part(f64::from(debt.runs), slow, stop)
+        });
+        let by_bytes = |bytes: u64, slow: u64| {
+            let slow_at = slow as f64;
+            (slow > 0 && bytes >= slow).then(|| part(bytes as f64, slow_at, DEBT_FACTOR * slow_at))
+        };
+        let by_compactions = by_bytes(debt.compaction_bytes, debt.compaction_bytes_slow);
+        let by_deletions = by_bytes(debt.deleted_bytes, debt.deleted_bytes_slow);
+        let only_puts = by_runs.or(by_compactions).is_none() && !stopped;
         self.only_puts.store(only_puts, Ordering::Relaxed);
+        let debts = [by_runs, by_compactions, by_deletions];
+        let worst = debts.into_iter().flatten().reduce(f64::max);
+        let slowed = worst.is_some();
         let least = match debt.rate_bytes {
             0 => RATE_MIN,
             known => RATE_MIN.min(known as f64 / 2.0),
         };
-        let rate = match slowed {
-            true => RATE_MAX * (least / RATE_MAX).powf(worst),
-            false => 0.0,
-        };
+        let rate = worst.map_or(0.0, |worst| RATE_MAX * (least / RATE_MAX).powf(worst));
         self.limiter.set(rate, stopped, slowed || stopped);
     }
 }

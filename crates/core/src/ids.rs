@@ -74,8 +74,10 @@ impl fmt::Debug for DbId {
 pub enum FileKind {
     /// A segment of the data log (`docs/format/log.md`).
     Log,
-    /// A table of an LSM index (`docs/format/table.md`).
+    /// A table of an index (`docs/format/table.md`).
     Table,
+    /// Branch nodes of a B+tree index (`docs/format/tree.md`).
+    Tree,
     /// A manifest (`docs/format/manifest.md`).
     Manifest,
     /// Space kept for a full disk; holds nothing (`docs/format/reserve.md`).
@@ -84,9 +86,10 @@ pub enum FileKind {
 
 impl FileKind {
     /// Every kind, in the order of the directory listing.
-    pub const ALL: [FileKind; 4] = [
+    pub const ALL: [FileKind; 5] = [
         FileKind::Log,
         FileKind::Table,
+        FileKind::Tree,
         FileKind::Manifest,
         FileKind::Reserve,
     ];
@@ -94,7 +97,7 @@ impl FileKind {
     /// Whether files of this kind belong to an index of a keyspace.
     #[must_use]
     pub fn is_index(self) -> bool {
-        matches!(self, FileKind::Table)
+        matches!(self, FileKind::Table | FileKind::Tree)
     }
 
     /// First part of the file's name.
@@ -103,6 +106,7 @@ impl FileKind {
         match self {
             FileKind::Log => "log",
             FileKind::Table => "table",
+            FileKind::Tree => "tree",
             FileKind::Manifest => "manifest",
             FileKind::Reserve => "reserve",
         }

@@ -239,9 +239,10 @@ pub use glintdb_core::index::PinnedLevels;
 pub use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use glintdb_core::{Error, ErrorKind, Result};
 pub use glintdb_runs::Compression;
-#[doc(hidden)]
-pub use index_kinds::lsm::LsmExperiments;
+pub use index_kinds::btree::BTreeOptions;
 pub use index_kinds::lsm::LsmOptions;
+#[doc(hidden)]
+pub use index_kinds::{btree::BTreeExperiments, lsm::LsmExperiments};
 pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;
 pub use options::{

@@ -4,6 +4,7 @@ mod derived;
 mod experiments;
 mod named;
 
+use crate::index_kinds::btree::BTreeOptions;
 use crate::index_kinds::lsm::LsmOptions;
 use crate::{Error, Result};
 pub use experiments::{Experiments, GcReads};
@@ -322,6 +323,8 @@ pub enum IndexKind {
     /// Log-structured merge tree. The default.
     #[default]
     Lsm,
+    /// Copy-on-write B+tree below the runs of the last flushes.
+    BTree,
 }
 
 impl IndexKind {
@@ -330,37 +333,52 @@ impl IndexKind {
     pub fn name(self) -> &'static str {
         match self {
             IndexKind::Lsm => "lsm",
+            IndexKind::BTree => "btree",
         }
     }
 }
 
-/// Options of a keyspace, stored with it. [`set`](Self::set) sets an option by name.
+/// Options of a keyspace, stored with it. [`set`](Self::set) sets an option by name. Only the
+/// options of the keyspace's own kind of index count, also when two values are compared.
 ///
 /// ```
 /// use glintdb::{Compression, KeyspaceOptions, LsmOptions};
 /// let options = KeyspaceOptions::default().lsm(LsmOptions::default().size_ratio(6).levels_max(3));
 /// assert_eq!(options.compression(Compression::Lz4).lsm.size_ratio, 6);
 /// ```
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct KeyspaceOptions {
     /// Kind of index. Default: [`IndexKind::Lsm`].
     pub index: IndexKind,
-    /// Options of the LSM index.
+    /// Options of the index if it is an LSM tree.
     pub lsm: LsmOptions,
+    /// Options of the index if it is a B+tree.
+    pub btree: BTreeOptions,
+}
+
+impl PartialEq for KeyspaceOptions {
+    fn eq(&self, other: &Self) -> bool {
+        self.index == other.index
+            && match self.index {
+                IndexKind::Lsm => self.lsm == other.lsm,
+                IndexKind::BTree => self.btree == other.btree,
+            }
+    }
 }
 
 impl KeyspaceOptions {
-    glintdb_core::setters! { index: IndexKind, lsm: LsmOptions }
+    glintdb_core::setters! { index: IndexKind, lsm: LsmOptions, btree: BTreeOptions }
 
     /// Sets the compression of key blocks. Separated values are not compressed.
     #[must_use]
     pub fn compression(mut self, compression: Compression) -> Self {
         self.lsm.compression = compression;
+        self.btree.compression = compression;
         self
     }
 
-    /// Sets how many levels, from the top, keep their key blocks in memory.
+    /// Sets how many levels of an LSM tree, from the top, keep their key blocks in memory.
     #[must_use]
     pub fn pinned_levels(mut self, levels: PinnedLevels) -> Self {
         self.lsm.pinned_levels = levels;

@@ -94,26 +94,6 @@ impl Lsm {
         Ok(changes.collect())
     }
 
-    /// The tables that exist after `edits`, which may have gaps. For tools that look at damaged
-    /// databases.
-    #[must_use]
-    pub fn tables_after(edits: &[Vec<u8>]) -> Vec<TableMeta> {
-        let mut tables = std::collections::BTreeMap::new();
-        for edit in edits.iter().filter_map(|edit| Edit::decode(edit).ok()) {
-            for op in edit.ops {
-                match op {
-                    EditOp::Add(_, meta) => {
-                        tables.insert(meta.id.number, meta);
-                    }
-                    EditOp::Remove(_, number) => {
-                        tables.remove(&number);
-                    }
-                }
-            }
-        }
-        tables.into_values().collect()
-    }
-
     fn with_levels(common: Arc<Common>, levels: Levels) -> Arc<Lsm> {
         let view = Arc::new(View {
             levels,

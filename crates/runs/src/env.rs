@@ -93,6 +93,12 @@ impl RunEnv {
         self.fresh.take(numbers)
     }
 
+    /// Counts a point lookup that has read this number of blocks.
+    #[inline]
+    pub fn count_lookup(&self, reads: u32) {
+        self.lookups.count(reads);
+    }
+
     /// Point lookups by the number of blocks that they read. The last place counts those with that
     /// many or more.
     #[must_use]

@@ -29,7 +29,7 @@ impl Liveness {
 
     /// Counts a value that a merge has dropped.
     #[inline]
-    pub(crate) fn lose(&mut self, value: EntryRef<'_>) {
+    pub fn lose(&mut self, value: EntryRef<'_>) {
         if let EntryRef::Pointer(pointer) = value {
             self.dead(pointer);
             planted!(

@@ -8,7 +8,7 @@
 //! 2. What lookups search (`prefix`, `end_heads`) agrees with the tables, except between a change
 //!    and [`Sorted::index`], when the value is *stale* and must not be searched.
 
-use crate::keys::range::{KeyRange, before_end};
+use crate::keys::range::{Bounds, KeyRange, before_end};
 use crate::keys::tombstones::TombstoneSet;
 use crate::read::deleting_part;
 use crate::table::{Table, TableEnv, TableMeta};
@@ -25,6 +25,8 @@ pub struct Slot {
     pub range: KeyRange,
     /// The table.
     pub table: Arc<Table>,
+    /// Entries below the start of the range are not part of the index any more.
+    is_clipped: bool,
     /// The part of its tombstones that delete something beneath, once it was estimated.
     deleting: OnceLock<f64>,
 }
@@ -36,8 +38,41 @@ impl Slot {
         Arc::new(Slot {
             range: KeyRange { start, end },
             table: Table::open(env, meta),
+            is_clipped: false,
             deleting: OnceLock::new(),
         })
+    }
+
+    /// The same table without its keys below `start`, which is in its range.
+    ///
+    /// # Panics
+    /// If `start` is behind the range.
+    #[must_use]
+    pub fn clipped(&self, start: &Bytes) -> Arc<Slot> {
+        let end = self.range.end.clone();
+        assert!(before_end(start, &end), "a table is clipped behind its end");
+        let start = start.max(&self.range.start).clone();
+        Arc::new(Slot {
+            range: KeyRange { start, end },
+            table: Arc::clone(&self.table),
+            is_clipped: true,
+            deleting: OnceLock::new(),
+        })
+    }
+
+    /// Whether `key` is one of those that were [clipped](Self::clipped) off.
+    #[inline]
+    #[must_use]
+    pub fn is_clipped_off(&self, key: &[u8]) -> bool {
+        self.is_clipped && key < &*self.range.start
+    }
+
+    /// The parts of `bounds` in which the table has entries that count.
+    pub(crate) fn bounds(&self, bounds: &Arc<Bounds>) -> Arc<Bounds> {
+        match self.is_clipped {
+            true => bounds.from(&self.range.start),
+            false => Arc::clone(bounds),
+        }
     }
 
     /// Estimates which part of the table's tombstones have keys that tables `beneath` hold, by the

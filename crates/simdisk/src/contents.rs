@@ -112,7 +112,7 @@ impl Shared {
 fn class_of(kind: FileKind) -> DataClass {
     match kind {
         FileKind::Log | FileKind::Reserve => DataClass::Log,
-        FileKind::Table => DataClass::Flush,
+        FileKind::Table | FileKind::Tree => DataClass::Flush,
         FileKind::Manifest => DataClass::Manifest,
     }
 }

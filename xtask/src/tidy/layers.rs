@@ -9,6 +9,7 @@ const LAYERS: [&[&str]; 10] = [
     &["glintdb-cache", "glintdb-simdisk"],
     &["glintdb-runs"],
     &[
+        "glintdb-indextest",
         "glintdb-log",
         "glintdb-lsm",
         "glintdb-btree",

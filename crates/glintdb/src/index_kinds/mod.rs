@@ -2,19 +2,25 @@
 //! uses of it. This one makes and opens the index of a keyspace, encodes its options, and reads
 //! what the manifest records of it.
 
+pub(crate) mod btree;
 pub(crate) mod lsm;
 
 use crate::options::{IndexKind, KeyspaceOptions};
 use crate::{Error, ErrorKind, Result};
+use btree::{BTree, BTreeExperiments, BTreeOptions};
+use glintdb_core::FileId;
 use glintdb_core::codec::{Reader, put_bytes, put_varint};
 use glintdb_core::index::Index;
 use glintdb_runs::IndexEnv;
 use glintdb_runs::table::TableMeta;
-use lsm::{Lsm, LsmExperiments, LsmOptions, TableChange};
+use lsm::{Lsm, LsmExperiments, LsmOptions};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Code of an LSM index in the options of a keyspace.
 const LSM: u64 = 0;
+/// Code of a B+tree index in the options of a keyspace.
+const BTREE: u64 = 1;
 /// First byte of the edits of an LSM index.
 const LSM_EDIT: u8 = 1;
 
@@ -23,6 +29,7 @@ impl KeyspaceOptions {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let code = match self.index {
             IndexKind::Lsm => LSM,
+            IndexKind::BTree => BTREE,
         };
         put_varint(out, code);
         put_bytes(out, &self.encoded_index());
@@ -33,6 +40,7 @@ impl KeyspaceOptions {
         let mut out = Vec::new();
         match self.index {
             IndexKind::Lsm => self.lsm.encode(&mut out),
+            IndexKind::BTree => self.btree.encode(&mut out),
         }
         out
     }
@@ -45,15 +53,32 @@ impl KeyspaceOptions {
         let code = reader.varint()?;
         let mut encoded = Reader::new(reader.bytes()?);
         let unknown = |message: String| Err(Error::new(ErrorKind::UnsupportedFormat, message));
-        Some(match code {
-            LSM => match LsmOptions::decode(&mut encoded) {
-                Some(lsm) if encoded.is_empty() => {
-                    Ok(KeyspaceOptions::default().index(IndexKind::Lsm).lsm(lsm))
-                }
-                // The checksum of the record matches, so a build of another version wrote it.
-                _ => unknown("options of an LSM index are not ones that this build knows".into()),
-            },
-            other => unknown(format!("index kind {other} is not known to this build")),
+        let options = KeyspaceOptions::default();
+        let (name, options) = match code {
+            LSM => {
+                let lsm = LsmOptions::decode(&mut encoded);
+                (
+                    "an LSM",
+                    lsm.map(|lsm| options.index(IndexKind::Lsm).lsm(lsm)),
+                )
+            }
+            BTREE => {
+                let btree = BTreeOptions::decode(&mut encoded);
+                let options = btree.map(|btree| options.index(IndexKind::BTree).btree(btree));
+                ("a B+tree", options)
+            }
+            other => {
+                return Some(unknown(format!(
+                    "index kind {other} is not known to this build"
+                )));
+            }
+        };
+        Some(match options {
+            Some(options) if encoded.is_empty() => Ok(options),
+            // The checksum of the record matches, so a build of another version wrote it.
+            _ => unknown(format!(
+                "options of {name} index are not ones that this build knows"
+            )),
         })
     }
 }
@@ -61,17 +86,34 @@ impl KeyspaceOptions {
 /// Checks the limits of the options of a keyspace's index.
 ///
 /// # Errors
-/// `InvalidArgument`: an option is beyond its limits. The message names it.
+/// `InvalidArgument`: an option is beyond its limits, or an option of another kind of index alone
+/// is set. The message names it.
 pub(crate) fn validate(options: &KeyspaceOptions) -> Result<()> {
+    // A value that would not count is a mistake.
+    let own = option_names(options.index);
+    for kind in [IndexKind::Lsm, IndexKind::BTree] {
+        let set = options.clone().index(kind).entries().into_iter();
+        let defaults = KeyspaceOptions::default().index(kind).entries();
+        for ((name, value), (_, default)) in set.zip(defaults) {
+            if name != "index" && value != default && !own.contains(&name) {
+                let (other, index) = (kind.name(), options.index.name());
+                return Err(Error::invalid(format!(
+                    "{name}: {value} is an option of an index of kind {other}, and the index is of kind {index}"
+                )));
+            }
+        }
+    }
     match options.index {
         IndexKind::Lsm => options.lsm.validate(),
+        IndexKind::BTree => options.btree.validate(),
     }
 }
 
 /// Returns the names of the options of a kind: first those for users, then those for experiments.
-pub(crate) fn option_names(kind: IndexKind) -> impl Iterator<Item = &'static str> {
+pub(crate) fn option_names(kind: IndexKind) -> Vec<&'static str> {
     match kind {
-        IndexKind::Lsm => LsmOptions::NAMES.into_iter().chain(LsmExperiments::NAMES),
+        IndexKind::Lsm => [&LsmOptions::NAMES[..], &LsmExperiments::NAMES].concat(),
+        IndexKind::BTree => [&BTreeOptions::NAMES[..], &BTreeExperiments::NAMES].concat(),
     }
 }
 
@@ -90,6 +132,7 @@ impl IndexFactory {
         let env = self.env.clone();
         match options.index {
             IndexKind::Lsm => Ok(Lsm::create(env, options.lsm.clone())?),
+            IndexKind::BTree => Ok(BTree::create(env, options.btree.clone())?),
         }
     }
 
@@ -102,19 +145,53 @@ impl IndexFactory {
         let env = self.env.clone();
         match options.index {
             IndexKind::Lsm => Ok(Lsm::open(env, options.lsm.clone(), edits)?),
+            IndexKind::BTree => Ok(BTree::open(env, options.btree.clone(), edits)?),
         }
     }
 }
 
-/// Returns the tables that an edit of an index of any kind adds and removes.
+/// A file that an edit of an index adds or removes.
+pub(crate) struct FileChange {
+    pub(crate) id: FileId,
+    /// The level of an LSM tree that it is at. `None`: it belongs to a B+tree.
+    pub(crate) level: Option<u8>,
+    /// The run that it belongs to, at the top of the index.
+    pub(crate) run: Option<u64>,
+    pub(crate) is_added: bool,
+    /// The properties of a table that is added.
+    pub(crate) meta: Option<TableMeta>,
+}
+
+/// Returns the files that an edit of an index of any kind adds and removes.
 ///
 /// # Errors
 /// `Corruption`: the bytes are not an edit. `UnsupportedFormat`: the edit is of a kind or version
 /// that this build does not know.
-pub(crate) fn table_changes(edit: &[u8]) -> Result<Vec<TableChange>> {
+pub(crate) fn file_changes(edit: &[u8]) -> Result<Vec<FileChange>> {
     match edit.first() {
         None => Ok(Vec::new()),
-        Some(&LSM_EDIT) => Lsm::table_changes(edit),
+        Some(&LSM_EDIT) => {
+            let changes = Lsm::table_changes(edit)?.into_iter();
+            let change = |change: lsm::TableChange| FileChange {
+                id: change.id,
+                level: Some(change.level),
+                run: change.run,
+                is_added: change.added.is_some(),
+                meta: change.added,
+            };
+            Ok(changes.map(change).collect())
+        }
+        Some(&btree::EDIT_VERSION) => {
+            let changes = BTree::file_changes(edit)?.into_iter();
+            let change = |change: btree::FileChange| FileChange {
+                id: change.id,
+                level: None,
+                run: change.run,
+                is_added: change.is_added,
+                meta: change.added,
+            };
+            Ok(changes.map(change).collect())
+        }
         Some(other) => Err(Error::new(
             ErrorKind::UnsupportedFormat,
             format!("an edit of an index begins with {other}, which this build does not know"),
@@ -124,5 +201,21 @@ pub(crate) fn table_changes(edit: &[u8]) -> Result<Vec<TableChange>> {
 
 /// Returns the tables that are left after the edits of an index. Skips edits that do not parse.
 pub(crate) fn tables_after(edits: &[Vec<u8>]) -> Vec<TableMeta> {
-    Lsm::tables_after(edits)
+    let mut tables = BTreeMap::new();
+    for change in edits
+        .iter()
+        .flat_map(|edit| file_changes(edit).unwrap_or_default())
+    {
+        match change.meta {
+            Some(meta) => {
+                tables.insert(change.id, meta);
+            }
+            // A table of an LSM tree that moves is removed from one level and added to another.
+            None if !change.is_added => {
+                tables.remove(&change.id);
+            }
+            None => {}
+        }
+    }
+    tables.into_values().collect()
 }

@@ -3,6 +3,7 @@
 
 use super::{Experiments, GcReads, IndexKind, KeyspaceOptions, Options};
 use crate::index_kinds;
+use crate::index_kinds::btree::BTreeExperiments;
 use crate::index_kinds::lsm::{LsmExperiments, LsmOptions};
 use crate::{Error, Result};
 use glintdb_flash::{DirectIo, ReadEngine};
@@ -140,8 +141,9 @@ impl Options {
 }
 
 impl KeyspaceOptions {
-    /// Names of the options. Options for experiments are left out, though [`set`](Self::set)
-    /// accepts them.
+    /// Names of the options: `index`, and those of an LSM tree, which are also those of a B+tree as
+    /// far as it has them. Options for experiments are left out, though [`set`](Self::set) accepts
+    /// them.
     pub const NAMES: [&'static str; 8] = {
         let mut names = ["index"; 8];
         let mut at = 0;
@@ -155,7 +157,8 @@ impl KeyspaceOptions {
     /// Returns whether [`set`](Self::set) accepts an option of this name.
     #[must_use]
     pub fn has(name: &str) -> bool {
-        is_one_of(name, &[&Self::NAMES, &LsmExperiments::NAMES])
+        let experiments = [&LsmExperiments::NAMES[..], &BTreeExperiments::NAMES];
+        is_one_of(name, &[&Self::NAMES, experiments[0], experiments[1]])
     }
 
     /// Sets the option `name` to `value`, with the syntax of [`Options::set`]. The limits are
@@ -164,12 +167,13 @@ impl KeyspaceOptions {
     /// # Errors
     /// `InvalidArgument`: there is no such option, or the value cannot be parsed.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        let lsm = &mut self.lsm;
-        let experiments = &mut lsm.experiments;
+        let (lsm, btree) = (&mut self.lsm, &mut self.btree);
+        let (experiments, of_btree) = (&mut lsm.experiments, &mut btree.experiments);
         let set = match underscored(name).as_str() {
             "index" => {
-                let kind = IndexKind::Lsm;
-                put(&mut self.index, word(value, &[(kind.name(), kind)]))
+                let kinds = [IndexKind::Lsm, IndexKind::BTree];
+                let words = kinds.map(|kind| (kind.name(), kind));
+                put(&mut self.index, word(value, &words))
             }
             "size_ratio" => put(&mut lsm.size_ratio, parsed(value)),
             "levels_max" => put(&mut lsm.levels_max, parsed(value)),
@@ -177,21 +181,35 @@ impl KeyspaceOptions {
                 &mut lsm.pinned_levels,
                 value.parse().map_err(|error| format!("{error}")),
             ),
-            "filter_bits_per_key" => put(&mut lsm.filter_bits_per_key, parsed(value)),
+            "filter_bits_per_key" => put_both(
+                &mut lsm.filter_bits_per_key,
+                &mut btree.filter_bits_per_key,
+                parsed(value),
+            ),
             "compression" => {
                 let words = [
                     ("none", Compression::None),
                     ("lz4", Compression::Lz4),
                     ("zstd", Compression::Zstd),
                 ];
-                put(&mut lsm.compression, word(value, &words))
+                let parsed = word(value, &words);
+                put_both(&mut lsm.compression, &mut btree.compression, parsed)
             }
-            "block_bytes" => put(&mut lsm.block_bytes, size(value)),
-            "table_bytes_target" => put(&mut lsm.table_bytes_target, size(value)),
+            "block_bytes" => put_both(&mut lsm.block_bytes, &mut btree.block_bytes, size(value)),
+            "table_bytes_target" => put_both(
+                &mut lsm.table_bytes_target,
+                &mut btree.table_bytes_target,
+                size(value),
+            ),
             "level0_runs_compact" => put(&mut experiments.level0_runs_compact, parsed(value)),
             "level0_runs_slow" => put(&mut experiments.level0_runs_slow, parsed(value)),
             "level0_runs_stop" => put(&mut experiments.level0_runs_stop, parsed(value)),
             "base_level_bytes" => put(&mut experiments.base_level_bytes, size(value)),
+            "shelf_runs_settle" => put(&mut of_btree.shelf_runs_settle, parsed(value)),
+            "shelf_runs_slow" => put(&mut of_btree.shelf_runs_slow, parsed(value)),
+            "shelf_runs_stop" => put(&mut of_btree.shelf_runs_stop, parsed(value)),
+            "slice_bytes" => put(&mut of_btree.slice_bytes, size(value)),
+            "leaf_batch" => put(&mut of_btree.leaf_batch, parsed(value)),
             _ => Err(unknown(&Self::NAMES)),
         };
         named(name, set)
@@ -202,9 +220,20 @@ impl KeyspaceOptions {
     /// in bytes.
     #[must_use]
     pub fn entries(&self) -> Vec<(&'static str, String)> {
+        let values = match self.index {
+            IndexKind::Lsm => self.lsm_values(),
+            IndexKind::BTree => self.btree_values(),
+        };
+        let index = ("index", self.index.name().to_owned());
+        let names = index_kinds::option_names(self.index);
+        let of_kind = names.into_iter().zip(values);
+        std::iter::once(index).chain(of_kind).collect()
+    }
+
+    fn lsm_values(&self) -> Vec<String> {
         let lsm = &self.lsm;
         let experiments = &lsm.experiments;
-        let values = [
+        vec![
             lsm.size_ratio.to_string(),
             lsm.levels_max.to_string(),
             lsm.pinned_levels.to_string(),
@@ -216,16 +245,36 @@ impl KeyspaceOptions {
             experiments.level0_runs_slow.to_string(),
             experiments.level0_runs_stop.to_string(),
             experiments.base_level_bytes.to_string(),
-        ];
-        let index = ("index", self.index.name().to_owned());
-        let of_kind = index_kinds::option_names(self.index).zip(values);
-        std::iter::once(index).chain(of_kind).collect()
+        ]
+    }
+
+    fn btree_values(&self) -> Vec<String> {
+        let btree = &self.btree;
+        let experiments = &btree.experiments;
+        vec![
+            btree.filter_bits_per_key.to_string(),
+            btree.compression.name().to_owned(),
+            btree.block_bytes.to_string(),
+            btree.table_bytes_target.to_string(),
+            experiments.shelf_runs_settle.to_string(),
+            experiments.shelf_runs_slow.to_string(),
+            experiments.shelf_runs_stop.to_string(),
+            experiments.slice_bytes.to_string(),
+            experiments.leaf_batch.to_string(),
+        ]
     }
 
     /// Returns a phrase for each option that has a value other than the default here and another
     /// value in `found`.
     pub(crate) fn unmet_by(&self, found: &KeyspaceOptions) -> Vec<String> {
-        let defaults = KeyspaceOptions::default().entries();
+        if *self == KeyspaceOptions::default() {
+            return Vec::new();
+        }
+        if self.index != found.index {
+            let (found, asked) = (found.index.name(), self.index.name());
+            return vec![format!("index is {found}, not {asked}")];
+        }
+        let defaults = KeyspaceOptions::default().index(self.index).entries();
         let asked = self
             .entries()
             .into_iter()
@@ -253,6 +302,14 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
 }
 
 type Parsed<T = ()> = std::result::Result<T, String>;
+
+/// Sets an option that both kinds of index have.
+fn put_both<T: Clone>(lsm: &mut T, btree: &mut T, parsed: Parsed<T>) -> Parsed {
+    let parsed = parsed?;
+    lsm.clone_from(&parsed);
+    *btree = parsed;
+    Ok(())
+}
 
 fn underscored(name: &str) -> String {
     name.trim().replace('-', "_")
@@ -392,7 +449,11 @@ mod tests {
         assert_eq!(names(public(&options)), Options::NAMES);
         assert_eq!(names(hidden(&options)), Experiments::NAMES);
         // No `..`: a new option of another kind of index needs names.
-        let KeyspaceOptions { index: _, lsm: _ } = KeyspaceOptions::default();
+        let KeyspaceOptions {
+            index: _,
+            lsm: _,
+            btree: _,
+        } = KeyspaceOptions::default();
     }
 
     #[test]

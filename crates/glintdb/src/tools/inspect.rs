@@ -95,6 +95,10 @@ pub fn dump(path: impl AsRef<Path>, name: &str, out: Lines<'_>) -> Result<()> {
     let dumped = match id.kind {
         FileKind::Log => dump_log(&*volume, SegmentId(id.number), out),
         FileKind::Table => dump_table(volume, id, out),
+        FileKind::Tree => {
+            let bytes = volume.open(id)?.len()?;
+            out.line(of_file("tree", id).number("bytes", bytes))
+        }
         FileKind::Manifest => dump_manifest(&*volume, id, out),
         FileKind::Reserve => {
             out.line(of_file("reserve", id).text("content", "empty, space kept for a full disk"))

@@ -2,10 +2,10 @@
 //! and the program in the README is the compiled example.
 
 use glintdb::{
-    BATCH_BYTES_MAX, Compression, DirectIo, Durability, ErrorKind, Experiments, GcReads, IndexKind,
-    Isolation, KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, KeyspaceOptions, LOG_RING_BYTES,
-    LOG_SEGMENT_BYTES, LsmExperiments, LsmOptions, MEMORY_BUDGET_BYTES_MIN, Options,
-    READ_DEPTH_MAX, REPLAY_BYTES_MAX, ReadEngine, SEPARATE_MIN_BYTES, TransactionOptions,
+    BATCH_BYTES_MAX, BTreeExperiments, Compression, DirectIo, Durability, ErrorKind, Experiments,
+    GcReads, IndexKind, Isolation, KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, KeyspaceOptions,
+    LOG_RING_BYTES, LOG_SEGMENT_BYTES, LsmExperiments, LsmOptions, MEMORY_BUDGET_BYTES_MIN,
+    Options, READ_DEPTH_MAX, REPLAY_BYTES_MAX, ReadEngine, SEPARATE_MIN_BYTES, TransactionOptions,
     VALUE_BYTES_MAX,
 };
 use std::collections::BTreeMap;
@@ -171,6 +171,14 @@ fn options_page_lists_every_option_for_experiments() {
         ..
     } = LsmExperiments::default();
     assert_eq!(base_level_bytes, 0);
+    let BTreeExperiments {
+        shelf_runs_settle,
+        shelf_runs_slow,
+        shelf_runs_stop,
+        slice_bytes,
+        leaf_batch,
+        ..
+    } = BTreeExperiments::default();
     let row = |name, default: &str, limits: &str| (name, default.to_owned(), limits.to_owned());
     let switch = |name, default: bool| row(name, &word(default), "true, false");
     hold(
@@ -230,6 +238,23 @@ fn options_page_lists_every_option_for_experiments() {
                 "0: four times what `level0_runs_compact` flushes bring",
                 "4K to 1024G",
             ),
+            row(
+                "shelf_runs_settle",
+                &shelf_runs_settle.to_string(),
+                "1 to 1000",
+            ),
+            row(
+                "shelf_runs_slow",
+                &shelf_runs_slow.to_string(),
+                "above `shelf_runs_settle`, to 10000",
+            ),
+            row(
+                "shelf_runs_stop",
+                &shelf_runs_stop.to_string(),
+                "above `shelf_runs_slow`, to 10000",
+            ),
+            row("slice_bytes", &bytes(slice_bytes), "4K to 4G"),
+            row("leaf_batch", &leaf_batch.to_string(), "1 to 1024"),
         ],
     );
 }
@@ -331,7 +356,7 @@ fn options_page_lists_every_keyspace_option() {
     hold(
         "## `KeyspaceOptions`",
         &[
-            row("index", word(index), "lsm"),
+            row("index", word(index), "lsm, btree"),
             row("size_ratio", size_ratio.to_string(), "2 to 100"),
             row("pinned_levels", pinned_levels.to_string(), "auto, 0 to 7"),
             row("levels_max", levels_max.to_string(), "1 to 6"),

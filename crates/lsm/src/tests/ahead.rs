@@ -33,9 +33,9 @@ fn assert_empty(harness: &Harness) {
 #[test]
 fn a_compaction_reads_its_input_ahead_and_all_of_it_once() {
     let mut harness = with_runs();
-    let before = harness.lsm.view().stats().compaction_read_bytes;
+    let before = harness.index.view().stats().compaction_read_bytes;
     harness.compact(Bound::Unbounded, Bound::Unbounded);
-    let read = harness.lsm.view().stats().compaction_read_bytes - before;
+    let read = harness.index.view().stats().compaction_read_bytes - before;
     let stats = stats(&harness);
     assert!(stats.hits > 0, "{stats:?}");
     assert_eq!((stats.withdrawn_bytes, stats.helper_bytes), (0, 0));
@@ -54,7 +54,7 @@ fn what_a_helper_has_begun_a_compaction_takes() {
     let mut harness = with_runs();
     let queue = harness.env.reads.clone().unwrap();
     while let Some(mut job) = harness
-        .lsm
+        .index
         .pick_full_compaction(Bound::Unbounded, Bound::Unbounded)
     {
         loop {
@@ -73,7 +73,7 @@ fn what_a_helper_has_begun_a_compaction_takes() {
 fn a_compaction_that_is_given_up_leaves_nothing_in_the_queue() {
     let harness = with_runs();
     let queue = harness.env.reads.clone().unwrap();
-    let mut job = harness.lsm.pick_job().unwrap();
+    let mut job = harness.index.pick_job().unwrap();
     let _step = job.step().unwrap();
     queue.begin(Reader::Helper);
     drop(job);

@@ -1,9 +1,9 @@
 //! Threads: readers with views of all ages, two threads that take jobs, one that flushes.
 
 use super::harness::{Harness, Random, small_options};
-use super::model::Model;
 use crate::{Lsm, LsmOptions};
 use glintdb_core::index::{Index, IndexView, JobStep};
+use glintdb_indextest::Model;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ fn readers_keep_their_views_while_everything_moves() {
     let mut random = Random(21);
     harness.flush(&mut random, 200, true);
     // A reader checks against a harness of its own that shares the volume and the floor.
-    let views: Views = Mutex::new(vec![(harness.lsm.view(), harness.model.clone())]);
+    let views: Views = Mutex::new(vec![(harness.index.view(), harness.model.clone())]);
     let stop = AtomicBool::new(false);
     // The engine commits one change at a time.
     let commits = Mutex::new(());
@@ -43,7 +43,7 @@ fn readers_keep_their_views_while_everything_moves() {
             });
         }
         for seed in 0..2 {
-            let (lsm, stop, commits): (&Lsm, _, _) = (&harness.lsm, &stop, &commits);
+            let (lsm, stop, commits): (&Lsm, _, _) = (&harness.index, &stop, &commits);
             scope.spawn(move || {
                 let mut random = Random(200 + seed);
                 while !stop.load(Ordering::Acquire) {
@@ -75,10 +75,10 @@ fn readers_keep_their_views_while_everything_moves() {
         for n in 0..60 {
             writer.model = model;
             let (mut run, after) = writer.random_run(&mut random, 60);
-            let change = harness.lsm.write_run(&mut run).unwrap();
+            let change = harness.index.write_run(&mut run).unwrap();
             let one = commits.lock();
-            harness.lsm.apply(&change).unwrap();
-            let view = harness.lsm.view();
+            harness.index.apply(&change).unwrap();
+            let view = harness.index.view();
             drop(one);
             model = after;
             let mut views = views.lock();
@@ -112,7 +112,7 @@ fn who_picks_a_job_does_not_end_another_task_under_the_lock() {
     }
     let (tell, told) = mpsc::channel();
     for _ in 0..THREADS {
-        let (lsm, tell) = (Arc::clone(&harness.lsm), tell.clone());
+        let (lsm, tell) = (Arc::clone(&harness.index), tell.clone());
         std::thread::spawn(move || {
             // Each is given up at once, and with it the task that it is a piece of.
             let given_out = (0..TURNS).filter_map(|_| lsm.pick_job()).count();
@@ -126,13 +126,13 @@ fn who_picks_a_job_does_not_end_another_task_under_the_lock() {
         })
         .sum();
     assert!(given_out > THREADS, "{given_out}");
-    assert!(!harness.lsm.busy());
+    assert!(!harness.index.busy());
     harness.settle();
     harness.check(&mut Random(1));
 }
 
 /// The last state is the model's.
 fn harness_after(writer: &Harness, random: &mut Random) {
-    let view = writer.lsm.view();
+    let view = writer.index.view();
     writer.check_view(view.as_ref(), &writer.model, random);
 }

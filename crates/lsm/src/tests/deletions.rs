@@ -15,7 +15,7 @@ fn key(n: u64) -> Bytes {
 
 /// Writes a run into the index, and settles the compactions that follow.
 fn write(harness: &mut Harness, mut run: VecRun) {
-    let change = harness.lsm.write_run(&mut run).unwrap();
+    let change = harness.index.write_run(&mut run).unwrap();
     harness.apply(&change);
     harness.settle();
 }
@@ -70,7 +70,7 @@ fn delete_range(harness: &mut Harness, keys: Range<u64>) {
 }
 
 fn entries(harness: &Harness) -> u64 {
-    harness.lsm.view().stats().entries
+    harness.index.view().stats().entries
 }
 
 /// A harness in whose index no transaction keeps tombstones.
@@ -86,10 +86,10 @@ fn tables_that_a_range_deletion_hides_are_removed_unread() {
     for part in 0..6 {
         load(&mut harness, part * 300..(part + 1) * 300, 100);
     }
-    let before = harness.lsm.view().stats();
+    let before = harness.index.view().stats();
     assert!(before.bytes > 200_000);
     delete_range(&mut harness, 0..2000);
-    let after = harness.lsm.view().stats();
+    let after = harness.index.view().stats();
     assert_eq!((after.entries, after.tombstones), (0, 0));
     // Only the table with the range tombstone was read.
     assert!(after.compaction_read_bytes - before.compaction_read_bytes <= 8192);
@@ -116,10 +116,10 @@ fn hidden_tables_of_level_0_are_removed() {
     load(&mut harness, 0..600, 100);
     load_pointers(&mut harness, 600..650);
     let run = run_of(&mut harness, 0, 2000, 40);
-    let change = harness.lsm.write_run(&mut run.clone()).unwrap();
+    let change = harness.index.write_run(&mut run.clone()).unwrap();
     harness.apply(&change);
     delete_range(&mut harness, 0..2000);
-    let stats = harness.lsm.view().stats();
+    let stats = harness.index.view().stats();
     assert_eq!((stats.entries, stats.pointed_bytes), (0, 0));
     harness.check(&mut Random(1));
 }
@@ -129,20 +129,20 @@ fn a_table_of_which_a_range_deletion_hides_much_is_rewritten_in_its_place() {
     let mut harness = harness();
     load(&mut harness, 0..400, 100);
     let (before, level) = {
-        let stats = harness.lsm.view().stats();
+        let stats = harness.index.view().stats();
         let level = stats.levels.iter().rposition(|level| level.parts > 0);
         (stats, level.unwrap())
     };
     delete_range(&mut harness, 100..390);
-    let after = harness.lsm.view().stats();
+    let after = harness.index.view().stats();
     assert!(after.entries < 200, "{after:?}");
     assert_eq!(after.levels[level].entries, after.entries);
     assert!(after.compactions > before.compactions);
     harness.check(&mut Random(1));
     // The rest of the table is not rewritten a second time.
-    let compactions = harness.lsm.view().stats().compactions;
+    let compactions = harness.index.view().stats().compactions;
     harness.settle();
-    assert_eq!(harness.lsm.view().stats().compactions, compactions);
+    assert_eq!(harness.index.view().stats().compactions, compactions);
 }
 
 /// The table has entries that are newer than the deletion.
@@ -164,7 +164,7 @@ fn a_table_with_newer_entries_under_a_range_deletion_stays() {
     write(&mut harness, run);
     assert_eq!(entries(&harness), 60);
     for key in kept {
-        assert!(harness.lsm.view().get(&key).unwrap().is_some());
+        assert!(harness.index.view().get(&key).unwrap().is_some());
     }
     harness.check(&mut Random(1));
 }
@@ -176,11 +176,11 @@ fn deletions_of_single_keys_are_merged_down_at_once() {
         load(&mut harness, part * 300..(part + 1) * 300, 100);
     }
     load_pointers(&mut harness, 0..300);
-    let full = harness.lsm.view().stats();
+    let full = harness.index.view().stats();
     assert!(full.levels.iter().filter(|level| level.parts > 0).count() > 1);
     // One run, which alone does not fill level 0.
     delete_each(&mut harness, 0..1800);
-    let stats = harness.lsm.view().stats();
+    let stats = harness.index.view().stats();
     assert_eq!((stats.entries, stats.tombstones), (0, 0), "{stats:?}");
     assert_eq!(harness.liveness[&SegmentId(1)], 0);
     harness.check(&mut Random(1));
@@ -191,7 +191,7 @@ fn deletions_of_single_keys_are_merged_down_at_once() {
 fn deletions_of_keys_that_are_not_there_merge_nothing() {
     let mut harness = harness();
     load(&mut harness, 0..1000, 400);
-    let before = harness.lsm.view().stats().compaction_written_bytes;
+    let before = harness.index.view().stats().compaction_written_bytes;
     let mut run = VecRun::default();
     for n in (0..1000).step_by(20) {
         harness.seqno += 1;
@@ -203,7 +203,7 @@ fn deletions_of_keys_that_are_not_there_merge_nothing() {
         run.entries.push((between, seqno, EntryValue::Tombstone));
     }
     write(&mut harness, run);
-    let stats = harness.lsm.view().stats();
+    let stats = harness.index.view().stats();
     assert_eq!(
         (stats.compaction_written_bytes, stats.tombstones),
         (before, 50)
@@ -216,10 +216,10 @@ fn tombstones_that_a_transaction_kept_go_when_it_has_ended() {
     let mut harness = harness();
     let floor = std::sync::atomic::AtomicU64::new(1);
     harness.env.tombstone_floor = floor.into();
-    harness.lsm = crate::Lsm::create(harness.env.clone(), harness.options.clone()).unwrap();
+    harness.index = crate::Lsm::create(harness.env.clone(), harness.options.clone()).unwrap();
     load(&mut harness, 0..600, 100);
     delete_each(&mut harness, 0..600);
-    assert_eq!(harness.lsm.view().stats().tombstones, 600);
+    assert_eq!(harness.index.view().stats().tombstones, 600);
     harness.set_floor(harness.seqno + 1);
     harness.settle();
     assert_eq!(entries(&harness), 0);
@@ -250,7 +250,7 @@ fn deletions_and_puts_far_apart_come_into_tables_of_their_own() {
             }
         }
         run.entries.extend(puts.entries.iter().cloned());
-        let change = harness.lsm.write_run(&mut run).unwrap();
+        let change = harness.index.write_run(&mut run).unwrap();
         let edit = crate::edit::Edit::decode(&change.edit).unwrap();
         let tables: Vec<_> = (edit.ops.iter())
             .filter_map(|op| match op {
@@ -268,7 +268,7 @@ fn deletions_and_puts_far_apart_come_into_tables_of_their_own() {
         );
         assert!(first.range.1.as_ref().is_some_and(|end| *end <= key(20)));
         assert!(tables[1..].iter().all(|table| table.tombstones == 0));
-        harness.lsm.abandon(change);
+        harness.index.abandon(change);
     }
 }
 
@@ -294,9 +294,9 @@ fn rewritten_tables_of_a_moved_run_stay_on_their_side_of_a_base_table() {
         *value = EntryValue::Tombstone;
         harness.model.put(key.clone(), *seqno, value.clone());
     }
-    let moved = harness.lsm.view().stats().compactions;
+    let moved = harness.index.view().stats().compactions;
     write(&mut harness, run);
-    let stats = harness.lsm.view().stats();
+    let stats = harness.index.view().stats();
     assert!(stats.compactions > moved, "the run was moved down");
     assert_eq!((stats.entries, stats.tombstones), (1198, 0));
     harness.check(&mut Random(1));

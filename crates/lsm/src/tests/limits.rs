@@ -25,7 +25,7 @@ pub(super) fn run_of(harness: &mut Harness, from: u64, count: u64, bytes: usize)
 
 fn load(harness: &mut Harness, from: u64, count: u64, bytes: usize) {
     let mut run = run_of(harness, from, count, bytes);
-    let change = harness.lsm.write_run(&mut run).unwrap();
+    let change = harness.index.write_run(&mut run).unwrap();
     harness.apply(&change);
 }
 
@@ -36,7 +36,7 @@ fn sequential_load_is_moved_and_never_rewritten() {
         load(&mut harness, part * 100, 100, 200);
         harness.settle();
     }
-    let stats = harness.lsm.view().stats();
+    let stats = harness.index.view().stats();
     assert_eq!(stats.compaction_written_bytes, 0);
     assert!(stats.moved_bytes >= stats.bytes);
     assert_eq!(stats.levels[0].parts, 0);
@@ -65,10 +65,10 @@ fn a_step_of_a_merge_is_bounded_by_bytes_as_by_entries() {
                 entries: taken.map(|(_, entry)| entry.clone()).collect(),
                 ..VecRun::default()
             };
-            let change = harness.lsm.write_run(&mut run).unwrap();
+            let change = harness.index.write_run(&mut run).unwrap();
             harness.apply(&change);
         }
-        let mut job = harness.lsm.pick_job().unwrap();
+        let mut job = harness.index.pick_job().unwrap();
         let written = || harness.volume.stats().written_bytes;
         let (begin, mut steps) = (written(), 0);
         let change = loop {
@@ -80,7 +80,7 @@ fn a_step_of_a_merge_is_bounded_by_bytes_as_by_entries() {
             match step {
                 JobStep::More => {}
                 JobStep::Done(change) if change.edit.is_empty() => {
-                    job = harness.lsm.pick_job().unwrap();
+                    job = harness.index.pick_job().unwrap();
                 }
                 JobStep::Done(change) => break change,
             }
@@ -111,7 +111,7 @@ fn small_tables_are_joined_rather_than_moved() {
         load(&mut harness, part * 10, 10, 100);
         harness.settle();
     }
-    let stats = harness.lsm.view().stats();
+    let stats = harness.index.view().stats();
     assert!(stats.levels.iter().map(|level| level.parts).sum::<u32>() <= 2);
     harness.check(&mut Random(1));
 }
@@ -135,7 +135,7 @@ fn blocks_that_nothing_reaches_into_are_moved_whole() {
     load(&mut harness, 1997, 3, 200);
     harness.compact(Bound::Unbounded, Bound::Unbounded);
     harness.check(&mut Random(1));
-    assert_eq!(harness.lsm.view().stats().entries, 2000);
+    assert_eq!(harness.index.view().stats().entries, 2000);
 }
 
 #[test]
@@ -155,16 +155,16 @@ fn random_load_fills_levels_within_their_targets() {
         harness.flush(&mut random, 100, true);
         harness.settle();
     }
-    let stats = harness.lsm.view().stats();
+    let stats = harness.index.view().stats();
     let used = stats.levels.iter().filter(|level| level.parts > 0).count();
     assert!(used >= 3, "{stats:?}");
     for level in &stats.levels[1..6] {
         assert!(level.bytes <= level.target_bytes, "{stats:?}");
     }
-    let runs = harness.lsm.view_for_tests().levels.runs.len();
+    let runs = harness.index.view_for_tests().levels.runs.len();
     let below0 = used - usize::from(runs > 0);
     assert_eq!(stats.lookup_reads_max as usize, below0 + runs);
-    let debt = harness.lsm.debt();
+    let debt = harness.index.debt();
     assert_eq!(debt.compaction_bytes, 0);
     assert!(debt.runs < harness.options.experiments.level0_runs_compact);
     harness.check(&mut random);
@@ -175,13 +175,13 @@ fn debt_grows_with_runs_and_is_paid() {
     let mut harness = Harness::new(small_options());
     for n in 0..6 {
         load(&mut harness, 0, 50, 100);
-        let debt = harness.lsm.debt();
+        let debt = harness.index.debt();
         assert_eq!(debt.runs, n + 1);
         assert_eq!(debt.compaction_bytes > 0, n + 1 >= 2);
     }
     harness.settle();
-    assert_eq!(harness.lsm.debt().compaction_bytes, 0);
-    assert_eq!(harness.lsm.debt().runs, 0);
+    assert_eq!(harness.index.debt().compaction_bytes, 0);
+    assert_eq!(harness.index.debt().runs, 0);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn pieces_of_one_compaction_come_as_one_change() {
         load(&mut harness, 0, 300, 300);
     }
     let mut jobs = Vec::new();
-    while let Some(job) = harness.lsm.pick_job() {
+    while let Some(job) = harness.index.pick_job() {
         jobs.push(job);
     }
     assert!(jobs.len() >= 2, "{} jobs", jobs.len());
@@ -213,11 +213,11 @@ fn pieces_of_one_compaction_come_as_one_change() {
         .filter(|change| !change.edit.is_empty())
         .collect();
     assert_eq!(whole.len(), 1);
-    assert!(harness.lsm.busy());
+    assert!(harness.index.busy());
     harness.apply(&whole[0].clone());
-    assert!(!harness.lsm.busy());
+    assert!(!harness.index.busy());
     harness.check(&mut Random(1));
-    assert_eq!(harness.lsm.view().stats().entries, 300);
+    assert_eq!(harness.index.view().stats().entries, 300);
 }
 
 #[test]
@@ -229,8 +229,8 @@ fn dropping_one_piece_gives_up_the_whole_compaction() {
     for _ in 0..3 {
         load(&mut harness, 0, 300, 300);
     }
-    let mut first = harness.lsm.pick_job().unwrap();
-    let second = harness.lsm.pick_job().unwrap();
+    let mut first = harness.index.pick_job().unwrap();
+    let second = harness.index.pick_job().unwrap();
     assert!(matches!(
         first.step().unwrap(),
         JobStep::More | JobStep::Done(_)
@@ -243,7 +243,7 @@ fn dropping_one_piece_gives_up_the_whole_compaction() {
         }
     }
     drop(first);
-    assert!(!harness.lsm.busy());
+    assert!(!harness.index.busy());
     harness.check_no_orphans();
     harness.settle();
     harness.check(&mut Random(1));
@@ -252,10 +252,10 @@ fn dropping_one_piece_gives_up_the_whole_compaction() {
 #[test]
 fn empty_run_is_an_empty_change() {
     let harness = Harness::new(small_options());
-    let change = harness.lsm.write_run(&mut VecRun::default()).unwrap();
+    let change = harness.index.write_run(&mut VecRun::default()).unwrap();
     assert_eq!(change, glintdb_core::index::IndexChange::default());
-    harness.lsm.apply(&change).unwrap();
-    assert!(harness.lsm.files().is_empty());
+    harness.index.apply(&change).unwrap();
+    assert!(harness.index.files().is_empty());
     harness.check_no_orphans();
 }
 
@@ -275,10 +275,10 @@ fn run_of_range_tombstones_alone_hides_what_is_beneath() {
         ..VecRun::default()
     };
     harness.model.ranges.push(range);
-    let change = harness.lsm.write_run(&mut run).unwrap();
+    let change = harness.index.write_run(&mut run).unwrap();
     harness.apply(&change);
     harness.check(&mut Random(1));
-    let entry = harness.lsm.view().get(b"row00000010").unwrap().unwrap();
+    let entry = harness.index.view().get(b"row00000010").unwrap().unwrap();
     assert_eq!(
         (entry.seqno, entry.value),
         (SeqNum(301), EntryValue::Tombstone)
@@ -286,9 +286,9 @@ fn run_of_range_tombstones_alone_hides_what_is_beneath() {
     // Below the floor everything it hides, and it itself, goes.
     harness.set_floor(302);
     harness.compact(Bound::Unbounded, Bound::Unbounded);
-    let stats = harness.lsm.view().stats();
+    let stats = harness.index.view().stats();
     assert_eq!((stats.entries, stats.tombstones), (10, 0));
-    assert_eq!(harness.lsm.view().get(b"row00000010").unwrap(), None);
+    assert_eq!(harness.index.view().get(b"row00000010").unwrap(), None);
     harness.check(&mut Random(1));
 }
 
@@ -303,16 +303,16 @@ fn tombstones_stay_until_the_floor_has_passed_them() {
         harness.model.put(key.clone(), seqno, EntryValue::Tombstone);
         run.entries.push((key, seqno, EntryValue::Tombstone));
     }
-    let change = harness.lsm.write_run(&mut run).unwrap();
+    let change = harness.index.write_run(&mut run).unwrap();
     harness.apply(&change);
     harness.set_floor(11);
     harness.compact(Bound::Unbounded, Bound::Unbounded);
-    assert_eq!(harness.lsm.view().stats().tombstones, 10);
+    assert_eq!(harness.index.view().stats().tombstones, 10);
     harness.check(&mut Random(1));
     // Every tombstone is below this floor: the table is rewritten for them, by itself.
     harness.set_floor(21);
     harness.settle();
-    assert_eq!(harness.lsm.view().stats().entries, 0);
+    assert_eq!(harness.index.view().stats().entries, 0);
     harness.check_no_orphans();
 }
 
@@ -320,7 +320,7 @@ fn tombstones_stay_until_the_floor_has_passed_them() {
 fn missing_and_short_tables_are_named_at_open() {
     let mut harness = Harness::new(small_options());
     load(&mut harness, 0, 100, 100);
-    let file = harness.lsm.files()[0];
+    let file = harness.index.files()[0];
     let open =
         |harness: &Harness| Lsm::open(harness.env.clone(), harness.options.clone(), &harness.edits);
     open(&harness).unwrap();
@@ -364,12 +364,12 @@ fn edits_that_do_not_fit_are_corruption() {
     assert!(Lsm::table_changes(&[77]).is_err());
     // The engine asks before it records an edit: this one adds tables that are there.
     let change = IndexChange {
-        edit: harness.lsm.snapshot_edit(),
+        edit: harness.index.snapshot_edit(),
         ..IndexChange::default()
     };
-    let refused = harness.lsm.check(&change).unwrap_err();
+    let refused = harness.index.check(&change).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Corruption);
-    assert!(harness.lsm.check(&IndexChange::default()).is_ok());
+    assert!(harness.index.check(&IndexChange::default()).is_ok());
     let changes = Lsm::table_changes(&edits[0]).unwrap();
     assert!(!changes.is_empty() && changes.iter().all(|change| change.added.is_some()));
     let bad = LsmOptions {
@@ -385,11 +385,11 @@ fn dropped_index_removes_its_files_when_the_last_view_goes() {
     let mut harness = Harness::new(small_options());
     load(&mut harness, 0, 300, 100);
     load(&mut harness, 0, 300, 100);
-    let view = harness.lsm.view();
-    let job = harness.lsm.pick_job();
-    harness.lsm.discard();
-    assert!(harness.lsm.pick_job().is_none());
-    assert!(harness.lsm.files().is_empty());
+    let view = harness.index.view();
+    let job = harness.index.pick_job();
+    harness.index.discard();
+    assert!(harness.index.pick_job().is_none());
+    assert!(harness.index.files().is_empty());
     assert!(view.get(b"row00000007").unwrap().is_some());
     drop(job);
     assert!(!harness.volume.list().unwrap().is_empty());
@@ -402,14 +402,18 @@ fn a_released_index_gives_out_no_jobs_and_leaves_its_files() {
     let mut harness = Harness::new(small_options());
     load(&mut harness, 0, 300, 100);
     load(&mut harness, 0, 300, 100);
-    let (edit, files) = (harness.lsm.snapshot_edit(), harness.lsm.files());
-    harness.lsm.release();
-    assert!(harness.lsm.pick_job().is_none());
+    let (edit, files) = (harness.index.snapshot_edit(), harness.index.files());
+    harness.index.release();
+    assert!(harness.index.pick_job().is_none());
     let everything = (Bound::Unbounded, Bound::Unbounded);
-    let full = harness.lsm.pick_full_compaction(everything.0, everything.1);
+    let full = harness
+        .index
+        .pick_full_compaction(everything.0, everything.1);
     assert!(full.is_none());
-    assert!(harness.lsm.view().get(b"row00000007").unwrap().is_some());
-    let Harness { lsm, env, .. } = harness;
+    assert!(harness.index.view().get(b"row00000007").unwrap().is_some());
+    let Harness {
+        index: lsm, env, ..
+    } = harness;
     drop(lsm);
     let another = Lsm::open(env, small_options(), &[edit]).unwrap();
     assert_eq!(another.files(), files);
@@ -426,7 +430,7 @@ fn one_cold_batch_of_lookups_is_one_batch_of_reads() {
     load(&mut harness, 0, 100, 100);
     harness.env.cache = Arc::new(Cache::new(0));
     harness.reopen(false);
-    let view = harness.lsm.view();
+    let view = harness.index.view();
     let keys: Vec<String> = (0..64).map(|n| format!("row{:08}", n * 27)).collect();
     let refs: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
     // Fences and filters come in at first use.
@@ -434,8 +438,8 @@ fn one_cold_batch_of_lookups_is_one_batch_of_reads() {
         .into_iter()
         .for_each(|answer| assert!(answer.unwrap().is_some()));
     harness.reopen(false);
-    let view = harness.lsm.view();
-    for slot in harness.lsm.view_for_tests().levels.slots() {
+    let view = harness.index.view();
+    for slot in harness.index.view_for_tests().levels.slots() {
         slot.1.table.load().unwrap();
     }
     let before = harness.volume.stats();
@@ -463,13 +467,13 @@ fn cold_seek_reads_the_beginnings_of_all_sources_in_one_batch() {
     }
     harness.env.cache = Arc::new(Cache::new(1 << 20));
     harness.reopen(false);
-    for (_, slot) in harness.lsm.view_for_tests().levels.slots() {
+    for (_, slot) in harness.index.view_for_tests().levels.slots() {
         slot.table.load().unwrap();
     }
     for direction in [Direction::Forward, Direction::Reverse] {
         harness.env.cache.set_capacity_bytes(0);
         harness.env.cache.set_capacity_bytes(1 << 20);
-        let view = harness.lsm.view();
+        let view = harness.index.view();
         let mut cursor = view
             .cursor(Bound::Unbounded, Bound::Unbounded, direction)
             .unwrap();
@@ -499,7 +503,7 @@ fn level_0_is_not_merged_over_a_table_that_another_compaction_has() {
             load(&mut harness, part * 100, 100, 200);
             harness.settle();
         }
-        let view = harness.lsm.view_for_tests();
+        let view = harness.index.view_for_tests();
         let base = view.levels.first_level().unwrap();
         let tables = view.levels.level(base).slots();
         assert!(
@@ -510,7 +514,7 @@ fn level_0_is_not_merged_over_a_table_that_another_compaction_has() {
         let [left, gap, right] = [&tables[0], &tables[1], &tables[2]];
         let (lower, upper) = (&gap.meta().smallest, &gap.meta().largest);
         let mut downwards = harness
-            .lsm
+            .index
             .pick_full_compaction(Bound::Included(lower), Bound::Included(upper))
             .unwrap();
         // Level 0 gets the last key before the gap and the first one behind it.
@@ -525,10 +529,10 @@ fn level_0_is_not_merged_over_a_table_that_another_compaction_has() {
                 entries: vec![(key.clone(), seqno, value)],
                 ..VecRun::default()
             };
-            let change = harness.lsm.write_run(&mut run).unwrap();
+            let change = harness.index.write_run(&mut run).unwrap();
             harness.apply(&change);
         }
-        let level0 = harness.lsm.pick_job().unwrap();
+        let level0 = harness.index.pick_job().unwrap();
         assert_eq!(level0.name(), format!("compaction L0->L{base}"));
         harness.finish(level0);
         let change = loop {
@@ -537,7 +541,7 @@ fn level_0_is_not_merged_over_a_table_that_another_compaction_has() {
             }
         };
         if give_up {
-            harness.lsm.abandon(change);
+            harness.index.abandon(change);
         } else {
             harness.apply(&change);
         }
@@ -559,7 +563,7 @@ fn scans_call_for_a_compaction_when_they_have_spent_what_it_costs() {
         },
         ..LsmOptions::default()
     });
-    let scanned = |harness: &Harness, entries| harness.lsm.note_scanned(entries);
+    let scanned = |harness: &Harness, entries| harness.index.note_scanned(entries);
     assert!(!scanned(&harness, 2 * COSTS), "there is nothing");
     load(&mut harness, 0, 3000, 50);
     harness.settle();
@@ -567,10 +571,10 @@ fn scans_call_for_a_compaction_when_they_have_spent_what_it_costs() {
     for _ in 0..2 {
         load(&mut harness, 0, 3000, 50);
     }
-    let runs = |harness: &Harness| harness.lsm.debt().runs;
+    let runs = |harness: &Harness| harness.index.debt().runs;
     assert_eq!(runs(&harness), 3);
     assert!(!scanned(&harness, COSTS - 1));
-    assert!(harness.lsm.pick_job().is_none());
+    assert!(harness.index.pick_job().is_none());
     assert!(scanned(&harness, 1));
     assert!(!scanned(&harness, COSTS), "it is told once");
     harness.settle();
@@ -579,7 +583,7 @@ fn scans_call_for_a_compaction_when_they_have_spent_what_it_costs() {
     // What was spent is spent.
     load(&mut harness, 0, 3000, 50);
     assert!(!scanned(&harness, COSTS - 1));
-    assert!(harness.lsm.pick_job().is_none());
+    assert!(harness.index.pick_job().is_none());
     // More entries cost more.
     for _ in 0..5 {
         load(&mut harness, 0, 30_000, 50);

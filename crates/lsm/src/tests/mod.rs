@@ -10,7 +10,6 @@ mod crash;
 mod deletions;
 pub(crate) mod harness;
 mod limits;
-mod model;
 mod pins;
 mod prop;
 mod relocation;

@@ -28,10 +28,10 @@ fn harness(pinned_levels: PinnedLevels, share: MemoryShare) -> Harness {
     });
     harness.deletes = false;
     harness.env.cache = Arc::new(Cache::new(0));
-    harness.edits = vec![harness.lsm.snapshot_edit()];
+    harness.edits = vec![harness.index.snapshot_edit()];
     harness.reopen(true);
     harness.keys = 3000;
-    harness.lsm.set_memory_share(share);
+    harness.index.set_memory_share(share);
     harness
 }
 
@@ -47,7 +47,7 @@ fn reads_of(view: &dyn IndexView, read: impl FnOnce()) -> Vec<u64> {
 
 /// Looks up one key by itself and many at once; the greatest number of blocks a lookup read.
 fn most_reads(harness: &Harness, keys: &[Bytes]) -> u32 {
-    let view = harness.lsm.view();
+    let view = harness.index.view();
     let bound = view.stats().lookup_reads_max;
     let mut most = 0;
     let mut look = |lookups: usize, reads: Vec<u64>| {
@@ -95,7 +95,7 @@ fn no_lookup_reads_more_than_stats_say() {
             let newest = harness.keys.min(40);
             let latest: Vec<Bytes> = (0..20).map(|_| harness.key(random.below(newest))).collect();
             let most = most_reads(&harness, &uniform).max(most_reads(&harness, &latest));
-            let levels = harness.lsm.view().stats().levels;
+            let levels = harness.index.view().stats().levels;
             let deep = levels[1..].iter().filter(|level| level.parts > 0).count() as u32;
             match pinned {
                 // What is written for a pinned level is pinned from the start, so nothing has to be waited for.
@@ -107,7 +107,7 @@ fn no_lookup_reads_more_than_stats_say() {
             }
         }
         harness.check(&mut random);
-        let stats = harness.lsm.view().stats();
+        let stats = harness.index.view().stats();
         assert!(
             stats.levels[1..]
                 .iter()
@@ -139,26 +139,26 @@ fn pins_follow_the_share_and_are_read_back_after_opening() {
         harness.flush(&mut random, 100, true);
         harness.settle();
     }
-    let whole = harness.lsm.view().stats().pinned_bytes;
-    assert!(whole > 0 && harness.lsm.view().stats().lookup_reads_max == 0);
+    let whole = harness.index.view().stats().pinned_bytes;
+    assert!(whole > 0 && harness.index.view().stats().lookup_reads_max == 0);
     harness.reopen(false);
     assert_eq!(
-        harness.lsm.view().stats().pinned_bytes,
+        harness.index.view().stats().pinned_bytes,
         0,
         "nothing was given yet"
     );
-    harness.lsm.set_memory_share(ROOM);
+    harness.index.set_memory_share(ROOM);
     harness.settle();
-    let stats = harness.lsm.view().stats();
+    let stats = harness.index.view().stats();
     assert_eq!((stats.pinned_bytes, stats.lookup_reads_max), (whole, 0));
     // What is taken away goes at once, from below; what is given comes with the next job.
     let mut before = stats.pinned_levels;
     for bytes in [whole / 2, whole / 8, 0] {
-        harness.lsm.set_memory_share(MemoryShare {
+        harness.index.set_memory_share(MemoryShare {
             pins_auto_bytes: bytes,
             pins_max_bytes: bytes,
         });
-        let stats = harness.lsm.view().stats();
+        let stats = harness.index.view().stats();
         assert!(
             stats.pinned_bytes <= bytes && stats.pinned_levels <= before,
             "{stats:?}"
@@ -166,13 +166,13 @@ fn pins_follow_the_share_and_are_read_back_after_opening() {
         before = stats.pinned_levels;
         harness.check(&mut random);
     }
-    harness.lsm.set_memory_share(ROOM);
+    harness.index.set_memory_share(ROOM);
     harness.set_options(&LsmOptions {
         pinned_levels: PinnedLevels::Levels(2),
         ..harness.options.clone()
     });
     harness.settle();
-    let stats = harness.lsm.view().stats();
+    let stats = harness.index.view().stats();
     assert_eq!(stats.pinned_levels, 2);
     assert!(stats.pinned_bytes > 0 && stats.pinned_bytes < whole);
     assert_eq!(
@@ -194,7 +194,7 @@ fn damage_is_told_by_reads_and_not_by_pinning() {
         harness.settle();
     }
     let slots: Vec<_> = harness
-        .lsm
+        .index
         .view_for_tests()
         .levels
         .slots()
@@ -202,10 +202,10 @@ fn damage_is_told_by_reads_and_not_by_pinning() {
         .collect();
     let bad = slots.iter().find(|meta| meta.entries > 0).unwrap();
     harness.volume.flip_bits(bad.id, 4096 + 99, 1).unwrap();
-    harness.lsm.set_memory_share(ROOM);
+    harness.index.set_memory_share(ROOM);
     harness.checks = false;
     harness.settle();
-    let view = harness.lsm.view_for_tests();
+    let view = harness.index.view_for_tests();
     for (_, slot) in view.levels.slots() {
         assert_eq!(
             slot.table.is_pinned(),

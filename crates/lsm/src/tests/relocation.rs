@@ -1,93 +1,11 @@
 //! Relocations: entries get other pointers and nothing else. No key comes back, no newer value is lost, whatever is written and compacted while one is pending.
 
 use super::harness::{Harness, Random, VecRun, small_options};
-use super::model::Model;
-use crate::Lsm;
 use bytes::Bytes;
-use glintdb_core::index::{Index, IndexChange, IndexView, Relocation};
-use glintdb_core::{
-    Direction, EntryRef, EntryValue, RangeTombstone, SegmentId, SeqNum, ValuePointer,
-};
+use glintdb_core::index::{Index, IndexChange};
+use glintdb_core::{EntryRef, EntryValue, RangeTombstone, SegmentId, SeqNum, ValuePointer};
+use glintdb_indextest::Relocating;
 use std::ops::Bound;
-use std::sync::Arc;
-
-/// First segment of relocated values; one a relocation, in the order in which they were begun.
-const SEGMENTS: u64 = 1000;
-
-/// A relocation that is pending.
-pub(super) struct Relocating {
-    relocation: Box<dyn Relocation>,
-    segment: SegmentId,
-}
-
-impl Relocating {
-    /// Number `n` of those begun so far.
-    pub(super) fn begin(lsm: &Arc<Lsm>, n: u64) -> Relocating {
-        Relocating {
-            relocation: lsm.begin_relocation(),
-            segment: SegmentId(SEGMENTS + n),
-        }
-    }
-
-    /// Writes a part of the live pointers of its view, each to the relocation's own segment.
-    pub(super) fn write(self, random: &mut Random) -> (IndexChange, Moved) {
-        let one_in = 1 + random.below(3);
-        self.write_one_in(one_in, random)
-    }
-
-    fn write_one_in(self, one_in: u64, random: &mut Random) -> (IndexChange, Moved) {
-        let mut moved = Moved(Vec::new());
-        for (key, seqno, pointer) in live_pointers(self.relocation.view().as_ref()) {
-            if random.one_in(one_in) {
-                let pointer = ValuePointer {
-                    segment: self.segment,
-                    offset: random.next() as u32,
-                    ..pointer
-                };
-                moved.0.push((key, seqno, pointer));
-            }
-        }
-        let mut run = VecRun::default();
-        for (key, seqno, pointer) in &moved.0 {
-            let value = EntryValue::Pointer(*pointer);
-            run.entries.push((key.clone(), *seqno, value));
-        }
-        (self.relocation.write(&mut run).unwrap(), moved)
-    }
-}
-
-/// Entries with the pointers that they have got.
-pub(super) struct Moved(Vec<(Bytes, SeqNum, ValuePointer)>);
-
-impl Moved {
-    /// What a model knows that has only now heard of it: an entry written since is newer, and of two relocations the one begun later stands above.
-    pub(super) fn note(self, model: &mut Model) {
-        for (key, seqno, pointer) in self.0 {
-            if let Some((newest, EntryValue::Pointer(at))) = model.points.get_mut(&key)
-                && *newest == seqno
-                && (at.segment.0 < SEGMENTS || at.segment < pointer.segment)
-            {
-                *at = pointer;
-            }
-        }
-    }
-}
-
-fn live_pointers(view: &dyn IndexView) -> Vec<(Bytes, SeqNum, ValuePointer)> {
-    let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
-    let mut cursor = view.cursor(lower, upper, Direction::Forward).unwrap();
-    let mut found = Vec::new();
-    while cursor.advance().unwrap() {
-        if let EntryRef::Pointer(pointer) = cursor.value() {
-            found.push((
-                Bytes::copy_from_slice(cursor.key()),
-                cursor.seqno(),
-                pointer,
-            ));
-        }
-    }
-    found
-}
 
 /// An index with pointers under 40 keys at the bottom, and nothing else.
 fn filled() -> Harness {
@@ -105,10 +23,10 @@ fn filled() -> Harness {
         harness.model.put(key.clone(), seqno, value.clone());
         run.entries.push((key, seqno, value));
     }
-    let change = harness.lsm.write_run(&mut run).unwrap();
+    let change = harness.index.write_run(&mut run).unwrap();
     harness.apply(&change);
     harness.compact(Bound::Unbounded, Bound::Unbounded);
-    assert_eq!(harness.lsm.debt().runs, 0);
+    assert_eq!(harness.index.debt().runs, 0);
     harness
 }
 
@@ -121,7 +39,7 @@ fn flush_one(harness: &mut Harness, n: u64, value: EntryValue) {
         entries: vec![(key, seqno, value)],
         ..VecRun::default()
     };
-    let change = harness.lsm.write_run(&mut run).unwrap();
+    let change = harness.index.write_run(&mut run).unwrap();
     harness.apply(&change);
 }
 
@@ -130,13 +48,13 @@ fn inline(byte: u8) -> EntryValue {
 }
 
 fn level0_runs(harness: &Harness) -> u32 {
-    harness.lsm.debt().runs
+    harness.index.debt().runs
 }
 
 #[test]
 fn a_relocation_stays_beneath_what_was_flushed_after_its_view() {
     let mut harness = filled();
-    let relocating = Relocating::begin(&harness.lsm, 1);
+    let relocating = Relocating::begin(&*harness.index, 1);
     flush_one(&mut harness, 3, inline(3));
     flush_one(&mut harness, 4, EntryValue::Tombstone);
     harness.seqno += 1;
@@ -150,7 +68,7 @@ fn a_relocation_stays_beneath_what_was_flushed_after_its_view() {
         ranges: vec![range],
         ..VecRun::default()
     };
-    let change = harness.lsm.write_run(&mut run).unwrap();
+    let change = harness.index.write_run(&mut run).unwrap();
     harness.apply(&change);
     // Every pointer that is live in its view, those of keys 3, 4 and 20 to 29 too.
     let (change, moved) = relocating.write_one_in(1, &mut Random(1));
@@ -165,7 +83,7 @@ fn a_relocation_stays_beneath_what_was_flushed_after_its_view() {
     harness.check(&mut Random(3));
     // Of the old segment only the key that was overwritten inline, and what was deleted, had anything, and that is gone.
     assert_eq!(harness.liveness[&SegmentId(1)], 0);
-    assert_eq!(harness.lsm.view().stats().entries, 29);
+    assert_eq!(harness.index.view().stats().entries, 29);
 }
 
 #[test]
@@ -173,27 +91,27 @@ fn level0_waits_for_a_pending_relocation() {
     let mut harness = filled();
     flush_one(&mut harness, 1, inline(1));
     flush_one(&mut harness, 2, inline(2));
-    let relocating = Relocating::begin(&harness.lsm, 1);
-    assert!(harness.lsm.busy());
+    let relocating = Relocating::begin(&*harness.index, 1);
+    assert!(harness.index.busy());
     flush_one(&mut harness, 3, inline(3));
     flush_one(&mut harness, 4, inline(4));
     // What the view has goes down, what came later stays.
-    while let Some(job) = harness.lsm.pick_job() {
+    while let Some(job) = harness.index.pick_job() {
         harness.finish(job);
     }
     assert_eq!(level0_runs(&harness), 2);
     let full = || {
         harness
-            .lsm
+            .index
             .pick_full_compaction(Bound::Unbounded, Bound::Unbounded)
     };
-    assert!(full().is_none() && harness.lsm.busy());
+    assert!(full().is_none() && harness.index.busy());
     let (change, moved) = relocating.write(&mut Random(5));
-    assert!(!moved.0.is_empty() && harness.lsm.pick_job().is_none());
+    assert!(!moved.0.is_empty() && harness.index.pick_job().is_none());
     harness.apply(&change);
     moved.note(&mut harness.model);
     assert_eq!(level0_runs(&harness), 3);
-    assert!(!harness.lsm.busy());
+    assert!(!harness.index.busy());
     harness.check(&mut Random(1));
     harness.settle();
     assert_eq!(level0_runs(&harness), 0);
@@ -203,15 +121,15 @@ fn level0_waits_for_a_pending_relocation() {
 #[test]
 fn the_oldest_of_several_relocations_holds_level0() {
     let mut harness = filled();
-    let first = Relocating::begin(&harness.lsm, 1);
+    let first = Relocating::begin(&*harness.index, 1);
     flush_one(&mut harness, 1, inline(1));
     flush_one(&mut harness, 2, inline(2));
-    let second = Relocating::begin(&harness.lsm, 2);
+    let second = Relocating::begin(&*harness.index, 2);
     let (change, moved) = second.write(&mut Random(5));
     harness.apply(&change);
     moved.note(&mut harness.model);
     assert_eq!(level0_runs(&harness), 3);
-    assert!(harness.lsm.pick_job().is_none());
+    assert!(harness.index.pick_job().is_none());
     drop(first);
     harness.settle();
     assert_eq!(level0_runs(&harness), 0);
@@ -221,29 +139,29 @@ fn the_oldest_of_several_relocations_holds_level0() {
 #[test]
 fn the_place_is_free_however_a_relocation_ends() {
     let mut harness = filled();
-    let free = |harness: &Harness| !harness.lsm.busy();
-    drop(Relocating::begin(&harness.lsm, 1));
+    let free = |harness: &Harness| !harness.index.busy();
+    drop(Relocating::begin(&*harness.index, 1));
     assert!(free(&harness));
 
-    let (change, _) = Relocating::begin(&harness.lsm, 2).write(&mut Random(1));
+    let (change, _) = Relocating::begin(&*harness.index, 2).write(&mut Random(1));
     assert!(!free(&harness));
-    harness.lsm.abandon(change);
+    harness.index.abandon(change);
     assert!(free(&harness));
     harness.check_no_orphans();
 
-    let (change, moved) = Relocating::begin(&harness.lsm, 3).write(&mut Random(1));
+    let (change, moved) = Relocating::begin(&*harness.index, 3).write(&mut Random(1));
     harness.apply(&change);
     moved.note(&mut harness.model);
     assert!(free(&harness));
 
     // Nothing to be moved: no change that anybody would apply.
-    let none = Relocating::begin(&harness.lsm, 4).relocation;
+    let none = Relocating::begin(&*harness.index, 4).relocation;
     let change = none.write(&mut VecRun::default()).unwrap();
     assert_eq!(change, IndexChange::default());
     assert!(free(&harness));
 
     // The source of the entries fails.
-    let failing = Relocating::begin(&harness.lsm, 5).relocation;
+    let failing = Relocating::begin(&*harness.index, 5).relocation;
     assert!(failing.write(&mut Failing(0)).is_err());
     assert!(free(&harness));
     harness.check_no_orphans();

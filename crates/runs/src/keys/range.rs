@@ -34,6 +34,18 @@ impl Bounds {
         })
     }
 
+    /// The keys within these bounds from `start` on.
+    pub(crate) fn from(self: &Arc<Bounds>, start: &[u8]) -> Arc<Bounds> {
+        let is_below = match self.lower() {
+            Bound::Included(lower) | Bound::Excluded(lower) => lower < start,
+            Bound::Unbounded => true,
+        };
+        match is_below {
+            true => Bounds::new(Bound::Included(start), self.upper()),
+            false => Arc::clone(self),
+        }
+    }
+
     #[inline]
     pub(crate) fn lower(&self) -> Bound<&[u8]> {
         self.lower.as_ref().map(AsRef::as_ref)

@@ -28,7 +28,8 @@ pub struct TombstoneSet {
 impl TombstoneSet {
     /// Flattens `tombstones`, in any order. O(n log n), and O(n) if they are flat, as those of a
     /// memtable are.
-    pub(crate) fn new(tombstones: impl IntoIterator<Item = RangeTombstone>) -> TombstoneSet {
+    #[must_use]
+    pub fn new(tombstones: impl IntoIterator<Item = RangeTombstone>) -> TombstoneSet {
         let tombstones = tombstones.into_iter();
         let mut all: Vec<_> = tombstones
             .filter(|t| before_end(&t.start, &t.end))
@@ -107,18 +108,21 @@ impl TombstoneSet {
     }
 
     /// Returns the fragments in key order.
-    pub(crate) fn fragments(&self) -> &[RangeTombstone] {
+    #[must_use]
+    pub fn fragments(&self) -> &[RangeTombstone] {
         &self.fragments
     }
 
     /// The sequence number of the newest deletion of `key`. Zero: there is none.
-    pub(crate) fn seqno_at(&self, key: &[u8]) -> SeqNum {
+    #[must_use]
+    pub fn seqno_at(&self, key: &[u8]) -> SeqNum {
         let fragment = self.fragment_at(key);
         fragment.map_or(SeqNum::ZERO, |fragment| fragment.seqno)
     }
 
     /// The fragment that covers `key`.
-    pub(crate) fn fragment_at(&self, key: &[u8]) -> Option<&RangeTombstone> {
+    #[must_use]
+    pub fn fragment_at(&self, key: &[u8]) -> Option<&RangeTombstone> {
         if self.fragments.is_empty() {
             return None;
         }
@@ -142,7 +146,7 @@ impl TombstoneSet {
     }
 
     /// The parts of the fragments that are in `range`.
-    pub(crate) fn clipped(&self, range: &KeyRange) -> impl Iterator<Item = RangeTombstone> {
+    pub fn clipped(&self, range: &KeyRange) -> impl Iterator<Item = RangeTombstone> {
         self.meeting(range)
             .iter()
             .filter_map(move |fragment| clip(fragment, range))

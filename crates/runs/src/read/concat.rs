@@ -265,7 +265,7 @@ impl Concat {
     /// A cursor on the next table, if there is one.
     fn next_cursor(&self) -> Option<TableCursor> {
         self.peek().map(|slot| {
-            let bounds = Arc::clone(&self.bounds);
+            let bounds = slot.bounds(&self.bounds);
             TableCursor::within(&slot.table, bounds, self.direction, self.purpose)
         })
     }

@@ -22,7 +22,8 @@ const BATCH_BYTES_MAX: u64 = 4 << 20;
 /// The entry of a key for a reader who knows that `deleted` is the sequence number of the newest
 /// range tombstone over the key (0: there is none).
 #[inline]
-fn resolve(entry: Option<Entry>, deleted: SeqNum) -> Option<Entry> {
+#[must_use]
+pub fn resolve(entry: Option<Entry>, deleted: SeqNum) -> Option<Entry> {
     match entry {
         Some(entry)
             if planted!(
@@ -52,8 +53,26 @@ pub fn get<'a>(
     key: &[u8],
 ) -> Result<Option<Entry>> {
     let deleted = tombstones.seqno_at(key);
-    let hash = key_hash(key);
     let mut reads = 0;
+    let entry = find(sources, deleted, key, &mut reads)?;
+    env.count_lookup(reads);
+    Ok(resolve(entry, deleted))
+}
+
+/// Looks for the newest entry of a key, which may be hidden by the range tombstone with the
+/// sequence number `deleted` (0: there is none). Adds to `reads` the blocks that it has read from
+/// the medium.
+///
+/// # Errors
+/// I/O errors, `Corruption`.
+#[inline]
+pub fn find<'a>(
+    sources: impl Iterator<Item = &'a Sorted>,
+    deleted: SeqNum,
+    key: &[u8],
+    reads: &mut u32,
+) -> Result<Option<Entry>> {
+    let hash = key_hash(key);
     for tables in sources {
         let Some(slot) = tables.candidate(key) else {
             continue;
@@ -62,13 +81,14 @@ pub fn get<'a>(
         if deleted > SeqNum::ZERO && slot.meta().seqno_max < deleted {
             continue;
         }
-        if let Some(entry) = slot.table.get_counted(key, hash, &mut reads)? {
-            env.lookups.count(reads);
-            return Ok(resolve(Some(entry), deleted));
+        if slot.is_clipped_off(key) {
+            continue;
+        }
+        if let Some(entry) = slot.table.get_counted(key, hash, reads)? {
+            return Ok(Some(entry));
         }
     }
-    env.lookups.count(reads);
-    Ok(resolve(None, deleted))
+    Ok(None)
 }
 
 /// One key on its way through the sources.
@@ -98,6 +118,39 @@ pub fn get_batch(
     tombstones: &TombstoneSet,
     keys: &[&[u8]],
 ) -> Vec<Result<Option<Entry>>> {
+    let found = find_batch(env, sources, tombstones, keys);
+    let resolved = found.into_iter().map(
+        |Found {
+             entry,
+             deleted,
+             reads,
+         }| {
+            env.count_lookup(reads);
+            entry.map(|entry| resolve(entry, deleted))
+        },
+    );
+    resolved.collect()
+}
+
+/// What [`find_batch`] has found for a key.
+pub struct Found {
+    /// The newest entry of the key.
+    pub entry: Result<Option<Entry>>,
+    /// Sequence number of the newest range tombstone over the key, which may hide the entry. 0:
+    /// there is none.
+    pub deleted: SeqNum,
+    /// Number of blocks that were read for the key.
+    pub reads: u32,
+}
+
+/// Looks for the newest entries of many keys, like [`find`], and reads together what they need.
+/// Returns one result for each key, in their order.
+pub fn find_batch(
+    env: &RunEnv,
+    sources: &[&Sorted],
+    tombstones: &TombstoneSet,
+    keys: &[&[u8]],
+) -> Vec<Found> {
     let mut searches: Vec<Search<'_>> = keys
         .iter()
         .map(|key| Search {
@@ -130,13 +183,12 @@ pub fn get_batch(
         waits.sort_by_key(|wait| (wait.slot.number(), wait.handle.index));
         read(env, &waits, &mut searches);
     }
-    for search in &searches {
-        env.lookups.count(search.reads);
-    }
-    searches
-        .into_iter()
-        .map(|search| search.answer.unwrap_or(Ok(None)))
-        .collect()
+    let found = searches.into_iter().map(|search| Found {
+        entry: search.answer.unwrap_or(Ok(None)),
+        deleted: search.deleted,
+        reads: search.reads,
+    });
+    found.collect()
 }
 
 impl<'a> Search<'a> {
@@ -147,7 +199,7 @@ impl<'a> Search<'a> {
             let Some(slot) = tables.candidate(self.key) else {
                 continue;
             };
-            if slot.meta().seqno_max < self.deleted {
+            if slot.meta().seqno_max < self.deleted || slot.is_clipped_off(self.key) {
                 continue;
             }
             match slot.table.locate(self.key, self.hash) {
@@ -167,14 +219,14 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        self.answer = Some(Ok(resolve(None, self.deleted)));
+        self.answer = Some(Ok(None));
         None
     }
 
     /// Searches a block for the key.
     fn look(&mut self, slot: &Slot, block: &Block) {
         match slot.table.search(block, self.key) {
-            Ok(Some(entry)) => self.answer = Some(Ok(resolve(Some(entry), self.deleted))),
+            Ok(Some(entry)) => self.answer = Some(Ok(Some(entry))),
             Ok(None) => {}
             Err(error) => self.answer = Some(Err(error)),
         }

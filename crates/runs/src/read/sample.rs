@@ -154,7 +154,7 @@ pub fn count_entries<'a>(
     let mut entries = 0;
     for tables in sources {
         for slot in tables.meeting(&range) {
-            let bounds = Arc::clone(&bounds);
+            let bounds = slot.bounds(&bounds);
             let (table, purpose) = (&slot.table, Purpose::Read);
             let mut cursor = TableCursor::within(table, bounds, Direction::Forward, purpose);
             while cursor.advance()? {

@@ -442,6 +442,50 @@ impl<'a> View<'a> {
     }
 }
 
+impl<'a> View<'a> {
+    /// The last entry whose key is at or before `key`; the first entry if there is none.
+    pub(super) fn floor(&self, key: &[u8]) -> Result<RawEntry, Malformed> {
+        let first_key = self.first_key()?;
+        let Place::At(restart) = self.restart_at_or_before(key, first_key)? else {
+            return self.entry(self.layout.entries_at);
+        };
+        // As in `find`.
+        let mut matched = if restart == 0 {
+            0
+        } else {
+            shared_prefix(key, first_key)
+        };
+        let mut at = self.restart_offset(restart)?;
+        let end = if restart + 1 < self.layout.restarts {
+            self.restart_offset(restart + 1)?
+        } else {
+            self.layout.used
+        };
+        let mut floor = self.entry(at)?;
+        while at < end {
+            let entry = self.entry(at)?;
+            at = entry.end;
+            match entry.shared.cmp(&matched) {
+                Ordering::Greater => {}
+                Ordering::Less => return Ok(floor),
+                Ordering::Equal => {
+                    let suffix = self.bytes(entry.suffix_at, entry.value_at)?;
+                    let rest = key.get(matched..).ok_or(Malformed)?;
+                    let common = shared_prefix(suffix, rest);
+                    match (suffix.get(common), rest.get(common)) {
+                        (None, None) => return Ok(entry),
+                        (Some(_), None) => return Ok(floor),
+                        (Some(found), Some(wanted)) if found > wanted => return Ok(floor),
+                        _ => matched += common,
+                    }
+                }
+            }
+            floor = entry;
+        }
+        Ok(floor)
+    }
+}
+
 impl Block {
     /// Takes an image whose checksum was verified.
     pub(super) fn new(image: Bytes, handle: BlockHandle) -> Result<Block, Malformed> {

@@ -4,10 +4,12 @@
 
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::codec::Reader;
-use glintdb_core::{DbId, FileId};
+use glintdb_core::{DbId, FileId, FileKind};
 
 /// First eight bytes of the file.
 pub(super) const MAGIC_HEADER: [u8; 8] = *b"GLNTTABL";
+/// First eight bytes of a file of a tree.
+pub(super) const MAGIC_TREE: [u8; 8] = *b"GLNTTREE";
 /// Last eight bytes of the file.
 pub(super) const MAGIC_FOOTER: [u8; 8] = *b"GLNTTEND";
 /// Version of the format this code writes, and the only one it reads.
@@ -37,7 +39,11 @@ pub(super) fn page_align(bytes: u64) -> u64 {
 /// The file's first page.
 pub(super) fn encode_header(db: DbId, id: FileId) -> [u8; HEADER_BYTES] {
     let mut out = [0; HEADER_BYTES];
-    out[0..8].copy_from_slice(&MAGIC_HEADER);
+    let magic = match id.kind {
+        FileKind::Tree => MAGIC_TREE,
+        _ => MAGIC_HEADER,
+    };
+    out[0..8].copy_from_slice(&magic);
     out[8..12].copy_from_slice(&VERSION.to_le_bytes());
     out[16..32].copy_from_slice(&db.0);
     out[32..40].copy_from_slice(&id.number.to_le_bytes());

@@ -21,6 +21,9 @@
 mod ahead;
 mod block;
 mod block_builder;
+mod block_cursor;
+mod block_file;
+mod block_file_writer;
 mod block_iter;
 mod block_shape;
 mod compress;
@@ -47,6 +50,9 @@ pub(crate) mod tests;
 
 pub(crate) use block::StoredBlock;
 pub use block::{Block, BlockHandle};
+pub use block_cursor::BlockCursor;
+pub use block_file::BlockFile;
+pub use block_file_writer::{BlockFileWriter, WrittenBlock};
 pub use config::{Compression, TableConfig, TableEnv};
 pub use cursor::TableCursor;
 pub use fences::Fence;

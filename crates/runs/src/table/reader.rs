@@ -3,8 +3,8 @@
 //! Thread-safe. The file is opened and its tail (filter, fences, range tombstones, properties, footer) read at first use (of a new table by who made it), in one read; nothing of it is read again
 //! while the table lives. An error at first use is not remembered: the next use tries again.
 
-use super::block::{Block, BlockHandle, Malformed, StoredBlock};
-use super::compress;
+use super::block::{Block, BlockHandle};
+use super::block_file::BlockFile;
 use super::config::TableEnv;
 use super::cursor::TableCursor;
 use super::fences::{Fence, Fences};
@@ -24,16 +24,15 @@ use glintdb_core::sync::{ArcSwapOption, Mutex};
 use glintdb_core::{
     Direction, Entry, Error, ErrorKind, FileId, RangeTombstone, Result, ValuePointer, planted,
 };
-use glintdb_flash::{ReadRequest, VolumeFile};
+use glintdb_flash::VolumeFile;
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
 /// An open table. What is read of it does not lie beside the count of its references, which every scan changes.
 #[repr(align(128))]
 pub struct Table {
-    env: Arc<TableEnv>,
+    blocks: BlockFile,
     meta: TableMeta,
-    seed: FileSeed,
     opened: OnceLock<Opened>,
     /// Held while opening, so that the tail is read once.
     opening: Mutex<()>,
@@ -65,8 +64,7 @@ impl Table {
     pub fn open(env: &Arc<TableEnv>, meta: TableMeta) -> Arc<Table> {
         env.memory.add(MemoryPart::Fences, record_bytes(&meta));
         Arc::new(Table {
-            seed: FileSeed::new(env.db, meta.id),
-            env: Arc::clone(env),
+            blocks: BlockFile::new(env, meta.id),
             meta,
             opened: OnceLock::new(),
             opening: Mutex::new(()),
@@ -116,7 +114,13 @@ impl Table {
     }
 
     pub(crate) fn env(&self) -> &Arc<TableEnv> {
-        &self.env
+        self.blocks.env()
+    }
+
+    /// The table's blocks, to be read without its fences.
+    #[must_use]
+    pub fn blocks(&self) -> &BlockFile {
+        &self.blocks
     }
 
     /// Opens the file and reads the tail, if that was not done yet.
@@ -143,7 +147,7 @@ impl Table {
         }
         let opened = self.read_tail()?;
         let filter_bytes = opened.filter.as_ref().map_or(0, Filter::memory_bytes);
-        let memory = &self.env.memory;
+        let memory = &self.env().memory;
         memory.add(MemoryPart::Filters, filter_bytes);
         memory.add(MemoryPart::Fences, opened.key_bytes());
         Ok(self.opened.get_or_init(|| opened))
@@ -157,7 +161,8 @@ impl Table {
             .and_then(|bytes| usize::try_from(bytes).ok())
             .filter(|&bytes| bytes >= FOOTER_BYTES)
             .ok_or_else(|| corrupt(0, "the manifest's lengths contradict each other".into()))?;
-        let file = self.env.volume.open(id)?;
+        let file = Arc::clone(self.blocks.file()?);
+        let seed = self.blocks.seed;
         let file_bytes = file.len()?;
         if file_bytes != self.meta.bytes {
             let what = format!("file of {file_bytes} bytes, expected {}", self.meta.bytes);
@@ -169,7 +174,7 @@ impl Table {
             return Err(corrupt(tail_offset, what));
         }
         let footer_at = self.meta.bytes - FOOTER_BYTES as u64;
-        let footer = decode_footer(id, self.seed, footer_at, &tail[length - FOOTER_BYTES..])?;
+        let footer = decode_footer(id, seed, footer_at, &tail[length - FOOTER_BYTES..])?;
         let section = |span: Span, name: &str| -> Result<Bytes> {
             let start = span.offset.checked_sub(tail_offset);
             let range = start.and_then(|start| {
@@ -180,11 +185,11 @@ impl Table {
             let range =
                 range.ok_or_else(|| corrupt(footer_at, format!("{name} outside the tail")))?;
             let section = tail.slice(range);
-            check_section(id, self.seed, span.offset, &section, name)?;
+            check_section(id, seed, span.offset, &section, name)?;
             Ok(section)
         };
         let properties = section(footer.properties, "properties")?;
-        if decode_properties(id, self.seed, footer.properties.offset, &properties)? != self.meta {
+        if decode_properties(id, seed, footer.properties.offset, &properties)? != self.meta {
             let what = "properties differ from what the manifest says".into();
             return Err(corrupt(footer.properties.offset, what));
         }
@@ -254,7 +259,7 @@ impl Table {
             Some(block) => block,
             None => {
                 *reads += 1;
-                self.read_block(handle)?
+                self.blocks.read(handle)?
             }
         };
         self.search(&block, key)
@@ -336,49 +341,12 @@ impl Table {
     #[inline]
     #[must_use]
     pub fn cached_block(&self, handle: BlockHandle) -> Option<Block> {
-        let image = self.env.cached(self.meta.id, handle.offset)?;
-        Some(Block { image, handle })
+        self.blocks.cached(handle)
     }
 
     /// Whether a block is in memory, pinned or cached.
     pub(super) fn is_cached(&self, handle: BlockHandle) -> bool {
-        self.is_pinned() || self.env.is_cached(self.meta.id, handle.offset)
-    }
-
-    /// The read that gives the block, to be submitted with others; its answer is for [`accept_block`](Self::accept_block).
-    ///
-    /// # Errors
-    /// I/O errors and `Corruption` at first use of the table.
-    pub(crate) fn read_request(&self, handle: BlockHandle) -> Result<ReadRequest> {
-        let file = Arc::clone(&self.opened()?.file);
-        Ok(ReadRequest::new(
-            file,
-            handle.offset,
-            handle.length as usize,
-        ))
-    }
-
-    /// Verifies what a read gave, decompresses it and puts it into the cache.
-    ///
-    /// # Errors
-    /// `Corruption`.
-    pub(crate) fn accept_block(&self, handle: BlockHandle, stored: Bytes) -> Result<Block> {
-        let accepted = self.accept_stored(handle, stored)?;
-        let image = &accepted.block.image;
-        let image = self.env.keep(self.meta.id, handle.offset, image);
-        Ok(Block { image, handle })
-    }
-
-    /// Verifies what a read gave, without putting it into the cache.
-    pub(super) fn accept_stored(&self, handle: BlockHandle, stored: Bytes) -> Result<StoredBlock> {
-        compress::open(self.seed, self.meta.id, handle, stored)
-    }
-
-    #[cold]
-    fn read_block(&self, handle: BlockHandle) -> Result<Block> {
-        let file = &self.opened()?.file;
-        let stored = file.read_at(handle.offset, handle.length as usize)?;
-        self.accept_block(handle, stored)
+        self.is_pinned() || self.env().is_cached(self.meta.id, handle.offset)
     }
 
     /// Reads blocks of tables that share `env` in one batch. None of the blocks is in memory.
@@ -387,23 +355,10 @@ impl Table {
         env: &TableEnv,
         wanted: &[(&Table, BlockHandle)],
     ) -> Vec<Result<Block>> {
-        let mut requests = Vec::with_capacity(wanted.len());
-        let mut asked: Vec<Result<()>> = Vec::with_capacity(wanted.len());
-        for &(table, handle) in wanted {
-            let request = table.read_request(handle);
-            asked.push(request.map(|request| requests.push(request)));
-        }
-        env.volume.read_batch(&mut requests);
-        let mut answers = requests.into_iter().map(|request| request.result);
-        let read = |(asked, &(table, handle)): (Result<()>, &(&Table, BlockHandle))| {
-            asked?;
-            let stored = answers.next().flatten().unwrap_or_else(|| {
-                let what = "a batch of reads came back without an answer";
-                Err(Error::new(ErrorKind::Io, what))
-            })?;
-            table.accept_block(handle, stored)
-        };
-        asked.into_iter().zip(wanted).map(read).collect()
+        let blocks = wanted
+            .iter()
+            .map(|(table, handle)| (&table.blocks, *handle));
+        BlockFile::read_many(env, blocks)
     }
 
     /// The entry of `key` in a block of this table.
@@ -412,23 +367,13 @@ impl Table {
     /// `Corruption` where the block's contents make no sense.
     #[inline]
     pub fn search(&self, block: &Block, key: &[u8]) -> Result<Option<Entry>> {
-        let search = || {
-            let view = block.view()?;
-            let Some(entry) = view.find(key)? else {
-                return Ok(None);
-            };
-            Ok(Some(Entry {
-                seqno: view.seqno(&entry)?,
-                value: block.owned_value(&entry)?,
-            }))
-        };
-        search().map_err(|Malformed| self.malformed(block.handle))
+        self.blocks.search(block, key)
     }
 
     /// The error for a block whose checksum is right and whose contents are not.
     #[cold]
     pub(super) fn malformed(&self, handle: BlockHandle) -> Error {
-        Error::corruption(self.meta.id, handle.offset, "key block malformed")
+        self.blocks.malformed(handle)
     }
 
     /// A cursor over the entries within the bounds. No I/O before its first `advance` or `seek`.
@@ -610,7 +555,7 @@ fn record_bytes(meta: &TableMeta) -> usize {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        let memory = &self.env.memory;
+        let memory = Arc::clone(&self.env().memory);
         memory.sub(MemoryPart::Fences, record_bytes(&self.meta));
         // Not in use when it is removed: the volume would have to keep it open for that.
         if let Some(opened) = self.opened.take() {
@@ -618,13 +563,14 @@ impl Drop for Table {
             memory.sub(MemoryPart::Filters, filter_bytes);
             memory.sub(MemoryPart::Fences, opened.key_bytes());
         }
+        self.blocks.close();
         if planted!(
             "lsm: the files of obsolete tables stay",
             self.obsolete.load(Ordering::Acquire),
             false
         ) {
             // If this fails, the next open removes the file, because no manifest names it.
-            self.env.volume.delete(self.meta.id).ok();
+            self.env().volume.delete(self.meta.id).ok();
         }
     }
 }

@@ -277,10 +277,10 @@ impl BlockSource {
             let accepted = match self.purpose {
                 Purpose::Read => StoredBlock {
                     file: self.table.meta().id,
-                    block: self.table.accept_block(handle, stored)?,
+                    block: self.table.blocks().accept(handle, stored)?,
                     stored: Bytes::new(),
                 },
-                Purpose::Compaction => self.table.accept_stored(handle, stored)?,
+                Purpose::Compaction => self.table.blocks().accept_stored(handle, stored)?,
             };
             self.ready.push_back(accepted);
         }

@@ -45,7 +45,7 @@ pub(super) fn verify(
         let block = opened
             .file
             .read_at(handle.offset, handle.length as usize)
-            .and_then(|stored| table.accept_stored(handle, stored));
+            .and_then(|stored| table.blocks().accept_stored(handle, stored));
         let checked = block.and_then(|stored| {
             check_pinned(table, stored.block())?;
             check_block(table, opened, index, stored.block(), &mut counts, pointer)

@@ -10,11 +10,12 @@
 
 use super::block::{BlockHandle, StoredBlock, View};
 use super::block_builder::{Added, BlockBuilder};
+use super::block_file_writer::{WrittenBlock, stored_checksum};
 use super::block_iter::BlockIter;
 use super::block_shape::BlockShape;
 use super::compress;
 use super::config::{Compression, TableConfig, TableEnv};
-use super::fences_builder::FencesBuilder;
+use super::fences_builder::{FencesBuilder, separator};
 use super::filter::{Filter, key_hash};
 use super::format::{
     FOOTER_BYTES, Footer, HEADER_BYTES, PAGE_BYTES, Span, encode_header, page_align,
@@ -38,6 +39,8 @@ struct Output {
     fences: FencesBuilder,
     /// Last key of the block written last.
     last_key: Vec<u8>,
+    /// The blocks written since [`TableWriter::take_blocks`], if they are noted.
+    noted: Option<Vec<WrittenBlock>>,
 }
 
 /// Writes one table. Dropped unfinished, it removes its file.
@@ -93,6 +96,7 @@ impl TableWriter {
                 sink: Sink::new(file, Arc::clone(&env.memory))?,
                 fences: FencesBuilder::default(),
                 last_key: Vec::new(),
+                noted: None,
             },
             moved: BlockIter::new(Direction::Forward),
             moved_bytes: Vec::new(),
@@ -131,6 +135,31 @@ impl TableWriter {
     /// [`finish_with_pins`](Self::finish_with_pins). Must be called before anything is added.
     pub(crate) fn keep_blocks(&mut self, memory: &Arc<PinMemory>) {
         self.pins = Some(PinnedBlocks::new(memory));
+    }
+
+    /// Notes every block from now on, for [`take_blocks`](Self::take_blocks).
+    pub fn note_blocks(&mut self) {
+        self.output.noted = Some(Vec::new());
+    }
+
+    /// Writes the block being built, if there is one, and returns the blocks that were noted and
+    /// not taken yet.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn take_blocks(&mut self) -> Result<Vec<WrittenBlock>> {
+        self.cut_block()?;
+        Ok(self
+            .output
+            .noted
+            .as_mut()
+            .map_or_else(Vec::new, std::mem::take))
+    }
+
+    /// Bytes of the block being built; 0 while there is none.
+    #[must_use]
+    pub fn block_bytes(&self) -> usize {
+        self.block.used_bytes()
     }
 
     /// Adds an entry.
@@ -310,6 +339,12 @@ impl TableWriter {
         Ok(())
     }
 
+    /// The table's file.
+    #[must_use]
+    pub fn id(&self) -> FileId {
+        self.meta.id
+    }
+
     /// Number of entries added so far, without range tombstones.
     #[must_use]
     pub fn entries(&self) -> u64 {
@@ -347,8 +382,11 @@ impl TableWriter {
         }
     }
 
-    /// Writes the block being built, if there is one.
-    fn cut_block(&mut self) -> Result<()> {
+    /// Writes the block being built, if there is one. The next entry begins another one.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn cut_block(&mut self) -> Result<()> {
         if self.block.is_empty() {
             return Ok(());
         }
@@ -515,6 +553,17 @@ impl Output {
             offset,
             length,
         };
+        if let Some(noted) = &mut self.noted {
+            let separator = match self.last_key.is_empty() {
+                true => first_key,
+                false => separator(&self.last_key, first_key),
+            };
+            noted.push(WrittenBlock {
+                handle,
+                checksum: stored_checksum(stored),
+                separator: Bytes::copy_from_slice(separator),
+            });
+        }
         self.fences.add(&self.last_key, first_key, offset, length);
         self.last_key.clear();
         self.last_key.extend_from_slice(last_key);

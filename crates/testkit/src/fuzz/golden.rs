@@ -195,7 +195,7 @@ fn parts(id: FileId, bytes: &[u8]) -> Vec<Part> {
             }
             parts.push(Part::Header);
         }
-        FileKind::Reserve => {}
+        FileKind::Tree | FileKind::Reserve => {}
     }
     parts
 }

@@ -345,18 +345,18 @@ fn no_file_left_over(db: &Db, dir: &Path) -> Result<(), String> {
         .collect();
     let count = |kind| files.iter().filter(|file| file.kind == kind).count() as u64;
     let stats = db.stats();
+    let found = count(FileKind::Table) + count(FileKind::Tree);
     let tables: u64 = stats
         .keyspaces
         .iter()
         .map(|keyspace| keyspace.index_files)
         .sum();
     let spare = count(FileKind::Log).saturating_sub(stats.log.segments);
-    if count(FileKind::Table) == tables && count(FileKind::Manifest) == 1 && spare <= 2 {
+    if found == tables && count(FileKind::Manifest) == 1 && spare <= 2 {
         return Ok(());
     }
     Err(format!(
-        "files left over: {} tables of which {tables} are used, {} manifests, {spare} spare segments",
-        count(FileKind::Table),
+        "files left over: {found} of indexes of which {tables} are used, {} manifests, {spare} spare segments",
         count(FileKind::Manifest)
     ))
 }

@@ -4,8 +4,8 @@
 mod sets;
 
 use glintdb::{
-    Compression, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, LsmExperiments, LsmOptions,
-    Options, PinnedLevels, Result,
+    Compression, Db, Durability, ErrorKind, IndexKind, Keyspace, KeyspaceOptions, LsmExperiments,
+    LsmOptions, Options, PinnedLevels, Result,
 };
 use glintdb_simdisk::MemOptions;
 
@@ -94,10 +94,26 @@ impl OptionSet {
         self.options.durability == Durability::Sync
     }
 
-    /// Options that a keyspace of this set may be given instead of its own; each number stands for others.
+    /// Options that a keyspace of this set, with an index of this kind, may be given instead of its own. Each number stands for others.
     #[must_use]
-    pub fn other_options(&self, number: u8) -> KeyspaceOptions {
-        let mut options = self.keyspace.clone();
+    pub fn other_options(&self, index: IndexKind, number: u8) -> KeyspaceOptions {
+        let mut options = match index == self.keyspace.index {
+            true => self.keyspace.clone(),
+            false => KeyspaceOptions::default().index(index),
+        };
+        if options.index == IndexKind::BTree {
+            let btree = &mut options.btree;
+            let shelf = &mut btree.experiments;
+            shelf.shelf_runs_settle = 1 + u32::from(number % 4);
+            shelf.shelf_runs_slow = shelf.shelf_runs_slow.max(shelf.shelf_runs_settle + 1);
+            shelf.shelf_runs_stop = shelf.shelf_runs_stop.max(shelf.shelf_runs_slow + 1);
+            shelf.leaf_batch = 1 + u32::from(number / 4 % 8);
+            btree.block_bytes = 4096 << (number / 32 % 2);
+            if number / 64 % 2 == 1 {
+                btree.compression = Compression::Lz4;
+            }
+            return options;
+        }
         let lsm = &mut options.lsm;
         lsm.size_ratio = 2 + u32::from(number % 4);
         let level0 = &mut lsm.experiments;

@@ -3,7 +3,8 @@
 
 use super::{Lane, OptionSet, stop};
 use glintdb::{
-    Compression, DirectIo, Durability, GcReads, KeyspaceOptions, Options, PinnedLevels, ReadEngine,
+    BTreeOptions, Compression, DirectIo, Durability, GcReads, IndexKind, KeyspaceOptions, Options,
+    PinnedLevels, ReadEngine,
 };
 
 /// One set: what it changes in the base of each lane that takes it.
@@ -35,6 +36,17 @@ fn collects_eagerly(set: &mut OptionSet) {
     set.options.log_ring_bytes = 64 << 10;
     set.options.space_amp_max = 1.1;
     set.options.garbage_bytes_min = 1;
+}
+
+/// A B+tree so small that a settling takes several slices.
+fn btree(set: &mut OptionSet) {
+    let mut btree = BTreeOptions::default().table_bytes_target(32 << 10);
+    btree.experiments.shelf_runs_settle = 2;
+    btree.experiments.slice_bytes = 32 << 10;
+    btree.experiments.leaf_batch = 3;
+    set.keyspace = KeyspaceOptions::default()
+        .index(IndexKind::BTree)
+        .btree(btree);
 }
 
 fn lz4(set: &mut OptionSet) {
@@ -277,5 +289,33 @@ pub(super) const SETS: &[Line] = &[
     line("checkpoints copy files", &[Lane::Sim], |set| {
         separated(set, 64);
         set.volume.refuses_links = true;
+    }),
+    line(
+        "B+tree",
+        &[
+            Lane::Model,
+            Lane::Edge,
+            Lane::Kill,
+            Lane::Sim,
+            Lane::Histories,
+        ],
+        |set| {
+            separated(set, 64);
+            btree(set);
+        },
+    ),
+    line(
+        "B+tree, every value inline, each flush settled at once",
+        &[Lane::Model, Lane::Sim],
+        |set| {
+            separated(set, INLINE);
+            btree(set);
+            set.keyspace.btree.experiments.shelf_runs_settle = 1;
+            set.keyspace.btree.compression = Compression::Lz4;
+        },
+    ),
+    line("B+tree, GC eager", &[Lane::Model, Lane::Sim], |set| {
+        collects_eagerly(set);
+        btree(set);
     }),
 ];

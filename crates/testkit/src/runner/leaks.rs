@@ -23,10 +23,10 @@ impl Runner {
         let named: u64 = (stats.keyspaces.iter())
             .map(|keyspace| keyspace.index_files)
             .sum();
-        let tables = self.place.count(FileKind::Table)?;
+        let tables = self.place.count(FileKind::Table)? + self.place.count(FileKind::Tree)?;
         ensure!(
             tables == named,
-            "a leak: {tables} tables, of which the indexes name {named}"
+            "a leak: {tables} files of indexes, which name {named}"
         );
         Ok(())
     }

@@ -342,7 +342,7 @@ impl Runner {
         };
         // Where a crash cuts it off, either may be there afterwards.
         self.options.remove(&space);
-        let options = self.set.other_options(number);
+        let options = self.set.other_options(keyspace.options().index, number);
         keyspace.set_options(options.clone())?;
         if self.planned.is_none() {
             self.options.insert(space, options);

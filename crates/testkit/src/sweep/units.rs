@@ -40,7 +40,7 @@ impl Units {
                 FileKind::Manifest => manifest(bytes),
                 FileKind::Log => segment(&*volume, *id),
                 FileKind::Table => table(subject, &volume, *id),
-                FileKind::Reserve => Vec::new(),
+                FileKind::Tree | FileKind::Reserve => Vec::new(),
             };
             units.insert(Target::File(*id), of_file);
         }

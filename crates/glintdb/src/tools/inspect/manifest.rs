@@ -3,14 +3,14 @@
 use super::Line;
 use crate::durable::manifest::Item;
 use crate::index_kinds;
-use crate::index_kinds::lsm::TableChange;
+use crate::index_kinds::FileChange;
 use crate::options::KeyspaceOptions;
-use glintdb_core::KeyspaceId;
+use glintdb_core::{FileKind, KeyspaceId};
 use glintdb_log::Lsn;
 
 const DEPTH: usize = 2;
 
-/// The lines that show an item: one, or one for each table that an index edit adds or removes.
+/// The lines that show an item: one, or one for each file that an index edit adds or removes.
 pub(crate) fn item_lines(item: &Item) -> Vec<Line> {
     let line = |what| Line::new(DEPTH, what);
     let of = |keyspace: &KeyspaceId, what| line(what).number("keyspace", keyspace.0);
@@ -46,11 +46,11 @@ pub(crate) fn item_lines(item: &Item) -> Vec<Line> {
     }]
 }
 
-/// The lines that show an edit of an index: one for each table that it adds or removes.
+/// The lines that show an edit of an index: one for each file that it adds or removes.
 fn edit_lines(keyspace: KeyspaceId, edit: &[u8]) -> Vec<Line> {
-    match index_kinds::table_changes(edit) {
+    match index_kinds::file_changes(edit) {
         Ok(changes) => {
-            let change = |change: &TableChange| table_change(keyspace, change);
+            let change = |change: &FileChange| file_change(keyspace, change);
             changes.iter().map(change).collect()
         }
         Err(error) => vec![
@@ -72,19 +72,23 @@ fn with_options(line: Line, options: &KeyspaceOptions) -> Line {
     options.fold(line, |line, (name, value)| line.text(name, value))
 }
 
-fn table_change(keyspace: KeyspaceId, change: &TableChange) -> Line {
-    let what = match change.added {
-        Some(_) => "table_added",
-        None => "table_removed",
+fn file_change(keyspace: KeyspaceId, change: &FileChange) -> Line {
+    let what = match (change.id.kind, change.is_added) {
+        (FileKind::Tree, true) => "branches_added",
+        (FileKind::Tree, false) => "branches_removed",
+        (_, true) => "table_added",
+        (_, false) => "table_removed",
     };
     let mut line = Line::new(DEPTH, what)
         .number("keyspace", keyspace.0)
-        .text("file", change.id)
-        .number("level", change.level);
+        .text("file", change.id);
+    if let Some(level) = change.level {
+        line = line.number("level", level);
+    }
     if let Some(run) = change.run {
         line = line.number("run", run);
     }
-    match &change.added {
+    match &change.meta {
         Some(meta) => super::table_fields(line, meta),
         None => line,
     }

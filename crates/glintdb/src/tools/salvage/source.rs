@@ -181,7 +181,7 @@ fn identity(volume: &dyn Volume, files: &[FileId]) -> Result<DbId> {
                 Some(header.db)
             }),
             FileKind::Table => database_of(volume, id),
-            FileKind::Reserve => None,
+            FileKind::Tree | FileKind::Reserve => None,
         };
         if let Some(DbId(db)) = db {
             *votes.entry(db).or_default() += 1;

@@ -6,25 +6,25 @@ use std::collections::BTreeMap;
 
 /// Every entry and range tombstone that ever reached the index.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Model {
+pub struct Model {
     /// Newest point operation of each key.
-    pub(crate) points: BTreeMap<Bytes, (SeqNum, EntryValue)>,
-    pub(crate) ranges: Vec<RangeTombstone>,
+    pub points: BTreeMap<Bytes, (SeqNum, EntryValue)>,
+    pub ranges: Vec<RangeTombstone>,
 }
 
 impl Model {
-    pub(crate) fn put(&mut self, key: Bytes, seqno: SeqNum, value: EntryValue) {
+    pub fn put(&mut self, key: Bytes, seqno: SeqNum, value: EntryValue) {
         self.points.insert(key, (seqno, value));
     }
 
     /// Newest range deletion of a key.
-    pub(crate) fn deleted(&self, key: &[u8]) -> SeqNum {
+    pub fn deleted(&self, key: &[u8]) -> SeqNum {
         let covering = self.ranges.iter().filter(|t| t.covers(key));
         covering.map(|t| t.seqno).max().unwrap_or(SeqNum::ZERO)
     }
 
     /// The newest operation of any kind on a key.
-    pub(crate) fn newest(&self, key: &[u8]) -> Option<(SeqNum, EntryValue)> {
+    pub fn newest(&self, key: &[u8]) -> Option<(SeqNum, EntryValue)> {
         let deleted = self.deleted(key);
         match self.points.get(key) {
             Some((seqno, value)) if *seqno >= deleted => Some((*seqno, value.clone())),
@@ -34,7 +34,7 @@ impl Model {
     }
 
     /// Keys with a value.
-    pub(crate) fn live(&self) -> BTreeMap<Bytes, (SeqNum, EntryValue)> {
+    pub fn live(&self) -> BTreeMap<Bytes, (SeqNum, EntryValue)> {
         self.points
             .iter()
             .filter(|(key, (seqno, value))| {

@@ -1,0 +1,53 @@
+//! What all parts of one B+tree index share: the environment of its runs, its options and its
+//! figures.
+//!
+//! Thread-safe: immutable state, relaxed counters, and values behind locks that are held for a look
+//! only.
+
+use crate::options::BTreeOptions;
+use glintdb_core::sync::Mutex;
+use glintdb_runs::{IndexEnv, RunEnv};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What all parts of one index share.
+pub(crate) struct Common {
+    pub(crate) env: Arc<RunEnv>,
+    /// The options of now. A job keeps those with which it began.
+    options: Mutex<Arc<BTreeOptions>>,
+    pub(crate) counters: Counters,
+    /// Bytes of garbage that the files of the tree may hold.
+    pub(crate) garbage_max: AtomicU64,
+}
+
+/// Figures since the index was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) settlings: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+}
+
+/// Adds to a counter.
+pub(crate) fn count(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+impl Common {
+    pub(crate) fn new(env: IndexEnv, options: BTreeOptions) -> Arc<Common> {
+        Arc::new(Common {
+            env: RunEnv::new(env),
+            options: Mutex::new(Arc::new(options)),
+            counters: Counters::default(),
+            garbage_max: AtomicU64::new(u64::MAX),
+        })
+    }
+
+    pub(crate) fn options(&self) -> Arc<BTreeOptions> {
+        Arc::clone(&self.options.lock())
+    }
+
+    pub(crate) fn set_options(&self, options: BTreeOptions) {
+        *self.options.lock() = Arc::new(options);
+    }
+}

@@ -1,0 +1,596 @@
+//! Walks the tree, and the shelf above it, in one direction.
+//!
+//! Not thread-safe: belongs to one reader. Keeps the files that it reads.
+//!
+//! A leaf knows no neighbour, because a copy-on-write tree would have to write the neighbour anew.
+//! The cursor finds the next leaf in its branch, and reads several leaves ahead in one batch.
+
+use crate::tree::Branch;
+use crate::view::View;
+use bytes::Bytes;
+use glintdb_core::index::{Cursor, Take};
+use glintdb_core::key::{at_or_after, at_or_before};
+use glintdb_core::{Direction, EntryRef, RangeTombstone, Result, SeqNum};
+use glintdb_runs::keys::TombstoneSet;
+use glintdb_runs::table::BlockCursor;
+use std::cmp::Ordering;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Leaves that are read together at first. Each batch has twice as many as the one before.
+const LEAVES_AHEAD_FIRST: usize = 4;
+/// Most leaves that are read together: 256 KiB of the smallest.
+const LEAVES_AHEAD_MAX: usize = 64;
+/// Number of hidden entries in a row that the cursor passes one by one. Then it seeks behind what
+/// the range tombstone covers.
+const STEPS_BEFORE_SEEK: usize = 8;
+
+/// A cursor over the entries of the tree, without those that range tombstones hide.
+pub(crate) struct TreeCursor {
+    view: Arc<View>,
+    lower: Bound<Box<[u8]>>,
+    upper: Bound<Box<[u8]>>,
+    direction: Direction,
+    tombstones: Option<Arc<TombstoneSet>>,
+    /// No entry of the tree is newer.
+    newest: SeqNum,
+    branch: Option<Branch>,
+    /// The child of the branch that is the current leaf.
+    place: usize,
+    leaf: BlockCursor,
+    ahead: usize,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Before the first entry.
+    New,
+    /// On an entry.
+    On,
+    /// Behind the last entry, or after an error.
+    End,
+}
+
+impl TreeCursor {
+    /// A cursor over the entries within the bounds. Reads nothing yet. `tombstones` may hide
+    /// entries.
+    pub(crate) fn new(
+        view: &Arc<View>,
+        tombstones: &Arc<TombstoneSet>,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+    ) -> TreeCursor {
+        let tables = view
+            .picture
+            .files
+            .values()
+            .filter_map(|file| file.file.leaves());
+        TreeCursor {
+            newest: tables
+                .map(|slot| slot.meta().seqno_max)
+                .max()
+                .unwrap_or(SeqNum::ZERO),
+            view: Arc::clone(view),
+            lower: lower.map(Box::from),
+            upper: upper.map(Box::from),
+            direction,
+            tombstones: (!tombstones.is_empty()).then(|| Arc::clone(tombstones)),
+            branch: None,
+            place: 0,
+            leaf: BlockCursor::new(direction),
+            ahead: LEAVES_AHEAD_FIRST,
+            state: State::New,
+        }
+    }
+
+    /// The bound at which the cursor begins.
+    fn near(&self) -> Bound<&[u8]> {
+        let near = match self.direction {
+            Direction::Forward => &self.lower,
+            Direction::Reverse => &self.upper,
+        };
+        near.as_ref().map(AsRef::as_ref)
+    }
+
+    /// Whether `key` is beyond the bound at which the cursor ends.
+    fn is_beyond(&self, key: &[u8]) -> bool {
+        match self.direction {
+            Direction::Forward => !at_or_before(key, self.upper.as_ref().map(AsRef::as_ref)),
+            Direction::Reverse => !at_or_after(key, self.lower.as_ref().map(AsRef::as_ref)),
+        }
+    }
+
+    /// The order of two keys in the cursor's direction.
+    fn order(&self, a: &[u8], b: &[u8]) -> Ordering {
+        match self.direction {
+            Direction::Forward => a.cmp(b),
+            Direction::Reverse => b.cmp(a),
+        }
+    }
+
+    /// Opens the current leaf, and reads those behind it ahead if it is not in memory.
+    fn open_leaf(&mut self) -> Result<()> {
+        let picture = &self.view.picture;
+        let Some(branch) = &self.branch else {
+            return Ok(());
+        };
+        let (_, leaf) = &branch.children[self.place];
+        let is_cached =
+            |file: &crate::picture::NodeFile| file.blocks().cached(leaf.handle()).is_some();
+        if !picture.file_of(0, leaf).is_ok_and(is_cached) {
+            let children = &branch.children;
+            let leaves = match self.direction {
+                Direction::Forward => {
+                    let end = (self.place + self.ahead).min(children.len());
+                    &children[self.place..end]
+                }
+                Direction::Reverse => {
+                    let start = (self.place + 1).saturating_sub(self.ahead);
+                    &children[start..=self.place]
+                }
+            };
+            picture.read_ahead(&self.view.common.env, 0, leaves);
+            self.ahead = (self.ahead * 2).min(LEAVES_AHEAD_MAX);
+        }
+        let node = picture.node(0, leaf, &mut 0)?;
+        self.leaf.enter(node.file.blocks().id(), node.block)
+    }
+
+    /// Goes to the edge of the leaf that may have `key`. Returns false if the tree is empty.
+    fn go_to_leaf(&mut self, key: &[u8]) -> Result<bool> {
+        let branch = self.view.picture.branch_at(1, key, false)?;
+        if branch.children.is_empty() {
+            return Ok(false);
+        }
+        self.place = branch.place_of(key);
+        self.branch = Some(branch);
+        self.open_leaf()?;
+        Ok(true)
+    }
+
+    /// Goes to the edge of the next leaf. Returns false if there is none.
+    fn next_leaf(&mut self) -> Result<bool> {
+        let Some(branch) = &self.branch else {
+            return Ok(false);
+        };
+        let picture = &self.view.picture;
+        match self.direction {
+            Direction::Forward if self.place + 1 < branch.children.len() => self.place += 1,
+            Direction::Reverse if self.place > 0 => self.place -= 1,
+            Direction::Forward => {
+                let Some(next) = &branch.upper else {
+                    return Ok(false);
+                };
+                self.branch = Some(picture.branch_at(1, next, false)?);
+                self.place = 0;
+            }
+            Direction::Reverse => {
+                if branch.lower.is_empty() {
+                    return Ok(false);
+                }
+                let before = picture.branch_at(1, &branch.lower, true)?;
+                self.place = before.children.len() - 1;
+                self.branch = Some(before);
+            }
+        }
+        self.open_leaf()?;
+        Ok(true)
+    }
+
+    /// Goes to the next entry, hidden or not.
+    fn step(&mut self) -> Result<bool> {
+        loop {
+            if self.leaf.advance()? {
+                return Ok(!self.is_beyond(self.leaf.key()));
+            }
+            if !self.next_leaf()? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Goes to the first entry at or behind `key`, hidden or not.
+    fn go_to(&mut self, key: &[u8]) -> Result<bool> {
+        let within = |branch: &Branch| {
+            let lower = &branch.children[self.place].0;
+            let end = branch.end_of(self.place);
+            key >= &**lower && end.is_none_or(|end| key < &**end)
+        };
+        if !self.branch.as_ref().is_some_and(within) {
+            if self.state == State::On {
+                // It has jumped, so what it reads next says little about what it reads then.
+                self.ahead = LEAVES_AHEAD_FIRST;
+            }
+            if !self.go_to_leaf(key)? {
+                return Ok(false);
+            }
+        }
+        if self.leaf.seek(key)? {
+            return Ok(!self.is_beyond(self.leaf.key()));
+        }
+        match self.next_leaf()? {
+            true => self.step(),
+            false => Ok(false),
+        }
+    }
+
+    /// Goes to the first entry within the bounds, hidden or not.
+    fn begin(&mut self) -> Result<bool> {
+        let near = self.near().map(Box::<[u8]>::from);
+        match near {
+            Bound::Included(key) => self.go_to(&key),
+            Bound::Excluded(key) => {
+                let found = self.go_to(&key)?;
+                match found && self.leaf.key() == &*key {
+                    true => self.step(),
+                    false => Ok(found),
+                }
+            }
+            Bound::Unbounded => {
+                if self.direction == Direction::Forward {
+                    return Ok(self.go_to_leaf(&[])? && self.step()?);
+                }
+                Ok(self.go_to_last_leaf()? && self.step()?)
+            }
+        }
+    }
+
+    /// Goes to the end of the last leaf. Returns false if the tree is empty.
+    fn go_to_last_leaf(&mut self) -> Result<bool> {
+        let branch = self.view.picture.last_branch()?;
+        let Some(last) = branch.children.len().checked_sub(1) else {
+            return Ok(false);
+        };
+        self.place = last;
+        self.branch = Some(branch);
+        self.open_leaf()?;
+        Ok(true)
+    }
+
+    /// Goes on from the current entry while range tombstones hide it.
+    fn pass_hidden(&mut self, mut found: bool) -> Result<bool> {
+        let mut passed = 0;
+        while found {
+            let hidden_by = self.tombstones.as_ref().and_then(|set| {
+                let range = set.fragment_at(self.leaf.key())?;
+                (range.seqno > self.leaf.seqno()).then(|| range.clone())
+            });
+            let Some(range) = hidden_by else {
+                return Ok(true);
+            };
+            passed += 1;
+            found = match passed >= STEPS_BEFORE_SEEK && range.seqno > self.newest {
+                true => self.pass_range(&range)?,
+                false => self.step()?,
+            };
+        }
+        Ok(false)
+    }
+
+    /// Goes behind what `range` covers, which hides everything in it.
+    fn pass_range(&mut self, range: &RangeTombstone) -> Result<bool> {
+        match (self.direction, &range.end) {
+            (Direction::Forward, Some(end)) => self.go_to(end),
+            (Direction::Forward, None) => Ok(false),
+            (Direction::Reverse, _) => {
+                let found = self.go_to(&range.start)?;
+                match found && self.leaf.key() == &*range.start {
+                    true => self.step(),
+                    false => Ok(found),
+                }
+            }
+        }
+    }
+
+    /// Moves by `moves`. The cursor is over at its end, and after an error.
+    fn moved(&mut self, moves: impl FnOnce(&mut Self) -> Result<bool>) -> Result<bool> {
+        if self.state == State::End {
+            return Ok(false);
+        }
+        let found = moves(self).and_then(|found| self.pass_hidden(found));
+        self.state = match &found {
+            Ok(true) => State::On,
+            _ => State::End,
+        };
+        found
+    }
+}
+
+impl Cursor for TreeCursor {
+    fn advance(&mut self) -> Result<bool> {
+        self.moved(|cursor| match cursor.state {
+            State::New => cursor.begin(),
+            _ => cursor.step(),
+        })
+    }
+
+    fn walk(&mut self, take: &mut Take<'_>) -> Result<bool> {
+        if self.tombstones.is_none() && self.direction == Direction::Forward {
+            return self.walk_leaves(take);
+        }
+        while self.advance()? {
+            if !take(self.key(), self.seqno(), self.value(), self.memory()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        self.moved(|cursor| {
+            if cursor.state == State::On && cursor.order(cursor.leaf.key(), key).is_ge() {
+                return Ok(true);
+            }
+            let near = cursor.near();
+            let is_before = match near {
+                Bound::Included(near) | Bound::Excluded(near) => cursor.order(key, near).is_le(),
+                Bound::Unbounded => false,
+            };
+            match cursor.state == State::New && is_before {
+                true => cursor.begin(),
+                false => cursor.go_to(key),
+            }
+        })
+    }
+
+    fn key(&self) -> &[u8] {
+        self.leaf.key()
+    }
+
+    fn seqno(&self) -> SeqNum {
+        self.leaf.seqno()
+    }
+
+    fn value(&self) -> EntryRef<'_> {
+        // It was read once already when the cursor came to the entry.
+        self.leaf.value().unwrap_or(EntryRef::Tombstone)
+    }
+
+    fn memory(&self) -> Option<&Bytes> {
+        Some(self.leaf.memory())
+    }
+}
+
+impl TreeCursor {
+    /// Gives the entries to `take` leaf by leaf.
+    fn walk_leaves(&mut self, take: &mut Take<'_>) -> Result<bool> {
+        if self.state == State::New {
+            if !self.advance()? {
+                return Ok(false);
+            }
+            if !take(self.key(), self.seqno(), self.value(), self.memory()) {
+                return Ok(true);
+            }
+        }
+        if self.state == State::End {
+            return Ok(false);
+        }
+        let walked = self.walk_on(take);
+        if !matches!(walked, Ok(true)) {
+            self.state = State::End;
+        }
+        walked
+    }
+
+    fn walk_on(&mut self, take: &mut Take<'_>) -> Result<bool> {
+        loop {
+            let upper = self.upper.as_ref().map(AsRef::as_ref);
+            let mut is_beyond = false;
+            let stopped = self.leaf.walk(&mut |key, seqno, value, memory| {
+                is_beyond = !at_or_before(key, upper);
+                !is_beyond && take(key, seqno, value, memory)
+            })?;
+            if is_beyond {
+                return Ok(false);
+            }
+            if stopped {
+                return Ok(true);
+            }
+            if !self.next_leaf()? {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// A cursor over the shelf and the tree. Of each key it shows the shelf's entry, if there is one.
+pub(crate) struct Overlay {
+    shelf: Side,
+    tree: Side,
+    direction: Direction,
+    on: On,
+    begun: bool,
+}
+
+/// One of the two cursors.
+struct Side {
+    cursor: Box<dyn Cursor>,
+    has_entry: bool,
+}
+
+/// Where the current entry is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum On {
+    Nothing,
+    Shelf,
+    /// In the shelf. The tree has an older entry of the key.
+    Both,
+    Tree,
+}
+
+impl Side {
+    fn new(cursor: Box<dyn Cursor>) -> Self {
+        Side {
+            cursor,
+            has_entry: false,
+        }
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.has_entry = self.cursor.advance()?;
+        Ok(())
+    }
+
+    /// Seeks, unless the cursor is at its end or has reached `key`.
+    fn seek(&mut self, key: &[u8], begun: bool, direction: Direction) -> Result<()> {
+        if begun && !self.has_entry {
+            return Ok(());
+        }
+        let order = match begun {
+            true => self.cursor.key().cmp(key),
+            false => return self.seek_now(key),
+        };
+        let reached = match direction {
+            Direction::Forward => order.is_ge(),
+            Direction::Reverse => order.is_le(),
+        };
+        match reached {
+            true => Ok(()),
+            false => self.seek_now(key),
+        }
+    }
+
+    fn seek_now(&mut self, key: &[u8]) -> Result<()> {
+        self.has_entry = self.cursor.seek(key)?;
+        Ok(())
+    }
+}
+
+impl Overlay {
+    pub(crate) fn new(shelf: Box<dyn Cursor>, tree: TreeCursor, direction: Direction) -> Overlay {
+        Overlay {
+            shelf: Side::new(shelf),
+            tree: Side::new(Box::new(tree)),
+            direction,
+            on: On::Nothing,
+            begun: false,
+        }
+    }
+
+    /// Finds the current entry after the cursors were moved.
+    fn settle(&mut self) -> bool {
+        self.begun = true;
+        self.on = match (self.shelf.has_entry, self.tree.has_entry) {
+            (false, false) => On::Nothing,
+            (true, false) => On::Shelf,
+            (false, true) => On::Tree,
+            (true, true) => {
+                let order = self.shelf.cursor.key().cmp(self.tree.cursor.key());
+                let order = match self.direction {
+                    Direction::Forward => order,
+                    Direction::Reverse => order.reverse(),
+                };
+                match order {
+                    Ordering::Less => On::Shelf,
+                    Ordering::Equal => On::Both,
+                    Ordering::Greater => On::Tree,
+                }
+            }
+        };
+        self.on != On::Nothing
+    }
+
+    fn current(&self) -> &dyn Cursor {
+        match self.on {
+            On::Shelf | On::Both => &*self.shelf.cursor,
+            On::Tree => &*self.tree.cursor,
+            On::Nothing => {
+                panic!("a cursor was asked for its entry before advance or seek said true")
+            }
+        }
+    }
+}
+
+impl Overlay {
+    fn try_advance(&mut self) -> Result<bool> {
+        if !self.begun {
+            self.shelf.advance()?;
+            self.tree.advance()?;
+            return Ok(self.settle());
+        }
+        match self.on {
+            On::Nothing => return Ok(false),
+            On::Shelf => self.shelf.advance()?,
+            On::Tree => self.tree.advance()?,
+            On::Both => {
+                self.shelf.advance()?;
+                self.tree.advance()?;
+            }
+        }
+        Ok(self.settle())
+    }
+
+    fn try_walk(&mut self, take: &mut Take<'_>) -> Result<bool> {
+        loop {
+            if self.on == On::Tree && !self.shelf.has_entry {
+                // Nothing of the shelf is left.
+                let stopped = self.tree.cursor.walk(take)?;
+                self.tree.has_entry = stopped;
+                self.settle();
+                return Ok(stopped);
+            }
+            if !self.try_advance()? {
+                return Ok(false);
+            }
+            let current = self.current();
+            if !take(
+                current.key(),
+                current.seqno(),
+                current.value(),
+                current.memory(),
+            ) {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn try_seek(&mut self, key: &[u8]) -> Result<bool> {
+        let (begun, direction) = (self.begun, self.direction);
+        self.shelf.seek(key, begun, direction)?;
+        self.tree.seek(key, begun, direction)?;
+        Ok(self.settle())
+    }
+
+    /// The cursor is over after an error.
+    fn checked(&mut self, moved: Result<bool>) -> Result<bool> {
+        if moved.is_err() {
+            (self.shelf.has_entry, self.tree.has_entry) = (false, false);
+            (self.on, self.begun) = (On::Nothing, true);
+        }
+        moved
+    }
+}
+
+impl Cursor for Overlay {
+    fn advance(&mut self) -> Result<bool> {
+        let moved = self.try_advance();
+        self.checked(moved)
+    }
+
+    fn walk(&mut self, take: &mut Take<'_>) -> Result<bool> {
+        let moved = self.try_walk(take);
+        self.checked(moved)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        let moved = self.try_seek(key);
+        self.checked(moved)
+    }
+
+    fn key(&self) -> &[u8] {
+        self.current().key()
+    }
+
+    fn seqno(&self) -> SeqNum {
+        self.current().seqno()
+    }
+
+    fn value(&self) -> EntryRef<'_> {
+        self.current().value()
+    }
+
+    fn memory(&self) -> Option<&Bytes> {
+        self.current().memory()
+    }
+}

@@ -1,0 +1,289 @@
+//! [`BTree`]: the B+tree as an [`Index`].
+//!
+//! Thread-safe. The engine runs one `write_run` and one `apply` at a time, beside a slice and any
+//! number of views.
+
+use crate::common::Common;
+use crate::edit::{Edit, EditOp};
+use crate::options::BTreeOptions;
+use crate::picker::Picker;
+use crate::picture::Picture;
+use crate::settle::Plan;
+use crate::shared::Shared;
+use crate::view::View;
+use glintdb_core::codec::Reader;
+use glintdb_core::index::{Debt, Index, IndexChange, IndexJob, IndexView, Relocation, SortedRun};
+use glintdb_core::{Error, FileId, Result};
+use glintdb_flash::DataClass;
+use glintdb_runs::IndexEnv;
+use glintdb_runs::keys::KeyRange;
+use glintdb_runs::table::TableMeta;
+use glintdb_runs::top::RunRelocation;
+use std::collections::HashSet;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The B+tree index of one keyspace.
+pub struct BTree {
+    shared: Arc<Shared>,
+}
+
+/// A file that an edit adds or removes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileChange {
+    /// The file.
+    pub id: FileId,
+    /// The run of the shelf that it belongs to; `None`: it belongs to the tree.
+    pub run: Option<u64>,
+    /// Whether it is added, and not removed.
+    pub is_added: bool,
+    /// The table's properties, if it is added and is a table.
+    pub added: Option<TableMeta>,
+}
+
+impl BTree {
+    /// An empty index.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if an option is out of its limits.
+    pub fn create(env: IndexEnv, options: BTreeOptions) -> Result<Arc<BTree>> {
+        options.validate()?;
+        let common = Common::new(env, options);
+        Ok(BTree::with_picture(common, Picture::default()))
+    }
+
+    /// The index that results from `edits`, in the order of the manifest. Reads no file, but checks
+    /// that each file exists and has the recorded length.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if an option is out of its limits. `Corruption` if the edits do not fit
+    /// each other, or a file is missing or has another length (the error names it). I/O errors.
+    pub fn open(env: IndexEnv, options: BTreeOptions, edits: &[Vec<u8>]) -> Result<Arc<BTree>> {
+        options.validate()?;
+        let common = Common::new(env, options);
+        let mut picture = Picture::default();
+        for edit in edits {
+            // The files of removed tables are gone already, or the engine removes them as orphans.
+            drop(picture.replay(&Edit::decode(edit)?, &common.env)?);
+        }
+        check_files(&picture, &common)?;
+        Ok(BTree::with_picture(common, picture))
+    }
+
+    /// The files that an edit adds and removes, in order. For tools that show a manifest.
+    ///
+    /// # Errors
+    /// `Corruption`, `UnsupportedFormat` if the bytes are not an edit.
+    pub fn file_changes(edit: &[u8]) -> Result<Vec<FileChange>> {
+        let ops = Edit::decode(edit)?.ops.into_iter();
+        let changes = ops.filter_map(|op| {
+            let (id, run, added) = match op {
+                EditOp::AddTable { run, meta } => (meta.id, Some(run), Some(meta)),
+                EditOp::RemoveTable { run, number } => {
+                    let id = FileId::new(glintdb_core::FileKind::Table, number);
+                    return Some(removed(id, Some(run)));
+                }
+                EditOp::AddLeaves { meta, .. } => (meta.id, None, Some(meta)),
+                EditOp::AddBranches { number, .. } => (
+                    FileId::new(glintdb_core::FileKind::Tree, number),
+                    None,
+                    None,
+                ),
+                EditOp::RemoveFile { file } => return Some(removed(file, None)),
+                EditOp::Clip { .. } | EditOp::Root(_) | EditOp::Shrink { .. } => return None,
+            };
+            Some(FileChange {
+                id,
+                run,
+                is_added: true,
+                added,
+            })
+        });
+        Ok(changes.collect())
+    }
+
+    fn with_picture(common: Arc<Common>, picture: Picture) -> Arc<BTree> {
+        let shared = Shared::new(common, picture);
+        Arc::new(BTree { shared })
+    }
+
+    /// The job of the plan that `pick` chooses.
+    fn job(&self, pick: impl FnOnce(&Picker<'_>) -> Option<Plan>) -> Option<Box<dyn IndexJob>> {
+        let common = &self.shared.common;
+        let job = self.shared.pick(|view, runs_below| {
+            pick(&Picker {
+                picture: &view.picture,
+                options: &common.options(),
+                runs_below,
+                floor: common.env.tombstone_floor(),
+                garbage_max: common.garbage_max.load(Ordering::Relaxed),
+                scans_pay: self.shared.scans_pay(),
+            })
+        })?;
+        Some(Box::new(job))
+    }
+}
+
+fn removed(id: FileId, run: Option<u64>) -> FileChange {
+    FileChange {
+        id,
+        run,
+        is_added: false,
+        added: None,
+    }
+}
+
+/// Checks that each file exists and has the length that the manifest records.
+fn check_files(picture: &Picture, common: &Common) -> Result<()> {
+    common.env.check_files(picture.slots())?;
+    let volume = &common.env.index().volume;
+    let there: HashSet<FileId> = volume.list()?.into_iter().collect();
+    for (id, file) in &picture.files {
+        let bytes = file.file.bytes();
+        if !there.contains(id) {
+            let what = format!("expected a file of {bytes} bytes, found none");
+            return Err(Error::corruption(*id, 0, what));
+        }
+        let length = volume.open(*id)?.len()?;
+        if length != bytes {
+            let what = format!("expected a file of {bytes} bytes, found {length}");
+            return Err(Error::corruption(*id, length.min(bytes), what));
+        }
+    }
+    Ok(())
+}
+
+impl Index for BTree {
+    fn view(&self) -> Arc<dyn IndexView> {
+        self.shared.view()
+    }
+
+    fn write_run(&self, run: &mut dyn SortedRun) -> Result<IndexChange> {
+        let id = self.shared.next_run();
+        self.shared.write_to_shelf(id, run, DataClass::Flush)
+    }
+
+    fn begin_relocation(&self) -> Box<dyn Relocation> {
+        Box::new(RunRelocation::begin(&self.shared))
+    }
+
+    fn note_scanned(&self, entries: u64) -> bool {
+        self.shared.note_scanned(entries)
+    }
+
+    fn pick_job(&self) -> Option<Box<dyn IndexJob>> {
+        self.job(|picker| picker.pick())
+    }
+
+    fn pick_full_compaction(
+        &self,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Option<Box<dyn IndexJob>> {
+        if KeyRange::from_bounds(lower, upper).is_empty() {
+            return None;
+        }
+        // Runs are settled from their first key on, so a range is no less work than all keys.
+        self.job(|picker| picker.pick_full())
+    }
+
+    fn busy(&self) -> bool {
+        self.shared.busy()
+    }
+
+    fn check(&self, change: &IndexChange) -> Result<()> {
+        let edit = Edit::decode(&change.edit)?;
+        let env = &self.shared.common.env;
+        self.shared.view().picture.edited(&edit, env).map(drop)
+    }
+
+    fn apply(&self, change: &IndexChange) -> Result<()> {
+        let edit = Edit::decode(&change.edit)?;
+        if edit.ops.is_empty() {
+            return Ok(());
+        }
+        let common = &self.shared.common;
+        let (picture, gone) = self.shared.view().picture.edited(&edit, &common.env)?;
+        gone.mark_obsolete();
+        let view = View::new(picture, common);
+        self.shared.install(view, &edit);
+        Ok(())
+    }
+
+    fn abandon(&self, change: IndexChange) {
+        // A change that cannot be decoded was not made here. The next open removes its files.
+        let Ok(edit) = Edit::decode(&change.edit) else {
+            return;
+        };
+        for file in edit.new_files() {
+            self.shared.common.env.remove_file(file);
+        }
+        self.shared.abandon(&edit);
+    }
+
+    fn snapshot_edit(&self) -> Vec<u8> {
+        self.shared.view().picture.as_edit().encode()
+    }
+
+    fn files(&self) -> Vec<FileId> {
+        self.shared.view().files()
+    }
+
+    fn set_options(&self, encoded: &[u8]) -> Result<()> {
+        let mut reader = Reader::new(encoded);
+        let options = BTreeOptions::decode(&mut reader).filter(|_| reader.is_empty());
+        let Some(options) = options else {
+            return Err(Error::invalid("these are no options of a B+tree index"));
+        };
+        self.shared.common.set_options(options);
+        Ok(())
+    }
+
+    fn debt(&self) -> Debt {
+        let experiments = &self.shared.common.options().experiments;
+        let picture = &self.shared.view().picture;
+        Debt {
+            runs: u32::try_from(picture.runs.len()).unwrap_or(u32::MAX),
+            runs_slow: experiments.shelf_runs_slow,
+            runs_stop: experiments.shelf_runs_stop,
+            ..Debt::default()
+        }
+    }
+
+    fn set_garbage_max(&self, bytes: u64) {
+        self.shared
+            .common
+            .garbage_max
+            .store(bytes, Ordering::Relaxed);
+    }
+
+    fn release(&self) {
+        self.shared.stop();
+    }
+
+    fn discard(&self) {
+        self.shared.stop();
+        let common = &self.shared.common;
+        self.shared.view().picture.mark_obsolete();
+        let empty = View::new(Picture::default(), common);
+        self.shared.install(empty, &Edit::default());
+    }
+}
+
+impl std::fmt::Debug for BTree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BTree")
+            .field("stats", &self.shared.view().stats())
+            .field("busy", &self.busy())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+impl BTree {
+    /// The current view, with its picture.
+    pub(crate) fn view_for_tests(&self) -> Arc<View> {
+        self.shared.view()
+    }
+}

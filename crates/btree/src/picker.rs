@@ -1,0 +1,149 @@
+//! Chooses what a slice does. Pure: it looks at the picture, and changes nothing.
+//!
+//! Invariants of every plan:
+//! 1. Its runs are the oldest of the shelf. While a settling is not at its end, its runs are those
+//!    of the next plan.
+//! 2. No run above the place of a pending relocation is among them: its entries may be newer than
+//!    those that come to that place, and must stay above them.
+
+use crate::options::BTreeOptions;
+use crate::picture::{Picture, TreeFile};
+use crate::settle::Plan;
+use glintdb_core::index::JobPriority;
+use glintdb_core::{FileId, SeqNum, planted};
+use glintdb_runs::Run;
+use std::collections::HashSet;
+
+/// What the picker looks at.
+pub(crate) struct Picker<'a> {
+    pub(crate) picture: &'a Picture,
+    pub(crate) options: &'a BTreeOptions,
+    /// The oldest place that is pending. Runs with this number and above stay on the shelf.
+    pub(crate) runs_below: Option<u64>,
+    pub(crate) floor: SeqNum,
+    /// Bytes of garbage that the tree may have.
+    pub(crate) garbage_max: u64,
+    pub(crate) scans_pay: bool,
+}
+
+impl Picker<'_> {
+    /// The slice that helps most now.
+    pub(crate) fn pick(&self) -> Option<Plan> {
+        if self.picture.clip.is_some() {
+            return self.settle(JobPriority::Runs);
+        }
+        let runs = self.runs().len();
+        if runs >= self.options.experiments.shelf_runs_settle as usize {
+            return self.settle(JobPriority::Runs);
+        }
+        let unneeded = self.files(|file| file.is_unneeded(self.floor));
+        if !unneeded.is_empty() {
+            return self.compact(unneeded);
+        }
+        if self.picture.garbage_bytes() > self.garbage_max {
+            return self.compact(self.with_most_garbage());
+        }
+        match self.scans_pay {
+            true => self.settle(JobPriority::Background),
+            false => None,
+        }
+    }
+
+    /// A step towards an empty shelf and a tree without garbage.
+    pub(crate) fn pick_full(&self) -> Option<Plan> {
+        if !self.runs().is_empty() {
+            return self.settle(JobPriority::Background);
+        }
+        if !self.picture.runs.is_empty() {
+            // They wait for a relocation, and will be settled when it has ended.
+            return None;
+        }
+        let leaves = self.files(|file| {
+            file.file.leaves().is_some_and(|slot| {
+                let meta = slot.meta();
+                let tombstones = meta.tombstones + meta.range_tombstones;
+                file.garbage_bytes() > 0 || (tombstones > 0 && meta.seqno_max < self.floor)
+            })
+        });
+        if !leaves.is_empty() {
+            return self.compact(leaves);
+        }
+        match self.picture.garbage_bytes() {
+            0 => None,
+            _ => self.compact(self.branches()),
+        }
+    }
+
+    /// All files of branches. A part of them would not do: to write a branch anew is to write those
+    /// above it anew, which makes garbage of other files.
+    fn branches(&self) -> HashSet<FileId> {
+        self.files(|file| file.file.leaves().is_none())
+    }
+
+    /// The runs of the shelf that may be settled, newest first.
+    fn runs(&self) -> &[Run] {
+        let runs = &self.picture.runs;
+        let lowest = planted!(
+            "btree: a run above a pending relocation is settled",
+            self.runs_below,
+            None
+        );
+        let clip = self.picture.clip.as_ref();
+        let from = match (clip, lowest) {
+            (Some(clip), _) => runs.partition_point(|run| run.id > clip.run),
+            (None, Some(place)) => runs.partition_point(|run| run.id >= place),
+            (None, None) => 0,
+        };
+        runs.get(from..).unwrap_or_default()
+    }
+
+    fn settle(&self, priority: JobPriority) -> Option<Plan> {
+        let runs = self.runs().to_vec();
+        (!runs.is_empty()).then_some(Plan {
+            runs,
+            victims: HashSet::new(),
+            priority,
+        })
+    }
+
+    fn compact(&self, victims: HashSet<FileId>) -> Option<Plan> {
+        (!victims.is_empty()).then_some(Plan {
+            runs: Vec::new(),
+            victims,
+            priority: JobPriority::Gc,
+        })
+    }
+
+    fn files(&self, wanted: impl Fn(&TreeFile) -> bool) -> HashSet<FileId> {
+        let files = self.picture.files.iter();
+        files
+            .filter(|(_, file)| wanted(file))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// The tables of leaves that free most bytes for each byte that is written anew, as many as one
+    /// slice can write; or all branches, if they have most of the garbage.
+    fn with_most_garbage(&self) -> HashSet<FileId> {
+        let mut leaves: Vec<_> = (self.picture.files.iter())
+            .filter(|(_, file)| file.file.leaves().is_some() && file.garbage_bytes() > 0)
+            .collect();
+        let of_leaves: u64 = leaves.iter().map(|(_, file)| file.garbage_bytes()).sum();
+        if of_leaves <= self.picture.garbage_bytes() / 2 {
+            return self.branches();
+        }
+        let live_part = |file: &TreeFile| file.live.bytes as f64 / file.all.bytes.max(1) as f64;
+        leaves.sort_by(|(_, a), (_, b)| live_part(a).total_cmp(&live_part(b)));
+        let mut victims = HashSet::new();
+        let mut bytes = 0;
+        for (id, file) in leaves {
+            if !victims.is_empty() && bytes + file.live.bytes > self.options.experiments.slice_bytes
+            {
+                break;
+            }
+            bytes += file.live.bytes;
+            victims.insert(*id);
+        }
+        victims
+    }
+}

@@ -1,0 +1,35 @@
+//! The whole index against a model: random runs, slices, views, reopenings, crashes and relocations.
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "random numbers are cut to what is needed"
+)]
+
+mod harness;
+mod limits;
+
+use glintdb_indextest::{op, run_history};
+use harness::{BTreeKind, options};
+use proptest::prelude::*;
+
+#[test]
+fn power_cut_before_the_manifest_leaves_no_effect() {
+    glintdb_indextest::power_cut_before_the_manifest_leaves_no_effect::<BTreeKind>();
+}
+
+#[test]
+fn error_at_every_operation_leaves_nothing_behind() {
+    glintdb_indextest::error_at_every_operation_leaves_nothing_behind::<BTreeKind>();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn prop_index_answers_as_the_model_does(
+        options in options(),
+        ops in proptest::collection::vec(op(), 1..60),
+        seed: u64,
+    ) {
+        run_history::<BTreeKind>(options, &ops, seed);
+    }
+}

@@ -15,7 +15,7 @@ use glintdb_core::{Error, FileId, FileKind, Result, SeqNum};
 use glintdb_runs::keys::TombstoneSet;
 use glintdb_runs::table::BlockFile;
 use glintdb_runs::{Run, RunEnv, Slot, Sorted, range_tombstones};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -125,7 +125,8 @@ pub(crate) struct Picture {
     pub(crate) runs: Vec<Run>,
     pub(crate) clip: Option<Clip>,
     pub(crate) root: Option<Root>,
-    pub(crate) files: HashMap<FileId, TreeFile>,
+    /// In order, so that equal histories do the same I/O.
+    pub(crate) files: BTreeMap<FileId, TreeFile>,
     tombstones: OnceLock<Arc<TombstoneSet>>,
 }
 
@@ -340,10 +341,7 @@ impl Picture {
         if let Some(Clip { run, key }) = self.clip.clone() {
             ops.push(EditOp::Clip { run, key });
         }
-        // In order, so that equal states have equal edits.
-        let files: BTreeMap<FileId, &TreeFile> =
-            self.files.iter().map(|(id, file)| (*id, file)).collect();
-        for (id, file) in files {
+        for (&id, file) in &self.files {
             ops.push(match &file.file {
                 NodeFile::Leaves(slot) => EditOp::AddLeaves {
                     meta: slot.meta().clone(),

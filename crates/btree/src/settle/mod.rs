@@ -710,9 +710,7 @@ fn shrink<'a>(
         lost.nodes += 1;
         lost.bytes += u64::from(node.length);
     }
-    let mut files: Vec<_> = picture.files.iter().collect();
-    files.sort_by_key(|(id, _)| **id);
-    for (id, file) in files {
+    for (id, file) in &picture.files {
         let lost = lost.get(id).copied().unwrap_or(Live { nodes: 0, bytes: 0 });
         let nodes = file.live.nodes.checked_sub(lost.nodes);
         let bytes = file.live.bytes.checked_sub(lost.bytes);

@@ -7,7 +7,7 @@
 use crate::options::{self, Lane, OptionSet};
 use crate::place::Place;
 use crate::rng::Rng;
-use glintdb::{Db, Durability, Env, GcReads, Keyspace, Stats};
+use glintdb::{Db, Durability, Env, GcReads, IndexKind, Keyspace, Stats};
 use glintdb_core::DbId;
 use glintdb_flash::SystemClock;
 use glintdb_simdisk::{CrashMode, HookedVolume, Hooks, MemVolume};
@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Name of the set in which segments are collected as soon as a little of them is dead.
 pub const EAGER: &str = "GC eager";
+/// The same with a B+tree.
+const EAGER_BTREE: &str = "B+tree, GC eager";
 
 /// Both ways to find what is live in them.
 pub const READS: [GcReads; 2] = [GcReads::Segments, GcReads::Index];
@@ -42,14 +44,18 @@ impl Counts {
     }
 }
 
-/// The set of that name for a lane, in which rounds find what is live in that way.
+/// The set of that name for a lane, with an index of this kind, in which rounds find what is live in that way.
 ///
 /// # Panics
 /// Where the lane does not have it.
 #[must_use]
-pub fn eager(lane: Lane, reads: GcReads) -> OptionSet {
+pub fn eager(lane: Lane, index: IndexKind, reads: GcReads) -> OptionSet {
     let mut sets = options::of(lane);
-    sets.retain(|set| set.name == EAGER);
+    let name = match index {
+        IndexKind::BTree => EAGER_BTREE,
+        _ => EAGER,
+    };
+    sets.retain(|set| set.name == name);
     let mut set = sets.pop().expect("the lane has the set");
     set.options.experiments.value_gc_reads = reads;
     set
@@ -93,7 +99,7 @@ fn told(error: glintdb::Error) -> String {
 pub fn alone(reads: GcReads, steps: &dyn Fn()) -> Result<Counts, String> {
     const KEYS: u64 = 120;
     let db = Place::memory()
-        .open(eager(Lane::Model, reads).options)
+        .open(eager(Lane::Model, IndexKind::Lsm, reads).options)
         .map_err(told)?;
     let space = db.default_keyspace();
     let mut rng = Rng::of(&[7]);
@@ -225,7 +231,7 @@ fn whole(db: &Db) -> Result<(), String> {
 /// What is wrong.
 pub fn power(reads: GcReads, steps: &dyn Fn()) -> Result<Counts, String> {
     const KEYS: u64 = 60;
-    let set = eager(Lane::Sim, reads);
+    let set = eager(Lane::Sim, IndexKind::Lsm, reads);
     let volume = MemVolume::new();
     let db = Place::Memory(std::sync::Arc::clone(&volume))
         .open(set.options.clone())
@@ -275,7 +281,7 @@ pub fn race(place: &Place, mut set: OptionSet, writes: u64, seed: u64) -> Result
     let db = place.open(set.options.clone()).map_err(told)?;
     let race = Race {
         db: &db,
-        space: db.default_keyspace(),
+        space: (db.create_keyspace("raced", set.keyspace.clone())).map_err(told)?,
         keys: (0..WRITERS * KEYS_OF_WRITER)
             .map(|_| Known::default())
             .collect(),

@@ -314,8 +314,12 @@ pub(super) const SETS: &[Line] = &[
             set.keyspace.btree.compression = Compression::Lz4;
         },
     ),
-    line("B+tree, GC eager", &[Lane::Model, Lane::Sim], |set| {
-        collects_eagerly(set);
-        btree(set);
-    }),
+    line(
+        "B+tree, GC eager",
+        &[Lane::Model, Lane::Sim, Lane::Histories],
+        |set| {
+            collects_eagerly(set);
+            btree(set);
+        },
+    ),
 ];

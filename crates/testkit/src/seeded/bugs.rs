@@ -39,7 +39,7 @@ const fn hang(name: &'static str, mistake: &'static str, lane: Lane) -> Bug {
 #[rustfmt::skip]
 pub const BUGS: &[Bug] = &[
     bug("btree: a range deletion goes while a transaction needs it", "The transaction does not see that a range that it read was deleted.", Lane::Model),
-    bug("btree: a run above a pending relocation is settled", "A relocated entry comes to stand above a newer one.", Lane::Model),
+    bug("btree: a run above a pending relocation is settled", "A relocated entry comes to stand above a newer one.", Lane::Threads),
     bug("btree: a tombstone goes while a transaction needs it", "The transaction does not see that what it read was deleted: a lost update.", Lane::Model),
     bug("btree: a value that is overwritten in a leaf is not counted", "The log keeps the value for ever.", Lane::Model),
     bug("btree: the names of a slice's files are not made durable", "A power cut takes files that the manifest names.", Lane::Crash),

@@ -7,7 +7,7 @@ use crate::operation::{Mix, Operation};
 use crate::options::{self, Lane, OptionSet};
 use crate::place::Place;
 use crate::runner::Runner;
-use glintdb::{Batch, Durability, ErrorKind};
+use glintdb::{Batch, Durability, ErrorKind, IndexKind};
 use glintdb_core::FileKind;
 use glintdb_simdisk::{CrashMode, MemOptions, MemVolume, Moment, Observer, OperationKind};
 use parking_lot::Mutex;
@@ -42,15 +42,12 @@ fn sets() -> Vec<OptionSet> {
 }
 
 /// A snapshot of values that everybody else has long overwritten, flushed and compacted away; nobody has read them before.
-fn old_snapshot() -> Result<(), String> {
+fn old_snapshot(set: OptionSet) -> Result<(), String> {
     const KEYS: u8 = 20;
     const VALUE_BYTES: usize = 4000;
-    let Some(set) = options::of(Lane::Edge).into_iter().next_back() else {
-        return Ok(());
-    };
     let failed = |error: glintdb::Error| format!("an old snapshot: {error}");
     let db = Place::memory().open(set.options).map_err(failed)?;
-    let space = db.default_keyspace();
+    let space = (db.create_keyspace("space", set.keyspace)).map_err(failed)?;
     let mut snapshot = None;
     for round in 0..5_u8 {
         for key in 0..KEYS {
@@ -76,20 +73,17 @@ fn old_snapshot() -> Result<(), String> {
 }
 
 /// A scan that began before everything it reads was overwritten and compacted away: its tables are there until it ends.
-fn old_scan() -> Result<(), String> {
-    let Some(set) = options::of(Lane::Edge).into_iter().next_back() else {
-        return Ok(());
-    };
+fn old_scan(set: OptionSet) -> Result<(), String> {
     let failed = |error: glintdb::Error| format!("an old scan: {error}");
     let place = Place::memory();
     let db = place.open(set.options).map_err(failed)?;
-    let space = db.default_keyspace();
+    let space = (db.create_keyspace("space", set.keyspace)).map_err(failed)?;
     let fill = |round: u8| {
         for key in 0..20_u8 {
             Steps::count();
             space.put([key], [round; 100])?;
         }
-        db.compact()
+        space.compact()
     };
     fill(0).map_err(failed)?;
     let before = place.count(FileKind::Table).map_err(failed)?;
@@ -105,25 +99,25 @@ fn old_scan() -> Result<(), String> {
     }
 }
 
-/// A transaction that has read a key which is then deleted, flushed and compacted to the bottom: it must still see, when it writes the key, that somebody did.
-fn old_transaction() -> Result<(), String> {
-    let Some(set) = options::of(Lane::Edge).into_iter().next_back() else {
-        return Ok(());
-    };
+/// A transaction that has read a key which is then deleted, by itself or in a range, flushed and compacted to the bottom. It must still see, when it writes the key, that it was deleted.
+fn old_transaction(set: &OptionSet, by_range: bool) -> Result<(), String> {
     let failed = |error: glintdb::Error| format!("an old transaction: {error}");
-    let db = Place::memory().open(set.options).map_err(failed)?;
-    let space = db.default_keyspace();
+    let db = Place::memory().open(set.options.clone()).map_err(failed)?;
+    let space = (db.create_keyspace("space", set.keyspace.clone())).map_err(failed)?;
     let run = || {
         for key in 0..20_u8 {
             Steps::count();
             space.put([key], [0; 100])?;
         }
-        db.compact()?;
+        space.compact()?;
         let mut transaction = db.transaction();
         transaction.get(&space, [7])?;
-        space.delete([7])?;
-        db.compact()?;
-        transaction.put(&space, [7], "nobody was here")?;
+        match by_range {
+            true => space.delete_range([7]..[8])?,
+            false => space.delete([7])?,
+        }
+        space.compact()?;
+        transaction.put(&space, [7], "it was not deleted")?;
         Ok(transaction.commit())
     };
     match run().map_err(failed)? {
@@ -136,9 +130,12 @@ fn old_transaction() -> Result<(), String> {
 }
 
 pub(super) fn model() -> Result<(), String> {
-    old_snapshot()?;
-    old_scan()?;
-    old_transaction()?;
+    for set in options::of(Lane::Edge) {
+        old_snapshot(set.clone())?;
+        old_scan(set.clone())?;
+        old_transaction(&set, false)?;
+        old_transaction(&set, true)?;
+    }
     for reads in collecting::READS {
         collecting::alone(reads, &Steps::count)?;
     }
@@ -248,7 +245,7 @@ fn nearly_round() -> Result<(), String> {
 fn full_segments() -> Result<(), String> {
     const COMMITS: u64 = 400;
     let failed = |error: glintdb::Error| format!("full segments: {error}");
-    let mut set = collecting::eager(Lane::Sim, collecting::READS[0]);
+    let mut set = collecting::eager(Lane::Sim, IndexKind::Lsm, collecting::READS[0]);
     set.options.experiments.value_gc = false;
     let options = set
         .options

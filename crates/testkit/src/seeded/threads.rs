@@ -5,7 +5,9 @@ use super::lanes::Steps;
 use crate::collecting;
 use crate::options::Lane;
 use crate::place::Place;
-use glintdb::{Batch, Db, Durability, ErrorKind, Experiments, Keyspace, KeyspaceOptions, Options};
+use glintdb::{
+    Batch, Db, Durability, ErrorKind, Experiments, IndexKind, Keyspace, KeyspaceOptions, Options,
+};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -80,9 +82,11 @@ pub(super) fn run(dir: &Path) -> Result<(), String> {
     collecting::bounded(&Steps::count)?;
     for seed in 1..=RACES {
         let reads = collecting::READS[(seed % 2) as usize];
-        let set = collecting::eager(Lane::Histories, reads);
-        let counts = collecting::race(&Place::memory(), set, RACE_WRITES, seed)?;
-        Steps::add(counts.writes);
+        for index in [IndexKind::Lsm, IndexKind::BTree] {
+            let set = collecting::eager(Lane::Histories, index, reads);
+            let counts = collecting::race(&Place::memory(), set, RACE_WRITES / 2, seed)?;
+            Steps::add(counts.writes);
+        }
     }
     Ok(())
 }

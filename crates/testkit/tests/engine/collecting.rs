@@ -1,5 +1,6 @@
 //! Value GC beside everything else, with every read checked.
 
+use glintdb::IndexKind;
 use glintdb_testkit::collecting::{READS, alone, bounded, eager, power, race};
 use glintdb_testkit::options::Lane;
 use glintdb_testkit::place::Place;
@@ -30,7 +31,8 @@ fn rounds_around_which_the_power_goes_lose_nothing() {
 fn overwrites_deletes_snapshots_collecting_and_compaction_race() {
     for (at, threads) in [1, 1, 2, 2, 4, 4].into_iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();
-        let mut set = eager(Lane::Histories, READS[at % 2]);
+        let index = [IndexKind::Lsm, IndexKind::BTree][at % 2];
+        let mut set = eager(Lane::Histories, index, READS[at / 2 % 2]);
         set.options.background_threads = threads;
         for place in [Place::memory(), Place::Directory(dir.path().join("db"))] {
             let counts = race(&place, set.clone(), 4000, threads as u64).unwrap();

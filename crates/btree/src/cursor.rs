@@ -5,7 +5,8 @@
 //! A leaf knows no neighbour, because a copy-on-write tree would have to write the neighbour anew.
 //! The cursor finds the next leaf in its branch, and reads several leaves ahead in one batch.
 
-use crate::tree::Branch;
+use crate::node::Child;
+use crate::tree::child_in;
 use crate::view::View;
 use bytes::Bytes;
 use glintdb_core::index::{Cursor, Take};
@@ -25,6 +26,25 @@ const LEAVES_AHEAD_MAX: usize = 64;
 /// the range tombstone covers.
 const STEPS_BEFORE_SEEK: usize = 8;
 
+/// The child that a cursor over a branch is at.
+fn child_at(branch: &BlockCursor) -> Result<Child> {
+    let child = child_in(branch.value()?);
+    child.ok_or_else(|| branch.corrupt("an entry of a branch names no child"))
+}
+
+/// The child that `branch` is at, and those behind it in its direction, `count` at most.
+fn children_from(branch: &BlockCursor, direction: Direction, count: usize) -> Result<Vec<Child>> {
+    let mut cursor = BlockCursor::new(direction);
+    cursor.enter(branch.file(), branch.block().clone())?;
+    let mut children = Vec::with_capacity(count);
+    let mut found = cursor.seek(branch.key())?;
+    while found && children.len() < count {
+        children.push(child_at(&cursor)?);
+        found = cursor.advance()?;
+    }
+    Ok(children)
+}
+
 /// A cursor over the entries of the tree, without those that range tombstones hide.
 pub(crate) struct TreeCursor {
     view: Arc<View>,
@@ -34,9 +54,9 @@ pub(crate) struct TreeCursor {
     tombstones: Option<Arc<TombstoneSet>>,
     /// No entry of the tree is newer.
     newest: SeqNum,
-    branch: Option<Branch>,
-    /// The child of the branch that is the current leaf.
-    place: usize,
+    /// The branches above the current leaf, the lowest one first. Each cursor is at the child that
+    /// the next one has.
+    path: Vec<BlockCursor>,
     leaf: BlockCursor,
     ahead: usize,
     state: State,
@@ -76,8 +96,7 @@ impl TreeCursor {
             upper: upper.map(Box::from),
             direction,
             tombstones: (!tombstones.is_empty()).then(|| Arc::clone(tombstones)),
-            branch: None,
-            place: 0,
+            path: Vec::new(),
             leaf: BlockCursor::new(direction),
             ahead: LEAVES_AHEAD_FIRST,
             state: State::New,
@@ -109,73 +128,63 @@ impl TreeCursor {
         }
     }
 
-    /// Opens the current leaf, and reads those behind it ahead if it is not in memory.
-    fn open_leaf(&mut self) -> Result<()> {
+    /// Opens a leaf, and reads those behind it ahead if it is not in memory.
+    fn open_leaf(&mut self, leaf: Child) -> Result<()> {
         let picture = &self.view.picture;
-        let Some(branch) = &self.branch else {
-            return Ok(());
-        };
-        let (_, leaf) = &branch.children[self.place];
-        let is_cached =
-            |file: &crate::picture::NodeFile| file.blocks().cached(leaf.handle()).is_some();
-        if !picture.file_of(0, leaf).is_ok_and(is_cached) {
-            let children = &branch.children;
-            let leaves = match self.direction {
-                Direction::Forward => {
-                    let end = (self.place + self.ahead).min(children.len());
-                    &children[self.place..end]
-                }
-                Direction::Reverse => {
-                    let start = (self.place + 1).saturating_sub(self.ahead);
-                    &children[start..=self.place]
-                }
-            };
-            picture.read_ahead(&self.view.common.env, 0, leaves);
+        let file = picture.file_of(0, &leaf)?;
+        if file.blocks().cached(leaf.handle()).is_none()
+            && let Some(branch) = self.path.first()
+        {
+            let leaves = children_from(branch, self.direction, self.ahead)?;
+            picture.read_ahead(&self.view.common.env, 0, &leaves);
             self.ahead = (self.ahead * 2).min(LEAVES_AHEAD_MAX);
         }
-        let node = picture.node(0, leaf, &mut 0)?;
+        let node = picture.node(0, &leaf, &mut 0)?;
         self.leaf.enter(node.file.blocks().id(), node.block)
     }
 
-    /// Goes to the edge of the leaf that may have `key`. Returns false if the tree is empty.
-    fn go_to_leaf(&mut self, key: &[u8]) -> Result<bool> {
-        let branch = self.view.picture.branch_at(1, key, false)?;
-        if branch.children.is_empty() {
+    /// Goes to the edge of the leaf that may have `key` (`None`: of the first leaf in its
+    /// direction). Returns false if the tree is empty.
+    fn go_to_leaf(&mut self, key: Option<&[u8]>) -> Result<bool> {
+        let Some(root) = self.view.picture.root else {
             return Ok(false);
-        }
-        self.place = branch.place_of(key);
-        self.branch = Some(branch);
-        self.open_leaf()?;
+        };
+        let levels = usize::from(root.level);
+        let direction = self.direction;
+        self.path
+            .resize_with(levels, || BlockCursor::new(direction));
+        self.descend(root.node, root.level, key)?;
         Ok(true)
+    }
+
+    /// Goes down from `node`, which is at `level`, to a leaf.
+    fn descend(&mut self, mut node: Child, level: u8, key: Option<&[u8]>) -> Result<()> {
+        for level in (1..=level).rev() {
+            let opened = self.view.picture.node(level, &node, &mut 0)?;
+            let cursor = &mut self.path[usize::from(level) - 1];
+            cursor.enter(opened.file.blocks().id(), opened.block)?;
+            let found = match key {
+                Some(key) => cursor.seek_floor(key)?,
+                None => cursor.advance()?,
+            };
+            if !found {
+                return Err(cursor.corrupt("a branch without children"));
+            }
+            node = child_at(cursor)?;
+        }
+        self.open_leaf(node)
     }
 
     /// Goes to the edge of the next leaf. Returns false if there is none.
     fn next_leaf(&mut self) -> Result<bool> {
-        let Some(branch) = &self.branch else {
-            return Ok(false);
-        };
-        let picture = &self.view.picture;
-        match self.direction {
-            Direction::Forward if self.place + 1 < branch.children.len() => self.place += 1,
-            Direction::Reverse if self.place > 0 => self.place -= 1,
-            Direction::Forward => {
-                let Some(next) = &branch.upper else {
-                    return Ok(false);
-                };
-                self.branch = Some(picture.branch_at(1, next, false)?);
-                self.place = 0;
-            }
-            Direction::Reverse => {
-                if branch.lower.is_empty() {
-                    return Ok(false);
-                }
-                let before = picture.branch_at(1, &branch.lower, true)?;
-                self.place = before.children.len() - 1;
-                self.branch = Some(before);
+        for (level, cursor) in (0..).zip(&mut self.path) {
+            if cursor.advance()? {
+                let node = child_at(cursor)?;
+                self.descend(node, level, None)?;
+                return Ok(true);
             }
         }
-        self.open_leaf()?;
-        Ok(true)
+        Ok(false)
     }
 
     /// Goes to the next entry, hidden or not.
@@ -192,19 +201,15 @@ impl TreeCursor {
 
     /// Goes to the first entry at or behind `key`, hidden or not.
     fn go_to(&mut self, key: &[u8]) -> Result<bool> {
-        let within = |branch: &Branch| {
-            let lower = &branch.children[self.place].0;
-            let end = branch.end_of(self.place);
-            key >= &**lower && end.is_none_or(|end| key < &**end)
-        };
-        if !self.branch.as_ref().is_some_and(within) {
-            if self.state == State::On {
-                // It has jumped, so what it reads next says little about what it reads then.
-                self.ahead = LEAVES_AHEAD_FIRST;
+        if self.state == State::On {
+            if self.leaf.seek(key)? {
+                return Ok(!self.is_beyond(self.leaf.key()));
             }
-            if !self.go_to_leaf(key)? {
-                return Ok(false);
-            }
+            // It jumps, so what it reads next says little about what it reads then.
+            self.ahead = LEAVES_AHEAD_FIRST;
+        }
+        if !self.go_to_leaf(Some(key))? {
+            return Ok(false);
         }
         if self.leaf.seek(key)? {
             return Ok(!self.is_beyond(self.leaf.key()));
@@ -227,25 +232,8 @@ impl TreeCursor {
                     false => Ok(found),
                 }
             }
-            Bound::Unbounded => {
-                if self.direction == Direction::Forward {
-                    return Ok(self.go_to_leaf(&[])? && self.step()?);
-                }
-                Ok(self.go_to_last_leaf()? && self.step()?)
-            }
+            Bound::Unbounded => Ok(self.go_to_leaf(None)? && self.step()?),
         }
-    }
-
-    /// Goes to the end of the last leaf. Returns false if the tree is empty.
-    fn go_to_last_leaf(&mut self) -> Result<bool> {
-        let branch = self.view.picture.last_branch()?;
-        let Some(last) = branch.children.len().checked_sub(1) else {
-            return Ok(false);
-        };
-        self.place = last;
-        self.branch = Some(branch);
-        self.open_leaf()?;
-        Ok(true)
     }
 
     /// Goes on from the current entry while range tombstones hide it.

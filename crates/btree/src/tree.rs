@@ -32,12 +32,6 @@ impl Branch {
         behind.saturating_sub(1)
     }
 
-    /// Index of the last child that may have a key below `key`.
-    fn place_before(&self, key: &[u8]) -> usize {
-        let behind = self.children.partition_point(|(lower, _)| &**lower < key);
-        behind.saturating_sub(1)
-    }
-
     /// The first key behind a child.
     pub(crate) fn end_of(&self, place: usize) -> Option<&Bytes> {
         let next = self.children.get(place + 1).map(|(lower, _)| lower);
@@ -154,29 +148,12 @@ impl Picture {
         leaf.file.blocks().search(&leaf.block, key)
     }
 
-    /// The branch at `level`, from 1 on, that may have `key`; with `before`, the one that may have
-    /// the keys right before `key`. Above the root there is a branch with the root as its only
-    /// child, or without children.
+    /// The branch at `level`, from 1 on, that may have `key`. Above the root there is a branch with
+    /// the root as its only child, or without children.
     ///
     /// # Errors
     /// I/O errors, `Corruption`.
-    pub(crate) fn branch_at(&self, level: u8, key: &[u8], before: bool) -> Result<Branch> {
-        self.descend(level, |branch| match before {
-            true => branch.place_before(key),
-            false => branch.place_of(key),
-        })
-    }
-
-    /// The branch at level 1 with the last leaf.
-    ///
-    /// # Errors
-    /// I/O errors, `Corruption`.
-    pub(crate) fn last_branch(&self) -> Result<Branch> {
-        self.descend(1, |branch| branch.children.len().saturating_sub(1))
-    }
-
-    /// Descends to a branch at `level`. `place` chooses a child of each branch above it.
-    fn descend(&self, level: u8, place: impl Fn(&Branch) -> usize) -> Result<Branch> {
+    pub(crate) fn branch_at(&self, level: u8, key: &[u8]) -> Result<Branch> {
         let root = self.root.filter(|root| root.level < level);
         let mut branch = Branch {
             node: None,
@@ -201,7 +178,7 @@ impl Picture {
         for at in (level..=top).rev() {
             branch = self.open_branch(at, node, branch.lower, branch.upper)?;
             if at > level {
-                let place = place(&branch);
+                let place = branch.place_of(key);
                 branch.upper = branch.end_of(place).cloned();
                 let (lower, child) = branch.children.swap_remove(place);
                 (branch.lower, node) = (lower, child);
@@ -264,11 +241,11 @@ impl Picture {
         start: &[u8],
         mut visit: impl FnMut(&Branch) -> bool,
     ) -> Result<()> {
-        let mut branch = self.branch_at(1, start, false)?;
+        let mut branch = self.branch_at(1, start)?;
         while visit(&branch)
             && let Some(next) = &branch.upper
         {
-            branch = self.branch_at(1, next, false)?;
+            branch = self.branch_at(1, next)?;
         }
         Ok(())
     }
@@ -280,11 +257,11 @@ impl Picture {
         &self,
         env: &RunEnv,
         level: u8,
-        nodes: &[Separated],
+        nodes: &[Child],
     ) -> HashSet<(u64, u64)> {
         let mut read = HashSet::new();
         let mut wanted = Vec::new();
-        for (_, node) in nodes {
+        for node in nodes {
             if let Ok(file) = self.file_of(level, node)
                 && file.blocks().cached(node.handle()).is_none()
                 && read.insert((node.number, node.offset))
@@ -341,7 +318,7 @@ pub(crate) fn decode_branch(
 }
 
 /// The child that a value of a branch names.
-fn child_in(value: EntryRef<'_>) -> Option<Child> {
+pub(crate) fn child_in(value: EntryRef<'_>) -> Option<Child> {
     match value {
         EntryRef::Inline(value) => Child::from_value(value),
         EntryRef::Pointer(_) | EntryRef::Tombstone => None,

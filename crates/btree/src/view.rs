@@ -4,6 +4,7 @@
 
 use crate::common::Common;
 use crate::cursor::{Overlay, TreeCursor};
+use crate::node::Child;
 use crate::picture::Picture;
 use crate::verify;
 use bytes::Bytes;
@@ -66,7 +67,7 @@ impl View {
             .map(|(at, _)| (at, root.node))
             .collect();
         for level in (0..=root.level).rev() {
-            let wanted: Vec<_> = nodes.values().map(|node| (Bytes::new(), *node)).collect();
+            let wanted: Vec<Child> = nodes.values().copied().collect();
             let read = picture.read_ahead(&self.common.env, level, &wanted);
             let mut failed = Vec::new();
             for (at, node) in &mut nodes {

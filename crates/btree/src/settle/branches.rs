@@ -107,7 +107,7 @@ impl BranchWriter {
             [all] if all.lower.is_empty() && all.upper.is_none() => Ok(all.children.clone()),
             _ => {
                 // Only the level right above the root has something that is not replaced.
-                let branch = picture.branch_at(level, &[], false)?;
+                let branch = picture.branch_at(level, &[])?;
                 Ok(with_replaced(branch.children, replaced))
             }
         }
@@ -128,7 +128,7 @@ impl BranchWriter {
                 lower,
                 mut upper,
                 mut children,
-            } = picture.branch_at(level, &first.lower, false)?;
+            } = picture.branch_at(level, &first.lower)?;
             self.dead.extend(node);
             // Neighbouring branches are written anew together.
             let mut count = 0;
@@ -138,7 +138,7 @@ impl BranchWriter {
                 while let Some(end) = &upper
                     && next.upper.as_ref().is_none_or(|reach| reach > end)
                 {
-                    let neighbour = picture.branch_at(level, end, false)?;
+                    let neighbour = picture.branch_at(level, end)?;
                     self.dead.extend(neighbour.node);
                     children.extend(neighbour.children);
                     upper = neighbour.upper;
@@ -241,7 +241,7 @@ fn add_victims(
     let mut own = Vec::new();
     let mut next = Some(Bytes::new());
     while let Some(lower) = next {
-        let branch = picture.branch_at(level, &lower, false)?;
+        let branch = picture.branch_at(level, &lower)?;
         let is_victim = branch
             .node
             .is_some_and(|node| victims.contains(&node.file(level)));

@@ -363,7 +363,7 @@ impl Slice {
         let is_here = |branch: &Branch| *key >= *branch.lower && before_end(key, &branch.upper);
         let branch = match self.branch.take().filter(is_here) {
             Some(branch) => branch,
-            None => self.picture().branch_at(1, key, false)?,
+            None => self.picture().branch_at(1, key)?,
         };
         Ok(self.branch.insert(branch))
     }

@@ -55,6 +55,28 @@ impl BlockCursor {
         found.map_err(|Malformed| self.malformed_here())
     }
 
+    /// Goes to the last entry at or before `key`, or to the first entry if there is none. Returns
+    /// false if the block has no entry.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    pub fn seek_floor(&mut self, key: &[u8]) -> Result<bool> {
+        let found = self.iter.seek_floor(key);
+        found.map_err(|Malformed| self.malformed_here())
+    }
+
+    /// The file that the block is in.
+    #[must_use]
+    pub fn file(&self) -> FileId {
+        self.file
+    }
+
+    /// The block.
+    #[must_use]
+    pub fn block(&self) -> &Block {
+        self.iter.block()
+    }
+
     /// Forwards: gives the rest of the block's entries to `take`, until that returns false. Returns
     /// true then.
     ///

@@ -287,6 +287,47 @@ impl BlockIter {
         }
     }
 
+    /// Goes to the last entry at or before `key`, or to the first entry if there is none. Returns
+    /// false if there is no entry.
+    pub(super) fn seek_floor(&mut self, key: &[u8]) -> Result<bool, Malformed> {
+        if self.direction == Direction::Reverse {
+            if self.seek_at_or_before(key)? {
+                return Ok(true);
+            }
+            let first_key = self.view()?.first_key()?.to_vec();
+            return self.seek_at_or_before(&first_key);
+        }
+        let view = View::of(&self.block.image, self.layout)?;
+        let floor = view.floor(key)?.at;
+        let restart = match view.restart_at_or_before(key, view.first_key()?)? {
+            Place::Before => 0,
+            Place::At(restart) => restart,
+        };
+        self.begin_at(restart)?;
+        while self.step_forward()? {
+            if self.raw.at == floor {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Forward: goes before the entry of a restart point.
+    fn begin_at(&mut self, restart: usize) -> Result<(), Malformed> {
+        let view = View::of(&self.block.image, self.layout)?;
+        self.next_at = view.restart_offset(restart)?;
+        self.ordinal = restart * view.layout.interval;
+        self.key.clear();
+        self.fresh = true;
+        if restart > 0 {
+            let first_key = view.first_key()?;
+            let entry = view.entry(self.next_at)?;
+            self.key
+                .extend_from_slice(first_key.get(..entry.shared).ok_or(Malformed)?);
+        }
+        Ok(())
+    }
+
     fn seek_at_or_after(&mut self, key: &[u8]) -> Result<bool, Malformed> {
         let view = View::of(&self.block.image, self.layout)?;
         let first_key = view.first_key()?;
@@ -295,17 +336,11 @@ impl BlockIter {
             Place::At(restart) => restart,
         };
         let mut order = DeltaOrder::new(key);
-        self.next_at = view.restart_offset(restart)?;
-        self.ordinal = restart * view.layout.interval;
-        let next_restart = self.ordinal + view.layout.interval;
-        self.key.clear();
-        self.fresh = true;
         if restart > 0 {
             order.pass(0, first_key);
-            let entry = view.entry(self.next_at)?;
-            self.key
-                .extend_from_slice(first_key.get(..entry.shared).ok_or(Malformed)?);
         }
+        self.begin_at(restart)?;
+        let next_restart = self.ordinal + self.layout.interval;
         while self.step_forward()? {
             let suffix = self.key.get(self.raw.shared..).ok_or(Malformed)?;
             // The next restart point, which is behind `key`, is no delta against the key before it.

@@ -37,12 +37,13 @@ pub(crate) fn verify(
         sound &= verify_tables(run.id, &run.tables, report, held, checked);
     }
     for file in picture.files.values() {
-        if let Some(slot) = file.file.leaves() {
-            let mut fail = |error| {
-                sound = false;
-                report(error);
-            };
-            slot.table.verify(&mut fail, &mut |_, _| {});
+        let mut fail = |error| {
+            sound = false;
+            report(error);
+        };
+        match file.file.leaves() {
+            Some(slot) => slot.table.verify(&mut fail, &mut |_, _| {}),
+            None => file.file.blocks().verify(file.file.bytes(), &mut fail),
         }
         checked(file.file.bytes());
     }

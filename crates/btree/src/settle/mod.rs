@@ -200,6 +200,8 @@ struct Slice {
     leaves: LeafWriter,
     replaced: Vec<Replacement>,
     dead: Vec<Child>,
+    /// Bytes of the leaves that are replaced.
+    dead_bytes: u64,
     /// Entries of the leaves that were merged.
     old: Counts,
     /// Entries that were written.
@@ -257,6 +259,7 @@ impl Slice {
             end: None,
             replaced: Vec::new(),
             dead: Vec::new(),
+            dead_bytes: 0,
             old: Counts::default(),
             new: Counts::default(),
             liveness: Liveness::default(),
@@ -279,8 +282,9 @@ impl Slice {
                 None => return Ok(false),
             },
         };
-        // What waits to be written counts as written.
-        let is_last = self.leaves.bytes >= self.slice_bytes;
+        // A slice that deletes writes little, and gives back space when it commits.
+        let is_last =
+            self.leaves.bytes >= self.slice_bytes || self.dead_bytes >= 2 * self.slice_bytes;
         if !is_last {
             self.begun = self.gather()?;
         }
@@ -437,6 +441,7 @@ impl Slice {
             cursor.enter(node.file(0), block)?;
             entries = cursor.advance()?.then_some(cursor);
             self.dead.push(node);
+            self.dead_bytes += u64::from(node.length);
         }
         self.open = Some(Open {
             lower: leaf.lower.clone(),

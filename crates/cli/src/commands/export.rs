@@ -7,7 +7,7 @@ use crate::exit::Failure;
 use crate::format::{self, Format, KeyspaceOptionTexts, WriteItems};
 use crate::records::{Records, now_ms};
 use crate::{open, output, progress};
-use glintdb::{Keyspace, KeyspaceOptions, Snapshot};
+use glintdb::{Keyspace, Snapshot};
 use glintdb_server::EXPIRY_KEYSPACE;
 use indicatif::ProgressBar;
 use std::io::{BufWriter, Write};
@@ -89,13 +89,9 @@ fn write(
 
 /// The options of a keyspace that are not the default.
 fn changed_options(keyspace: &Keyspace) -> KeyspaceOptionTexts {
-    let usual = KeyspaceOptions::default().entries();
-    let options = keyspace.options().entries();
-    options
-        .into_iter()
-        .zip(usual)
-        .filter(|((_, value), (_, usual))| value != usual)
-        .map(|((name, value), _)| (name.to_owned(), value))
+    let changed = keyspace.options().changed().into_iter();
+    changed
+        .map(|(name, value)| (name.to_owned(), value))
         .collect()
 }
 

@@ -4,7 +4,6 @@ use crate::args::Keyspaces;
 use crate::exit::Failure;
 use crate::open::{self, Missing};
 use crate::output;
-use glintdb::KeyspaceOptions;
 use glintdb_bench::GlintOptions;
 
 pub(super) fn run(arguments: &Keyspaces) -> Result<(), Failure> {
@@ -58,14 +57,11 @@ pub(super) fn run(arguments: &Keyspaces) -> Result<(), Failure> {
             .collect();
         output::json(&listed.into())?;
     } else {
-        let usual = KeyspaceOptions::default().entries();
         for (name, records, options) in listed {
             let plural = if records.keys() == 1 { "" } else { "s" };
             let mut line = format!("{name}\t{records} record{plural}");
-            for ((option, value), (_, default)) in options.entries().iter().zip(&usual) {
-                if value != default {
-                    line += &format!("\t{option}={value}");
-                }
+            for (option, value) in options.changed() {
+                line += &format!("\t{option}={value}");
             }
             output::line(&line)?;
         }

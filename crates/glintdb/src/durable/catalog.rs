@@ -47,6 +47,7 @@ impl Durable {
                 name.len()
             )));
         }
+        index_kinds::validate(&options)?;
         let index = self.shared.indexes.create(&options)?;
         // The log is synced before the manifest, so that the manifest never runs ahead of the log.
         self.writer.flush_log(Durability::Sync)?;

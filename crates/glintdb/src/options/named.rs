@@ -230,6 +230,26 @@ impl KeyspaceOptions {
         std::iter::once(index).chain(of_kind).collect()
     }
 
+    /// Returns those of [`entries`](Self::entries) that are not the default of the kind of index,
+    /// and `index` if the kind is not the default.
+    ///
+    /// ```
+    /// use glintdb::{IndexKind, KeyspaceOptions};
+    /// let options = KeyspaceOptions::default().index(IndexKind::BTree);
+    /// assert_eq!(options.changed(), [("index", "btree".to_owned())]);
+    /// ```
+    #[must_use]
+    pub fn changed(&self) -> Vec<(&'static str, String)> {
+        let defaults = KeyspaceOptions::default().index(self.index).entries();
+        let is_changed =
+            |((name, value), (_, default)): &((&str, String), (&str, String))| match *name {
+                "index" => self.index != IndexKind::default(),
+                _ => value != default,
+            };
+        let entries = self.entries().into_iter().zip(defaults);
+        entries.filter(is_changed).map(|(entry, _)| entry).collect()
+    }
+
     fn lsm_values(&self) -> Vec<String> {
         let lsm = &self.lsm;
         let experiments = &lsm.experiments;

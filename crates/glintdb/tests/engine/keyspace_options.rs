@@ -1,7 +1,7 @@
 //! Options that change on a keyspace that exists: they are refused or durable, they count at once, and they shape the tree from then on.
 
 use crate::support::*;
-use glintdb::{Compression, ErrorKind, KeyspaceOptions, PinnedLevels};
+use glintdb::{Compression, ErrorKind, IndexKind, KeyspaceOptions, PinnedLevels};
 use glintdb_simdisk::{CrashMode, FaultKind, MemVolume};
 
 fn changed(options: KeyspaceOptions) -> KeyspaceOptions {
@@ -138,4 +138,46 @@ fn options_left_at_their_defaults_open_a_keyspace_whatever_its_options_are() {
         let opened = db.keyspace_or_create("logs", asked).unwrap();
         assert_eq!(opened.options(), wanted, "they stay as they are");
     }
+}
+
+#[test]
+fn a_b_tree_takes_its_own_options_alone_and_keeps_its_kind() {
+    let volume = MemVolume::new();
+    let db = open(&volume).unwrap();
+    let tree = KeyspaceOptions::default().index(IndexKind::BTree);
+    let mut of_lsm = tree.clone();
+    of_lsm.lsm.size_ratio = 4;
+    let mut of_btree = KeyspaceOptions::default();
+    of_btree.btree.experiments.leaf_batch = 7;
+    for (wrong, name) in [(of_lsm, "size_ratio"), (of_btree, "leaf_batch")] {
+        let error = db.create_keyspace("wrong", wrong).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains(name), "{error}");
+        assert!(db.keyspace("wrong").is_err());
+    }
+    let wanted = tree.clone().compression(Compression::Lz4);
+    let keyspace = db.create_keyspace("tree", wanted.clone()).unwrap();
+    for n in 0..2000_u32 {
+        keyspace.put(n.to_be_bytes(), n.to_string()).unwrap();
+    }
+    keyspace.compact().unwrap();
+    let error = keyspace
+        .set_options(KeyspaceOptions::default())
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    let mut other = KeyspaceOptions::default();
+    other.lsm.size_ratio = 6;
+    let error = db.keyspace_or_create("tree", other).unwrap_err();
+    assert!(error.to_string().contains("index is btree"), "{error}");
+    drop(keyspace);
+    db.close().unwrap();
+    let db = open(&volume).unwrap();
+    for options in [KeyspaceOptions::default(), tree] {
+        let keyspace = db.keyspace_or_create("tree", options).unwrap();
+        assert_eq!(keyspace.options(), wanted);
+        let found = keyspace.get(1234_u32.to_be_bytes()).unwrap();
+        assert_eq!(found.as_deref(), Some(&b"1234"[..]));
+    }
+    let report = db.verify().unwrap();
+    assert!(report.errors.is_empty(), "{:?}", report.errors);
 }

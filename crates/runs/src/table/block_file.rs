@@ -6,6 +6,7 @@
 use super::block::{Block, BlockHandle, Malformed, StoredBlock};
 use super::compress;
 use super::config::TableEnv;
+use super::format::{BLOCK_HEADER_BYTES, HEADER_BYTES, PAGE_BYTES, encode_header, page_align};
 use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::{Entry, EntryRef, Error, ErrorKind, FileId, Result};
@@ -133,6 +134,53 @@ impl BlockFile {
             file.accept(handle, stored)
         };
         asked.into_iter().zip(wanted).map(read).collect()
+    }
+
+    /// Checks a file of `bytes` that a [`BlockFileWriter`](super::BlockFileWriter) has written: its
+    /// header and every block, whoever needs it. `report` gets each error.
+    pub fn verify(&self, bytes: u64, report: &mut dyn FnMut(Error)) {
+        let page = PAGE_BYTES as u64;
+        let header = self.file().and_then(|file| file.read_at(0, PAGE_BYTES));
+        let mut expected = [0; PAGE_BYTES];
+        expected[..HEADER_BYTES].copy_from_slice(&encode_header(self.env.db, self.id));
+        match header {
+            Ok(found) if *found == expected[..] => {}
+            Ok(_) => report(Error::corruption(self.id, 0, "the header is another one")),
+            // The blocks would give the same error.
+            Err(error) => return report(error),
+        }
+        let mut offset = page;
+        while offset < bytes {
+            let length = match self.length_of(offset, bytes) {
+                Ok(length) => length,
+                Err(error) => {
+                    report(error);
+                    page
+                }
+            };
+            offset += length;
+        }
+    }
+
+    /// The length of the block at `offset`, which is checked.
+    fn length_of(&self, offset: u64, bytes: u64) -> Result<u64> {
+        let head = self.file()?.read_at(offset, BLOCK_HEADER_BYTES)?;
+        let used = head
+            .get(16..20)
+            .and_then(|used| used.try_into().ok())
+            .map_or(0, u32::from_le_bytes);
+        let length = page_align(used.into()).max(PAGE_BYTES as u64);
+        let corrupt = || Error::corruption(self.id, offset, "a block that reaches out of the file");
+        if length > bytes - offset {
+            return Err(corrupt());
+        }
+        let handle = BlockHandle {
+            index: 0,
+            offset,
+            length: u32::try_from(length).map_err(|_| corrupt())?,
+        };
+        let stored = self.file()?.read_at(offset, handle.length as usize)?;
+        self.accept_stored(handle, stored).map(|_| length)
     }
 
     /// The entry of `key` in a block of this file.

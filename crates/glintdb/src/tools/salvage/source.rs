@@ -5,7 +5,7 @@ use crate::durable::manifest::{
     FlushPoint, Item, KeyspaceRecord, RecordReader, read_newest, read_whole, salvage_records,
 };
 use crate::index_kinds;
-use crate::options::KeyspaceOptions;
+use crate::options::{IndexKind, KeyspaceOptions};
 use crate::{DEFAULT_KEYSPACE, Error, Result};
 use glintdb_core::codec::Reader;
 use glintdb_core::{DbId, FileId, FileKind, KeyspaceId, SegmentId, SeqNum};
@@ -120,6 +120,12 @@ pub(super) fn read(volume: &dyn Volume, report: &mut SalvageReport) -> Result<So
             source.live = loaded.state.live_segments();
             let mut gone = source.live.clone();
             source.keyspaces = loaded.state.keyspaces;
+            let mut keyspaces = source.keyspaces.values();
+            if keyspaces.any(|keyspace| keyspace.options.index == IndexKind::BTree) {
+                // Leaves that a tree does not need any more stay in their tables for a while.
+                let note = "of keyspaces with a B+tree, records that were deleted may be back";
+                report.notes.push(note.into());
+            }
             source.keyspace_next = loaded.state.keyspace_next;
             source.flush_point = loaded.state.flush_point;
             gone.retain(|id| !source.segments.contains(id));

@@ -5,6 +5,7 @@
     reason = "small numbers"
 )]
 
+mod block_files;
 mod damage;
 mod golden;
 mod long_keys;

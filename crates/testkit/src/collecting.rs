@@ -281,7 +281,7 @@ pub fn race(place: &Place, mut set: OptionSet, writes: u64, seed: u64) -> Result
     let db = place.open(set.options.clone()).map_err(told)?;
     let race = Race {
         db: &db,
-        space: (db.create_keyspace("raced", set.keyspace.clone())).map_err(told)?,
+        space: (db.create_keyspace(RACED, set.keyspace.clone())).map_err(told)?,
         keys: (0..WRITERS * KEYS_OF_WRITER)
             .map(|_| Known::default())
             .collect(),
@@ -315,18 +315,22 @@ pub fn race(place: &Place, mut set: OptionSet, writes: u64, seed: u64) -> Result
     };
     counts.reads += expect(&latest, |key| race.space.get(key))?;
     counts.of(&db.stats());
-    db.compact().map_err(told)?;
+    race.space.compact().map_err(told)?;
     whole(&db)?;
     expect(&latest, |key| race.space.get(key))?;
     drop(race);
     db.close().map_err(told)?;
     let db = place.open(set.options).map_err(told)?;
-    expect(&latest, |key| db.get(key))?;
+    let space = db.keyspace(RACED).map_err(told)?;
+    expect(&latest, |key| space.get(key))?;
+    drop(space);
     whole(&db)?;
     db.close().map_err(told)?;
     Ok(counts)
 }
 
+/// The keyspace of a race.
+const RACED: &str = "raced";
 const WRITERS: u64 = 3;
 const KEYS_OF_WRITER: u64 = 150;
 
@@ -489,8 +493,8 @@ impl Race<'_> {
         let mut rng = Rng::of(&[4]);
         while !self.over() {
             match rng.below(4) {
-                0 => self.db.compact().map_err(told)?,
-                1 => (self.db.default_keyspace().compact_values()).map_err(told)?,
+                0 => self.space.compact().map_err(told)?,
+                1 => self.space.compact_values().map_err(told)?,
                 _ => self.db.flush().map_err(told)?,
             }
             std::thread::sleep(std::time::Duration::from_millis(2));

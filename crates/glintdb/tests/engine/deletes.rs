@@ -125,6 +125,32 @@ fn a_put_among_deleted_records_is_found() {
 }
 
 #[test]
+fn a_snapshot_shows_records_in_a_gap_that_is_younger() {
+    for flushed in [false, true] {
+        let db = open(&MemVolume::new()).unwrap();
+        let records = db.default_keyspace();
+        fill(&records, 0, 3000);
+        if flushed {
+            db.flush().unwrap();
+        }
+        let delete = |from, to| {
+            for n in from..to {
+                records.delete(key(n)).unwrap();
+            }
+        };
+        delete(0, 1000);
+        delete(2000, 3000);
+        let before = db.snapshot();
+        delete(1000, 2000);
+        // Each scan finds a gap of all records.
+        assert_eq!((first(&records), last(&records)), (None, None));
+        // From both ends the snapshot comes to deleted records first, and they are in the gap.
+        assert_eq!(before.iter(&records).count(), 1000);
+        assert_eq!(before.iter(&records).rev().count(), 1000);
+    }
+}
+
+#[test]
 fn deletions_of_a_transaction_are_not_passed_by_others() {
     let db = open(&MemVolume::new()).unwrap();
     let records = db.default_keyspace();

@@ -19,6 +19,8 @@ const CHURNED_BYTES: u32 = 9000;
 const RING_FULL: u8 = 20;
 /// One flush after so many operations.
 const FLUSH_EACH: usize = 6;
+/// Neighbouring keys that a sequence with a queue deletes together, more than a gap needs.
+const STRETCH: std::ops::Range<u8> = 40..64;
 
 /// Sequences, in turn: as drawn; beginning with every key; with rival transactions; churning few
 /// keys and flushing often; flushing often; taking records from both ends of a queue.
@@ -65,17 +67,19 @@ impl Sequences {
 }
 
 /// Every third operation takes the next record from one end of a queue of all keys, after a look at
-/// both ends. Snapshots look at what was taken since, and transactions take many records and give
-/// them back. The other operations go on as drawn, so they put records where some were taken.
+/// both ends. Snapshots look at what was taken since, stretches are deleted around a snapshot, and
+/// transactions take many records and give them back. The other operations go on as drawn, so they
+/// put records where some were taken.
 fn queue(operations: &mut Vec<Operation>, seed: u8) {
     let mut with = vec![every_key(seed), Operation::Snapshot(0)];
     let mut ends = (0, KEYS - 1);
     for (index, operation) in operations.drain(..).enumerate() {
         with.push(operation);
         if index % 12 == 5 {
-            let all = walk(0, KEYS);
-            with.push(Operation::ReadSnapshot(0, Space::DEFAULT, Vec::new(), all));
-            with.push(Operation::Snapshot(0));
+            let all = walk(if index % 24 == 5 { 0 } else { u32::MAX }, KEYS);
+            let read = Operation::ReadSnapshot(0, Space::DEFAULT, Vec::new(), all.clone());
+            with.push(read.clone());
+            with.extend(delete_around_snapshot(&all, read, seed));
             with.push(delete_and_roll_back(ends));
         }
         if index % 3 > 0 || ends.0 >= ends.1 {
@@ -101,6 +105,14 @@ fn queue(operations: &mut Vec<Operation>, seed: u8) {
     *operations = with;
 }
 
+fn put(key: u8, seed: u8) -> Write {
+    let length = u32::from(key) * 3;
+    Write {
+        space: Space::DEFAULT,
+        change: Change::Put(Key(key), Value { length, seed }),
+    }
+}
+
 fn delete(key: u8) -> Write {
     Write {
         space: Space::DEFAULT,
@@ -115,6 +127,26 @@ fn walk(backwards: u32, records_max: u8) -> Walk {
         records_max,
         keys_only: true,
     }
+}
+
+/// Returns operations that delete one half of a stretch before a snapshot, and the other half after
+/// it. A scan of `all` then finds a gap, while `read` must show the second half in the snapshot,
+/// beside deletions of the first. At last the first half is put into the gap.
+fn delete_around_snapshot(all: &Walk, read: Operation, seed: u8) -> [Operation; 7] {
+    let first = || STRETCH.step_by(2);
+    let second = || STRETCH.skip(1).step_by(2);
+    let batch = |writes: Vec<Write>| Operation::Batch(writes, Durability::Os);
+    let scan = Operation::Iterate(Space::DEFAULT, all.clone(), Vec::new());
+    let put = |key| put(key, seed);
+    [
+        batch(second().map(put).chain(first().map(delete)).collect()),
+        Operation::Snapshot(0),
+        batch(second().map(delete).collect()),
+        scan.clone(),
+        read,
+        batch(first().map(put).collect()),
+        scan,
+    ]
 }
 
 /// Returns a transaction that deletes all keys from `first` to `last`, scans the keyspace, and is
@@ -134,17 +166,8 @@ fn delete_and_roll_back((first, last): (u8, u8)) -> Operation {
 
 /// One commit of all keys: nodes of the memtable split.
 fn every_key(seed: u8) -> Operation {
-    let put = |number: u8| Write {
-        space: Space::DEFAULT,
-        change: Change::Put(
-            Key(number),
-            Value {
-                length: u32::from(number) * 3,
-                seed,
-            },
-        ),
-    };
-    Operation::Batch((0..KEYS).map(put).collect(), Durability::Os)
+    let writes = (0..KEYS).map(|key| put(key, seed));
+    Operation::Batch(writes.collect(), Durability::Os)
 }
 
 fn flush_often(operations: &mut Vec<Operation>) {

@@ -292,13 +292,7 @@ pub(super) const SETS: &[Line] = &[
     }),
     line(
         "B+tree",
-        &[
-            Lane::Model,
-            Lane::Edge,
-            Lane::Kill,
-            Lane::Sim,
-            Lane::Histories,
-        ],
+        &[Lane::Edge, Lane::Kill, Lane::Sim, Lane::Histories],
         |set| {
             separated(set, 64);
             btree(set);
@@ -306,7 +300,7 @@ pub(super) const SETS: &[Line] = &[
     ),
     line(
         "B+tree, every value inline, each flush settled at once",
-        &[Lane::Model, Lane::Sim],
+        &[Lane::Model],
         |set| {
             separated(set, INLINE);
             btree(set);

@@ -2,8 +2,8 @@
 //!
 //! A database is a directory. It contains *keyspaces*: named ordered maps from byte strings to byte
 //! strings. All keyspaces share one log, so a [`Batch`] over several of them is atomic. Values of
-//! 512 bytes or more stay in the log. Each keyspace has an LSM tree with its keys, its small values
-//! and pointers to its large values.
+//! 512 bytes or more stay in the log. Each keyspace has an LSM tree, or a B+tree, with its keys, its
+//! small values and pointers to its large values.
 //!
 //! # Example
 //!

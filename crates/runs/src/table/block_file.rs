@@ -137,7 +137,7 @@ impl BlockFile {
     }
 
     /// Checks a file of `bytes` that a [`BlockFileWriter`](super::BlockFileWriter) has written: its
-    /// header and every block, whoever needs it. `report` gets each error.
+    /// header and every block, needed or not. `report` gets each error.
     pub fn verify(&self, bytes: u64, report: &mut dyn FnMut(Error)) {
         let page = PAGE_BYTES as u64;
         let header = self.file().and_then(|file| file.read_at(0, PAGE_BYTES));

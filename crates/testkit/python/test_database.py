@@ -54,13 +54,20 @@ def check(directory, names=("default", "other")):
     assert main(files) == 0
 
 
-def test_a_database_is_read_from_its_files(tmp_path, capsys):
+@pytest.mark.parametrize("index", ["lsm", "btree"])
+def test_a_database_is_read_from_its_files(tmp_path, capsys, index):
     directory = tmp_path / "data"
-    glintdb("keyspaces", "--dir", directory, "--create", "other")
+    glintdb("keyspaces", "--dir", directory, "--create", "other", "--option", f"index={index}")
     imported(directory, "default", 1, 600)
     check(directory)
-    imported(directory, "other", 2, 300)
+    imported(directory, "other", 2, 600)
     glintdb("compact", "--dir", directory)
+    glintdb("compact", "--dir", directory, "--keyspace", "other")
+    check(directory)
+    # Of the leaves some are written anew.
+    imported(directory, "other", 4, 40)
+    glintdb("delete", "--dir", directory, "--keyspace", "other", "--prefix", "user:0002")
+    glintdb("compact", "--dir", directory, "--keyspace", "other")
     check(directory)
     imported(directory, "default", 3, 400)
     glintdb("delete", "--dir", directory, "--prefix", "user:0001")

@@ -8,6 +8,7 @@ from .codec import FormatError
 from .log import BLOCK, Segment
 from .manifest import Manifest
 from .table import Table
+from .tree import Branches
 
 
 class Nothing:
@@ -20,13 +21,13 @@ class Nothing:
 def read(kind, number, data):
     if kind == "reserve" or kind == "log" and not (len(data) >= BLOCK and any(data[:BLOCK])):
         return Nothing()
-    return {"log": Segment, "table": Table, "manifest": Manifest}[kind](data, number)
+    return {"log": Segment, "table": Table, "tree": Branches, "manifest": Manifest}[kind](data, number)
 
 
 def main(names):
     wrong = 0
     for name in names:
-        match = re.fullmatch(r"(log|table|manifest|reserve)-([0-9a-f]{16})\.glint", Path(name).name)
+        match = re.fullmatch(r"(log|table|tree|manifest|reserve)-([0-9a-f]{16})\.glint", Path(name).name)
         if not match:
             print(f"{name}: not the name of a file of a database", file=sys.stderr)
             wrong = 2

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Optional
 
 from . import log, table
+from . import tree as trees
 from .codec import FormatError, Reader, crc32c, need, u32, u64
 
 HEADER = 40
@@ -25,6 +26,8 @@ class Keyspace:
     tables: set = field(default_factory=set)
     """Properties of each table, as the manifest has them."""
     properties: dict = field(default_factory=dict)
+    """The tree of a B+tree index, whose tables above are those of its shelf, at level 0."""
+    tree: trees.Tree = field(default_factory=trees.Tree)
 
 
 @dataclass
@@ -154,8 +157,14 @@ class Manifest:
 
     @staticmethod
     def _options(reader):
-        need(reader.varint() == 0, "kind of an index")
+        kind = reader.varint()
+        need(kind in (0, 1), "kind of an index")
         options = Reader(reader.bytes())
+        if kind == 1:
+            need(options.fixed(1) == 1, "version of an index' options")
+            values = {option: options.varint() for option in trees.OPTIONS}
+            need(options.done(), "bytes behind the options")
+            return values
         version = options.fixed(1)
         need(version in (1, 2, 3), "version of an index' options")
         values = {option: options.varint() for option in OPTIONS}
@@ -168,7 +177,11 @@ class Manifest:
     def _edit(keyspace, edit):
         if edit.done():
             return
-        need(edit.fixed(1) == 1, "version of an edit")
+        version = edit.fixed(1)
+        if version == 64:
+            trees.apply(keyspace, edit)
+            return
+        need(version == 1, "version of an edit")
         while not edit.done():
             operation, level, run = edit.fixed(1), edit.fixed(1), edit.varint()
             need(level <= 6, f"level {level}")
@@ -192,6 +205,10 @@ class Manifest:
             yield f"  keyspace {keyspace.number} {keyspace.name!r}: {keyspace.options}"
             for place in sorted(keyspace.tables):
                 yield f"    level %d run %d table %d" % place
+            for (kind, number), live in sorted(keyspace.tree.files.items()):
+                yield f"    {kind} {number}: {live[0]} nodes, {live[1]} bytes are needed"
+            if keyspace.tree.root:
+                yield f"    {keyspace.tree.root}"
         for (segment, keyspace), live in sorted(state.liveness.items()):
             yield f"  segment {segment}, keyspace {keyspace}: {live} live bytes"
         for segment in sorted(state.retired):
@@ -229,22 +246,39 @@ class Database:
 
     def _index(self, keyspace):
         """Key -> (sequence number, value), tombstones included, of the tables."""
-        found, ranges = {}, []
+        found, ranges, clip = {}, [], keyspace.tree.clip or (-1, b"")
         # The newest place first: of a value that was moved it has the place that counts, with the number of the old one.
-        for _, _, number in sorted(keyspace.tables, key=lambda place: (place[0], -place[1])):
-            name = f"table-{number:016x}.glint"
-            read = table.Table((self.directory / name).read_bytes(), number)
-            need(read.database == self.manifest.database, f"{name} is of another database")
-            stated = keyspace.properties[number]
-            need(stated in bytes(read.data[read.sections["properties"][0] :]), f"{name}: the manifest has other properties")
+        for _, run, number in sorted(keyspace.tables, key=lambda place: (place[0], -place[1])):
+            read = self._table(keyspace, number)
+            # Below the clip the tree has everything of these runs.
+            settled = clip[1] if run <= clip[0] else b""
             for entry in read.entries:
-                if entry.key not in found or found[entry.key][0] < entry.seqno:
+                if entry.key >= settled and (entry.key not in found or found[entry.key][0] < entry.seqno):
                     found[entry.key] = (entry.seqno, entry.value)
+            ranges += [one for one in read.range_tombstones if one.end is None or one.end > settled]
+        of_tree = {number: self._table(keyspace, number) for kind, number in keyspace.tree.files if kind == "table"}
+        for entry in trees.leaves(keyspace.tree, of_tree.__getitem__, self._branches):
+            found.setdefault(entry.key, (entry.seqno, entry.value))
+        for read in of_tree.values():
             ranges += read.range_tombstones
         for key, (seqno, value) in found.items():
             hidden = any(r.start <= key and (r.end is None or key < r.end) and r.seqno > seqno for r in ranges)
             found[key] = (seqno, None if hidden else self._value(value))
         return found
+
+    def _table(self, keyspace, number):
+        name = f"table-{number:016x}.glint"
+        read = table.Table((self.directory / name).read_bytes(), number)
+        need(read.database == self.manifest.database, f"{name} is of another database")
+        stated = keyspace.properties[number]
+        need(stated in bytes(read.data[read.sections["properties"][0] :]), f"{name}: the manifest has other properties")
+        return read
+
+    def _branches(self, number):
+        name = f"tree-{number:016x}.glint"
+        read = trees.Branches((self.directory / name).read_bytes(), number)
+        need(read.database == self.manifest.database, f"{name} is of another database")
+        return read
 
     def _value(self, value):
         if not isinstance(value, table.Pointer):

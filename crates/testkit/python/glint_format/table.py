@@ -37,6 +37,8 @@ class RangeTombstone:
 class Table:
     """A whole table, every byte checked."""
 
+    MAGIC, KIND = b"GLNTTABL", b"table"
+
     def __init__(self, data, file_number=None):
         self.data = data
         need(len(data) % PAGE == 0 and len(data) >= 2 * PAGE, f"a table of {len(data)} bytes")
@@ -56,12 +58,12 @@ class Table:
 
     def _header(self, file_number):
         data = self.data
-        need(data[:8] == b"GLNTTABL", "no table")
+        need(data[:8] == self.MAGIC, "another kind of file")
         need(u32(data, 8) == 1, f"version {u32(data, 8)}")
         self.database = bytes(data[16:32])
         self.number = u64(data, 32)
         need(file_number in (None, self.number), f"file number {self.number} in the header, {file_number} in the name")
-        self.seed = crc32c(self.database + b"table" + struct.pack("<Q", self.number))
+        self.seed = crc32c(self.database + self.KIND + struct.pack("<Q", self.number))
         need(u32(data, 12) == 0 and u32(data, 40) == 0, "reserved fields of the header")
         need(u32(data, 44) == self._sum(0, data[:44]), "checksum of the header")
         self.covered.append((0, 48))

@@ -4,6 +4,7 @@
     reason = "random numbers are cut to what is needed"
 )]
 
+mod golden;
 mod harness;
 mod limits;
 

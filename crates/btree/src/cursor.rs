@@ -2,11 +2,11 @@
 //!
 //! Not thread-safe: belongs to one reader. Keeps the files that it reads.
 //!
-//! A leaf knows no neighbour, because a copy-on-write tree would have to write the neighbour anew.
-//! The cursor finds the next leaf in its branch, and reads several leaves ahead in one batch.
+//! Leaves do not name their neighbours: else a change of one leaf would rewrite all leaves of a
+//! copy-on-write tree. The cursor finds the next leaf in its branch, and reads several leaves ahead in one batch.
 
 use crate::node::Child;
-use crate::tree::child_in;
+use crate::tree::child_of;
 use crate::view::View;
 use bytes::Bytes;
 use glintdb_core::index::{Cursor, Take};
@@ -26,12 +26,6 @@ const LEAVES_AHEAD_MAX: usize = 64;
 /// the range tombstone covers.
 const STEPS_BEFORE_SEEK: usize = 8;
 
-/// The child that a cursor over a branch is at.
-fn child_at(branch: &BlockCursor) -> Result<Child> {
-    let child = child_in(branch.value()?);
-    child.ok_or_else(|| branch.corrupt("an entry of a branch names no child"))
-}
-
 /// The child that `branch` is at, and those behind it in its direction, `count` at most.
 fn children_from(branch: &BlockCursor, direction: Direction, count: usize) -> Result<Vec<Child>> {
     let mut cursor = BlockCursor::new(direction);
@@ -39,7 +33,7 @@ fn children_from(branch: &BlockCursor, direction: Direction, count: usize) -> Re
     let mut children = Vec::with_capacity(count);
     let mut found = cursor.seek(branch.key())?;
     while found && children.len() < count {
-        children.push(child_at(&cursor)?);
+        children.push(child_of(&cursor)?);
         found = cursor.advance()?;
     }
     Ok(children)
@@ -52,8 +46,6 @@ pub(crate) struct TreeCursor {
     upper: Bound<Box<[u8]>>,
     direction: Direction,
     tombstones: Option<Arc<TombstoneSet>>,
-    /// No entry of the tree is newer.
-    newest: SeqNum,
     /// The branches above the current leaf, the lowest one first. Each cursor is at the child that
     /// the next one has.
     path: Vec<BlockCursor>,
@@ -81,16 +73,7 @@ impl TreeCursor {
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,
     ) -> TreeCursor {
-        let tables = view
-            .picture
-            .files
-            .values()
-            .filter_map(|file| file.file.leaves());
         TreeCursor {
-            newest: tables
-                .map(|slot| slot.meta().seqno_max)
-                .max()
-                .unwrap_or(SeqNum::ZERO),
             view: Arc::clone(view),
             lower: lower.map(Box::from),
             upper: upper.map(Box::from),
@@ -170,7 +153,7 @@ impl TreeCursor {
             if !found {
                 return Err(cursor.corrupt("a branch without children"));
             }
-            node = child_at(cursor)?;
+            node = child_of(cursor)?;
         }
         self.open_leaf(node)
     }
@@ -179,7 +162,7 @@ impl TreeCursor {
     fn next_leaf(&mut self) -> Result<bool> {
         for (level, cursor) in (0..).zip(&mut self.path) {
             if cursor.advance()? {
-                let node = child_at(cursor)?;
+                let node = child_of(cursor)?;
                 self.descend(node, level, None)?;
                 return Ok(true);
             }
@@ -220,18 +203,21 @@ impl TreeCursor {
         }
     }
 
+    /// Goes to the first entry behind `key`, hidden or not.
+    fn go_behind(&mut self, key: &[u8]) -> Result<bool> {
+        let found = self.go_to(key)?;
+        match found && self.leaf.key() == key {
+            true => self.step(),
+            false => Ok(found),
+        }
+    }
+
     /// Goes to the first entry within the bounds, hidden or not.
     fn begin(&mut self) -> Result<bool> {
         let near = self.near().map(Box::<[u8]>::from);
         match near {
             Bound::Included(key) => self.go_to(&key),
-            Bound::Excluded(key) => {
-                let found = self.go_to(&key)?;
-                match found && self.leaf.key() == &*key {
-                    true => self.step(),
-                    false => Ok(found),
-                }
-            }
+            Bound::Excluded(key) => self.go_behind(&key),
             Bound::Unbounded => Ok(self.go_to_leaf(None)? && self.step()?),
         }
     }
@@ -248,7 +234,7 @@ impl TreeCursor {
                 return Ok(true);
             };
             passed += 1;
-            found = match passed >= STEPS_BEFORE_SEEK && range.seqno > self.newest {
+            found = match passed >= STEPS_BEFORE_SEEK && range.seqno > self.view.picture.newest() {
                 true => self.pass_range(&range)?,
                 false => self.step()?,
             };
@@ -261,13 +247,7 @@ impl TreeCursor {
         match (self.direction, &range.end) {
             (Direction::Forward, Some(end)) => self.go_to(end),
             (Direction::Forward, None) => Ok(false),
-            (Direction::Reverse, _) => {
-                let found = self.go_to(&range.start)?;
-                match found && self.leaf.key() == &*range.start {
-                    true => self.step(),
-                    false => Ok(found),
-                }
-            }
+            (Direction::Reverse, _) => self.go_behind(&range.start),
         }
     }
 
@@ -294,15 +274,21 @@ impl Cursor for TreeCursor {
     }
 
     fn walk(&mut self, take: &mut Take<'_>) -> Result<bool> {
-        if self.tombstones.is_none() && self.direction == Direction::Forward {
-            return self.walk_leaves(take);
-        }
-        while self.advance()? {
+        // Nothing is hidden, so the rest goes leaf by leaf.
+        let is_plain = self.tombstones.is_none() && self.direction == Direction::Forward;
+        while !(is_plain && self.state == State::On) {
+            if !self.advance()? {
+                return Ok(false);
+            }
             if !take(self.key(), self.seqno(), self.value(), self.memory()) {
                 return Ok(true);
             }
         }
-        Ok(false)
+        let walked = self.walk_leaves(take);
+        if !matches!(walked, Ok(true)) {
+            self.state = State::End;
+        }
+        walked
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
@@ -341,27 +327,8 @@ impl Cursor for TreeCursor {
 }
 
 impl TreeCursor {
-    /// Gives the entries to `take` leaf by leaf.
+    /// Gives the entries behind the current one to `take`, leaf by leaf.
     fn walk_leaves(&mut self, take: &mut Take<'_>) -> Result<bool> {
-        if self.state == State::New {
-            if !self.advance()? {
-                return Ok(false);
-            }
-            if !take(self.key(), self.seqno(), self.value(), self.memory()) {
-                return Ok(true);
-            }
-        }
-        if self.state == State::End {
-            return Ok(false);
-        }
-        let walked = self.walk_on(take);
-        if !matches!(walked, Ok(true)) {
-            self.state = State::End;
-        }
-        walked
-    }
-
-    fn walk_on(&mut self, take: &mut Take<'_>) -> Result<bool> {
         loop {
             let upper = self.upper.as_ref().map(AsRef::as_ref);
             let mut is_beyond = false;

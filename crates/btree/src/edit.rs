@@ -18,7 +18,7 @@ use glintdb_runs::table::TableMeta;
 /// Most levels of branches. With two children a branch at least, there are never more.
 pub(crate) const LEVELS_MAX: u8 = 48;
 
-/// The root of a tree, and what is beneath it.
+/// The root of a tree, and the counts of its entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Root {
     pub(crate) node: Child,

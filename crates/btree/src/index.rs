@@ -13,13 +13,12 @@ use crate::shared::Shared;
 use crate::view::View;
 use glintdb_core::codec::Reader;
 use glintdb_core::index::{Debt, Index, IndexChange, IndexJob, IndexView, Relocation, SortedRun};
-use glintdb_core::{Error, FileId, Result};
+use glintdb_core::{Error, FileId, FileKind, Result};
 use glintdb_flash::DataClass;
 use glintdb_runs::IndexEnv;
 use glintdb_runs::keys::KeyRange;
 use glintdb_runs::table::TableMeta;
 use glintdb_runs::top::RunRelocation;
-use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -67,7 +66,11 @@ impl BTree {
             // The files of removed tables are gone already, or the engine removes them as orphans.
             drop(picture.replay(&Edit::decode(edit)?, &common.env)?);
         }
-        check_files(&picture, &common)?;
+        let of_shelf =
+            (picture.slots()).map(|(run, slot)| (Some(run), slot.meta().id, slot.meta().bytes));
+        let of_tree = picture.files.iter();
+        let of_tree = of_tree.map(|(id, file)| (None, *id, file.file.bytes()));
+        common.env.check_files(of_shelf.chain(of_tree))?;
         Ok(BTree::with_picture(common, picture))
     }
 
@@ -81,15 +84,13 @@ impl BTree {
             let (id, run, added) = match op {
                 EditOp::AddTable { run, meta } => (meta.id, Some(run), Some(meta)),
                 EditOp::RemoveTable { run, number } => {
-                    let id = FileId::new(glintdb_core::FileKind::Table, number);
+                    let id = FileId::new(FileKind::Table, number);
                     return Some(removed(id, Some(run)));
                 }
                 EditOp::AddLeaves { meta, .. } => (meta.id, None, Some(meta)),
-                EditOp::AddBranches { number, .. } => (
-                    FileId::new(glintdb_core::FileKind::Tree, number),
-                    None,
-                    None,
-                ),
+                EditOp::AddBranches { number, .. } => {
+                    (FileId::new(FileKind::Tree, number), None, None)
+                }
                 EditOp::RemoveFile { file } => return Some(removed(file, None)),
                 EditOp::Clip { .. } | EditOp::Root(_) | EditOp::Shrink { .. } => return None,
             };
@@ -132,26 +133,6 @@ fn removed(id: FileId, run: Option<u64>) -> FileChange {
         is_added: false,
         added: None,
     }
-}
-
-/// Checks that each file exists and has the length that the manifest records.
-fn check_files(picture: &Picture, common: &Common) -> Result<()> {
-    common.env.check_files(picture.slots())?;
-    let volume = &common.env.index().volume;
-    let there: HashSet<FileId> = volume.list()?.into_iter().collect();
-    for (id, file) in &picture.files {
-        let bytes = file.file.bytes();
-        if !there.contains(id) {
-            let what = format!("expected a file of {bytes} bytes, found none");
-            return Err(Error::corruption(*id, 0, what));
-        }
-        let length = volume.open(*id)?.len()?;
-        if length != bytes {
-            let what = format!("expected a file of {bytes} bytes, found {length}");
-            return Err(Error::corruption(*id, length.min(bytes), what));
-        }
-    }
-    Ok(())
 }
 
 impl Index for BTree {

@@ -74,8 +74,8 @@ impl Picker<'_> {
         }
     }
 
-    /// All files of branches. A part of them would not do: to write a branch anew is to write those
-    /// above it anew, which makes garbage of other files.
+    /// All files of branches. Rewriting a branch rewrites the branches above it, which makes garbage
+    /// of their files. So rewriting some files of branches would never remove all garbage.
     fn branches(&self) -> HashSet<FileId> {
         self.files(|file| file.file.leaves().is_none())
     }
@@ -122,7 +122,7 @@ impl Picker<'_> {
             .collect()
     }
 
-    /// The tables of leaves that free most bytes for each byte that is written anew, as many as one
+    /// The tables of leaves that free most bytes for each byte that is rewritten, as many as one
     /// slice can write; or all branches, if they have most of the garbage.
     fn with_most_garbage(&self) -> HashSet<FileId> {
         let mut leaves: Vec<_> = (self.picture.files.iter())

@@ -97,7 +97,7 @@ pub(crate) struct TreeFile {
 
 impl TreeFile {
     /// Bytes of nodes that the tree does not need. A file that is kept for its range tombstones
-    /// alone has no garbage, because there is nothing to be written anew.
+    /// alone has no garbage, because it has no leaf to be rewritten.
     pub(crate) fn garbage_bytes(&self) -> u64 {
         match self.live.nodes {
             0 => 0,
@@ -190,6 +190,13 @@ impl Picture {
         leaves.map(|file| file.live.nodes).sum()
     }
 
+    /// The newest sequence number of the tables of leaves.
+    pub(crate) fn newest(&self) -> SeqNum {
+        let tables = self.files.values().filter_map(|file| file.file.leaves());
+        let newest = tables.map(|slot| slot.meta().seqno_max).max();
+        newest.unwrap_or(SeqNum::ZERO)
+    }
+
     /// All range tombstones, flat. Reads those that are not in memory.
     ///
     /// # Errors
@@ -204,7 +211,7 @@ impl Picture {
         Ok(self.tombstones.get_or_init(|| Arc::new(all)))
     }
 
-    /// The picture after `edit`, and what is not in it any more.
+    /// The picture after `edit`, and the files that it has removed.
     ///
     /// # Errors
     /// `Corruption` if the edit does not fit.
@@ -303,7 +310,7 @@ impl Picture {
         }
     }
 
-    /// Takes what is below `key` from the runs up to `newest`.
+    /// Removes all keys below `key` from the runs up to `newest`.
     fn clip_runs(&mut self, newest: u64, key: &Bytes) -> Result<()> {
         let mut any = false;
         for run in self.runs.iter_mut().filter(|run| run.id <= newest) {

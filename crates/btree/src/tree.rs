@@ -10,8 +10,11 @@ use glintdb_core::key::before_end;
 use glintdb_core::{Direction, Entry, EntryRef, Error, Result};
 use glintdb_flash::ReadRequest;
 use glintdb_runs::RunEnv;
-use glintdb_runs::table::{Block, BlockCursor};
+use glintdb_runs::table::{Block, BlockCursor, stored_checksum};
 use std::collections::HashSet;
+
+/// What is wrong with an entry of a branch that has something else than a place.
+const NO_CHILD: &str = "an entry of a branch names no child";
 
 /// The children of a branch, and the keys that they have together.
 pub(crate) struct Branch {
@@ -83,9 +86,7 @@ impl Picture {
         keep: bool,
     ) -> Result<Block> {
         let blocks = self.file_of(level, node)?.blocks();
-        let found = stored
-            .first_chunk::<4>()
-            .map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let found = stored_checksum(&stored);
         if found != node.checksum {
             let what = format!(
                 "a node with checksum {found:#010x}; its branch expects {:#010x}",
@@ -109,16 +110,19 @@ impl Picture {
             return Ok(Node { file, block });
         }
         *reads += 1;
-        let request = file.blocks().request(node.handle())?;
-        let stored = request.file.read_at(request.offset, request.length)?;
-        let block = self.accept(level, node, stored, true)?;
-        Ok(Node { file, block })
+        self.read(level, node, true)
     }
 
-    /// The child of a branch that may have `key`.
-    fn child_of(&self, branch: &Node<'_>, key: &[u8]) -> Result<Child> {
-        let blocks = branch.file.blocks();
-        child_in(blocks.floor(&branch.block, key)?).ok_or_else(|| bad_child(branch))
+    /// Reads a node from the medium, whatever the cache has, and puts it there if `keep` is set.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    pub(crate) fn read(&self, level: u8, node: &Child, keep: bool) -> Result<Node<'_>> {
+        let file = self.file_of(level, node)?;
+        let request = file.blocks().request(node.handle())?;
+        let stored = request.file.read_at(request.offset, request.length)?;
+        let block = self.accept(level, node, stored, keep)?;
+        Ok(Node { file, block })
     }
 
     /// The leaf that may have `key`. `None`: the tree is empty.
@@ -131,7 +135,7 @@ impl Picture {
         };
         let mut child = node;
         for level in (1..=level).rev() {
-            child = self.child_of(&self.node(level, &child, reads)?, key)?;
+            child = self.child_at(level, &child, key, reads)?;
         }
         Ok(Some(child))
     }
@@ -144,8 +148,7 @@ impl Picture {
         let Some(leaf) = self.leaf_of(key, reads)? else {
             return Ok(None);
         };
-        let leaf = self.node(0, &leaf, reads)?;
-        leaf.file.blocks().search(&leaf.block, key)
+        self.find_in_leaf(&leaf, key, reads)
     }
 
     /// The branch at `level`, from 1 on, that may have `key`. Above the root there is a branch with
@@ -202,32 +205,34 @@ impl Picture {
         decode_branch(&opened, node, lower, upper)
     }
 
-    /// Reads a node from the medium, whatever the cache has.
+    /// The child of the branch `node` that may have `key`. Adds to `reads` if the branch was read.
     ///
     /// # Errors
     /// I/O errors, `Corruption`.
-    pub(crate) fn read_uncached(&self, level: u8, node: &Child) -> Result<Node<'_>> {
-        let file = self.file_of(level, node)?;
-        let request = file.blocks().request(node.handle())?;
-        let stored = request.file.read_at(request.offset, request.length)?;
-        let block = self.accept(level, node, stored, false)?;
-        Ok(Node { file, block })
+    pub(crate) fn child_at(
+        &self,
+        level: u8,
+        node: &Child,
+        key: &[u8],
+        reads: &mut u32,
+    ) -> Result<Child> {
+        let branch = self.node(level, node, reads)?;
+        let blocks = branch.file.blocks();
+        child_in(blocks.floor(&branch.block, key)?)
+            .ok_or_else(|| Error::corruption(blocks.id(), node.offset, NO_CHILD))
     }
 
-    /// The child of the branch `node` that may have `key`. The branch is in the cache, or is read.
+    /// The entry of `key` in a leaf. Adds to `reads` if the leaf was read.
     ///
     /// # Errors
     /// I/O errors, `Corruption`.
-    pub(crate) fn child_at(&self, level: u8, node: &Child, key: &[u8]) -> Result<Child> {
-        self.child_of(&self.node(level, node, &mut 0)?, key)
-    }
-
-    /// The entry of `key` in a leaf, which is in the cache, or is read.
-    ///
-    /// # Errors
-    /// I/O errors, `Corruption`.
-    pub(crate) fn find_in_leaf(&self, leaf: &Child, key: &[u8]) -> Result<Option<Entry>> {
-        let leaf = self.node(0, leaf, &mut 0)?;
+    pub(crate) fn find_in_leaf(
+        &self,
+        leaf: &Child,
+        key: &[u8],
+        reads: &mut u32,
+    ) -> Result<Option<Entry>> {
+        let leaf = self.node(0, leaf, reads)?;
         leaf.file.blocks().search(&leaf.block, key)
     }
 
@@ -298,7 +303,7 @@ pub(crate) fn decode_branch(
     cursor.enter(opened.file.blocks().id(), opened.block.clone())?;
     let mut children = Vec::new();
     while cursor.advance()? {
-        let child = child_in(cursor.value()?).ok_or_else(|| bad_child(opened))?;
+        let child = child_of(&cursor)?;
         let separator = match children.is_empty() {
             true => lower.clone(),
             false => Bytes::copy_from_slice(cursor.key()),
@@ -318,25 +323,14 @@ pub(crate) fn decode_branch(
 }
 
 /// The child that a value of a branch names.
-pub(crate) fn child_in(value: EntryRef<'_>) -> Option<Child> {
+fn child_in(value: EntryRef<'_>) -> Option<Child> {
     match value {
         EntryRef::Inline(value) => Child::from_value(value),
         EntryRef::Pointer(_) | EntryRef::Tombstone => None,
     }
 }
 
-#[cold]
-fn bad_child(branch: &Node<'_>) -> Error {
-    let offset = branch.block.handle().offset;
-    Error::corruption(
-        branch.file.blocks().id(),
-        offset,
-        "an entry of a branch names no child",
-    )
-}
-
-/// The encoded form of a child, as the value of an entry.
-pub(crate) fn child_value(child: &Child, out: &mut Vec<u8>) {
-    out.clear();
-    child.encode(out);
+/// The child that a cursor over a branch is at.
+pub(crate) fn child_of(branch: &BlockCursor) -> Result<Child> {
+    child_in(branch.value()?).ok_or_else(|| branch.corrupt(NO_CHILD))
 }

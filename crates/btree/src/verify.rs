@@ -90,7 +90,7 @@ fn walk(
         return walk_leaf(picture, &node, (&lower, &upper), counts, held);
     }
     // From the medium, because it may differ from what the cache has.
-    let opened = picture.read_uncached(level, &node)?;
+    let opened = picture.read(level, &node, false)?;
     let branch = decode_branch(&opened, node, lower, upper)?;
     for (place, (lower, child)) in branch.children.iter().enumerate() {
         counts.count(child.file(level - 1), child);
@@ -107,7 +107,7 @@ fn walk_leaf(
     counts: &mut Counts,
     held: &mut dyn FnMut(ValuePointer),
 ) -> Result<()> {
-    let leaf = picture.read_uncached(0, node)?;
+    let leaf = picture.read(0, node, false)?;
     let mut cursor = BlockCursor::new(Direction::Forward);
     cursor.enter(leaf.file.blocks().id(), leaf.block)?;
     while cursor.advance()? {

@@ -12,10 +12,10 @@ use glintdb_core::index::{Cursor, IndexStats, IndexView, LevelStats};
 use glintdb_core::{
     Direction, Entry, EntryRef, Error, FileId, Result, SeqNum, ValuePointer, proportion,
 };
+use glintdb_runs::Sorted;
 use glintdb_runs::keys::{KeyRange, TombstoneSet};
 use glintdb_runs::read::{self, Found, MergeCursor};
 use glintdb_runs::table::Purpose;
-use glintdb_runs::{Slot, Sorted};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
@@ -74,12 +74,14 @@ impl View {
                 let was_read = read.contains(&(node.number, node.offset));
                 found[*at].reads += u32::from(was_read);
                 let answer = match level {
-                    0 => picture.find_in_leaf(node, keys[*at]).map(|entry| {
+                    0 => picture.find_in_leaf(node, keys[*at], &mut 0).map(|entry| {
                         found[*at].entry = Ok(entry);
                     }),
-                    _ => picture.child_at(level, node, keys[*at]).map(|child| {
-                        *node = child;
-                    }),
+                    _ => picture
+                        .child_at(level, node, keys[*at], &mut 0)
+                        .map(|child| {
+                            *node = child;
+                        }),
                 };
                 if let Err(error) = answer {
                     found[*at].entry = Err(error);
@@ -91,14 +93,6 @@ impl View {
             }
         }
     }
-}
-
-/// About the bytes of a table's entries in `range`, with their values in the log.
-fn bytes_of_table(slot: &Slot, range: &KeyRange) -> Result<u64> {
-    let blocks = slot.table.blocks_within(range)?;
-    let meta = slot.meta();
-    let bytes = meta.bytes.saturating_add(meta.pointed_bytes);
-    Ok(proportion(bytes, blocks, meta.blocks.into()))
 }
 
 impl IndexView for View {
@@ -234,7 +228,7 @@ impl IndexView for View {
         }
         let mut bytes = 0;
         for slot in (self.picture.sorted()).flat_map(|tables| tables.meeting(&range)) {
-            bytes += bytes_of_table(slot, &range)?;
+            bytes += slot.bytes_within(&range)?;
         }
         let Some(root) = self.picture.root else {
             return Ok(bytes);

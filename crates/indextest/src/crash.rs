@@ -22,7 +22,8 @@ fn prepared<K: Kind>() -> (Harness<K>, Random) {
     (harness, random)
 }
 
-/// Opens what a power cut left, removes what the manifest does not name, as the engine does, and checks everything.
+/// Opens the files that a power cut left, removes those that the manifest does not name, as the
+/// engine does, and checks everything.
 fn check_after_cut<K: Kind>(harness: &Harness<K>, mode: CrashMode, random: &mut Random) {
     let volume = harness.volume.crash(mode);
     let env = glintdb_runs::IndexEnv {
@@ -138,7 +139,7 @@ pub fn error_at_every_operation_leaves_nothing_behind<K: Kind>() {
                 harness.check_no_orphans();
             }
             check_after_cut(&harness, CrashMode::LoseUnsynced, &mut random);
-            // Where a sync of the directory was what failed, nothing more is durable until the next open.
+            // After a failed sync of the directory nothing is durable until the next open.
             if harness.volume.sync_directory().is_ok() {
                 harness.settle();
                 harness.check(&mut random);

@@ -433,7 +433,8 @@ impl<K: Kind> Harness<K> {
         } else {
             Direction::Reverse
         };
-        // Live entries must come, and tombstones at or above the floor that no range tombstone hides; other tombstones may.
+        // Live entries must come, and tombstones at or above the floor that no range tombstone
+        // hides. Other tombstones may come.
         let within = |key: &[u8]| {
             glintdb_core::key::at_or_after(key, lower)
                 && glintdb_core::key::at_or_before(key, upper)

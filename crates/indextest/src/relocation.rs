@@ -57,7 +57,8 @@ impl Relocating {
 pub struct Moved(pub Vec<(Bytes, SeqNum, ValuePointer)>);
 
 impl Moved {
-    /// What a model knows that has only now heard of it: an entry written since is newer, and of two relocations the one begun later stands above.
+    /// Tells a model of the relocation. Entries written since are newer, and of two relocations the
+    /// one that began later counts.
     pub fn note(self, model: &mut Model) {
         for (key, seqno, pointer) in self.0 {
             if let Some((newest, EntryValue::Pointer(at))) = model.points.get_mut(&key)

@@ -67,7 +67,9 @@ impl Lsm {
             // The files of removed tables are gone already, or the engine removes them as orphans.
             levels.replay(&Edit::decode(edit)?, common.env.tables())?;
         }
-        common.env.check_files(levels.slots())?;
+        let files = levels.slots();
+        let files = files.map(|(place, slot)| (place, slot.meta().id, slot.meta().bytes));
+        common.env.check_files(files)?;
         Ok(Lsm::with_levels(common, levels))
     }
 

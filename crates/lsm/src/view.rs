@@ -3,7 +3,7 @@
 //! Thread-safe. Reads take no lock and write no counter that threads share.
 
 use crate::common::Common;
-use crate::compaction::{deletions, shape};
+use crate::compaction::shape;
 use crate::levels::Levels;
 use bytes::Bytes;
 use glintdb_core::index::{Cursor, IndexStats, IndexView, LevelStats};
@@ -105,7 +105,7 @@ impl IndexView for View {
             .sorted()
             .flat_map(|tables| tables.meeting(&range))
         {
-            bytes += deletions::bytes_within(slot, &range)?;
+            bytes += slot.bytes_within(&range)?;
         }
         Ok(bytes)
     }

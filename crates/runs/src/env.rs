@@ -7,7 +7,6 @@
 
 use crate::pins::FreshBlocks;
 use crate::read::lookup_counts::LookupCounts;
-use crate::sorted::Slot;
 use crate::table::{PinMemory, PinnedBlocks, TableEnv};
 use glintdb_cache::Cache;
 use glintdb_core::index::LOOKUP_READS_PLACES;
@@ -130,26 +129,27 @@ impl RunEnv {
         }
     }
 
-    /// Checks that each table's file exists and has the length that the manifest records.
+    /// Checks that each file, given with its place and length, exists and has the length that the
+    /// manifest records.
     ///
     /// # Errors
-    /// `Corruption` for the first table whose file is missing or has another length, I/O errors.
-    pub fn check_files<'a, P: Debug>(
+    /// `Corruption` for the first file that is missing or has another length, I/O errors.
+    pub fn check_files<P: Debug>(
         &self,
-        slots: impl Iterator<Item = (P, &'a Arc<Slot>)>,
+        files: impl Iterator<Item = (P, FileId, u64)>,
     ) -> Result<()> {
         let volume = &self.index.volume;
         let there: HashSet<FileId> = volume.list()?.into_iter().collect();
-        for (place, slot) in slots {
-            let (id, bytes) = (slot.meta().id, slot.meta().bytes);
+        for (place, id, bytes) in files {
+            let kind = id.kind.prefix();
             if !there.contains(&id) {
                 let what =
-                    format!("expected a table of {bytes} bytes at {place:?}, found no such file");
+                    format!("expected a {kind} of {bytes} bytes at {place:?}, found no such file");
                 return Err(Error::corruption(id, 0, what));
             }
             let length = volume.open(id)?.len()?;
             if length != bytes {
-                let what = format!("expected a table of {bytes} bytes, found {length}");
+                let what = format!("expected a {kind} of {bytes} bytes, found {length}");
                 return Err(Error::corruption(id, length.min(bytes), what));
             }
         }

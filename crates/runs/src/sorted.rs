@@ -14,7 +14,7 @@ use crate::read::deleting_part;
 use crate::table::{Table, TableEnv, TableMeta};
 use bytes::Bytes;
 use glintdb_core::key::{key_head, shared_prefix};
-use glintdb_core::{RangeTombstone, Result, planted};
+use glintdb_core::{RangeTombstone, Result, planted, proportion};
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -91,6 +91,21 @@ impl Slot {
     /// The table's properties.
     pub fn meta(&self) -> &TableMeta {
         self.table.meta()
+    }
+
+    /// Bytes of the table, with the values in the log that it points to.
+    pub fn bytes_with_values(&self) -> u64 {
+        self.meta().bytes.saturating_add(self.meta().pointed_bytes)
+    }
+
+    /// About the bytes of the table's entries in `range`, with their values in the log.
+    ///
+    /// # Errors
+    /// I/O errors, `Corruption`.
+    pub fn bytes_within(&self, range: &KeyRange) -> Result<u64> {
+        let blocks = self.table.blocks_within(range)?;
+        let all = self.meta().blocks.into();
+        Ok(proportion(self.bytes_with_values(), blocks, all))
     }
 
     /// Number of the table's file.

@@ -44,7 +44,7 @@ impl Counts {
     }
 }
 
-/// The set of that name for a lane, with an index of this kind, in which rounds find what is live in that way.
+/// The set [`EAGER`] of a lane, with an index of this kind. Rounds find live values by `reads`.
 ///
 /// # Panics
 /// Where the lane does not have it.

@@ -5,7 +5,7 @@
 use crate::edit::LEVELS_MAX;
 use crate::node::{Child, Separated};
 use crate::picture::Picture;
-use crate::tree::{Branch, child_value};
+use crate::tree::Branch;
 use bytes::Bytes;
 use glintdb_core::key::{before_end, shared_prefix};
 use glintdb_core::{EntryRef, Error, ErrorKind, FileId, FileKind, Result};
@@ -57,7 +57,7 @@ impl BranchWriter {
     }
 
     /// Rebuilds the branches of `picture` above leaves that are replaced. `victims` are files whose
-    /// branches are all written anew. The replacements ascend and do not overlap.
+    /// branches are all rewritten. The replacements ascend and do not overlap.
     ///
     /// # Errors
     /// I/O errors, `Corruption`, `NoSpace`.
@@ -77,7 +77,7 @@ impl BranchWriter {
                     [(_, root)] => return Ok(Some((*root, level - 1))),
                     _ => {}
                 }
-                let children = self.write(level, nodes, Bytes::new())?;
+                let children = self.write(nodes, Bytes::new())?;
                 replaced = vec![Replacement {
                     lower: Bytes::new(),
                     upper: None,
@@ -113,7 +113,7 @@ impl BranchWriter {
         }
     }
 
-    /// Writes the branches of `level` anew that have replaced children.
+    /// Rewrites the branches of `level` that have replaced children.
     fn rebuild_level(
         &mut self,
         picture: &Picture,
@@ -130,7 +130,7 @@ impl BranchWriter {
                 mut children,
             } = picture.branch_at(level, &first.lower)?;
             self.dead.extend(node);
-            // Neighbouring branches are written anew together.
+            // Neighbouring branches are rewritten together.
             let mut count = 0;
             while let Some(next) = rest.get(count)
                 && before_end(&next.lower, &upper)
@@ -147,7 +147,7 @@ impl BranchWriter {
             }
             let (here, behind) = rest.split_at(count);
             rest = behind;
-            let children = self.write(level, with_replaced(children, here), lower.clone())?;
+            let children = self.write(with_replaced(children, here), lower.clone())?;
             above.push(Replacement {
                 lower,
                 upper,
@@ -158,12 +158,7 @@ impl BranchWriter {
     }
 
     /// Writes branches of these children, about equally large. The first branch begins at `lower`.
-    fn write(
-        &mut self,
-        level: u8,
-        children: Vec<Separated>,
-        lower: Bytes,
-    ) -> Result<Vec<Separated>> {
+    fn write(&mut self, children: Vec<Separated>, lower: Bytes) -> Result<Vec<Separated>> {
         let mut nodes: Vec<Separated> = Vec::new();
         let mut value = Vec::new();
         for part in parts(&children) {
@@ -182,7 +177,8 @@ impl BranchWriter {
             }
             let mut blocks: Vec<WrittenBlock> = Vec::new();
             for (separator, child) in part {
-                child_value(child, &mut value);
+                value.clear();
+                child.encode(&mut value);
                 let entry = EntryRef::Inline(&value);
                 if !writer.add(separator, entry) {
                     blocks.push(writer.end_block()?);
@@ -202,7 +198,6 @@ impl BranchWriter {
         if let Some((separator, _)) = nodes.first_mut() {
             *separator = lower;
         }
-        debug_assert!(level > 0);
         Ok(nodes)
     }
 

@@ -11,7 +11,9 @@ use crate::node::{Child, Separated};
 use crate::settle::branches::Replacement;
 use bytes::Bytes;
 use glintdb_core::key::shared_prefix;
-use glintdb_core::{EntryRef, FileId, FileKind, RangeTombstone, Result, SeqNum, ValuePointer};
+use glintdb_core::{
+    EntryRef, EntryValue, FileId, FileKind, RangeTombstone, Result, SeqNum, ValuePointer,
+};
 use glintdb_flash::DataClass;
 use glintdb_runs::RunEnv;
 use glintdb_runs::table::{TableConfig, TableMeta, TableWriter};
@@ -29,34 +31,9 @@ const ENTRY_BYTES: usize = 4;
 struct Waiting {
     key: Vec<u8>,
     seqno: SeqNum,
-    value: Value,
+    value: EntryValue,
     /// About the bytes that it takes in a leaf.
     bytes: usize,
-}
-
-/// A value, owned.
-enum Value {
-    Inline(Vec<u8>),
-    Pointer(ValuePointer),
-    Tombstone,
-}
-
-impl Value {
-    fn of(value: EntryRef<'_>) -> Value {
-        match value {
-            EntryRef::Inline(bytes) => Value::Inline(bytes.to_vec()),
-            EntryRef::Pointer(pointer) => Value::Pointer(pointer),
-            EntryRef::Tombstone => Value::Tombstone,
-        }
-    }
-
-    fn as_ref(&self) -> EntryRef<'_> {
-        match self {
-            Value::Inline(bytes) => EntryRef::Inline(bytes),
-            Value::Pointer(pointer) => EntryRef::Pointer(*pointer),
-            Value::Tombstone => EntryRef::Tombstone,
-        }
-    }
 }
 
 /// The leaves that a slice writes.
@@ -122,7 +99,7 @@ impl LeafWriter {
         self.waiting.push_back(Waiting {
             key: key.to_vec(),
             seqno,
-            value: Value::of(value),
+            value: value.to_owned(),
             bytes,
         });
         while self.waiting_bytes > 2 * self.target() && self.waiting.len() > 2 {

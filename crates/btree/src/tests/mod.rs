@@ -1,4 +1,5 @@
-//! The whole index against a model: random runs, slices, views, reopenings, crashes and relocations.
+//! The whole index against a model: random runs, slices, views, reopenings, crashes and
+//! relocations.
 #![allow(
     clippy::cast_possible_truncation,
     reason = "random numbers are cut to what is needed"

@@ -58,7 +58,7 @@ pub(crate) fn abandon(pending: Vec<Pending>) {
 
 /// Checks that the changes fit the indexes. A manifest with an edit that does not fit could not be
 /// opened any more.
-fn check(pending: &[Pending]) -> Result<()> {
+pub(crate) fn check(pending: &[Pending]) -> Result<()> {
     let mut pending = pending.iter();
     pending.try_for_each(|one| one.keyspace.index.check(&one.change))
 }

@@ -9,7 +9,7 @@
 //!    recorded as dropped are corruption.
 
 use crate::background::flush::write_generation;
-use crate::background::install::{Pending, abandon, items_of};
+use crate::background::install::{Pending, abandon, check, items_of};
 use crate::durable::manifest::{FlushPoint, Item, Loaded, Manifest};
 use crate::options::Options;
 use crate::space::reserve::Reserve;
@@ -175,7 +175,8 @@ impl<'a> Replay<'a> {
                 seqno: newest,
             };
             let items = items_of(&pending, Some(point));
-            let committed = self.reserve.lending(|| manifest.commit(&items));
+            let committed =
+                check(&pending).and_then(|()| self.reserve.lending(|| manifest.commit(&items)));
             if let Err(error) = committed {
                 // If it is unclear whether this edit reached the disk, the next open decides. Later
                 // edits were never written.

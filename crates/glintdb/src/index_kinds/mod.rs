@@ -92,15 +92,14 @@ pub(crate) fn validate(options: &KeyspaceOptions) -> Result<()> {
     // A value that would not count is a mistake.
     let own = option_names(options.index);
     for kind in [IndexKind::Lsm, IndexKind::BTree] {
-        let set = options.clone().index(kind).entries().into_iter();
-        let defaults = KeyspaceOptions::default().index(kind).entries();
-        for ((name, value), (_, default)) in set.zip(defaults) {
-            if name != "index" && value != default && !own.contains(&name) {
-                let (other, index) = (kind.name(), options.index.name());
-                return Err(Error::invalid(format!(
-                    "{name}: {value} is an option of an index of kind {other}, and the index is of kind {index}"
-                )));
-            }
+        let set = options.clone().index(kind).changed();
+        let foreign = |(name, _): &(&str, String)| *name != "index" && !own.contains(name);
+        if let Some((name, value)) = set.into_iter().find(foreign) {
+            let (other, index) = (kind.name(), options.index.name());
+            return Err(Error::invalid(format!(
+                "{name}: {value} is an option of an index of kind {other}, and the index is of \
+                 kind {index}"
+            )));
         }
     }
     match options.index {

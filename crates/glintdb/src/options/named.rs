@@ -157,8 +157,8 @@ impl KeyspaceOptions {
     /// Returns whether [`set`](Self::set) accepts an option of this name.
     #[must_use]
     pub fn has(name: &str) -> bool {
-        let experiments = [&LsmExperiments::NAMES[..], &BTreeExperiments::NAMES];
-        is_one_of(name, &[&Self::NAMES, experiments[0], experiments[1]])
+        let experiments: [&[&str]; 2] = [&LsmExperiments::NAMES, &BTreeExperiments::NAMES];
+        is_one_of(name, &[&Self::NAMES]) || is_one_of(name, &experiments)
     }
 
     /// Sets the option `name` to `value`, with the syntax of [`Options::set`]. The limits are
@@ -287,23 +287,17 @@ impl KeyspaceOptions {
     /// Returns a phrase for each option that has a value other than the default here and another
     /// value in `found`.
     pub(crate) fn unmet_by(&self, found: &KeyspaceOptions) -> Vec<String> {
-        if *self == KeyspaceOptions::default() {
-            return Vec::new();
-        }
-        if self.index != found.index {
+        let asked = self.changed();
+        if !asked.is_empty() && self.index != found.index {
             let (found, asked) = (found.index.name(), self.index.name());
             return vec![format!("index is {found}, not {asked}")];
         }
-        let defaults = KeyspaceOptions::default().index(self.index).entries();
-        let asked = self
-            .entries()
-            .into_iter()
-            .zip(defaults)
-            .zip(found.entries());
-        asked
-            .filter(|((asked, default), found)| asked != default && asked != found)
-            .map(|(((name, asked), _), (_, found))| format!("{name} is {found}, not {asked}"))
-            .collect()
+        let found = found.entries();
+        let unmet = |(name, asked): (&str, String)| {
+            let (_, found) = found.iter().find(|(other, _)| *other == name)?;
+            (*found != asked).then(|| format!("{name} is {found}, not {asked}"))
+        };
+        asked.into_iter().filter_map(unmet).collect()
     }
 }
 

@@ -12,7 +12,7 @@
 use crate::edit::Place;
 use crate::levels::Levels;
 use glintdb_core::{RangeTombstone, Result, SeqNum, planted, proportion};
-use glintdb_runs::keys::{KeyRange, TombstoneSet, range_of};
+use glintdb_runs::keys::{TombstoneSet, range_of};
 use glintdb_runs::{Slot, Sorted};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -77,24 +77,6 @@ pub(crate) fn removable_unread(tombstones: &TombstoneSet, slot: &Slot) -> bool {
     !points && is_hidden(tombstones, slot)
 }
 
-/// Bytes of a table, with the values in the log that it points to.
-pub(crate) fn bytes_with_values(slot: &Slot) -> u64 {
-    slot.meta().bytes.saturating_add(slot.meta().pointed_bytes)
-}
-
-/// About the bytes of a table's entries in `range`, with their values in the log.
-///
-/// # Errors
-/// I/O errors, `Corruption`.
-pub(crate) fn bytes_within(slot: &Slot, range: &KeyRange) -> Result<u64> {
-    let blocks = slot.table.blocks_within(range)?;
-    Ok(proportion(
-        bytes_with_values(slot),
-        blocks,
-        slot.meta().blocks.into(),
-    ))
-}
-
 /// Some of the range tombstones, evenly spread, and for how many each of them stands.
 fn some_of(ranges: &[RangeTombstone]) -> (impl Iterator<Item = &RangeTombstone>, u64) {
     let every = ranges.len().div_ceil(RANGES_MAX).max(1);
@@ -146,8 +128,8 @@ impl Deletions {
             blocks = (blocks * every).min(meta.blocks.into());
         }
         let bytes = match whole {
-            true => bytes_with_values(slot),
-            false => proportion(bytes_with_values(slot), blocks, meta.blocks.into()),
+            true => slot.bytes_with_values(),
+            false => proportion(slot.bytes_with_values(), blocks, meta.blocks.into()),
         };
         if bytes > 0 {
             self.hidden.push(Hidden {
@@ -192,7 +174,7 @@ impl Gain {
         if meta.tombstones > 0 {
             let (mut bytes, mut entries) = (0, 0);
             for met in beneath().flat_map(|tables| tables.meeting(&slot.range)) {
-                bytes += bytes_with_values(met);
+                bytes += met.bytes_with_values();
                 entries += met.meta().entries;
             }
             if entries > 0 {
@@ -230,7 +212,7 @@ where
         for met in beneath().flat_map(|tables| tables.meeting(&keys)) {
             let meta = met.meta();
             if meta.seqno_min < range.seqno && range.seqno <= meta.seqno_max {
-                let covered = bytes_within(met, &keys)?;
+                let covered = met.bytes_within(&keys)?;
                 // As if the sequence numbers of its entries were spread evenly.
                 let older = range.seqno.0 - meta.seqno_min.0;
                 let all = meta.seqno_max.0 - meta.seqno_min.0 + 1;

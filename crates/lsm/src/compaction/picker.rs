@@ -14,7 +14,7 @@
 //! 4. No run above the place of a pending relocation is merged out of level 0: its entries may be
 //!    newer than those that come to that place, and must stay above them.
 
-use crate::compaction::deletions::{Deletions, bytes_with_values};
+use crate::compaction::deletions::Deletions;
 use crate::compaction::shape::{BOTTOM, Shape, Targets, targets};
 use crate::edit::Place;
 use crate::levels::Levels;
@@ -151,7 +151,7 @@ pub(crate) fn debt(levels: &Levels, options: &LsmOptions, shape: &Shape) -> Debt
         }
     }
     let slots = levels.slots().map(|(_, slot)| slot);
-    let all_bytes: u64 = slots.map(|slot| bytes_with_values(slot)).sum();
+    let all_bytes: u64 = slots.map(|slot| slot.bytes_with_values()).sum();
     let deleted_bytes = levels
         .deletions()
         .map_or(0, Deletions::bytes)

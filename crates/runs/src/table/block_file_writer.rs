@@ -159,7 +159,8 @@ impl BlockFileWriter {
 }
 
 /// The checksum with which a stored block begins.
-pub(super) fn stored_checksum(stored: &[u8]) -> u32 {
+#[must_use]
+pub fn stored_checksum(stored: &[u8]) -> u32 {
     stored
         .first_chunk::<4>()
         .map_or(0, |bytes| u32::from_le_bytes(*bytes))

@@ -52,7 +52,7 @@ pub(crate) use block::StoredBlock;
 pub use block::{Block, BlockHandle};
 pub use block_cursor::BlockCursor;
 pub use block_file::BlockFile;
-pub use block_file_writer::{BlockFileWriter, WrittenBlock};
+pub use block_file_writer::{BlockFileWriter, WrittenBlock, stored_checksum};
 pub use config::{Compression, TableConfig, TableEnv};
 pub use cursor::TableCursor;
 pub use fences::Fence;

@@ -94,7 +94,7 @@ impl OptionSet {
         self.options.durability == Durability::Sync
     }
 
-    /// Options that a keyspace of this set, with an index of this kind, may be given instead of its own. Each number stands for others.
+    /// Other options for a keyspace of this set with an index of this kind. Each number gives others.
     #[must_use]
     pub fn other_options(&self, index: IndexKind, number: u8) -> KeyspaceOptions {
         let mut options = match index == self.keyspace.index {

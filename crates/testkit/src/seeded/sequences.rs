@@ -99,7 +99,8 @@ fn old_scan(set: OptionSet) -> Result<(), String> {
     }
 }
 
-/// A transaction that has read a key which is then deleted, by itself or in a range, flushed and compacted to the bottom. It must still see, when it writes the key, that it was deleted.
+/// A transaction reads a key. Then the key is deleted, alone or in a range, and compacted to the
+/// bottom. When the transaction writes the key, it must still see the deletion.
 fn old_transaction(set: &OptionSet, by_range: bool) -> Result<(), String> {
     let failed = |error: glintdb::Error| format!("an old transaction: {error}");
     let db = Place::memory().open(set.options.clone()).map_err(failed)?;

@@ -117,6 +117,7 @@ impl Client {
                     self.rest = all.into();
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("no answer: {error}"),
             }
         }

@@ -3,11 +3,11 @@
 //! Not thread-safe: belongs to one reader. Keeps the files that it reads.
 //!
 //! Leaves do not name their neighbours: else a change of one leaf would rewrite all leaves of a
-//! copy-on-write tree. The cursor finds the next leaf in its branch, and reads several leaves ahead in one batch.
+//! copy-on-write tree. The cursor finds the next leaf in the directory, and reads several leaves
+//! ahead in one batch.
 
-use crate::node::Child;
-use crate::tree::child_of;
-use crate::view::View;
+use crate::directory::Place;
+use crate::view::{LeafBatch, View};
 use bytes::Bytes;
 use glintdb_core::index::{Cursor, Take};
 use glintdb_core::key::{at_or_after, at_or_before};
@@ -26,19 +26,6 @@ const LEAVES_AHEAD_MAX: usize = 64;
 /// the range tombstone covers.
 const STEPS_BEFORE_SEEK: usize = 8;
 
-/// The child that `branch` is at, and those behind it in its direction, `count` at most.
-fn children_from(branch: &BlockCursor, direction: Direction, count: usize) -> Result<Vec<Child>> {
-    let mut cursor = BlockCursor::new(direction);
-    cursor.enter(branch.file(), branch.block().clone())?;
-    let mut children = Vec::with_capacity(count);
-    let mut found = cursor.seek(branch.key())?;
-    while found && children.len() < count {
-        children.push(child_of(&cursor)?);
-        found = cursor.advance()?;
-    }
-    Ok(children)
-}
-
 /// A cursor over the entries of the tree, without those that range tombstones hide.
 pub(crate) struct TreeCursor {
     view: Arc<View>,
@@ -46,9 +33,8 @@ pub(crate) struct TreeCursor {
     upper: Bound<Box<[u8]>>,
     direction: Direction,
     tombstones: Option<Arc<TombstoneSet>>,
-    /// The branches above the current leaf, the lowest one first. Each cursor is at the child that
-    /// the next one has.
-    path: Vec<BlockCursor>,
+    /// Where the leaf is.
+    place: Place,
     leaf: BlockCursor,
     ahead: usize,
     state: State,
@@ -79,7 +65,10 @@ impl TreeCursor {
             upper: upper.map(Box::from),
             direction,
             tombstones: (!tombstones.is_empty()).then(|| Arc::clone(tombstones)),
-            path: Vec::new(),
+            place: Place {
+                branch: 0,
+                child: 0,
+            },
             leaf: BlockCursor::new(direction),
             ahead: LEAVES_AHEAD_FIRST,
             state: State::New,
@@ -111,63 +100,65 @@ impl TreeCursor {
         }
     }
 
-    /// Opens a leaf, and reads those behind it ahead if it is not in memory.
-    fn open_leaf(&mut self, leaf: Child) -> Result<()> {
+    /// Opens the leaf at the cursor's place, and reads those behind it ahead if it is not in memory.
+    fn open_leaf(&mut self) -> Result<()> {
         let picture = &self.view.picture;
-        let file = picture.file_of(0, &leaf)?;
-        if file.blocks().cached(leaf.handle()).is_none()
-            && let Some(branch) = self.path.first()
-        {
-            let leaves = children_from(branch, self.direction, self.ahead)?;
-            picture.read_ahead(&self.view.common.env, 0, &leaves);
-            self.ahead = (self.ahead * 2).min(LEAVES_AHEAD_MAX);
+        let Place { branch, child } = self.place;
+        let children = picture.directory()?.children(branch, picture, &mut 0)?;
+        let leaf = &children.nodes[child];
+        let file = picture.file_of(0, leaf)?;
+        if let Some(block) = file.blocks().cached(leaf.handle()) {
+            return self.leaf.enter(file.blocks().id(), block);
         }
-        let node = picture.node(0, &leaf, &mut 0)?;
+        let ahead = match self.direction {
+            Direction::Forward => child..(child + self.ahead).min(children.nodes.len()),
+            Direction::Reverse => (child + 1).saturating_sub(self.ahead)..child + 1,
+        };
+        self.ahead = (self.ahead * 2).min(LEAVES_AHEAD_MAX);
+        let mut batch = LeafBatch::default();
+        for node in &children.nodes[ahead] {
+            batch.want(picture, *node)?;
+        }
+        // An error is met again by the reader of the leaf.
+        drop(batch.read(&self.view.common.env));
+        let node = picture.leaf(leaf, &mut 0)?;
         self.leaf.enter(node.file.blocks().id(), node.block)
     }
 
     /// Goes to the edge of the leaf that may have `key` (`None`: of the first leaf in its
     /// direction). Returns false if the tree is empty.
     fn go_to_leaf(&mut self, key: Option<&[u8]>) -> Result<bool> {
-        let Some(root) = self.view.picture.root else {
+        let picture = &self.view.picture;
+        if picture.root.is_none() {
             return Ok(false);
-        };
-        let levels = usize::from(root.level);
-        let direction = self.direction;
-        self.path
-            .resize_with(levels, || BlockCursor::new(direction));
-        self.descend(root.node, root.level, key)?;
-        Ok(true)
-    }
-
-    /// Goes down from `node`, which is at `level`, to a leaf.
-    fn descend(&mut self, mut node: Child, level: u8, key: Option<&[u8]>) -> Result<()> {
-        for level in (1..=level).rev() {
-            let opened = self.view.picture.node(level, &node, &mut 0)?;
-            let cursor = &mut self.path[usize::from(level) - 1];
-            cursor.enter(opened.file.blocks().id(), opened.block)?;
-            let found = match key {
-                Some(key) => cursor.seek_floor(key)?,
-                None => cursor.advance()?,
-            };
-            if !found {
-                return Err(cursor.corrupt("a branch without children"));
-            }
-            node = child_of(cursor)?;
         }
-        self.open_leaf(node)
+        let directory = picture.directory()?;
+        let place = match (key, self.direction) {
+            (Some(key), _) => directory
+                .leaf_of(key, picture, &mut 0)?
+                .map(|(place, _)| place),
+            (None, Direction::Forward) => directory.edge_of(0, Direction::Forward, picture)?,
+            (None, Direction::Reverse) => {
+                let last = directory.branches().len() - 1;
+                directory.edge_of(last, Direction::Reverse, picture)?
+            }
+        };
+        let Some(place) = place else { return Ok(false) };
+        self.place = place;
+        self.open_leaf()?;
+        Ok(true)
     }
 
     /// Goes to the edge of the next leaf. Returns false if there is none.
     fn next_leaf(&mut self) -> Result<bool> {
-        for (level, cursor) in (0..).zip(&mut self.path) {
-            if cursor.advance()? {
-                let node = child_of(cursor)?;
-                self.descend(node, level, None)?;
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let picture = &self.view.picture;
+        let Some(next) = (picture.directory()?).next_to(self.place, self.direction, picture)?
+        else {
+            return Ok(false);
+        };
+        self.place = next;
+        self.open_leaf()?;
+        Ok(true)
     }
 
     /// Goes to the next entry, hidden or not.

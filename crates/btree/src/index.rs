@@ -49,7 +49,8 @@ impl BTree {
     pub fn create(env: IndexEnv, options: BTreeOptions) -> Result<Arc<BTree>> {
         options.validate()?;
         let common = Common::new(env, options);
-        Ok(BTree::with_picture(common, Picture::default()))
+        let picture = Picture::empty(&common.env);
+        Ok(BTree::with_picture(common, picture))
     }
 
     /// The index that results from `edits`, in the order of the manifest. Reads no file, but checks
@@ -61,10 +62,10 @@ impl BTree {
     pub fn open(env: IndexEnv, options: BTreeOptions, edits: &[Vec<u8>]) -> Result<Arc<BTree>> {
         options.validate()?;
         let common = Common::new(env, options);
-        let mut picture = Picture::default();
+        let mut picture = Picture::empty(&common.env);
         for edit in edits {
             // The files of removed tables are gone already, or the engine removes them as orphans.
-            drop(picture.replay(&Edit::decode(edit)?, &common.env)?);
+            drop(picture.replay(&Edit::decode(edit)?)?);
         }
         let of_shelf =
             (picture.slots()).map(|(run, slot)| (Some(run), slot.meta().id, slot.meta().bytes));
@@ -154,7 +155,8 @@ impl Index for BTree {
     }
 
     fn pick_job(&self) -> Option<Box<dyn IndexJob>> {
-        self.job(|picker| picker.pick())
+        let job = self.job(|picker| picker.pick());
+        job.or_else(|| self.shared.load_job())
     }
 
     fn pick_full_compaction(
@@ -175,8 +177,7 @@ impl Index for BTree {
 
     fn check(&self, change: &IndexChange) -> Result<()> {
         let edit = Edit::decode(&change.edit)?;
-        let env = &self.shared.common.env;
-        self.shared.view().picture.edited(&edit, env).map(drop)
+        self.shared.view().picture.edited(&edit).map(drop)
     }
 
     fn apply(&self, change: &IndexChange) -> Result<()> {
@@ -184,10 +185,13 @@ impl Index for BTree {
         if edit.ops.is_empty() {
             return Ok(());
         }
-        let common = &self.shared.common;
-        let (picture, gone) = self.shared.view().picture.edited(&edit, &common.env)?;
+        let (picture, gone) = self.shared.view().picture.edited(&edit)?;
         gone.mark_obsolete();
-        let view = View::new(picture, common);
+        if let Some(directory) = self.shared.take_directory(&picture) {
+            // The picture is new, so it has no other one.
+            drop(picture.directory.set(directory));
+        }
+        let view = View::new(picture, &self.shared.common);
         self.shared.install(view, &edit);
         Ok(())
     }
@@ -247,7 +251,7 @@ impl Index for BTree {
         self.shared.stop();
         let common = &self.shared.common;
         self.shared.view().picture.mark_obsolete();
-        let empty = View::new(Picture::default(), common);
+        let empty = View::new(Picture::empty(&common.env), common);
         self.shared.install(empty, &Edit::default());
     }
 }

@@ -4,7 +4,8 @@
 //! slice by slice ([`settle`]). The tree has one entry a key, so a lookup reads one leaf.
 //!
 //! - [`edit`]: what the manifest records. [`picture`]: the state that follows from it.
-//! - [`node`], [`tree`]: places of nodes, and how the tree is searched.
+//! - [`node`], [`tree`], [`directory`]: places of nodes, how they are read, and the branches in
+//!   memory.
 //! - [`view`], [`cursor`], [`verify`]: what readers see.
 //! - [`picker`], [`settle`]: what the index does in the background.
 //! - [`index`], [`shared`], [`common`], [`options`]: the index as the engine knows it.
@@ -27,6 +28,7 @@
 
 mod common;
 mod cursor;
+mod directory;
 mod edit;
 mod index;
 mod node;

@@ -1,7 +1,7 @@
 //! The state of an index: the runs of the shelf, and the files and the root of the tree. An edit
 //! makes a new picture that shares tables and files with the old one.
 //!
-//! Thread-safe: immutable, except that range tombstones are read at first use.
+//! Thread-safe: immutable, except that range tombstones and the directory are read at first use.
 //!
 //! Invariants:
 //! 1. Runs are in order, newest first.
@@ -9,6 +9,7 @@
 //!    lower source has. Below the clip, the runs up to `clip.run` have nothing.
 //! 3. `files` has every file that a node of the tree is in, with what the tree needs of it.
 
+use crate::directory::Directory;
 use crate::edit::{Edit, EditOp, Live, Root};
 use bytes::Bytes;
 use glintdb_core::{Error, FileId, FileKind, Result, SeqNum};
@@ -119,8 +120,9 @@ impl TreeFile {
 }
 
 /// The state of an index.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Picture {
+    pub(crate) env: Arc<RunEnv>,
     /// The shelf, newest run first.
     pub(crate) runs: Vec<Run>,
     pub(crate) clip: Option<Clip>,
@@ -128,6 +130,7 @@ pub(crate) struct Picture {
     /// In order, so that equal histories do the same I/O.
     pub(crate) files: BTreeMap<FileId, TreeFile>,
     tombstones: OnceLock<Arc<TombstoneSet>>,
+    pub(crate) directory: OnceLock<Arc<Directory>>,
 }
 
 /// What was in a picture and is not in the next one.
@@ -148,6 +151,19 @@ impl Gone {
 }
 
 impl Picture {
+    /// An index with nothing in it.
+    pub(crate) fn empty(env: &Arc<RunEnv>) -> Picture {
+        Picture {
+            env: Arc::clone(env),
+            runs: Vec::new(),
+            clip: None,
+            root: None,
+            files: BTreeMap::new(),
+            tombstones: OnceLock::new(),
+            directory: OnceLock::new(),
+        }
+    }
+
     /// The runs of the shelf, newest first.
     pub(crate) fn sorted(&self) -> impl Iterator<Item = &Sorted> {
         self.runs.iter().map(|run| &run.tables)
@@ -215,9 +231,9 @@ impl Picture {
     ///
     /// # Errors
     /// `Corruption` if the edit does not fit.
-    pub(crate) fn edited(&self, edit: &Edit, env: &Arc<RunEnv>) -> Result<(Picture, Gone)> {
+    pub(crate) fn edited(&self, edit: &Edit) -> Result<(Picture, Gone)> {
         let mut next = self.clone();
-        let gone = next.replay(edit, env)?;
+        let gone = next.replay(edit)?;
         Ok((next, gone))
     }
 
@@ -225,11 +241,11 @@ impl Picture {
     ///
     /// # Errors
     /// As [`edited`](Self::edited).
-    pub(crate) fn replay(&mut self, edit: &Edit, env: &Arc<RunEnv>) -> Result<Gone> {
+    pub(crate) fn replay(&mut self, edit: &Edit) -> Result<Gone> {
         let mut gone = Gone::default();
         self.tombstones = OnceLock::new();
         for op in &edit.ops {
-            self.replay_op(op, env, &mut gone)?;
+            self.replay_op(op, &mut gone)?;
         }
         self.runs.retain(|run| !run.tables.is_empty());
         if let Some(clip) = &self.clip
@@ -246,7 +262,8 @@ impl Picture {
         Ok(gone)
     }
 
-    fn replay_op(&mut self, op: &EditOp, env: &Arc<RunEnv>, gone: &mut Gone) -> Result<()> {
+    fn replay_op(&mut self, op: &EditOp, gone: &mut Gone) -> Result<()> {
+        let env = Arc::clone(&self.env);
         match op {
             EditOp::AddTable { run, meta } => {
                 let at = self.runs.partition_point(|other| other.id > *run);
@@ -266,7 +283,10 @@ impl Picture {
                 gone.tables.push(slot);
             }
             EditOp::Clip { run, key } => self.clip_runs(*run, key)?,
-            EditOp::Root(root) => self.root = *root,
+            EditOp::Root(root) => {
+                self.root = *root;
+                self.directory = OnceLock::new();
+            }
             EditOp::AddLeaves { meta, live } => {
                 let slot = Slot::open(env.tables(), meta.clone());
                 self.add_file(meta.id, NodeFile::Leaves(slot), *live)?;
@@ -280,7 +300,7 @@ impl Picture {
                 let branches = Arc::new(Branches {
                     blocks: BlockFile::new(env.tables(), id),
                     bytes: *bytes,
-                    env: Arc::clone(env),
+                    env,
                     obsolete: AtomicBool::new(false),
                 });
                 self.add_file(id, NodeFile::Branches(branches), *live)?;

@@ -5,17 +5,22 @@
 //! under them.
 
 use crate::common::{Common, count};
+use crate::directory::Directory;
 use crate::edit::{Edit, EditOp};
+use crate::node::Child;
 use crate::picture::Picture;
 use crate::settle::{Plan, SettleJob, SliceChange};
 use crate::view::View;
 use glintdb_core::Result;
-use glintdb_core::index::{IndexChange, IndexView, SortedRun};
+use glintdb_core::index::{IndexChange, IndexJob, IndexView, JobPriority, JobStep, SortedRun};
 use glintdb_core::sync::{Mutex, RwLock};
 use glintdb_flash::DataClass;
 use glintdb_runs::top::{Places, Relocatable, Scans};
 use glintdb_runs::write::{Grandparents, OutputConfig, write_run};
 use std::sync::Arc;
+
+/// Branches that a step of a [`LoadJob`] reads: about 1 MiB.
+const BRANCHES_A_STEP: usize = 256;
 
 /// What an index and its running slice share.
 pub(crate) struct Shared {
@@ -30,7 +35,17 @@ struct State {
     places: Places,
     /// A slice is under way, or its change waits to be applied.
     has_slice: bool,
+    /// The directory of the tree that the slice makes, until its change is applied.
+    directory: Option<Fresh>,
+    /// The root of the tree whose directory is read, or was tried to.
+    loaded: Option<Child>,
     discarded: bool,
+}
+
+/// The directory of a tree that is not the current one yet.
+pub(crate) struct Fresh {
+    pub(crate) root: Option<Child>,
+    pub(crate) directory: Arc<Directory>,
 }
 
 impl State {
@@ -40,6 +55,7 @@ impl State {
         }
         if change.changes_tree() {
             self.has_slice = false;
+            self.directory = None;
         }
     }
 }
@@ -59,6 +75,8 @@ impl Shared {
             state: Mutex::new(State {
                 places: Places::above(newest_run),
                 has_slice: false,
+                directory: None,
+                loaded: None,
                 discarded: false,
             }),
             scans,
@@ -103,14 +121,37 @@ impl Shared {
     }
 
     /// Counts a finished slice. If it has changed nothing, another one may begin.
-    pub(crate) fn settled(&self, slice: &SliceChange) {
+    pub(crate) fn settled(&self, slice: &mut SliceChange) {
         let counters = &self.common.counters;
         count(&counters.settlings, 1);
         count(&counters.read_bytes, slice.read_bytes);
         count(&counters.written_bytes, slice.written_bytes);
-        if slice.change.edit.is_empty() {
-            self.end_slice();
+        match slice.change.edit.is_empty() {
+            true => self.end_slice(),
+            false => self.state.lock().directory = slice.directory.take(),
         }
+    }
+
+    /// The directory of the tree of `picture`, if the slice that made the tree has handed it over.
+    pub(crate) fn take_directory(&self, picture: &Picture) -> Option<Arc<Directory>> {
+        let mut state = self.state.lock();
+        let root = picture.root.map(|root| root.node);
+        let fresh = state.directory.take_if(|fresh| fresh.root == root)?;
+        state.loaded = root;
+        Some(fresh.directory)
+    }
+
+    /// A job that reads the branches of the tree into memory. `None`: there is no tree, or it has
+    /// been tried.
+    pub(crate) fn load_job(&self) -> Option<Box<dyn IndexJob>> {
+        let mut state = self.state.lock();
+        let view = self.view();
+        let root = view.picture.root.map(|root| root.node);
+        if root.is_none() || state.loaded == root || state.discarded {
+            return None;
+        }
+        state.loaded = root;
+        Some(Box::new(LoadJob { view, next: 0 }))
     }
 
     /// The slice under way has ended without a change.
@@ -178,6 +219,39 @@ impl Shared {
             liveness: written.liveness,
             seqno_max: written.seqno_max,
         })
+    }
+}
+
+/// Reads the branches of a tree into memory. A branch that cannot be read is left to its readers.
+struct LoadJob {
+    view: Arc<View>,
+    /// Branches before it are in memory.
+    next: usize,
+}
+
+impl IndexJob for LoadJob {
+    fn step_within(&mut self, _budget: u32) -> Result<JobStep> {
+        let picture = &self.view.picture;
+        let directory = picture.directory()?;
+        let end = (self.next + BRANCHES_A_STEP).min(directory.branches().len());
+        directory.load_children(self.next..end, picture)?;
+        self.next = end;
+        Ok(match end == directory.branches().len() {
+            true => JobStep::Done(IndexChange::default()),
+            false => JobStep::More,
+        })
+    }
+
+    fn name(&self) -> String {
+        "reading of branches".to_owned()
+    }
+
+    fn space_bytes(&self) -> u64 {
+        0
+    }
+
+    fn priority(&self) -> JobPriority {
+        JobPriority::Background
     }
 }
 

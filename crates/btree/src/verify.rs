@@ -91,10 +91,11 @@ fn walk(
     }
     // From the medium, because it may differ from what the cache has.
     let opened = picture.read(level, &node, false)?;
-    let branch = decode_branch(&opened, node, lower, upper)?;
-    for (place, (lower, child)) in branch.children.iter().enumerate() {
+    let children = decode_branch(&opened, &lower, upper.as_ref())?;
+    for (place, (lower, child)) in children.iter().enumerate() {
         counts.count(child.file(level - 1), child);
-        let range = (lower.clone(), branch.end_of(place).cloned());
+        let end = children.get(place + 1).map(|(next, _)| next);
+        let range = (lower.clone(), end.or(upper.as_ref()).cloned());
         walk(picture, level - 1, *child, range, counts, held)?;
     }
     Ok(())

@@ -4,19 +4,22 @@
 
 use crate::common::Common;
 use crate::cursor::{Overlay, TreeCursor};
+use crate::directory::Place;
 use crate::node::Child;
-use crate::picture::Picture;
+use crate::picture::{NodeFile, Picture};
+use crate::tree::answer;
 use crate::verify;
 use bytes::Bytes;
 use glintdb_core::index::{Cursor, IndexStats, IndexView, LevelStats};
 use glintdb_core::{
     Direction, Entry, EntryRef, Error, FileId, Result, SeqNum, ValuePointer, proportion,
 };
-use glintdb_runs::Sorted;
-use glintdb_runs::keys::{KeyRange, TombstoneSet};
+use glintdb_flash::ReadRequest;
+use glintdb_runs::keys::{KeyRange, TombstoneSet, compare_ends};
 use glintdb_runs::read::{self, Found, MergeCursor};
-use glintdb_runs::table::Purpose;
-use std::collections::BTreeMap;
+use glintdb_runs::table::{Block, Purpose};
+use glintdb_runs::{RunEnv, Sorted};
+use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -55,43 +58,130 @@ impl View {
         TreeCursor::new(&self.arc(), tombstones, bounds, direction)
     }
 
-    /// Looks up keys in the tree, where the shelf has no entry. Reads the nodes of a level that are
-    /// not in memory in one batch.
+    /// The first key behind the leaf that may have `key`.
+    fn leaf_end(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        let directory = self.picture.directory()?;
+        let leaf = directory.leaf_of(key, &self.picture, &mut 0)?;
+        let range = leaf.map(|(place, _)| directory.range_of(place, &self.picture));
+        Ok(range.transpose()?.and_then(|(_, upper)| upper))
+    }
+
+    /// Number of leaves whose keys are all within `range`.
+    fn leaves_within(&self, range: &KeyRange) -> Result<u64> {
+        let (picture, directory) = (&self.picture, self.picture.directory()?);
+        let first = directory.find(&range.start);
+        let last =
+            (range.end.as_ref()).map_or(directory.branches().len() - 1, |end| directory.find(end));
+        directory.load_children(first..=last, picture)?;
+        let mut leaves = 0;
+        for branch in first..=last {
+            let mut within = 0..directory.children(branch, picture, &mut 0)?.nodes.len();
+            // Only the edges may be cut.
+            let is_outside = |child: usize| -> Result<bool> {
+                let (lower, upper) = directory.range_of(Place { branch, child }, picture)?;
+                Ok(lower < range.start || compare_ends(&upper, &range.end).is_gt())
+            };
+            while !within.is_empty() && is_outside(within.start)? {
+                within.start += 1;
+            }
+            while !within.is_empty() && is_outside(within.end - 1)? {
+                within.end -= 1;
+            }
+            leaves += within.len() as u64;
+        }
+        Ok(leaves)
+    }
+
+    /// Looks up keys in the tree, where the shelf has no entry. Reads the leaves that are not in
+    /// memory in one batch.
     fn find_in_tree(&self, keys: &[&[u8]], found: &mut [Found]) {
         let missing = |found: &Found| matches!(found.entry, Ok(None));
         let picture = &self.picture;
-        let Some(root) = picture.root else { return };
-        // The node that each key has come to.
-        let mut nodes: BTreeMap<usize, _> = (found.iter().enumerate())
-            .filter(|(_, found)| missing(found))
-            .map(|(at, _)| (at, root.node))
-            .collect();
-        for level in (0..=root.level).rev() {
-            let wanted: Vec<Child> = nodes.values().copied().collect();
-            let read = picture.read_ahead(&self.common.env, level, &wanted);
-            let mut failed = Vec::new();
-            for (at, node) in &mut nodes {
-                let was_read = read.contains(&(node.number, node.offset));
-                found[*at].reads += u32::from(was_read);
-                let answer = match level {
-                    0 => picture.find_in_leaf(node, keys[*at], &mut 0).map(|entry| {
-                        found[*at].entry = Ok(entry);
-                    }),
-                    _ => picture
-                        .child_at(level, node, keys[*at], &mut 0)
-                        .map(|child| {
-                            *node = child;
-                        }),
-                };
-                if let Err(error) = answer {
-                    found[*at].entry = Err(error);
-                    failed.push(*at);
-                }
-            }
-            for at in failed {
-                nodes.remove(&at);
-            }
+        if picture.root.is_none() {
+            return;
         }
+        let wanted: Vec<usize> = (0..keys.len()).filter(|&at| missing(&found[at])).collect();
+        let directory = match picture.directory() {
+            Ok(directory) => directory,
+            Err(error) => {
+                let fail = |&at: &usize| found[at].entry = Err(error.clone());
+                return wanted.iter().for_each(fail);
+            }
+        };
+        let branches = wanted.iter().map(|&at| directory.find(keys[at]));
+        // If a branch cannot be read, the lookups in it fail below.
+        drop(directory.load_children(branches, picture));
+        let mut batch = LeafBatch::default();
+        let leaves: Vec<(usize, Result<Wanted<'_>>)> = (wanted.iter())
+            .map(|&at| {
+                let leaf = directory.leaf_of(keys[at], picture, &mut found[at].reads);
+                let wanted = leaf.and_then(|leaf| match leaf {
+                    Some((_, leaf)) => batch.want(picture, leaf),
+                    None => Ok(Wanted::Nothing),
+                });
+                (at, wanted)
+            })
+            .collect();
+        let read = batch.read(&self.common.env);
+        for (at, wanted) in leaves {
+            let entry = wanted.and_then(|wanted| match wanted {
+                Wanted::Nothing => Ok(None),
+                Wanted::Cached(file, block) => file.blocks().search(&block, keys[at]),
+                Wanted::Read(file, place) => {
+                    found[at].reads += 1;
+                    let block = read[place].as_ref().map_err(Error::clone)?;
+                    file.blocks().search(block, keys[at])
+                }
+            });
+            found[at].entry = entry;
+        }
+    }
+}
+
+/// A leaf that a lookup of a batch needs.
+pub(crate) enum Wanted<'a> {
+    /// The tree is empty.
+    Nothing,
+    Cached(&'a NodeFile, Block),
+    /// It is read at this place of the batch.
+    Read(&'a NodeFile, usize),
+}
+
+/// Leaves that are read together, each once.
+#[derive(Default)]
+pub(crate) struct LeafBatch<'a> {
+    leaves: Vec<(&'a NodeFile, Child)>,
+    places: HashMap<(u64, u64), usize>,
+    requests: Vec<ReadRequest>,
+}
+
+impl<'a> LeafBatch<'a> {
+    /// Takes a leaf from the cache, or adds it to the batch.
+    pub(crate) fn want(&mut self, picture: &'a Picture, leaf: Child) -> Result<Wanted<'a>> {
+        let file = picture.file_of(0, &leaf)?;
+        if let Some(block) = file.blocks().cached(leaf.handle()) {
+            return Ok(Wanted::Cached(file, block));
+        }
+        let place = (leaf.number, leaf.offset);
+        if let Some(&place) = self.places.get(&place) {
+            return Ok(Wanted::Read(file, place));
+        }
+        self.requests.push(file.request(&leaf)?);
+        self.places.insert(place, self.leaves.len());
+        self.leaves.push((file, leaf));
+        Ok(Wanted::Read(file, self.leaves.len() - 1))
+    }
+
+    /// Reads the leaves into the cache.
+    pub(crate) fn read(mut self, env: &RunEnv) -> Vec<Result<Block>> {
+        if !self.requests.is_empty() {
+            env.index().volume.read_batch(&mut self.requests);
+        }
+        let leaves = self.leaves.into_iter().zip(self.requests);
+        let accept = |((file, leaf), request): ((&NodeFile, Child), ReadRequest)| {
+            file.accept(&leaf, answer(Some(request))?, true)
+        };
+        leaves.map(accept).collect()
     }
 }
 
@@ -187,37 +277,39 @@ impl IndexView for View {
             return Ok(keys);
         };
         let in_leaf = (root.entries / self.picture.leaves().max(1)).max(1);
-        let every = (every / in_leaf).max(1);
-        let mut until_next = every / 2;
-        self.picture.each_branch(&Bytes::new(), |branch| {
-            for (lower, _) in &branch.children {
-                if until_next == 0 {
-                    keys.push(lower.clone());
-                    until_next = every;
-                }
-                until_next -= 1;
+        let every = usize::try_from((every / in_leaf).max(1)).unwrap_or(usize::MAX);
+        let directory = self.picture.directory()?;
+        let all = 0..directory.branches().len();
+        directory.load_children(all.clone(), &self.picture)?;
+        let mut next = every / 2;
+        for branch in all {
+            let leaves = directory
+                .children(branch, &self.picture, &mut 0)?
+                .nodes
+                .len();
+            while next < leaves {
+                let child = next;
+                let (lower, _) = directory.range_of(Place { branch, child }, &self.picture)?;
+                keys.push(lower);
+                next = next.saturating_add(every);
             }
-            true
-        })?;
+            next -= leaves;
+        }
         Ok(keys)
     }
 
     fn sample_end(&self, start: &[u8]) -> Result<Option<Bytes>> {
         let of_shelf = read::sample_end(self.picture.sorted(), start)?;
-        // The second separator behind `start`.
-        let mut skip = 1;
+        // The end of the second leaf.
         let mut of_tree = None;
-        self.picture.each_branch(start, |branch| {
-            let behind = |(lower, _): &&(Bytes, _)| **lower > *start;
-            for (lower, _) in branch.children.iter().filter(behind) {
-                if skip == 0 {
-                    of_tree = Some(lower.clone());
-                    return false;
-                }
-                skip -= 1;
+        if self.picture.root.is_some() {
+            let mut next = Some(Bytes::copy_from_slice(start));
+            for _ in 0..2 {
+                let Some(key) = next else { break };
+                next = self.leaf_end(&key)?;
+                of_tree.clone_from(&next);
             }
-            true
-        })?;
+        }
         Ok([of_shelf, of_tree].into_iter().flatten().min())
     }
 
@@ -233,17 +325,7 @@ impl IndexView for View {
         let Some(root) = self.picture.root else {
             return Ok(bytes);
         };
-        let mut leaves = 0;
-        self.picture.each_branch(&range.start, |branch| {
-            for place in 0..branch.children.len() {
-                let within = branch.children[place].0 >= range.start
-                    && glintdb_runs::keys::compare_ends(&branch.end_of(place).cloned(), &range.end)
-                        .is_le();
-                leaves += u64::from(within);
-            }
-            (branch.upper.as_ref())
-                .is_some_and(|upper| glintdb_core::key::before_end(upper, &range.end))
-        })?;
+        let leaves = self.leaves_within(&range)?;
         let of_leaves: u64 = (self.picture.files.values())
             .filter(|file| file.file.leaves().is_some())
             .map(|file| file.live.bytes)
@@ -286,7 +368,7 @@ impl IndexView for View {
             compaction_read_bytes: counters.read_bytes.load(Ordering::Relaxed),
             compaction_written_bytes: counters.written_bytes.load(Ordering::Relaxed),
             lookup_reads_max: u32::try_from(picture.runs.len()).unwrap_or(u32::MAX)
-                + root.map_or(0, |root| u32::from(root.level) + 1),
+                + u32::from(root.is_some()),
             ..IndexStats::default()
         };
         for (_, slot) in picture.slots() {

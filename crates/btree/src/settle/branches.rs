@@ -1,11 +1,11 @@
-//! Writes the branches above leaves that have changed, level by level, up to a new root.
+//! Writes the branches above leaves that have changed, and a new root.
 //!
 //! Not thread-safe: belongs to one slice.
 
+use crate::directory::{Branch, Directory};
 use crate::edit::LEVELS_MAX;
 use crate::node::{Child, Separated};
 use crate::picture::Picture;
-use crate::tree::Branch;
 use bytes::Bytes;
 use glintdb_core::key::{before_end, shared_prefix};
 use glintdb_core::{EntryRef, Error, ErrorKind, FileId, FileKind, Result};
@@ -13,6 +13,7 @@ use glintdb_flash::DataClass;
 use glintdb_runs::RunEnv;
 use glintdb_runs::table::{BlockFileWriter, WrittenBlock};
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of an entry of a branch beside its separator: lengths, and the place of the child.
@@ -31,6 +32,20 @@ pub(crate) struct Replacement {
     pub(crate) lower: Bytes,
     pub(crate) upper: Option<Bytes>,
     pub(crate) children: Vec<Separated>,
+}
+
+/// A tree with new branches.
+pub(crate) struct Rebuilt {
+    /// The root and its level.
+    pub(crate) root: Option<(Child, u8)>,
+    pub(crate) directory: Arc<Directory>,
+}
+
+/// A part of the branches right above the leaves.
+enum Part {
+    Kept(Arc<Branch>),
+    /// Children that are written as one branch or several, and the first key that they may have.
+    New(Bytes, Vec<Separated>),
 }
 
 /// Writes branches.
@@ -56,115 +71,142 @@ impl BranchWriter {
         }
     }
 
-    /// Rebuilds the branches of `picture` above leaves that are replaced. `victims` are files whose
-    /// branches are all rewritten. The replacements ascend and do not overlap.
+    /// Rebuilds the branches of `picture` above leaves that are replaced, and those in `victims`.
+    /// The levels above the branches are small, and written anew as a whole. The replacements
+    /// ascend and do not overlap.
     ///
     /// # Errors
     /// I/O errors, `Corruption`, `NoSpace`.
     pub(crate) fn rebuild(
         &mut self,
         picture: &Picture,
-        mut replaced: Vec<Replacement>,
-        victims: &HashSet<FileId>,
-    ) -> Result<Option<(Child, u8)>> {
-        let top = picture.root.map_or(0, |root| root.level);
-        for level in 1..=LEVELS_MAX {
-            if level > top {
-                // All nodes of the level below, which is complete, or has a single node.
-                let nodes = self.children_above_root(picture, level, &replaced)?;
-                match nodes.as_slice() {
-                    [] => return Ok(None),
-                    [(_, root)] => return Ok(Some((*root, level - 1))),
-                    _ => {}
-                }
-                let children = self.write(nodes, Bytes::new())?;
-                replaced = vec![Replacement {
-                    lower: Bytes::new(),
-                    upper: None,
-                    children,
-                }];
-                continue;
-            }
-            if !victims.is_empty() {
-                add_victims(picture, level, &mut replaced, victims)?;
-            }
-            replaced = self.rebuild_level(picture, level, replaced)?;
-        }
-        Err(Error::new(
-            ErrorKind::Corruption,
-            "a B+tree with more levels than any number of keys needs",
-        ))
-    }
-
-    /// The nodes of the level below `level`, which is above the root of `picture`.
-    fn children_above_root(
-        &self,
-        picture: &Picture,
-        level: u8,
         replaced: &[Replacement],
-    ) -> Result<Vec<Separated>> {
-        match replaced {
-            [all] if all.lower.is_empty() && all.upper.is_none() => Ok(all.children.clone()),
-            _ => {
-                // Only the level right above the root has something that is not replaced.
-                let branch = picture.branch_at(level, &[])?;
-                Ok(with_replaced(branch.children, replaced))
+        victims: &HashSet<FileId>,
+    ) -> Result<Rebuilt> {
+        let directory = picture.directory()?;
+        let is_victim = |node: &Child| victims.contains(&node.file(1));
+        let mut parts = self.parts_of(picture, replaced, is_victim)?;
+        let is_kept = |part: &Part| matches!(part, Part::Kept(_));
+        if parts.iter().all(is_kept) && !directory.upper.iter().any(is_victim) {
+            return Ok(Rebuilt {
+                root: picture.root.map(|root| (root.node, root.level)),
+                directory: Arc::clone(directory),
+            });
+        }
+        let memory = Arc::clone(&self.env.index().memory);
+        self.dead.extend(&directory.upper);
+        // A tree of one leaf has no branch.
+        parts.retain(|part| !matches!(part, Part::New(_, children) if children.is_empty()));
+        let only = match parts.as_slice() {
+            [] => Some(None),
+            [Part::New(_, children)] if children.len() == 1 => children.first().map(Some),
+            _ => None,
+        };
+        if let Some(leaf) = only {
+            let children = leaf.map(|(_, node)| (Bytes::new(), *node));
+            let children = children.as_slice();
+            let branch = Branch::with_children(Bytes::new(), None, children, &memory);
+            return Ok(Rebuilt {
+                root: leaf.map(|(_, node)| (*node, 0)),
+                directory: Arc::new(Directory::new(vec![branch], Vec::new(), &memory)),
+            });
+        }
+        let mut branches: Vec<Arc<Branch>> = Vec::new();
+        for part in parts {
+            match part {
+                Part::Kept(branch) => branches.push(branch),
+                Part::New(lower, children) => {
+                    for (lower, node, own) in self.write(&children, lower)? {
+                        let own = &children[own];
+                        let branch = Branch::with_children(lower, Some(node), own, &memory);
+                        branches.push(branch);
+                    }
+                }
             }
         }
+        let mut nodes: Vec<Separated> = (branches.iter())
+            .filter_map(|branch| branch.node.map(|node| (branch.lower.clone(), node)))
+            .collect();
+        let mut upper = Vec::new();
+        for level in 1..=LEVELS_MAX {
+            if let [(_, root)] = nodes.as_slice() {
+                return Ok(Rebuilt {
+                    root: Some((*root, level)),
+                    directory: Arc::new(Directory::new(branches, upper, &memory)),
+                });
+            }
+            let written = self.write(&nodes, Bytes::new())?;
+            nodes = written
+                .into_iter()
+                .map(|(lower, node, _)| (lower, node))
+                .collect();
+            upper.extend(nodes.iter().map(|(_, node)| *node));
+        }
+        let what = "a B+tree with more levels than any number of keys needs";
+        Err(Error::new(ErrorKind::Corruption, what))
     }
 
-    /// Rewrites the branches of `level` that have replaced children.
-    fn rebuild_level(
+    /// The branches right above the leaves, kept or with new children.
+    fn parts_of(
         &mut self,
         picture: &Picture,
-        level: u8,
-        replaced: Vec<Replacement>,
-    ) -> Result<Vec<Replacement>> {
-        let mut above = Vec::new();
-        let mut rest = replaced.as_slice();
-        while let Some(first) = rest.first() {
-            let Branch {
-                node,
-                lower,
-                mut upper,
-                mut children,
-            } = picture.branch_at(level, &first.lower)?;
-            self.dead.extend(node);
-            // Neighbouring branches are rewritten together.
+        replaced: &[Replacement],
+        is_victim: impl Fn(&Child) -> bool,
+    ) -> Result<Vec<Part>> {
+        let directory = picture.directory()?;
+        let mut parts = Vec::new();
+        let mut rest = replaced;
+        let mut at = 0;
+        while let Some(branch) = directory.branches().get(at) {
+            let begins_here = |replaced: &Replacement, end: Option<&Bytes>| {
+                end.is_none_or(|end| replaced.lower < *end)
+            };
+            let first = at;
+            at += 1;
+            // A stretch may reach over several branches, which are written together.
             let mut count = 0;
             while let Some(next) = rest.get(count)
-                && before_end(&next.lower, &upper)
+                && begins_here(next, directory.end_of(at - 1))
             {
-                while let Some(end) = &upper
+                while let Some(end) = directory.end_of(at - 1)
                     && next.upper.as_ref().is_none_or(|reach| reach > end)
                 {
-                    let neighbour = picture.branch_at(level, end)?;
-                    self.dead.extend(neighbour.node);
-                    children.extend(neighbour.children);
-                    upper = neighbour.upper;
+                    at += 1;
                 }
                 count += 1;
             }
             let (here, behind) = rest.split_at(count);
             rest = behind;
-            let children = self.write(with_replaced(children, here), lower.clone())?;
-            above.push(Replacement {
-                lower,
-                upper,
-                children,
-            });
+            if here.is_empty() && !branch.node.as_ref().is_some_and(&is_victim) {
+                parts.push(Part::Kept(Arc::clone(branch)));
+                continue;
+            }
+            let mut children = Vec::new();
+            for one in first..at {
+                children.extend(directory.separated(one, picture)?);
+                self.dead.extend(directory.branches()[one].node);
+            }
+            parts.push(Part::New(
+                branch.lower.clone(),
+                with_replaced(children, here),
+            ));
         }
-        Ok(above)
+        Ok(parts)
     }
 
     /// Writes branches of these children, about equally large. The first branch begins at `lower`.
-    fn write(&mut self, children: Vec<Separated>, lower: Bytes) -> Result<Vec<Separated>> {
-        let mut nodes: Vec<Separated> = Vec::new();
+    /// Returns each with its first key and the places of its children.
+    fn write(
+        &mut self,
+        children: &[Separated],
+        lower: Bytes,
+    ) -> Result<Vec<(Bytes, Child, Range<usize>)>> {
+        let mut written: Vec<(Bytes, Child, Range<usize>)> = Vec::new();
         let mut value = Vec::new();
-        for part in parts(&children) {
-            let long = part
-                .iter()
-                .any(|(separator, _)| separator.len() >= LONG_BYTES);
+        let mut start = 0;
+        for part in parts(children) {
+            let is_long = |(separator, _): &Separated| separator.len() >= LONG_BYTES;
+            let long = part.iter().any(is_long);
             let writer = self.writer()?;
             match long {
                 // One restart point, and room for all of them.
@@ -175,30 +217,33 @@ impl BranchWriter {
                 }
                 false => writer.begin_block(BLOCK_BYTES, RESTART_INTERVAL),
             }
-            let mut blocks: Vec<WrittenBlock> = Vec::new();
-            for (separator, child) in part {
+            let mut blocks: Vec<(WrittenBlock, Range<usize>)> = Vec::new();
+            let mut begin = start;
+            for (at, (separator, child)) in (start..).zip(part) {
                 value.clear();
                 child.encode(&mut value);
                 let entry = EntryRef::Inline(&value);
                 if !writer.add(separator, entry) {
-                    blocks.push(writer.end_block()?);
+                    blocks.push((writer.end_block()?, begin..at));
+                    begin = at;
                     let added = writer.add(separator, entry);
                     assert!(added, "the first child of a branch fits");
                 }
             }
-            blocks.push(writer.end_block()?);
+            start += part.len();
+            blocks.push((writer.end_block()?, begin..start));
             let number = writer.id().number;
-            for block in blocks {
+            for (block, own) in blocks {
                 let node = Child::written(number, &block);
                 self.nodes += 1;
                 self.bytes += u64::from(node.length);
-                nodes.push((block.separator, node));
+                written.push((block.separator, node, own));
             }
         }
-        if let Some((separator, _)) = nodes.first_mut() {
+        if let Some((separator, ..)) = written.first_mut() {
             *separator = lower;
         }
-        Ok(nodes)
+        Ok(written)
     }
 
     fn writer(&mut self) -> Result<&mut BlockFileWriter> {
@@ -224,40 +269,6 @@ impl BranchWriter {
         let id = writer.id();
         Ok(Some((id, writer.finish()?)))
     }
-}
-
-/// Adds a replacement of each child of `level` by itself whose branch is in a victim.
-fn add_victims(
-    picture: &Picture,
-    level: u8,
-    replaced: &mut Vec<Replacement>,
-    victims: &HashSet<FileId>,
-) -> Result<()> {
-    let mut own = Vec::new();
-    let mut next = Some(Bytes::new());
-    while let Some(lower) = next {
-        let branch = picture.branch_at(level, &lower)?;
-        let is_victim = branch
-            .node
-            .is_some_and(|node| victims.contains(&node.file(level)));
-        if is_victim && let Some(first) = branch.children.first() {
-            own.push(Replacement {
-                lower: first.0.clone(),
-                upper: branch.end_of(0).cloned(),
-                children: vec![first.clone()],
-            });
-        }
-        next = branch.upper;
-    }
-    let is_free = |own: &Replacement| {
-        !replaced.iter().any(|other| {
-            before_end(&other.lower, &own.upper) && before_end(&own.lower, &other.upper)
-        })
-    };
-    own.retain(is_free);
-    replaced.extend(own);
-    replaced.sort_by(|a, b| a.lower.cmp(&b.lower));
-    Ok(())
 }
 
 /// The children with those that are replaced exchanged.

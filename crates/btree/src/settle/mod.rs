@@ -18,10 +18,9 @@ mod window;
 use crate::edit::{Edit, EditOp, Live, Root};
 use crate::node::Child;
 use crate::picture::Picture;
-use crate::shared::Shared;
-use crate::tree::Branch;
+use crate::shared::{Fresh, Shared};
 use crate::view::View;
-use branches::{BranchWriter, Replacement};
+use branches::{BranchWriter, Rebuilt, Replacement};
 use bytes::Bytes;
 use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep};
 use glintdb_core::key::before_end;
@@ -84,8 +83,8 @@ impl SettleJob {
             self.slice = Some(slice);
             return Ok(JobStep::More);
         }
-        let change = slice.finish(&self.plan)?;
-        self.shared.settled(&change);
+        let mut change = slice.finish(&self.plan)?;
+        self.shared.settled(&mut change);
         Ok(JobStep::Done(change.change))
     }
 }
@@ -135,6 +134,8 @@ impl Drop for SettleJob {
 /// The change of a slice, and what the index counts of it.
 pub(crate) struct SliceChange {
     pub(crate) change: IndexChange,
+    /// The directory of the tree after the change.
+    pub(crate) directory: Option<Fresh>,
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
 }
@@ -187,8 +188,6 @@ struct Slice {
     from: Bytes,
     /// Everything below it is in a window. `None`: everything is.
     gathered: Option<Bytes>,
-    /// The branch above the leaf that was found last.
-    branch: Option<Branch>,
     /// The first key of the leaf that a window has last.
     last_leaf: Option<Bytes>,
     begun: Option<Begun>,
@@ -226,6 +225,8 @@ impl Slice {
             end: None,
         };
         let hiding = Arc::clone(picture.tombstones()?);
+        let directory = picture.directory()?;
+        directory.load_children(0..directory.branches().len(), picture)?;
         let tables = || plan.runs.iter().map(|run| &run.tables);
         let of_runs = range_tombstones(tables().flat_map(|tables| tables.slots()))?;
         let of_runs = TombstoneSet::new(of_runs.clipped(&range));
@@ -251,7 +252,6 @@ impl Slice {
             walk: TombstoneWalk::default(),
             gathered: Some(from.clone()),
             from,
-            branch: None,
             last_leaf: None,
             begun: None,
             open: None,
@@ -338,49 +338,37 @@ impl Slice {
     }
 
     /// The first key of the first leaf from `from` on, and before `end`, that is in a victim.
-    fn next_victim(&mut self, from: &Bytes, end: Option<&Bytes>) -> Result<Option<Bytes>> {
-        let mut key = from.clone();
-        loop {
-            let victims = std::mem::take(&mut self.victims);
-            let branch = self.branch_of(&key)?;
-            let mut found = None;
-            for (lower, leaf) in &branch.children {
-                if *lower >= key && victims.contains(&leaf.file(0)) {
-                    found = Some(lower.clone());
-                    break;
+    fn next_victim(&self, from: &Bytes, end: Option<&Bytes>) -> Result<Option<Bytes>> {
+        let picture = self.picture();
+        let directory = picture.directory()?;
+        let mut next = directory.leaf_of(from, picture, &mut 0)?;
+        let mut is_first = true;
+        while let Some((place, node)) = next {
+            let is_victim = self.victims.contains(&node.file(0));
+            if is_victim || place.child == 0 {
+                let (lower, _) = directory.range_of(place, picture)?;
+                if end.is_some_and(|end| lower >= *end) {
+                    return Ok(None);
+                }
+                // A leaf that begins before `from` was passed already.
+                if is_victim && (!is_first || lower >= *from) {
+                    return Ok(Some(lower));
                 }
             }
-            let next = branch.upper.clone();
-            self.victims = victims;
-            if let Some(found) = found {
-                return Ok(Some(found).filter(|found| end.is_none_or(|end| found < end)));
-            }
-            match next {
-                Some(next) if end.is_none_or(|end| next < *end) => key = next,
-                _ => return Ok(None),
-            }
+            is_first = false;
+            next = directory.next_leaf(place, Direction::Forward, picture)?;
         }
-    }
-
-    /// The branch above the leaf that may have `key`.
-    fn branch_of(&mut self, key: &[u8]) -> Result<&Branch> {
-        let is_here = |branch: &Branch| *key >= *branch.lower && before_end(key, &branch.upper);
-        let branch = match self.branch.take().filter(is_here) {
-            Some(branch) => branch,
-            None => self.picture().branch_at(1, key)?,
-        };
-        Ok(self.branch.insert(branch))
+        Ok(None)
     }
 
     /// Adds the leaf that may have `key` to the window, unless the window before has begun it, and
     /// the entries that go to it, as many as there is room for.
     fn gather_leaf(&mut self, key: &Bytes, window: &mut Window) -> Result<()> {
-        let branch = self.branch_of(key)?;
-        let place = branch.place_of(key);
-        let upper = branch.end_of(place).cloned();
-        let (lower, node) = match branch.children.get(place) {
-            Some((lower, node)) => (lower.clone(), Some(*node)),
-            None => (branch.lower.clone(), None),
+        let picture = self.picture();
+        let directory = picture.directory()?;
+        let (node, (lower, upper)) = match directory.leaf_of(key, picture, &mut 0)? {
+            Some((place, leaf)) => (Some(leaf), directory.range_of(place, picture)?),
+            None => (None, (Bytes::new(), None)),
         };
         // Entries that did not fit the window before go to the leaf that it ended with.
         if self.last_leaf.as_ref() != Some(&lower) {
@@ -569,7 +557,8 @@ impl Slice {
         let table = self.leaves.finish()?;
         files.extend(table.iter().map(|meta| meta.id));
         let mut branches = BranchWriter::new(env, BRANCHES);
-        let root = branches.rebuild(picture, self.replaced, &self.victims)?;
+        let Rebuilt { root, directory } =
+            branches.rebuild(picture, &self.replaced, &self.victims)?;
         let of_branches = Live {
             nodes: branches.nodes,
             bytes: branches.bytes,
@@ -615,8 +604,10 @@ impl Slice {
             liveness: self.liveness.deltas(),
             seqno_max,
         };
+        let root = root.map(|root| root.node);
         Ok(SliceChange {
             change,
+            directory: Some(Fresh { root, directory }),
             read_bytes,
             written_bytes,
         })

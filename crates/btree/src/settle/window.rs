@@ -5,9 +5,10 @@
 
 use crate::node::Child;
 use crate::picture::Picture;
+use crate::tree::answer;
 use bytes::Bytes;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
-use glintdb_core::{EntryRef, Error, ErrorKind, Result, SeqNum, ValuePointer};
+use glintdb_core::{EntryRef, Result, SeqNum, ValuePointer};
 use glintdb_flash::{BegunBatch, ReadRequest, Volume};
 use glintdb_runs::table::Block;
 use std::ops::Range;
@@ -133,9 +134,10 @@ impl Begun {
                 node: Some(node), ..
             }) = item
             {
-                let here = picture.file_of(0, node)?.blocks().cached(node.handle());
+                let file = picture.file_of(0, node)?;
+                let here = file.blocks().cached(node.handle());
                 if here.is_none() {
-                    requests.push(picture.request(0, node)?);
+                    requests.push(file.request(node)?);
                 }
                 cached.push(here);
             }
@@ -174,13 +176,9 @@ impl Begun {
                 blocks.push(Some(block));
                 continue;
             }
-            let answer = answers.next().and_then(|request| request.result);
-            let stored = answer.unwrap_or_else(|| {
-                let what = "a batch of reads came back without an answer";
-                Err(Error::new(ErrorKind::Io, what))
-            })?;
+            let stored = answer(answers.next())?;
             read += stored.len() as u64;
-            blocks.push(Some(picture.accept(0, node, stored, false)?));
+            blocks.push(Some(picture.file_of(0, node)?.accept(node, stored, false)?));
         }
         Ok((blocks, read))
     }

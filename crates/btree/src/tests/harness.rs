@@ -1,6 +1,9 @@
 //! The B+tree index as a kind under test.
 
+use crate::directory::Directory;
 use crate::edit::Edit;
+use crate::node::Child;
+use crate::picture::Picture;
 use crate::{BTree, BTreeExperiments, BTreeOptions};
 use glintdb_core::index::{IndexStats, IndexView};
 use glintdb_core::{FileId, Result, ValuePointer};
@@ -111,5 +114,26 @@ impl Kind for BTreeKind {
             &mut |_, _| {},
             &mut |_| {},
         );
+        check_directory(&view.picture);
+    }
+}
+
+/// The directory that slices have handed on is the one that a reader of the files gets.
+fn check_directory(picture: &Picture) {
+    let (kept, loaded) = (picture.directory().unwrap(), Directory::load(picture));
+    let loaded = loaded.unwrap();
+    let order = |node: &Child| (node.number, node.offset);
+    let upper = |directory: &Directory| {
+        let mut upper = directory.upper.clone();
+        upper.sort_by_key(order);
+        upper
+    };
+    assert_eq!(upper(kept), upper(&loaded));
+    assert_eq!(kept.branches().len(), loaded.branches().len());
+    for at in 0..kept.branches().len() {
+        assert_eq!(kept.branches()[at].node, loaded.branches()[at].node);
+        assert_eq!(kept.lower_of(at), loaded.lower_of(at));
+        let children = |directory: &Directory| directory.separated(at, picture).unwrap();
+        assert_eq!(children(kept), children(&loaded));
     }
 }

@@ -37,7 +37,7 @@ fn a_tree_of_several_levels_grows_and_empties_again() {
     compact(&mut harness);
     harness.check_shape();
     let stats = harness.index.view().stats();
-    assert_eq!(stats.lookup_reads_max, 3, "{stats:?}");
+    assert_eq!(stats.lookup_reads_max, 1, "{stats:?}");
     assert_eq!(stats.entries, 60_000);
     // Leaves are nine tenths full: 3,660 bytes of 4,096.
     assert!(stats.bytes < 60_000 * 66, "{stats:?}");
@@ -101,7 +101,11 @@ fn a_settling_stops_at_slices_and_goes_on_after_reopening() {
     }
     let mut slices = 0;
     while let Some(job) = harness.index.pick_job() {
+        let is_slice = job.name().starts_with("settling");
         harness.finish(job);
+        if !is_slice {
+            continue;
+        }
         harness.check(&mut Random(slices));
         slices += 1;
         harness.reopen(slices % 2 == 0);

@@ -108,6 +108,12 @@ impl LeafWriter {
         Ok(())
     }
 
+    /// Whether the stretch so far makes one leaf that is less than half full.
+    pub(crate) fn is_sparse(&self) -> bool {
+        let all_wait = self.written.is_empty() && !self.waiting.is_empty();
+        all_wait && self.waiting_bytes < self.target() / 2
+    }
+
     /// Adds a range tombstone that is still needed. They come in any order.
     pub(crate) fn keep(&mut self, tombstone: RangeTombstone) {
         self.tombstones.push(tombstone);

@@ -423,6 +423,11 @@ impl Slice {
             self.end_stretch()?;
             self.stretch = Some(leaf.lower.clone());
         }
+        self.begin_leaf(leaf, block)
+    }
+
+    /// Begins to merge a leaf.
+    fn begin_leaf(&mut self, leaf: &Leaf, block: Option<Block>) -> Result<()> {
         let mut entries = None;
         if let (Some(node), Some(block)) = (leaf.node, block) {
             let mut cursor = BlockCursor::new(Direction::Forward);
@@ -452,13 +457,36 @@ impl Slice {
         Ok(Some(open.upper))
     }
 
-    /// Ends the stretch, if one has begun.
+    /// Ends the stretch, if one has begun. If it leaves a leaf less than half full, the leaf behind
+    /// it is taken along. Otherwise deletions here and there would leave many small leaves.
     fn end_stretch(&mut self) -> Result<()> {
+        if self.stretch.is_some() && self.leaves.is_sparse() {
+            self.join_next()?;
+        }
         if let Some(lower) = self.stretch.take() {
             let stretch = self.leaves.end_stretch(lower, self.end.clone())?;
             self.replaced.push(stretch);
         }
         Ok(())
+    }
+
+    /// Takes the leaf behind the stretch, which nothing in this slice goes to, into the stretch.
+    fn join_next(&mut self) -> Result<()> {
+        let Some(end) = self.end.clone() else {
+            return Ok(());
+        };
+        let view = Arc::clone(&self.view);
+        let (picture, directory) = (&view.picture, view.picture.directory()?);
+        let Some((place, node)) = directory.leaf_of(&end, picture, &mut 0)? else {
+            return Ok(());
+        };
+        let (lower, upper) = directory.range_of(place, picture)?;
+        let mut reads = 0;
+        let leaf = picture.leaf(&node, &mut reads)?;
+        self.read_bytes += u64::from(reads) * u64::from(node.length);
+        let node = Some(node);
+        self.begin_leaf(&Leaf { lower, upper, node }, Some(leaf.block))?;
+        self.close_leaf().map(drop)
     }
 
     /// Copies the entries of the open leaf that are below `end`. Returns the cursor, unless there

@@ -137,6 +137,35 @@ fn leaves_that_are_split_are_about_equally_large() {
 }
 
 #[test]
+fn leaves_that_deletions_have_emptied_are_joined() {
+    let mut harness = Harness::new(BTreeOptions::default());
+    harness.checks = false;
+    load(&mut harness, (0..20_000).map(key), 40);
+    compact(&mut harness);
+    for round in 1..20 {
+        harness.seqno += 1;
+        let seqno = SeqNum(harness.seqno);
+        let mut run = VecRun::default();
+        for at in 0..1000 {
+            let key = key(20 * at + round);
+            (harness.model).put(key.clone(), seqno, EntryValue::Tombstone);
+            run.entries.push((key, seqno, EntryValue::Tombstone));
+        }
+        let change = harness.index.write_run(&mut run).unwrap();
+        harness.apply(&change);
+        harness.set_floor(harness.seqno + 1);
+        compact(&mut harness);
+    }
+    let leaves = harness.index.view().stats().levels[2];
+    assert_eq!(leaves.entries, 1000);
+    assert!(
+        leaves.parts <= 1000 / 20,
+        "{leaves:?}, of at most 62 entries"
+    );
+    harness.check_shape();
+}
+
+#[test]
 fn garbage_beyond_the_limit_is_compacted() {
     let mut harness = Harness::new(BTreeOptions::default());
     harness.checks = false;

@@ -114,6 +114,11 @@ impl LeafWriter {
         all_wait && self.waiting_bytes < self.target() / 2
     }
 
+    /// Whether a leaf that uses `bytes` bytes and the stretch so far make one leaf.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.waiting_bytes + bytes <= self.target()
+    }
+
     /// Adds a range tombstone that is still needed. They come in any order.
     pub(crate) fn keep(&mut self, tombstone: RangeTombstone) {
         self.tombstones.push(tombstone);

@@ -457,8 +457,9 @@ impl Slice {
         Ok(Some(open.upper))
     }
 
-    /// Ends the stretch, if one has begun. If it leaves a leaf less than half full, the leaf behind
-    /// it is taken along. Otherwise deletions here and there would leave many small leaves.
+    /// Ends the stretch, if one has begun. If it makes a leaf less than half full, and the leaf
+    /// behind it fits in the same leaf, the two are joined. Otherwise deletions here and there
+    /// would leave many small leaves.
     fn end_stretch(&mut self) -> Result<()> {
         if self.stretch.is_some() && self.leaves.is_sparse() {
             self.join_next()?;
@@ -470,7 +471,8 @@ impl Slice {
         Ok(())
     }
 
-    /// Takes the leaf behind the stretch, which nothing in this slice goes to, into the stretch.
+    /// Takes the leaf behind the stretch, which nothing in this slice goes to, into the stretch, if
+    /// there is room.
     fn join_next(&mut self) -> Result<()> {
         let Some(end) = self.end.clone() else {
             return Ok(());
@@ -484,6 +486,9 @@ impl Slice {
         let mut reads = 0;
         let leaf = picture.leaf(&node, &mut reads)?;
         self.read_bytes += u64::from(reads) * u64::from(node.length);
+        if !self.leaves.has_room(leaf.block.used_bytes()) {
+            return Ok(());
+        }
         let node = Some(node);
         self.begin_leaf(&Leaf { lower, upper, node }, Some(leaf.block))?;
         self.close_leaf().map(drop)

@@ -138,30 +138,35 @@ fn leaves_that_are_split_are_about_equally_large() {
 
 #[test]
 fn leaves_that_deletions_have_emptied_are_joined() {
-    let mut harness = Harness::new(BTreeOptions::default());
+    let mut options = BTreeOptions::default();
+    options.experiments.shelf_runs_settle = 1;
+    let mut harness = Harness::new(options);
     harness.checks = false;
-    load(&mut harness, (0..20_000).map(key), 40);
+    load(&mut harness, (0..4000).map(key), 200);
     compact(&mut harness);
-    for round in 1..20 {
+    let mut left: Vec<u64> = (0..4000).collect();
+    let mut random = Random(1);
+    while left.len() > 400 {
         harness.seqno += 1;
         let seqno = SeqNum(harness.seqno);
+        let mut gone: Vec<u64> = (0..4)
+            .map(|_| left.swap_remove(random.below(left.len() as u64) as usize))
+            .collect();
+        gone.sort_unstable();
         let mut run = VecRun::default();
-        for at in 0..1000 {
-            let key = key(20 * at + round);
-            (harness.model).put(key.clone(), seqno, EntryValue::Tombstone);
-            run.entries.push((key, seqno, EntryValue::Tombstone));
+        for n in gone {
+            harness.model.put(key(n), seqno, EntryValue::Tombstone);
+            run.entries.push((key(n), seqno, EntryValue::Tombstone));
         }
         let change = harness.index.write_run(&mut run).unwrap();
         harness.apply(&change);
         harness.set_floor(harness.seqno + 1);
-        compact(&mut harness);
+        harness.settle();
     }
     let leaves = harness.index.view().stats().levels[2];
-    assert_eq!(leaves.entries, 1000);
-    assert!(
-        leaves.parts <= 1000 / 20,
-        "{leaves:?}, of at most 62 entries"
-    );
+    assert_eq!(leaves.entries, 400);
+    let in_leaf = leaves.entries / u64::from(leaves.parts);
+    assert!(in_leaf >= 7, "{in_leaf} entries a leaf of at most 18");
     harness.check_shape();
 }
 

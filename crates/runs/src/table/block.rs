@@ -508,6 +508,12 @@ impl Block {
         self.image.len()
     }
 
+    /// Bytes of the block that are in use.
+    #[must_use]
+    pub fn used_bytes(&self) -> usize {
+        self.view().map_or(0, |view| view.layout.used)
+    }
+
     #[inline]
     pub(super) fn view(&self) -> Result<View<'_>, Malformed> {
         View::new(&self.image)

@@ -18,6 +18,8 @@ pub(crate) struct Common {
     pub(crate) counters: Counters,
     /// Bytes of garbage that the files of the tree may hold.
     pub(crate) garbage_max: AtomicU64,
+    /// Bytes that filters and fences of the shelf may take, if the keyspace is reshaped.
+    pub(crate) remap_max: AtomicU64,
 }
 
 /// Figures since the index was opened.
@@ -35,7 +37,9 @@ pub(crate) fn count(counter: &AtomicU64, n: u64) {
 
 impl Common {
     pub(crate) fn new(env: IndexEnv, options: BTreeOptions) -> Arc<Common> {
+        let share = env.memory.total_bytes() as u64 / 100 * u64::from(options.reshape_share);
         Arc::new(Common {
+            remap_max: AtomicU64::new(share),
             env: RunEnv::new(env),
             options: Mutex::new(Arc::new(options)),
             counters: Counters::default(),

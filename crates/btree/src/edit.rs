@@ -1,7 +1,7 @@
 //! Edits: what the manifest records of a change of a B+tree index.
 //!
 //! Operations on runs are relative, so a flush may commit beside a settling. Operations on the tree
-//! come from one job at a time.
+//! come from one job at a time, and so do merges of runs.
 //!
 //! Encoding: nothing at all for "no change"; else a version byte (64), then operations to the end,
 //! each a tag byte and its fields (`docs/format/tree.md`). Numbers are varints.
@@ -63,6 +63,10 @@ pub(crate) enum EditOp {
     Shrink { file: FileId, live: Live },
     /// The tree needs nothing of a file any more.
     RemoveFile { file: FileId },
+    /// A run of the shelf is of this tier.
+    Tier { run: u64, tier: u8 },
+    /// The runs of the shelf are numbered from 1 on, the oldest first.
+    Renumber,
 }
 
 /// A change of a B+tree index.
@@ -173,6 +177,12 @@ impl EditOp {
                 out.push(9);
                 put_file(out, *file);
             }
+            EditOp::Tier { run, tier } => {
+                out.push(10);
+                put_varint(out, *run);
+                out.push(*tier);
+            }
+            EditOp::Renumber => out.push(11),
         }
     }
 
@@ -210,6 +220,11 @@ impl EditOp {
             9 => EditOp::RemoveFile {
                 file: file(reader)?,
             },
+            10 => EditOp::Tier {
+                run: reader.varint()?,
+                tier: reader.u8()?,
+            },
+            11 => EditOp::Renumber,
             _ => return None,
         })
     }
@@ -258,10 +273,15 @@ impl Edit {
         Ok(edit)
     }
 
-    /// Whether the edit changes the tree, as only the settling job's does.
-    pub(crate) fn changes_tree(&self) -> bool {
-        let of_shelf = |op: &EditOp| matches!(op, EditOp::AddTable { .. });
+    /// Whether the edit is of a job, and not of a flush or a relocation, which only add tables.
+    pub(crate) fn is_of_job(&self) -> bool {
+        let of_shelf = |op: &EditOp| matches!(op, EditOp::AddTable { .. } | EditOp::Renumber);
         !self.ops.iter().all(of_shelf)
+    }
+
+    /// Whether the edit numbers the runs anew.
+    pub(crate) fn renumbers(&self) -> bool {
+        self.ops.contains(&EditOp::Renumber)
     }
 
     /// Runs that tables are added to.
@@ -348,6 +368,8 @@ mod tests {
                 },
                 EditOp::Shrink { file: tree, live },
                 EditOp::RemoveFile { file: tree },
+                EditOp::Tier { run: 4, tier: 2 },
+                EditOp::Renumber,
             ],
         }
     }

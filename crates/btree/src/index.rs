@@ -6,15 +6,15 @@
 use crate::common::Common;
 use crate::edit::{Edit, EditOp};
 use crate::options::BTreeOptions;
-use crate::picker::Picker;
+use crate::picker::{Picker, Work};
 use crate::picture::Picture;
-use crate::settle::Plan;
 use crate::shared::Shared;
 use crate::view::View;
 use glintdb_core::codec::Reader;
-use glintdb_core::index::{Debt, Index, IndexChange, IndexJob, IndexView, Relocation, SortedRun};
-use glintdb_core::{Error, FileId, FileKind, Result};
-use glintdb_flash::DataClass;
+use glintdb_core::index::{
+    Debt, Index, IndexChange, IndexJob, IndexView, MemoryShare, Relocation, SortedRun,
+};
+use glintdb_core::{Error, FileId, FileKind, Result, proportion};
 use glintdb_runs::IndexEnv;
 use glintdb_runs::keys::KeyRange;
 use glintdb_runs::table::TableMeta;
@@ -61,11 +61,12 @@ impl BTree {
     /// each other, or a file is missing or has another length (the error names it). I/O errors.
     pub fn open(env: IndexEnv, options: BTreeOptions, edits: &[Vec<u8>]) -> Result<Arc<BTree>> {
         options.validate()?;
+        let reshape = options.reshape;
         let common = Common::new(env, options);
         let mut picture = Picture::empty(&common.env);
         for edit in edits {
             // The files of removed tables are gone already, or the engine removes them as orphans.
-            drop(picture.replay(&Edit::decode(edit)?)?);
+            drop(picture.replay(&Edit::decode(edit)?, reshape)?);
         }
         let of_shelf =
             (picture.slots()).map(|(run, slot)| (Some(run), slot.meta().id, slot.meta().bytes));
@@ -93,7 +94,11 @@ impl BTree {
                     (FileId::new(FileKind::Tree, number), None, None)
                 }
                 EditOp::RemoveFile { file } => return Some(removed(file, None)),
-                EditOp::Clip { .. } | EditOp::Root(_) | EditOp::Shrink { .. } => return None,
+                EditOp::Clip { .. }
+                | EditOp::Root(_)
+                | EditOp::Shrink { .. }
+                | EditOp::Tier { .. }
+                | EditOp::Renumber => return None,
             };
             Some(FileChange {
                 id,
@@ -110,10 +115,10 @@ impl BTree {
         Arc::new(BTree { shared })
     }
 
-    /// The job of the plan that `pick` chooses.
-    fn job(&self, pick: impl FnOnce(&Picker<'_>) -> Option<Plan>) -> Option<Box<dyn IndexJob>> {
+    /// The job that `pick` chooses.
+    fn job(&self, pick: impl FnOnce(&Picker<'_>) -> Option<Work>) -> Option<Box<dyn IndexJob>> {
         let common = &self.shared.common;
-        let job = self.shared.pick(|view, runs_below| {
+        self.shared.pick(|view, runs_below| {
             pick(&Picker {
                 picture: &view.picture,
                 options: &common.options(),
@@ -121,9 +126,9 @@ impl BTree {
                 floor: common.env.tombstone_floor(),
                 garbage_max: common.garbage_max.load(Ordering::Relaxed),
                 scans_pay: self.shared.scans_pay(),
+                remap_max: common.remap_max.load(Ordering::Relaxed),
             })
-        })?;
-        Some(Box::new(job))
+        })
     }
 }
 
@@ -142,8 +147,7 @@ impl Index for BTree {
     }
 
     fn write_run(&self, run: &mut dyn SortedRun) -> Result<IndexChange> {
-        let id = self.shared.next_run();
-        self.shared.write_to_shelf(id, run, DataClass::Flush)
+        self.shared.write_flush(run)
     }
 
     fn begin_relocation(&self) -> Box<dyn Relocation> {
@@ -168,7 +172,7 @@ impl Index for BTree {
             return None;
         }
         // Runs are settled from their first key on, so a range is no less work than all keys.
-        self.job(|picker| picker.pick_full())
+        self.job(|picker| picker.pick_full().map(Work::Slice))
     }
 
     fn busy(&self) -> bool {
@@ -177,7 +181,8 @@ impl Index for BTree {
 
     fn check(&self, change: &IndexChange) -> Result<()> {
         let edit = Edit::decode(&change.edit)?;
-        self.shared.view().picture.edited(&edit).map(drop)
+        let reshape = self.shared.common.options().reshape;
+        self.shared.view().picture.edited(&edit, reshape).map(drop)
     }
 
     fn apply(&self, change: &IndexChange) -> Result<()> {
@@ -185,7 +190,8 @@ impl Index for BTree {
         if edit.ops.is_empty() {
             return Ok(());
         }
-        let (picture, gone) = self.shared.view().picture.edited(&edit)?;
+        let reshape = self.shared.common.options().reshape;
+        let (picture, gone) = self.shared.view().picture.edited(&edit, reshape)?;
         gone.mark_obsolete();
         if let Some(directory) = self.shared.take_directory(&picture) {
             // The picture is new, so it has no other one.
@@ -226,14 +232,36 @@ impl Index for BTree {
     }
 
     fn debt(&self) -> Debt {
-        let experiments = &self.shared.common.options().experiments;
+        let options = self.shared.common.options();
+        let experiments = &options.experiments;
         let picture = &self.shared.view().picture;
+        let runs = u32::try_from(picture.runs.len()).unwrap_or(u32::MAX);
+        let (mut runs_slow, mut runs_stop) =
+            (experiments.shelf_runs_slow, experiments.shelf_runs_stop);
+        let mut beyond = 0;
+        if options.reshape {
+            (runs_slow, runs_stop) = (4 * experiments.reshape_fan, 6 * experiments.reshape_fan);
+            // Memory counts as runs: slow from the share on, stop at five quarters of it.
+            let share = self.shared.common.remap_max.load(Ordering::Relaxed).max(4);
+            let over = picture.tail_bytes().saturating_sub(share);
+            let steps = proportion(u64::from(runs_stop - runs_slow), over, share / 4);
+            beyond = match over {
+                0 => 0,
+                _ => runs_slow.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX)),
+            };
+        }
         Debt {
-            runs: u32::try_from(picture.runs.len()).unwrap_or(u32::MAX),
-            runs_slow: experiments.shelf_runs_slow,
-            runs_stop: experiments.shelf_runs_stop,
+            runs: runs.max(beyond),
+            runs_slow,
+            runs_stop,
             ..Debt::default()
         }
+    }
+
+    fn set_memory_share(&self, share: MemoryShare) -> u64 {
+        let remap_max = &self.shared.common.remap_max;
+        remap_max.store(share.remap_max_bytes, Ordering::Relaxed);
+        0
     }
 
     fn set_garbage_max(&self, bytes: u64) {

@@ -7,7 +7,7 @@
 //! - [`node`], [`tree`], [`directory`]: places of nodes, how they are read, and the branches in
 //!   memory.
 //! - [`view`], [`cursor`], [`verify`]: what readers see.
-//! - [`picker`], [`settle`]: what the index does in the background.
+//! - [`picker`], [`settle`], [`clean`]: what the index does in the background.
 //! - [`index`], [`shared`], [`common`], [`options`]: the index as the engine knows it.
 //!
 //! Leaves are key blocks of tables, so tools that read tables read leaves. Branches are key blocks
@@ -26,6 +26,7 @@
     )
 )]
 
+mod clean;
 mod common;
 mod cursor;
 mod directory;

@@ -20,6 +20,14 @@ pub struct BTreeOptions {
     pub block_bytes: u32,
     /// Size of a table of a run in bytes: 4 KiB to 4 GiB. Default: 64 MiB.
     pub table_bytes_target: u64,
+    /// Whether new entries stay on the shelf, merged with one another, until their filters and
+    /// fences take `reshape_share`. Random inserts into a tree beyond memory cost a fraction of the
+    /// leaf reads and writes then, and a short scan reads a block more for each run ("key
+    /// reshaping", `docs/decisions/041-reshaping.md`). Default: no.
+    pub reshape: bool,
+    /// With `reshape`: percent of the memory budget that filters and fences of the shelf may take,
+    /// 1 to 50. Default: 12.
+    pub reshape_share: u32,
     /// Options that only experiments change.
     #[doc(hidden)]
     pub experiments: BTreeExperiments,
@@ -43,6 +51,14 @@ pub struct BTreeExperiments {
     pub slice_bytes: u64,
     /// Number of leaves that a settling reads in one batch: 1 to 1,024. Default: 128.
     pub leaf_batch: u32,
+    /// With `reshape`: number of runs of a tier that are merged into a run of the next tier: 2 to
+    /// 64. Writers are slowed at 4 times this number of runs, and wait at 6 times. Default: 8.
+    pub reshape_fan: u32,
+    /// With `reshape`: bits of a run's filter for each key: 0 to 64. Default: 14.
+    pub reshape_filter_bits: u32,
+    /// Bits of a run's number: 4 to 56. Runs are numbered anew before the numbers exceed them.
+    /// Default: 56.
+    pub reshape_bits: u32,
 }
 
 impl Default for BTreeOptions {
@@ -52,6 +68,8 @@ impl Default for BTreeOptions {
             compression: Compression::None,
             block_bytes: 4096,
             table_bytes_target: 64 << 20,
+            reshape: false,
+            reshape_share: 12,
             experiments: BTreeExperiments::default(),
         }
     }
@@ -65,23 +83,30 @@ impl Default for BTreeExperiments {
             shelf_runs_stop: 20,
             slice_bytes: 32 << 20,
             leaf_batch: 128,
+            reshape_fan: 8,
+            reshape_filter_bits: 14,
+            reshape_bits: 56,
         }
     }
 }
 
 impl BTreeExperiments {
     /// Names of the options, in the order of the fields.
-    pub const NAMES: [&'static str; 5] = [
+    pub const NAMES: [&'static str; 8] = [
         "shelf_runs_settle",
         "shelf_runs_slow",
         "shelf_runs_stop",
         "slice_bytes",
         "leaf_batch",
+        "reshape_fan",
+        "reshape_filter_bits",
+        "reshape_bits",
     ];
 
     glintdb_core::setters! {
         shelf_runs_settle: u32, shelf_runs_slow: u32, shelf_runs_stop: u32,
-        slice_bytes: u64, leaf_batch: u32,
+        slice_bytes: u64, leaf_batch: u32, reshape_fan: u32, reshape_filter_bits: u32,
+        reshape_bits: u32,
     }
 
     fn validate(&self) -> Result<()> {
@@ -91,22 +116,28 @@ impl BTreeExperiments {
         let stop = self.shelf_runs_stop.into();
         within("shelf_runs_stop", stop, slow + 1, 10_000)?;
         within("slice_bytes", self.slice_bytes, 4 << 10, 4 << 30)?;
-        within("leaf_batch", self.leaf_batch.into(), 1, 1024)
+        within("leaf_batch", self.leaf_batch.into(), 1, 1024)?;
+        within("reshape_fan", self.reshape_fan.into(), 2, 64)?;
+        let filter_bits = self.reshape_filter_bits.into();
+        within("reshape_filter_bits", filter_bits, 0, 64)?;
+        within("reshape_bits", self.reshape_bits.into(), 4, 56)
     }
 }
 
 impl BTreeOptions {
     /// Names of the options, in the order of the fields.
-    pub const NAMES: [&'static str; 4] = [
+    pub const NAMES: [&'static str; 6] = [
         "filter_bits_per_key",
         "compression",
         "block_bytes",
         "table_bytes_target",
+        "reshape",
+        "reshape_share",
     ];
 
     glintdb_core::setters! {
         filter_bits_per_key: u32, compression: Compression, block_bytes: u32,
-        table_bytes_target: u64,
+        table_bytes_target: u64, reshape: bool, reshape_share: u32,
     }
 
     /// Checks the limits.
@@ -126,6 +157,7 @@ impl BTreeOptions {
         }
         let filter_bits = self.filter_bits_per_key.into();
         within("filter_bits_per_key", filter_bits, 0, 64)?;
+        within("reshape_share", self.reshape_share.into(), 1, 50)?;
         if !self.compression.is_available() {
             return Err(Error::invalid(
                 "compression: this build has no zstd (feature `zstd`)",
@@ -149,6 +181,11 @@ impl BTreeOptions {
             experiments.shelf_runs_stop.into(),
             experiments.slice_bytes,
             experiments.leaf_batch.into(),
+            self.reshape.into(),
+            self.reshape_share.into(),
+            experiments.reshape_fan.into(),
+            experiments.reshape_filter_bits.into(),
+            experiments.reshape_bits.into(),
         ];
         for field in fields {
             put_varint(out, field);
@@ -159,10 +196,8 @@ impl BTreeOptions {
     /// unknown version, or has an option beyond its limits.
     #[must_use]
     pub fn decode(reader: &mut Reader<'_>) -> Option<BTreeOptions> {
-        if reader.u8()? != VERSION {
-            return None;
-        }
-        let options = BTreeOptions {
+        let version = reader.u8()?;
+        let mut options = BTreeOptions {
             filter_bits_per_key: reader.varint32()?,
             compression: Compression::from_code(reader.varint()?)?,
             block_bytes: reader.varint32()?,
@@ -173,16 +208,37 @@ impl BTreeOptions {
                 shelf_runs_stop: reader.varint32()?,
                 slice_bytes: reader.varint()?,
                 leaf_batch: reader.varint32()?,
+                ..BTreeExperiments::default()
             },
+            ..BTreeOptions::default()
         };
+        match version {
+            1 => {}
+            VERSION => {
+                options.reshape = match reader.varint()? {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                };
+                options.reshape_share = reader.varint32()?;
+                options.experiments.reshape_fan = reader.varint32()?;
+                options.experiments.reshape_filter_bits = reader.varint32()?;
+                options.experiments.reshape_bits = reader.varint32()?;
+            }
+            _ => return None,
+        }
         options.validate().is_ok().then_some(options)
     }
 
     /// How the tables of runs are written.
     pub(crate) fn run_config(&self) -> TableConfig {
+        let filter_bits = match self.reshape {
+            true => self.experiments.reshape_filter_bits,
+            false => self.filter_bits_per_key,
+        };
         TableConfig {
             // At most 64, so exact.
-            filter_bits_per_key: f32::from(u8::try_from(self.filter_bits_per_key).unwrap_or(64)),
+            filter_bits_per_key: f32::from(u8::try_from(filter_bits).unwrap_or(64)),
             ..self.leaf_config()
         }
     }
@@ -198,7 +254,7 @@ impl BTreeOptions {
     }
 }
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 fn within(field: &str, value: u64, min: u64, max: u64) -> Result<()> {
     if (min..=max).contains(&value) {
@@ -217,7 +273,7 @@ mod tests {
     #[test]
     fn every_limit_names_its_field() {
         type Spoil = fn(&mut BTreeOptions);
-        let bad: [(&str, Spoil); 8] = [
+        let bad: [(&str, Spoil); 12] = [
             ("shelf_runs_settle", |o| o.experiments.shelf_runs_settle = 0),
             ("shelf_runs_slow", |o| o.experiments.shelf_runs_slow = 4),
             ("shelf_runs_stop", |o| o.experiments.shelf_runs_stop = 8),
@@ -226,6 +282,12 @@ mod tests {
             ("table_bytes_target", |o| o.table_bytes_target = 100),
             ("block_bytes", |o| o.block_bytes = 5000),
             ("filter_bits_per_key", |o| o.filter_bits_per_key = 65),
+            ("reshape_share", |o| o.reshape_share = 51),
+            ("reshape_fan", |o| o.experiments.reshape_fan = 1),
+            ("reshape_filter_bits", |o| {
+                o.experiments.reshape_filter_bits = 65;
+            }),
+            ("reshape_bits", |o| o.experiments.reshape_bits = 3),
         ];
         BTreeOptions::default().validate().unwrap();
         for (field, spoil) in bad {
@@ -242,16 +304,28 @@ mod tests {
 
     #[test]
     fn options_round_trip_and_cut_ones_are_refused() {
-        let mut options = BTreeOptions::default().compression(Compression::Lz4);
-        options.experiments.leaf_batch = 7;
+        let options = || {
+            let mut options = BTreeOptions::default().compression(Compression::Lz4);
+            options.experiments.leaf_batch = 7;
+            options.reshape(true)
+        };
         let mut encoded = Vec::new();
-        options.encode(&mut encoded);
+        options().encode(&mut encoded);
         let read = |encoded: &[u8]| BTreeOptions::decode(&mut Reader::new(encoded));
-        assert_eq!(read(&encoded), Some(options));
+        assert_eq!(read(&encoded), Some(options()));
         for cut in 0..encoded.len() {
             assert_eq!(read(&encoded[..cut]), None);
         }
-        encoded[0] += 1;
-        assert_eq!(read(&encoded), None);
+        let mut unknown = encoded.clone();
+        unknown[0] += 1;
+        assert_eq!(read(&unknown), None);
+        // Version 1 ends before the options of reshaping.
+        encoded.truncate(encoded.len() - 5);
+        encoded[0] = 1;
+        let version_1 = BTreeOptions {
+            reshape: false,
+            ..options()
+        };
+        assert_eq!(read(&encoded), Some(version_1));
     }
 }

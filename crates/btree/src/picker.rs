@@ -1,11 +1,12 @@
-//! Chooses what a slice does. Pure: it looks at the picture, and changes nothing.
+//! Chooses what the next job does. Pure: it looks at the picture, and changes nothing.
 //!
-//! Invariants of every plan:
+//! Invariants of every plan of a slice:
 //! 1. Its runs are the oldest of the shelf. While a settling is not at its end, its runs are those
 //!    of the next plan.
 //! 2. No run above the place of a pending relocation is among them: its entries may be newer than
 //!    those that come to that place, and must stay above them.
 
+use crate::clean::Cleaning;
 use crate::options::BTreeOptions;
 use crate::picture::{Picture, TreeFile};
 use crate::settle::Plan;
@@ -24,16 +25,40 @@ pub(crate) struct Picker<'a> {
     /// Bytes of garbage that the tree may have.
     pub(crate) garbage_max: u64,
     pub(crate) scans_pay: bool,
+    /// Bytes that filters and fences of the shelf may take, if the keyspace is reshaped.
+    pub(crate) remap_max: u64,
+}
+
+/// What a job does.
+pub(crate) enum Work {
+    /// Merges runs into the tree, or rewrites leaves.
+    Slice(Plan),
+    /// Merges runs of the shelf with one another.
+    Clean(Cleaning),
 }
 
 impl Picker<'_> {
-    /// The slice that helps most now.
-    pub(crate) fn pick(&self) -> Option<Plan> {
+    /// The job that helps most now.
+    pub(crate) fn pick(&self) -> Option<Work> {
+        if self.options.reshape
+            && let Some(cleaning) = self.clean()
+        {
+            return Some(Work::Clean(cleaning));
+        }
+        self.pick_slice().map(Work::Slice)
+    }
+
+    fn pick_slice(&self) -> Option<Plan> {
         if self.picture.clip.is_some() {
             return self.settle(JobPriority::Runs);
         }
-        let runs = self.runs().len();
-        if runs >= self.options.experiments.shelf_runs_settle as usize {
+        let runs = self.runs();
+        if self.options.reshape {
+            // An eighth of the share is left for the runs that come meanwhile.
+            if self.picture.tail_bytes() >= self.remap_max / 8 * 7 {
+                return self.settle_runs(self.oldest_tier(), JobPriority::Runs);
+            }
+        } else if runs.len() >= self.options.experiments.shelf_runs_settle as usize {
             return self.settle(JobPriority::Runs);
         }
         let unneeded = self.files(|file| file.is_unneeded(self.floor));
@@ -97,8 +122,43 @@ impl Picker<'_> {
         runs.get(from..).unwrap_or_default()
     }
 
+    /// The oldest runs, which are of one tier.
+    fn oldest_tier(&self) -> &[Run] {
+        let runs = self.runs();
+        let tier = runs.last().map(|oldest| self.picture.tier_of(oldest));
+        let is_younger = |run: &&Run| Some(self.picture.tier_of(run)) != tier;
+        let from = runs
+            .iter()
+            .rposition(|run| is_younger(&run))
+            .map_or(0, |at| at + 1);
+        &runs[from..]
+    }
+
+    /// The oldest neighbouring runs of a tier that are enough to be merged into a run of the next
+    /// tier. Runs that are being settled stay as they are.
+    fn clean(&self) -> Option<Cleaning> {
+        let fan = self.options.experiments.reshape_fan as usize;
+        let below = self.runs_below.unwrap_or(u64::MAX);
+        let above = self.picture.clip.as_ref().map_or(0, |clip| clip.run);
+        let runs: Vec<&Run> = (self.picture.runs.iter())
+            .filter(|run| run.id < below && run.id > above)
+            .collect();
+        let same_tier = |a: &&Run, b: &&Run| self.picture.tier_of(a) == self.picture.tier_of(b);
+        let groups = runs.chunk_by(same_tier);
+        let group = groups.filter(|group| group.len() >= fan).last()?;
+        let tier = self.picture.tier_of(group.first()?);
+        Some(Cleaning {
+            runs: group.iter().map(|&run| run.clone()).collect(),
+            tier: tier.saturating_add(1),
+        })
+    }
+
     fn settle(&self, priority: JobPriority) -> Option<Plan> {
-        let runs = self.runs().to_vec();
+        self.settle_runs(self.runs(), priority)
+    }
+
+    fn settle_runs(&self, runs: &[Run], priority: JobPriority) -> Option<Plan> {
+        let runs = runs.to_vec();
         (!runs.is_empty()).then_some(Plan {
             runs,
             victims: HashSet::new(),

@@ -127,6 +127,8 @@ pub(crate) struct Picture {
     pub(crate) runs: Vec<Run>,
     pub(crate) clip: Option<Clip>,
     pub(crate) root: Option<Root>,
+    /// Tiers of runs, as far as they are not 0: how often their entries were merged on the shelf.
+    pub(crate) tiers: BTreeMap<u64, u8>,
     /// In order, so that equal histories do the same I/O.
     pub(crate) files: BTreeMap<FileId, TreeFile>,
     tombstones: OnceLock<Arc<TombstoneSet>>,
@@ -158,6 +160,7 @@ impl Picture {
             runs: Vec::new(),
             clip: None,
             root: None,
+            tiers: BTreeMap::new(),
             files: BTreeMap::new(),
             tombstones: OnceLock::new(),
             directory: OnceLock::new(),
@@ -174,6 +177,17 @@ impl Picture {
         self.runs
             .iter()
             .flat_map(|run| run.tables.slots().iter().map(move |slot| (run.id, slot)))
+    }
+
+    /// The tier of a run.
+    pub(crate) fn tier_of(&self, run: &Run) -> u8 {
+        self.tiers.get(&run.id).copied().unwrap_or(0)
+    }
+
+    /// About the bytes that filters and fences of the shelf take in memory.
+    pub(crate) fn tail_bytes(&self) -> u64 {
+        let tails = self.slots().map(|(_, slot)| slot.table.tail_bytes());
+        tails.sum()
     }
 
     /// Every file of the index.
@@ -231,9 +245,9 @@ impl Picture {
     ///
     /// # Errors
     /// `Corruption` if the edit does not fit.
-    pub(crate) fn edited(&self, edit: &Edit) -> Result<(Picture, Gone)> {
+    pub(crate) fn edited(&self, edit: &Edit, reshape: bool) -> Result<(Picture, Gone)> {
         let mut next = self.clone();
-        let gone = next.replay(edit)?;
+        let gone = next.replay(edit, reshape)?;
         Ok((next, gone))
     }
 
@@ -241,13 +255,14 @@ impl Picture {
     ///
     /// # Errors
     /// As [`edited`](Self::edited).
-    pub(crate) fn replay(&mut self, edit: &Edit) -> Result<Gone> {
+    pub(crate) fn replay(&mut self, edit: &Edit, reshape: bool) -> Result<Gone> {
         let mut gone = Gone::default();
         self.tombstones = OnceLock::new();
         for op in &edit.ops {
-            self.replay_op(op, &mut gone)?;
+            self.replay_op(op, reshape, &mut gone)?;
         }
         self.runs.retain(|run| !run.tables.is_empty());
+        (self.tiers).retain(|run, _| self.runs.iter().any(|other| other.id == *run));
         if let Some(clip) = &self.clip
             && self.runs.last().is_none_or(|oldest| oldest.id > clip.run)
         {
@@ -262,7 +277,7 @@ impl Picture {
         Ok(gone)
     }
 
-    fn replay_op(&mut self, op: &EditOp, gone: &mut Gone) -> Result<()> {
+    fn replay_op(&mut self, op: &EditOp, reshape: bool, gone: &mut Gone) -> Result<()> {
         let env = Arc::clone(&self.env);
         match op {
             EditOp::AddTable { run, meta } => {
@@ -271,7 +286,11 @@ impl Picture {
                     let tables = Sorted::default();
                     self.runs.insert(at, Run { id: *run, tables });
                 }
-                let slot = Slot::open(env.tables(), meta.clone());
+                let tables = match reshape {
+                    true => env.remapping_tables(),
+                    false => env.tables(),
+                };
+                let slot = Slot::open(tables, meta.clone());
                 let inserted = self.runs[at].tables.insert(slot);
                 inserted.map_err(|_| misfit(&format!("{} overlaps its run", meta.id)))?;
             }
@@ -318,8 +337,31 @@ impl Picture {
                 let found = found.ok_or_else(|| misfit(&format!("{file} is not there")))?;
                 gone.files.push(found.file);
             }
+            EditOp::Tier { run, tier } => {
+                self.tiers.insert(*run, *tier);
+            }
+            EditOp::Renumber => self.renumber(),
         }
         Ok(())
+    }
+
+    /// Numbers the runs from 1 on, the oldest first.
+    fn renumber(&mut self) {
+        let tiers = std::mem::take(&mut self.tiers);
+        let clipped = self.clip.take();
+        for (number, run) in (1..).zip(self.runs.iter_mut().rev()) {
+            if let Some(tier) = tiers.get(&run.id) {
+                self.tiers.insert(number, *tier);
+            }
+            // The newest run that is being settled may be gone.
+            if let Some(clip) = &clipped
+                && run.id <= clip.run
+            {
+                let (run, key) = (number, clip.key.clone());
+                self.clip = Some(Clip { run, key });
+            }
+            run.id = number;
+        }
     }
 
     fn add_file(&mut self, id: FileId, file: NodeFile, live: Live) -> Result<()> {
@@ -365,6 +407,8 @@ impl Picture {
                 meta: slot.meta().clone(),
             })
             .collect();
+        let tiers = self.tiers.iter();
+        ops.extend(tiers.map(|(&run, &tier)| EditOp::Tier { run, tier }));
         if let Some(Clip { run, key }) = self.clip.clone() {
             ops.push(EditOp::Clip { run, key });
         }

@@ -4,21 +4,27 @@
 //! Thread-safe. Locks, in this order: `state`, `current`. The volume is neither read nor written
 //! under them.
 
+use crate::clean::CleanJob;
 use crate::common::{Common, count};
 use crate::directory::Directory;
 use crate::edit::{Edit, EditOp};
 use crate::node::Child;
+use crate::picker::Work;
 use crate::picture::Picture;
-use crate::settle::{Plan, SettleJob, SliceChange};
+use crate::settle::{SettleJob, SliceChange};
 use crate::view::View;
 use glintdb_core::Result;
 use glintdb_core::index::{IndexChange, IndexJob, IndexView, JobPriority, JobStep, SortedRun};
 use glintdb_core::sync::{Mutex, RwLock};
 use glintdb_flash::DataClass;
+use glintdb_runs::table::Table;
 use glintdb_runs::top::{Places, Relocatable, Scans};
 use glintdb_runs::write::{Grandparents, OutputConfig, write_run};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Tables whose filters and fences a step of a [`LoadJob`] reads.
+const TAILS_A_STEP: usize = 64;
 /// Branches that a step of a [`LoadJob`] reads: about 1 MiB.
 const BRANCHES_A_STEP: usize = 256;
 
@@ -33,10 +39,16 @@ pub(crate) struct Shared {
 struct State {
     /// Numbers of runs, and places beneath runs to come.
     places: Places,
-    /// A slice is under way, or its change waits to be applied.
+    /// Runs of flushes whose changes are neither applied nor abandoned.
+    flushes: BTreeSet<u64>,
+    /// A change waits to be applied that numbers the runs anew. The greatest number before it.
+    renumbered_from: Option<u64>,
+    /// A slice or a cleaning is under way, or its change waits to be applied.
     has_slice: bool,
     /// The directory of the tree that the slice makes, until its change is applied.
     directory: Option<Fresh>,
+    /// A job has opened the tables of the shelf, or has tried to.
+    is_open: bool,
     /// The root of the tree whose directory is read, or was tried to.
     loaded: Option<Child>,
     discarded: bool,
@@ -52,10 +64,22 @@ impl State {
     fn free(&mut self, change: &Edit) {
         for run in change.runs() {
             self.places.free(run);
+            self.flushes.remove(&run);
         }
-        if change.changes_tree() {
+        if change.is_of_job() {
             self.has_slice = false;
             self.directory = None;
+        }
+    }
+}
+
+impl State {
+    /// The change that numbers the runs anew is applied, or will never be.
+    fn end_renumbering(&mut self, is_applied: bool) {
+        if let Some(newest) = self.renumbered_from.take()
+            && !is_applied
+        {
+            self.places = Places::above(newest);
         }
     }
 }
@@ -74,8 +98,11 @@ impl Shared {
             common,
             state: Mutex::new(State {
                 places: Places::above(newest_run),
+                flushes: BTreeSet::new(),
+                renumbered_from: None,
                 has_slice: false,
                 directory: None,
+                is_open: false,
                 loaded: None,
                 discarded: false,
             }),
@@ -88,9 +115,50 @@ impl Shared {
         Arc::clone(&self.current.read())
     }
 
-    /// The number of a new run, greater than all numbers before it.
-    pub(crate) fn next_run(&self) -> u64 {
-        self.state.lock().places.next_run()
+    /// The number of the run of a flush, greater than all numbers before it. If numbers get
+    /// scarce, the change of this flush is to number the runs anew before it adds its own (the
+    /// paper's "key cleaning"); true is returned then. That is put off while a job or a relocation
+    /// is under way, which know the runs by their numbers.
+    fn next_flush(&self) -> (u64, bool) {
+        let most = 1u64 << self.common.options().experiments.reshape_bits;
+        let mut state = self.state.lock();
+        let newest = state.places.newest();
+        let runs = (self.view().picture.runs.len() + state.flushes.len()) as u64;
+        let is_quiet = !state.has_slice && !state.places.any_pending();
+        let renumbers = newest >= most / 4 * 3
+            && runs + 1 < newest
+            && is_quiet
+            && state.renumbered_from.is_none();
+        if renumbers {
+            state.renumbered_from = Some(newest);
+            state.places = Places::above(runs);
+        }
+        let run = state.places.next_run();
+        state.flushes.insert(run);
+        (run, renumbers)
+    }
+
+    /// Writes `run` as the newest run of the shelf.
+    ///
+    /// # Errors
+    /// `NoSpace`, I/O errors. Nothing is left behind then.
+    pub(crate) fn write_flush(&self, run: &mut dyn SortedRun) -> Result<IndexChange> {
+        let (id, renumbers) = self.next_flush();
+        let written = self.write_to_shelf(id, run, DataClass::Flush);
+        let is_nothing = (written.as_ref()).map_or(true, |change| change.edit.is_empty());
+        if is_nothing {
+            let mut state = self.state.lock();
+            state.flushes.remove(&id);
+            state.end_renumbering(false);
+            return written;
+        }
+        let mut change = written?;
+        if renumbers {
+            let mut edit = Edit::decode(&change.edit)?;
+            edit.ops.insert(0, EditOp::Renumber);
+            change.edit = edit.encode();
+        }
+        Ok(change)
     }
 
     /// Counts entries that scans have passed. `true` once, as soon as a settling pays.
@@ -107,25 +175,33 @@ impl Shared {
     /// pending. `None` while one is under way.
     pub(crate) fn pick(
         self: &Arc<Self>,
-        pick: impl FnOnce(&View, Option<u64>) -> Option<Plan>,
-    ) -> Option<SettleJob> {
+        pick: impl FnOnce(&View, Option<u64>) -> Option<Work>,
+    ) -> Option<Box<dyn IndexJob>> {
         let mut state = self.state.lock();
-        if state.has_slice || state.discarded {
+        if state.has_slice || state.renumbered_from.is_some() || state.discarded {
             return None;
         }
         let view = self.view();
-        let plan = pick(&view, state.places.lowest())?;
+        let work = pick(&view, state.places.lowest())?;
         state.has_slice = true;
         drop(state);
-        Some(SettleJob::new(self, view, plan))
+        Some(match work {
+            Work::Slice(plan) => Box::new(SettleJob::new(self, view, plan)),
+            Work::Clean(cleaning) => Box::new(CleanJob::new(self, view, cleaning)),
+        })
+    }
+
+    /// Counts a finished job.
+    pub(crate) fn count_job(&self, read_bytes: u64, written_bytes: u64) {
+        let counters = &self.common.counters;
+        count(&counters.settlings, 1);
+        count(&counters.read_bytes, read_bytes);
+        count(&counters.written_bytes, written_bytes);
     }
 
     /// Counts a finished slice. If it has changed nothing, another one may begin.
     pub(crate) fn settled(&self, slice: &mut SliceChange) {
-        let counters = &self.common.counters;
-        count(&counters.settlings, 1);
-        count(&counters.read_bytes, slice.read_bytes);
-        count(&counters.written_bytes, slice.written_bytes);
+        self.count_job(slice.read_bytes, slice.written_bytes);
         match slice.change.edit.is_empty() {
             true => self.end_slice(),
             false => self.state.lock().directory = slice.directory.take(),
@@ -141,17 +217,23 @@ impl Shared {
         Some(fresh.directory)
     }
 
-    /// A job that reads the branches of the tree into memory. `None`: there is no tree, or it has
-    /// been tried.
+    /// A job that reads filters and fences of the shelf and the branches of the tree into memory.
+    /// `None`: there are none, or it has been tried.
     pub(crate) fn load_job(&self) -> Option<Box<dyn IndexJob>> {
         let mut state = self.state.lock();
         let view = self.view();
         let root = view.picture.root.map(|root| root.node);
-        if root.is_none() || state.loaded == root || state.discarded {
+        let is_loaded = state.is_open && state.loaded == root;
+        if is_loaded || (root.is_none() && view.picture.runs.is_empty()) || state.discarded {
             return None;
         }
+        state.is_open = true;
         state.loaded = root;
-        Some(Box::new(LoadJob { view, next: 0 }))
+        Some(Box::new(LoadJob {
+            view,
+            next_table: 0,
+            next: 0,
+        }))
     }
 
     /// The slice under way has ended without a change.
@@ -168,6 +250,9 @@ impl Shared {
     /// Makes `view` the current one, and frees what its change had reserved.
     pub(crate) fn install(&self, view: Arc<View>, change: &Edit) {
         let mut state = self.state.lock();
+        if change.renumbers() {
+            state.end_renumbering(true);
+        }
         state.free(change);
         let new = Arc::clone(&view);
         let old = std::mem::replace(&mut *self.current.write(), view);
@@ -181,7 +266,11 @@ impl Shared {
 
     /// Frees what an abandoned change had reserved.
     pub(crate) fn abandon(&self, change: &Edit) {
-        self.state.lock().free(change);
+        let mut state = self.state.lock();
+        state.free(change);
+        if change.renumbers() {
+            state.end_renumbering(false);
+        }
     }
 
     /// Gives out no more slices.
@@ -222,9 +311,11 @@ impl Shared {
     }
 }
 
-/// Reads the branches of a tree into memory. A branch that cannot be read is left to its readers.
+/// Reads filters, fences and branches into memory. What cannot be read is left to its readers.
 struct LoadJob {
     view: Arc<View>,
+    /// Tables of the shelf before it are open, the newest first.
+    next_table: usize,
     /// Branches before it are in memory.
     next: usize,
 }
@@ -232,6 +323,16 @@ struct LoadJob {
 impl IndexJob for LoadJob {
     fn step_within(&mut self, _budget: u32) -> Result<JobStep> {
         let picture = &self.view.picture;
+        // Filters and fences of the shelf first: every lookup needs those of each run.
+        let tables: Vec<Arc<Table>> = (picture.slots().skip(self.next_table))
+            .take(TAILS_A_STEP)
+            .map(|(_, slot)| Arc::clone(&slot.table))
+            .collect();
+        if !tables.is_empty() {
+            Table::load_many(&tables);
+            self.next_table += tables.len();
+            return Ok(JobStep::More);
+        }
         let directory = picture.directory()?;
         let end = (self.next + BRANCHES_A_STEP).min(directory.branches().len());
         directory.load_children(self.next..end, picture)?;
@@ -243,7 +344,7 @@ impl IndexJob for LoadJob {
     }
 
     fn name(&self) -> String {
-        "reading of branches".to_owned()
+        "reading of fences and branches".to_owned()
     }
 
     fn space_bytes(&self) -> u64 {

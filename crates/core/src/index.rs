@@ -190,6 +190,8 @@ pub struct MemoryShare {
     pub pins_auto_bytes: u64,
     /// Bytes that pinned levels never exceed, whatever the options ask for.
     pub pins_max_bytes: u64,
+    /// Bytes that filters and fences of the shelf of a reshaped B+tree may take.
+    pub remap_max_bytes: u64,
 }
 
 /// Places of [`IndexStats::lookups_by_reads`].

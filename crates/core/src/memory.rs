@@ -25,11 +25,13 @@ pub enum MemoryPart {
     Pinned,
     /// Input of compactions read ahead.
     Prefetch,
+    /// Filters and fences of the runs above a reshaped B+tree: its table of original keys.
+    Remap,
 }
 
 impl MemoryPart {
     /// Every part, in the order of reports.
-    pub const ALL: [MemoryPart; 9] = [
+    pub const ALL: [MemoryPart; 10] = [
         MemoryPart::Memtables,
         MemoryPart::Fences,
         MemoryPart::Filters,
@@ -39,6 +41,7 @@ impl MemoryPart {
         MemoryPart::LogRing,
         MemoryPart::Pinned,
         MemoryPart::Prefetch,
+        MemoryPart::Remap,
     ];
 
     /// Name in reports.
@@ -54,6 +57,7 @@ impl MemoryPart {
             MemoryPart::LogRing => "log_ring",
             MemoryPart::Pinned => "pinned",
             MemoryPart::Prefetch => "prefetch",
+            MemoryPart::Remap => "remap",
         }
     }
 }

@@ -3,22 +3,25 @@
 //! leaves nothing behind.
 
 use crate::{Harness, Kind, Random, env};
-use glintdb_core::index::{Index, JobStep};
+use glintdb_core::index::{Index, IndexJob, JobStep};
 use glintdb_core::{FileId, Result};
 use glintdb_flash::Volume;
 use glintdb_simdisk::{CrashMode, Fault, FaultKind};
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// Two runs over a compacted base: enough for a compaction with several outputs.
-fn prepared<K: Kind>() -> (Harness<K>, Random) {
-    let mut harness = Harness::new(K::small_options());
+fn prepared<K: Kind>(options: &K::Options) -> (Harness<K>, Random) {
+    let mut harness = Harness::new(options.clone());
     let mut random = Random(11);
     for _ in 0..3 {
         harness.flush(&mut random, 150, true);
     }
     harness.settle();
-    harness.flush(&mut random, 150, true);
+    for _ in 0..2 {
+        harness.flush(&mut random, 150, true);
+    }
     (harness, random)
 }
 
@@ -56,14 +59,21 @@ fn check_after_cut<K: Kind>(harness: &Harness<K>, mode: CrashMode, random: &mut 
     after.check(random);
 }
 
-/// A power cut between any two steps of a compaction: what is not in the manifest has no effect.
-pub fn power_cut_before_the_manifest_leaves_no_effect<K: Kind>() {
-    let (mut harness, mut random) = prepared::<K>();
+/// The job that compacts everything.
+pub fn full_compaction(index: &dyn Index) -> Option<Box<dyn IndexJob>> {
+    index.pick_full_compaction(Bound::Unbounded, Bound::Unbounded)
+}
+
+/// A power cut between any two steps of the job that `pick` chooses: what is not in the manifest has
+/// no effect.
+pub fn power_cut_before_the_manifest_leaves_no_effect<K: Kind>(
+    options: &K::Options,
+    pick: impl FnOnce(&dyn Index) -> Option<Box<dyn IndexJob>>,
+) {
+    let (mut harness, mut random) = prepared::<K>(options);
     let (mut run, after) = harness.random_run(&mut random, 150);
     let flushed = harness.index.write_run(&mut run).unwrap();
-    let mut job = harness
-        .index
-        .pick_full_compaction(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+    let mut job = pick(&*harness.index);
     let mut step = 0u64;
     let compacted = loop {
         for mode in [
@@ -112,11 +122,11 @@ fn work<K: Kind>(harness: &mut Harness<K>, random: &mut Random) -> Result<()> {
 }
 
 /// An error of each operation of a flush and of the compactions behind it.
-pub fn error_at_every_operation_leaves_nothing_behind<K: Kind>() {
+pub fn error_at_every_operation_leaves_nothing_behind<K: Kind>(options: &K::Options) {
     for kind in [FaultKind::Io, FaultKind::NoSpace, FaultKind::SyncLosesData] {
         let mut hit = 0;
         for at in 0.. {
-            let (mut harness, mut random) = prepared::<K>();
+            let (mut harness, mut random) = prepared::<K>(options);
             // Only what is done from here on; checks between are not to be hit.
             let done = harness.volume.operation_count();
             let fault = Fault {

@@ -144,6 +144,7 @@ impl<K: Kind> World<K> {
                 harness.index.set_memory_share(MemoryShare {
                     pins_auto_bytes,
                     pins_max_bytes,
+                    remap_max_bytes: pins_auto_bytes,
                 });
             }
             Op::SetOptions { seed } => harness.set_options(&K::other_options(&mut Random(seed))),

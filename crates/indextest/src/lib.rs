@@ -19,7 +19,8 @@ mod model;
 mod relocation;
 
 pub use crash::{
-    error_at_every_operation_leaves_nothing_behind, power_cut_before_the_manifest_leaves_no_effect,
+    error_at_every_operation_leaves_nothing_behind, full_compaction,
+    power_cut_before_the_manifest_leaves_no_effect,
 };
 pub use harness::{Harness, Kind, Numbers, Random, VecRun, env};
 pub use histories::{Op, op, run_history};

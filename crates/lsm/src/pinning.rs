@@ -361,6 +361,7 @@ mod tests {
         MemoryShare {
             pins_auto_bytes,
             pins_max_bytes,
+            ..MemoryShare::default()
         }
     }
 

@@ -207,6 +207,7 @@ fn main() -> Result<()> {
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db: DbId([7; 16]),
         reads: None,
+        remaps: false,
     });
     println!(
         "{} keys of 16 B, values of {} B (0: pointers); ns",

@@ -44,6 +44,7 @@ pub struct IndexEnv {
 pub struct RunEnv {
     index: IndexEnv,
     tables: Arc<TableEnv>,
+    remapping: Arc<TableEnv>,
     pin_memory: Arc<PinMemory>,
     /// Blocks of new tables that wait for their change to be applied.
     pub(crate) fresh: FreshBlocks,
@@ -51,17 +52,26 @@ pub struct RunEnv {
     pub(crate) lookups: LookupCounts,
 }
 
+impl IndexEnv {
+    /// What the tables of an index share.
+    fn tables(&self, remaps: bool) -> Arc<TableEnv> {
+        Arc::new(TableEnv {
+            volume: Arc::clone(&self.volume),
+            cache: Arc::clone(&self.cache),
+            memory: Arc::clone(&self.memory),
+            db: self.db,
+            reads: self.reads.clone(),
+            remaps,
+        })
+    }
+}
+
 impl RunEnv {
     /// The shared state of an index without runs.
     pub fn new(index: IndexEnv) -> Arc<RunEnv> {
         Arc::new(RunEnv {
-            tables: Arc::new(TableEnv {
-                volume: Arc::clone(&index.volume),
-                cache: Arc::clone(&index.cache),
-                memory: Arc::clone(&index.memory),
-                db: index.db,
-                reads: index.reads.clone(),
-            }),
+            tables: index.tables(false),
+            remapping: index.tables(true),
             pin_memory: PinMemory::new(Arc::clone(&index.memory)),
             fresh: FreshBlocks::default(),
             lookups: LookupCounts::default(),
@@ -77,6 +87,12 @@ impl RunEnv {
     /// What the index's tables share.
     pub fn tables(&self) -> &Arc<TableEnv> {
         &self.tables
+    }
+
+    /// What those tables share whose filters and fences are accounted as
+    /// [`MemoryPart::Remap`](glintdb_core::memory::MemoryPart::Remap).
+    pub fn remapping_tables(&self) -> &Arc<TableEnv> {
+        &self.remapping
     }
 
     /// The memory of the index's pinned blocks.

@@ -28,6 +28,7 @@ pub(super) fn small_options() -> BTreeOptions {
             shelf_runs_stop: 8,
             slice_bytes: 16 << 10,
             leaf_batch: 3,
+            ..BTreeExperiments::default()
         },
         ..BTreeOptions::default()
     }
@@ -49,7 +50,12 @@ fn random_options(random: &mut Random) -> BTreeOptions {
             shelf_runs_stop: settle + 4,
             slice_bytes: 4096 << random.below(6),
             leaf_batch: 1 + random.below(8) as u32,
+            reshape_fan: 2 + random.below(3) as u32,
+            reshape_filter_bits: 10 * random.below(2) as u32,
+            reshape_bits: 4 + random.below(3) as u32,
         },
+        reshape: random.below(2) == 0,
+        reshape_share: 1,
     }
 }
 

@@ -108,6 +108,15 @@ pub(crate) fn validate(options: &KeyspaceOptions) -> Result<()> {
     }
 }
 
+/// Returns the percent of the memory budget that the table of original keys of a reshaped keyspace
+/// may take. 0: the keyspace is not reshaped.
+pub(crate) fn remap_percent(options: &KeyspaceOptions) -> u64 {
+    match options.index {
+        IndexKind::BTree if options.btree.reshape => options.btree.reshape_share.into(),
+        IndexKind::BTree | IndexKind::Lsm => 0,
+    }
+}
+
 /// Returns the names of the options of a kind: first those for users, then those for experiments.
 pub(crate) fn option_names(kind: IndexKind) -> Vec<&'static str> {
     match kind {

@@ -17,6 +17,17 @@ const SWITCH: [(&str, bool); 4] = [
     ("false", false),
 ];
 
+/// The value of `index` that also sets `reshape`.
+const RESHAPED: &str = "btree-reshaped";
+
+fn switch_name(value: bool) -> String {
+    let name = match value {
+        true => "on",
+        false => "off",
+    };
+    name.to_owned()
+}
+
 impl Experiments {
     /// Names of the options, in the order of the fields. [`Options::set`] accepts them.
     pub const NAMES: [&'static str; 14] = [
@@ -141,16 +152,17 @@ impl Options {
 }
 
 impl KeyspaceOptions {
-    /// Names of the options: `index`, and those of an LSM tree, which are also those of a B+tree as
-    /// far as it has them. Options for experiments are left out, though [`set`](Self::set) accepts
+    /// Names of the options: `index`, those of an LSM tree, which are also those of a B+tree as far
+    /// as it has them, and those that only a B+tree has. Options for experiments are left out, though [`set`](Self::set) accepts
     /// them.
-    pub const NAMES: [&'static str; 8] = {
-        let mut names = ["index"; 8];
+    pub const NAMES: [&'static str; 10] = {
+        let mut names = ["index"; 10];
         let mut at = 0;
         while at < LsmOptions::NAMES.len() {
             names[at + 1] = LsmOptions::NAMES[at];
             at += 1;
         }
+        (names[8], names[9]) = ("reshape", "reshape_share");
         names
     };
 
@@ -171,9 +183,13 @@ impl KeyspaceOptions {
         let (experiments, of_btree) = (&mut lsm.experiments, &mut btree.experiments);
         let set = match underscored(name).as_str() {
             "index" => {
-                let kinds = [IndexKind::Lsm, IndexKind::BTree];
-                let words = kinds.map(|kind| (kind.name(), kind));
-                put(&mut self.index, word(value, &words))
+                let words = [
+                    (IndexKind::Lsm.name(), (IndexKind::Lsm, false)),
+                    (IndexKind::BTree.name(), (IndexKind::BTree, btree.reshape)),
+                    (RESHAPED, (IndexKind::BTree, true)),
+                ];
+                let parsed = word(value, &words);
+                parsed.map(|(kind, reshape)| (self.index, btree.reshape) = (kind, reshape))
             }
             "size_ratio" => put(&mut lsm.size_ratio, parsed(value)),
             "levels_max" => put(&mut lsm.levels_max, parsed(value)),
@@ -201,6 +217,8 @@ impl KeyspaceOptions {
                 &mut btree.table_bytes_target,
                 size(value),
             ),
+            "reshape" => put(&mut btree.reshape, word(value, &SWITCH)),
+            "reshape_share" => put(&mut btree.reshape_share, parsed(value)),
             "level0_runs_compact" => put(&mut experiments.level0_runs_compact, parsed(value)),
             "level0_runs_slow" => put(&mut experiments.level0_runs_slow, parsed(value)),
             "level0_runs_stop" => put(&mut experiments.level0_runs_stop, parsed(value)),
@@ -210,6 +228,9 @@ impl KeyspaceOptions {
             "shelf_runs_stop" => put(&mut of_btree.shelf_runs_stop, parsed(value)),
             "slice_bytes" => put(&mut of_btree.slice_bytes, size(value)),
             "leaf_batch" => put(&mut of_btree.leaf_batch, parsed(value)),
+            "reshape_fan" => put(&mut of_btree.reshape_fan, parsed(value)),
+            "reshape_filter_bits" => put(&mut of_btree.reshape_filter_bits, parsed(value)),
+            "reshape_bits" => put(&mut of_btree.reshape_bits, parsed(value)),
             _ => Err(unknown(&Self::NAMES)),
         };
         named(name, set)
@@ -276,11 +297,16 @@ impl KeyspaceOptions {
             btree.compression.name().to_owned(),
             btree.block_bytes.to_string(),
             btree.table_bytes_target.to_string(),
+            switch_name(btree.reshape),
+            btree.reshape_share.to_string(),
             experiments.shelf_runs_settle.to_string(),
             experiments.shelf_runs_slow.to_string(),
             experiments.shelf_runs_stop.to_string(),
             experiments.slice_bytes.to_string(),
             experiments.leaf_batch.to_string(),
+            experiments.reshape_fan.to_string(),
+            experiments.reshape_filter_bits.to_string(),
+            experiments.reshape_bits.to_string(),
         ]
     }
 
@@ -398,6 +424,7 @@ fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index_kinds::btree::BTreeOptions;
 
     /// Each option of a database, without those for experiments, with its value.
     fn public(options: &Options) -> Vec<(&'static str, String)> {
@@ -505,18 +532,23 @@ mod tests {
         }
         for name in of_keyspaces() {
             let value = match name {
-                "index" => "lsm",
+                "index" => "btree",
                 "compression" => "lz4",
+                "reshape" => "on",
                 _ => "3",
             };
             assert!(KeyspaceOptions::has(name) && !Options::has(name), "{name}");
-            let mut options = KeyspaceOptions::default();
+            let kind = match name.starts_with("reshape") {
+                true => IndexKind::BTree,
+                false => IndexKind::Lsm,
+            };
+            let default = KeyspaceOptions::default().index(kind);
+            let mut options = default.clone();
             options.set(name, value).unwrap();
-            let before = KeyspaceOptions::default().entries();
-            let changed = options.entries().into_iter().zip(before);
+            let changed = options.entries().into_iter().zip(default.entries());
             let changed = changed.filter(|(after, before)| after != before);
             let changed: Vec<_> = changed.map(|((name, _), _)| name).collect();
-            // There is one kind of index.
+            // Another kind has other options.
             assert!(changed == [name] || name == "index", "{name}: {changed:?}");
             let mut again = KeyspaceOptions::default();
             for (name, value) in options.entries() {
@@ -524,6 +556,13 @@ mod tests {
             }
             assert_eq!(again, options);
         }
+        let mut reshaped = KeyspaceOptions::default();
+        reshaped.set("index", RESHAPED).unwrap();
+        let btree = BTreeOptions::default().reshape(true);
+        let expected = KeyspaceOptions::default()
+            .index(IndexKind::BTree)
+            .btree(btree);
+        assert_eq!(reshaped, expected);
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //!
 //! Thread safety: any thread. Locks are held only for moments.
 
+use crate::index_kinds;
 use crate::shared::Shared;
 use glintdb_core::index::MemoryShare;
 use glintdb_core::memory::MemoryPart;
+use glintdb_core::proportion;
 use glintdb_core::sync::atomic::Ordering;
 use glintdb_memtable::Arena;
 use std::sync::{Arc, Weak};
@@ -17,6 +19,9 @@ const CACHE_SHARE_MIN: usize = 16;
 /// filters leave. More would be taken from hot values, which are as good as pins if reads are
 /// skewed.
 const PINS_AUTO_SHARE: u64 = 2;
+
+/// Percent of the budget that the tables of original keys of all reshaped keyspaces may take.
+const REMAP_PERCENT_MAX: u64 = 50;
 
 /// Returns the bytes that are set aside for memtables that hold `used` bytes now, of a budget of
 /// `total` in which `share` is theirs. The cache borrows the rest of the share.
@@ -51,6 +56,7 @@ impl Shared {
         let fixed = [
             MemoryPart::Fences,
             MemoryPart::Filters,
+            MemoryPart::Remap,
             MemoryPart::LogRing,
             MemoryPart::Prefetch,
         ]
@@ -78,17 +84,25 @@ impl Shared {
         let version = self.version.load_full();
         let mut indexes: Vec<_> = version
             .live_keyspaces()
-            .map(|keyspace| (keyspace.view.bytes(), &keyspace.state.index))
+            .map(|keyspace| {
+                let percent = index_kinds::remap_percent(&keyspace.state.options.lock());
+                (keyspace.view.bytes(), percent, &keyspace.state.index)
+            })
             .collect();
-        indexes.sort_by_key(|(bytes, _)| *bytes);
+        indexes.sort_by_key(|(bytes, ..)| *bytes);
+        // Reshaped keyspaces that ask for more than half of the budget together get less each.
+        let percent_all: u64 = indexes.iter().map(|(_, percent, _)| percent).sum();
+        let divisor = percent_all.max(REMAP_PERCENT_MAX);
+        let remap_all = self.memory.total_bytes() as u64 / 100 * REMAP_PERCENT_MAX;
         let mut all = rest.saturating_sub(cache_min) as u64;
         let mut auto = rest as u64 / PINS_AUTO_SHARE;
         let mut taken = 0;
         let mut left = indexes.len() as u64;
-        for (_, index) in indexes {
+        for (_, percent, index) in indexes {
             let takes = index.set_memory_share(MemoryShare {
                 pins_auto_bytes: auto / left,
                 pins_max_bytes: all / left,
+                remap_max_bytes: proportion(remap_all, percent, divisor),
             });
             taken += takes;
             all = all.saturating_sub(takes);

@@ -265,6 +265,7 @@ fn table_line(volume: &Arc<DirVolume>, db: DbId, id: FileId) -> Result<Line> {
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db,
         reads: None,
+        remaps: false,
     });
     match Table::open_file(&env, id) {
         Ok(table) => Ok(table_fields(line, table.meta())),

@@ -177,6 +177,9 @@ fn options_page_lists_every_option_for_experiments() {
         shelf_runs_stop,
         slice_bytes,
         leaf_batch,
+        reshape_fan,
+        reshape_filter_bits,
+        reshape_bits,
         ..
     } = BTreeExperiments::default();
     let row = |name, default: &str, limits: &str| (name, default.to_owned(), limits.to_owned());
@@ -255,6 +258,13 @@ fn options_page_lists_every_option_for_experiments() {
             ),
             row("slice_bytes", &bytes(slice_bytes), "4K to 4G"),
             row("leaf_batch", &leaf_batch.to_string(), "1 to 1024"),
+            row("reshape_fan", &reshape_fan.to_string(), "2 to 64"),
+            row(
+                "reshape_filter_bits",
+                &reshape_filter_bits.to_string(),
+                "0 to 64",
+            ),
+            row("reshape_bits", &reshape_bits.to_string(), "4 to 56"),
         ],
     );
 }

@@ -75,6 +75,7 @@ fn heap_merge(volume: &Arc<dyn Volume>, runs: u64) -> u64 {
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db: DbId([1; 16]),
         reads: None,
+        remaps: false,
     });
     let id = |number| FileId::new(FileKind::Table, number);
     let mut sources: Vec<TableCursor> = (1..=runs)

@@ -10,6 +10,7 @@ use std::sync::Arc;
 const ROOM: MemoryShare = MemoryShare {
     pins_auto_bytes: 64 << 20,
     pins_max_bytes: 64 << 20,
+    remap_max_bytes: 0,
 };
 
 /// An index without a cache, so that every block that is not pinned is read.
@@ -157,6 +158,7 @@ fn pins_follow_the_share_and_are_read_back_after_opening() {
         harness.index.set_memory_share(MemoryShare {
             pins_auto_bytes: bytes,
             pins_max_bytes: bytes,
+            remap_max_bytes: 0,
         });
         let stats = harness.index.view().stats();
         assert!(

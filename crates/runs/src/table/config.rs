@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use glintdb_cache::{Cache, CacheKey};
-use glintdb_core::memory::MemoryBudget;
+use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::{DbId, FileId};
 use glintdb_flash::{ReadQueue, Volume};
 use std::sync::Arc;
@@ -136,9 +136,27 @@ pub struct TableEnv {
     pub db: DbId,
     /// Where compactions have their input read ahead; `None`: each cursor does so for itself.
     pub reads: Option<Arc<ReadQueue>>,
+    /// Whether filters and fences are accounted as [`MemoryPart::Remap`].
+    pub remaps: bool,
 }
 
 impl TableEnv {
+    /// What fences are accounted as.
+    pub(super) fn fences_part(&self) -> MemoryPart {
+        match self.remaps {
+            true => MemoryPart::Remap,
+            false => MemoryPart::Fences,
+        }
+    }
+
+    /// What filters are accounted as.
+    pub(super) fn filters_part(&self) -> MemoryPart {
+        match self.remaps {
+            true => MemoryPart::Remap,
+            false => MemoryPart::Filters,
+        }
+    }
+
     /// The image of a block, if the cache has it.
     #[inline]
     pub(super) fn cached(&self, file: FileId, offset: u64) -> Option<Bytes> {

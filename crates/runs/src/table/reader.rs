@@ -18,13 +18,12 @@ use crate::keys::range::{Bounds, KeyRange};
 use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::codec::Reader;
-use glintdb_core::memory::MemoryPart;
 use glintdb_core::sync::atomic::{AtomicBool, Ordering};
 use glintdb_core::sync::{ArcSwapOption, Mutex};
 use glintdb_core::{
     Direction, Entry, Error, ErrorKind, FileId, RangeTombstone, Result, ValuePointer, planted,
 };
-use glintdb_flash::VolumeFile;
+use glintdb_flash::{ReadRequest, VolumeFile};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
@@ -62,7 +61,7 @@ impl Table {
     /// A table that the manifest knows as `meta`. Reads nothing yet.
     #[must_use]
     pub fn open(env: &Arc<TableEnv>, meta: TableMeta) -> Arc<Table> {
-        env.memory.add(MemoryPart::Fences, record_bytes(&meta));
+        env.memory.add(env.fences_part(), record_bytes(&meta));
         Arc::new(Table {
             blocks: BlockFile::new(env, meta.id),
             meta,
@@ -145,15 +144,56 @@ impl Table {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
-        let opened = self.read_tail()?;
-        let filter_bytes = opened.filter.as_ref().map_or(0, Filter::memory_bytes);
-        let memory = &self.env().memory;
-        memory.add(MemoryPart::Filters, filter_bytes);
-        memory.add(MemoryPart::Fences, opened.key_bytes());
-        Ok(self.opened.get_or_init(|| opened))
+        let request = self.tail_request()?;
+        let tail = request.file.read_at(request.offset, request.length)?;
+        let opened = self.decode_tail(request.file, &tail)?;
+        Ok(self.keep_opened(opened))
     }
 
-    fn read_tail(&self) -> Result<Opened> {
+    /// Keeps the tail, whose bytes are charged. The caller holds `opening`.
+    fn keep_opened(&self, opened: Opened) -> &Opened {
+        let env = self.env();
+        let filter_bytes = opened.filter.as_ref().map_or(0, Filter::memory_bytes);
+        env.memory.add(env.filters_part(), filter_bytes);
+        env.memory.add(env.fences_part(), opened.key_bytes());
+        self.opened.get_or_init(|| opened)
+    }
+
+    /// Reads the tails of those of these tables that are not open in one batch. A table that cannot
+    /// be read is left to its readers.
+    pub fn load_many(tables: &[Arc<Table>]) {
+        let closed = tables.iter().filter(|table| table.opened.get().is_none());
+        let (mut wanted, mut requests) = (Vec::new(), Vec::new());
+        for table in closed {
+            if let Ok(request) = table.tail_request() {
+                wanted.push(table);
+                requests.push(request);
+            }
+        }
+        let Some(first) = wanted.first() else { return };
+        first.env().volume.read_batch(&mut requests);
+        for (table, request) in wanted.into_iter().zip(requests) {
+            let Some(Ok(tail)) = request.result else {
+                continue;
+            };
+            let _guard = table.opening.lock();
+            if table.opened.get().is_none()
+                && let Ok(opened) = table.decode_tail(request.file, &tail)
+            {
+                table.keep_opened(opened);
+            }
+        }
+    }
+
+    /// Bytes of the file that come into memory when the table is opened, which are about those that
+    /// filter and fences take.
+    #[must_use]
+    pub fn tail_bytes(&self) -> u64 {
+        self.meta.bytes.saturating_sub(self.meta.tail_offset)
+    }
+
+    /// The read that gives the tail.
+    fn tail_request(&self) -> Result<ReadRequest> {
         let id = self.meta.id;
         let tail_offset = self.meta.tail_offset;
         let corrupt = |offset, what: String| Error::corruption(id, offset, what);
@@ -162,15 +202,24 @@ impl Table {
             .filter(|&bytes| bytes >= FOOTER_BYTES)
             .ok_or_else(|| corrupt(0, "the manifest's lengths contradict each other".into()))?;
         let file = Arc::clone(self.blocks.file()?);
-        let seed = self.blocks.seed;
         let file_bytes = file.len()?;
         if file_bytes != self.meta.bytes {
             let what = format!("file of {file_bytes} bytes, expected {}", self.meta.bytes);
             return Err(corrupt(file_bytes.min(self.meta.bytes), what));
         }
-        let tail = file.read_at(tail_offset, length)?;
-        if tail.len() != length {
-            let what = format!("read {} bytes of the tail's {length}", tail.len());
+        Ok(ReadRequest::new(file, tail_offset, length))
+    }
+
+    /// Decodes the tail, which was read from `file`.
+    fn decode_tail(&self, file: Arc<dyn VolumeFile>, tail: &Bytes) -> Result<Opened> {
+        let id = self.meta.id;
+        let tail_offset = self.meta.tail_offset;
+        let corrupt = |offset, what: String| Error::corruption(id, offset, what);
+        let seed = self.blocks.seed;
+        let length = tail.len();
+        if length as u64 != self.tail_bytes() || length < FOOTER_BYTES {
+            let expected = self.tail_bytes();
+            let what = format!("read {length} bytes of the tail's {expected}");
             return Err(corrupt(tail_offset, what));
         }
         let footer_at = self.meta.bytes - FOOTER_BYTES as u64;
@@ -555,13 +604,14 @@ fn record_bytes(meta: &TableMeta) -> usize {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        let memory = Arc::clone(&self.env().memory);
-        memory.sub(MemoryPart::Fences, record_bytes(&self.meta));
+        let env = Arc::clone(self.env());
+        let memory = &env.memory;
+        memory.sub(env.fences_part(), record_bytes(&self.meta));
         // Not in use when it is removed: the volume would have to keep it open for that.
         if let Some(opened) = self.opened.take() {
             let filter_bytes = opened.filter.as_ref().map_or(0, Filter::memory_bytes);
-            memory.sub(MemoryPart::Filters, filter_bytes);
-            memory.sub(MemoryPart::Fences, opened.key_bytes());
+            memory.sub(env.filters_part(), filter_bytes);
+            memory.sub(env.fences_part(), opened.key_bytes());
         }
         self.blocks.close();
         if planted!(

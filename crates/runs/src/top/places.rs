@@ -31,6 +31,11 @@ impl Places {
         run
     }
 
+    /// The greatest number that was given out.
+    pub fn newest(&self) -> u64 {
+        self.next - 1
+    }
+
     /// Reserves a place beneath all runs that get their number from now on. Returns the number of
     /// the run that may come there.
     pub fn reserve(&mut self) -> u64 {

@@ -56,6 +56,7 @@ pub(crate) fn env(db: DbId, id: FileId, bytes: &[u8]) -> Arc<TableEnv> {
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db,
         reads: None,
+        remaps: false,
     })
 }
 

@@ -108,6 +108,9 @@ impl OptionSet {
             shelf.shelf_runs_slow = shelf.shelf_runs_slow.max(shelf.shelf_runs_settle + 1);
             shelf.shelf_runs_stop = shelf.shelf_runs_stop.max(shelf.shelf_runs_slow + 1);
             shelf.leaf_batch = 1 + u32::from(number / 4 % 8);
+            shelf.reshape_fan = 2 + u32::from(number % 3);
+            shelf.reshape_bits = 4 + u32::from(number % 8);
+            btree.reshape = number % 2 == 1;
             btree.block_bytes = 4096 << (number / 32 % 2);
             if number / 64 % 2 == 1 {
                 btree.compression = Compression::Lz4;

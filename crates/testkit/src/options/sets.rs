@@ -49,6 +49,15 @@ fn btree(set: &mut OptionSet) {
         .btree(btree);
 }
 
+/// A B+tree whose shelf has tiers of a few runs, and whose runs are often numbered anew.
+fn reshaped(set: &mut OptionSet) {
+    btree(set);
+    let btree = &mut set.keyspace.btree;
+    (btree.reshape, btree.reshape_share) = (true, 1);
+    btree.experiments.reshape_fan = 2;
+    btree.experiments.reshape_bits = 5;
+}
+
 fn lz4(set: &mut OptionSet) {
     set.keyspace.lsm.compression = Compression::Lz4;
 }
@@ -314,6 +323,14 @@ pub(super) const SETS: &[Line] = &[
         |set| {
             collects_eagerly(set);
             btree(set);
+        },
+    ),
+    line(
+        "B+tree, reshaped",
+        &[Lane::Model, Lane::Kill, Lane::Sim, Lane::Histories],
+        |set| {
+            separated(set, 64);
+            reshaped(set);
         },
     ),
 ];

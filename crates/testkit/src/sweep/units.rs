@@ -111,6 +111,7 @@ fn table(subject: &Subject, volume: &Arc<MemVolume>, id: FileId) -> Vec<Unit> {
         memory: Arc::new(MemoryBudget::new(1 << 20)),
         db: subject.db,
         reads: None,
+        remaps: false,
     });
     let table = Table::open_file(&env, id).unwrap();
     let length = table.meta().bytes;

@@ -47,6 +47,7 @@ pub(crate) fn env_of(volume: &Arc<TestVolume>, db: DbId) -> Arc<TableEnv> {
         memory: Arc::new(MemoryBudget::new(64 << 20)),
         db,
         reads: None,
+        remaps: false,
     })
 }
 

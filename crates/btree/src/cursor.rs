@@ -100,7 +100,8 @@ impl TreeCursor {
         }
     }
 
-    /// Opens the leaf at the cursor's place, and reads those behind it ahead if it is not in memory.
+    /// Opens the leaf at the cursor's place, and reads those behind it ahead if it is not in
+    /// memory.
     fn open_leaf(&mut self) -> Result<()> {
         let picture = &self.view.picture;
         let Place { branch, child } = self.place;

@@ -335,7 +335,8 @@ impl Directory {
         Ok(Some((next, children.nodes[next.child])))
     }
 
-    /// The first key of a leaf, and the first key behind it. For a tree without leaves: of all keys.
+    /// The first key of a leaf, and the first key behind it. For a tree without leaves: of all
+    /// keys.
     ///
     /// # Errors
     /// I/O errors, `Corruption`.

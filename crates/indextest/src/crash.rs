@@ -64,8 +64,8 @@ pub fn full_compaction(index: &dyn Index) -> Option<Box<dyn IndexJob>> {
     index.pick_full_compaction(Bound::Unbounded, Bound::Unbounded)
 }
 
-/// A power cut between any two steps of the job that `pick` chooses: what is not in the manifest has
-/// no effect.
+/// A power cut between any two steps of the job that `pick` chooses: what is not in the manifest
+/// has no effect.
 pub fn power_cut_before_the_manifest_leaves_no_effect<K: Kind>(
     options: &K::Options,
     pick: impl FnOnce(&dyn Index) -> Option<Box<dyn IndexJob>>,

@@ -153,8 +153,8 @@ impl Options {
 
 impl KeyspaceOptions {
     /// Names of the options: `index`, those of an LSM tree, which are also those of a B+tree as far
-    /// as it has them, and those that only a B+tree has. Options for experiments are left out, though [`set`](Self::set) accepts
-    /// them.
+    /// as it has them, and those that only a B+tree has. Options for experiments are left out,
+    /// though [`set`](Self::set) accepts them.
     pub const NAMES: [&'static str; 10] = {
         let mut names = ["index"; 10];
         let mut at = 0;

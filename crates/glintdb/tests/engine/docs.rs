@@ -2,11 +2,11 @@
 //! and the program in the README is the compiled example.
 
 use glintdb::{
-    BATCH_BYTES_MAX, BTreeExperiments, Compression, DirectIo, Durability, ErrorKind, Experiments,
-    GcReads, IndexKind, Isolation, KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, KeyspaceOptions,
-    LOG_RING_BYTES, LOG_SEGMENT_BYTES, LsmExperiments, LsmOptions, MEMORY_BUDGET_BYTES_MIN,
-    Options, READ_DEPTH_MAX, REPLAY_BYTES_MAX, ReadEngine, SEPARATE_MIN_BYTES, TransactionOptions,
-    VALUE_BYTES_MAX,
+    BATCH_BYTES_MAX, BTreeExperiments, BTreeOptions, Compression, DirectIo, Durability, ErrorKind,
+    Experiments, GcReads, IndexKind, Isolation, KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX,
+    KeyspaceOptions, LOG_RING_BYTES, LOG_SEGMENT_BYTES, LsmExperiments, LsmOptions,
+    MEMORY_BUDGET_BYTES_MIN, Options, READ_DEPTH_MAX, REPLAY_BYTES_MAX, ReadEngine,
+    SEPARATE_MIN_BYTES, TransactionOptions, VALUE_BYTES_MAX,
 };
 use std::collections::BTreeMap;
 
@@ -362,11 +362,19 @@ fn options_page_lists_every_keyspace_option() {
         ..
     } = lsm;
     assert_eq!(compression, Compression::None);
+    let BTreeOptions {
+        reshape,
+        reshape_share,
+        ..
+    } = BTreeOptions::default();
+    assert!(!reshape);
     let row = |name, default: String, limits: &str| (name, default, limits.to_owned());
     hold(
         "## `KeyspaceOptions`",
         &[
-            row("index", word(index), "lsm, btree"),
+            row("index", word(index), "lsm, btree, btree-reshaped"),
+            row("reshape", "off".to_owned(), "on, off"),
+            row("reshape_share", reshape_share.to_string(), "1 to 50"),
             row("size_ratio", size_ratio.to_string(), "2 to 100"),
             row("pinned_levels", pinned_levels.to_string(), "auto, 0 to 7"),
             row("levels_max", levels_max.to_string(), "1 to 6"),

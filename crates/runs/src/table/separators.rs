@@ -2,8 +2,8 @@
 //!
 //! In memory are the separators' common prefix, once, and for each one an 8-byte head (the
 //! big-endian value of the bytes behind the prefix, zeros behind the end) and its length up to 8.
-//! What does not fit the head is in one arena: whole for one separator in eight, for the others as a
-//! delta against the separator before. So long keys that share most of their bytes take little
+//! What does not fit the head is in one arena: whole for one separator in eight, for the others as
+//! a delta against the separator before. So long keys that share most of their bytes take little
 //! memory, and a search compares a few of them.
 //!
 //! Thread-safe: immutable.
@@ -121,8 +121,8 @@ impl Separators {
         (*head == self.prefix[..]).then_some(rest)
     }
 
-    /// The number of separators at or below the key whose head is `wanted`, and that is `rest` behind
-    /// the common prefix.
+    /// The number of separators at or below the key whose head is `wanted`, and that is `rest`
+    /// behind the common prefix.
     #[inline]
     fn at_or_below(&self, wanted: u64, rest: &[u8]) -> usize {
         let found = self.heads.partition_point(|&head| head <= wanted);
@@ -143,8 +143,8 @@ impl Separators {
         order.then_with(|| self.compare_tie(index, rest)) != Ordering::Greater
     }
 
-    /// The number of separators at or below `rest`: all before `from`, none from `to` on, and some of
-    /// those in between, which have the head of `rest`.
+    /// The number of separators at or below `rest`: all before `from`, none from `to` on, and some
+    /// of those in between, which have the head of `rest`.
     fn partition_ties(&self, from: usize, to: usize, rest: &[u8]) -> usize {
         // Among the separators that begin a group, the first one that is greater.
         let (mut low, mut high) = (from.div_ceil(GROUP), to.div_ceil(GROUP));
@@ -175,9 +175,9 @@ impl Separators {
         compared.last().unwrap_or(Ordering::Equal)
     }
 
-    /// How a separator compares to `rest`, if their heads are equal: bytes that both have in the head
-    /// are equal, and those that one has not are zero. Fences are passed from the first one of a
-    /// group on.
+    /// How a separator compares to `rest`, if their heads are equal: bytes that both have in the
+    /// head are equal, and those that one has not are zero. Fences are passed from the first one of
+    /// a group on.
     #[inline]
     fn pass(&self, index: usize, rest: &[u8], order: &mut DeltaOrder<'_>) -> Ordering {
         let tail = self.tail(index);
@@ -271,7 +271,8 @@ fn tail_of(bytes: &[u8]) -> &[u8] {
     bytes.get(HEAD_BYTES..).unwrap_or(&[])
 }
 
-/// Appends the tail of a separator, which shares its first `shared` bytes with the separator before it.
+/// Appends the tail of a separator, which shares its first `shared` bytes with the separator before
+/// it.
 fn put_tail(arena: &mut Vec<u8>, index: usize, shared: usize, separator: &[u8]) {
     let tail = tail_of(separator);
     if tail.is_empty() {

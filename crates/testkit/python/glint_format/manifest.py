@@ -161,8 +161,11 @@ class Manifest:
         need(kind in (0, 1), "kind of an index")
         options = Reader(reader.bytes())
         if kind == 1:
-            need(options.fixed(1) == 1, "version of an index' options")
+            version = options.fixed(1)
+            need(version in (1, 2), "version of an index' options")
             values = {option: options.varint() for option in trees.OPTIONS}
+            reshape = {option: options.varint() for option in trees.RESHAPE_OPTIONS} if version >= 2 else {}
+            values |= reshape or trees.RESHAPE_DEFAULTS
             need(options.done(), "bytes behind the options")
             return values
         version = options.fixed(1)

@@ -9,6 +9,8 @@ from .table import PAGE, Table
 OPTIONS = (
     "filter_bits_per_key compression block_bytes table_bytes_target shelf_runs_settle shelf_runs_slow shelf_runs_stop slice_bytes leaf_batch"
 ).split()
+RESHAPE_OPTIONS = "reshape reshape_share reshape_fan reshape_filter_bits reshape_bits".split()
+RESHAPE_DEFAULTS = dict(zip(RESHAPE_OPTIONS, (0, 12, 8, 14, 56)))
 LEVELS_MAX = 48
 
 
@@ -131,15 +133,31 @@ def apply(keyspace, edit):
             name, found = file(), live()
             need(all(now <= before for now, before in zip(found, tree.files[name])), f"{name} grows")
             tree.files[name] = found
-        else:
-            need(operation == 9, f"operation {operation} of an edit")
+        elif operation == 9:
             name = file()
             need(name in tree.files, f"{name} is removed and not there")
             del tree.files[name]
             if name[0] == "table":
                 del keyspace.properties[name[1]]
+        elif operation == 10:
+            # Tiers say what to merge next, and nothing of the contents.
+            edit.varint(), edit.fixed(1)
+        else:
+            need(operation == 11, f"operation {operation} of an edit")
+            renumber(keyspace)
     if tree.clip and not any(run <= tree.clip[0] for _, run, _ in keyspace.tables):
         tree.clip = None
+
+
+def renumber(keyspace):
+    """Numbers the runs of the shelf from 1 on, the oldest first."""
+    tree = keyspace.tree
+    runs = sorted({run for _, run, _ in keyspace.tables})
+    new = {run: number for number, run in enumerate(runs, 1)}
+    if tree.clip:
+        settled = [run for run in runs if run <= tree.clip[0]]
+        tree.clip = (new[settled[-1]], tree.clip[1]) if settled else None
+    keyspace.tables = {(level, new[run], number) for level, run, number in keyspace.tables}
 
 
 def leaves(tree, tables, branches):

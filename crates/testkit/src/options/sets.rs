@@ -329,7 +329,7 @@ pub(super) const SETS: &[Line] = &[
         "B+tree, reshaped",
         &[Lane::Model, Lane::Kill, Lane::Sim, Lane::Histories],
         |set| {
-            separated(set, 64);
+            collects_eagerly(set);
             reshaped(set);
         },
     ),

@@ -38,11 +38,14 @@ const fn hang(name: &'static str, mistake: &'static str, lane: Lane) -> Bug {
 /// All of them, by name.
 #[rustfmt::skip]
 pub const BUGS: &[Bug] = &[
+    bug("btree: a cleaning drops tombstones", "A deleted key that is in the tree is back.", Lane::Model),
     bug("btree: a range deletion goes while a transaction needs it", "The transaction does not see that a range that it read was deleted.", Lane::Model),
     bug("btree: a run above a pending relocation is settled", "A relocated entry comes to stand above a newer one.", Lane::Threads),
     bug("btree: a tombstone goes while a transaction needs it", "The transaction does not see that what it read was deleted: a lost update.", Lane::Model),
     bug("btree: a value that is overwritten in a leaf is not counted", "The log keeps the value for ever.", Lane::Model),
+    bug("btree: runs are numbered anew while a job or a relocation is under way", "The change of the job names runs that are not there, or other ones.", Lane::Model),
     bug("btree: the names of a slice's files are not made durable", "A power cut takes files that the manifest names.", Lane::Crash),
+    bug("btree: the names of the tables of a cleaning are not made durable", "A power cut takes files that the manifest names.", Lane::Crash),
     bug("cache: the cache has one value of a key for all of them", "A lookup takes whichever value is cached of a key, wherever the one that is asked for stands.", Lane::Model),
     bug("cache: what moves is taken for whatever is cached of its key", "A round of value GC moves what a key had, and the cache says that what the key has now stands there.", Lane::Model),
     bug("core: a checksum is not bound to its database", "A table or segment of another database passes for one's own.", Lane::Damage),

@@ -9,6 +9,7 @@ use glintdb::{Batch, Db, Keyspace, KeyspaceOptions};
 
 use crate::args::{BenchArgs, run_on};
 use crate::options::GlintOptions;
+use crate::reshaped::Reshaped;
 use crate::spread::keyspace_of;
 use crate::store::{Durability, Handle, Result, Store};
 
@@ -275,7 +276,11 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool> {
     }
     options.set_all(args.option.iter().map(String::as_str))?;
     let store = GlintStore::open("glintdb", &dir, args.durability, options)?;
-    let correct = run_on(&store, args, out)?;
+    let mut store: Box<dyn Store> = Box::new(store);
+    if args.reshape_model {
+        store = Box::new(Reshaped::new("reshape-model", store, args.durability)?);
+    }
+    let correct = run_on(store.as_ref(), args, out)?;
     drop(store);
     drop(temporary);
     Ok(correct)

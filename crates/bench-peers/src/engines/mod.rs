@@ -19,7 +19,7 @@ mod wiredtiger;
 
 use std::path::Path;
 
-use glintdb_bench::{Durability, GlintOptions, GlintStore, Result, Store};
+use glintdb_bench::{Durability, GlintOptions, GlintStore, Reshaped, Result, Store};
 
 /// How a store is to be opened.
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +69,8 @@ pub(crate) const NAMES: &[&str] = &[
     "redb",
     #[cfg(feature = "wiredtiger")]
     "wiredtiger",
+    #[cfg(feature = "wiredtiger")]
+    "wiredtiger-reshaped",
 ];
 
 /// The options in the name of a GlintDB; `None` for another engine.
@@ -175,6 +177,12 @@ pub(crate) fn open(name: &str, dir: &Path, setup: Setup) -> Result<Box<dyn Store
         "redb" => Ok(Box::new(redb::Redb::open(dir, setup)?)),
         #[cfg(feature = "wiredtiger")]
         "wiredtiger" => Ok(Box::new(wiredtiger::WiredTiger::open(dir, setup)?)),
+        // The paper changed WiredTiger in this way.
+        #[cfg(feature = "wiredtiger")]
+        "wiredtiger-reshaped" => {
+            let store = Box::new(wiredtiger::WiredTiger::open(dir, setup)?);
+            Ok(Box::new(Reshaped::new(name, store, setup.durability)?))
+        }
         _ => Err(unknown(name).into()),
     }
 }

@@ -4,6 +4,7 @@
 //! number of views.
 
 use crate::common::Common;
+use crate::copy::SettledTree;
 use crate::edit::{Edit, EditOp};
 use crate::options::BTreeOptions;
 use crate::picker::{Picker, Work};
@@ -14,11 +15,11 @@ use glintdb_core::codec::Reader;
 use glintdb_core::index::{
     Debt, Index, IndexChange, IndexJob, IndexView, MemoryShare, Relocation, SortedRun,
 };
-use glintdb_core::{Error, FileId, FileKind, Result, proportion};
-use glintdb_runs::IndexEnv;
+use glintdb_core::{Error, FileId, FileKind, Result, planted, proportion};
 use glintdb_runs::keys::KeyRange;
 use glintdb_runs::table::TableMeta;
 use glintdb_runs::top::RunRelocation;
+use glintdb_runs::{IndexEnv, Sorted};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -74,6 +75,32 @@ impl BTree {
         let of_tree = of_tree.map(|(id, file)| (None, *id, file.file.bytes()));
         common.env.check_files(of_shelf.chain(of_tree))?;
         Ok(BTree::with_picture(common, picture))
+    }
+
+    /// The index that takes over the runs of another index of the keyspace, newest first. The tree
+    /// is empty. Reads and writes nothing.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if an option is out of its limits.
+    pub fn of_runs(env: IndexEnv, options: BTreeOptions, runs: Vec<Sorted>) -> Result<Arc<BTree>> {
+        options.validate()?;
+        let common = Common::new(env, options);
+        let picture = Picture::of_runs(&common.env, runs);
+        Ok(BTree::with_picture(common, picture))
+    }
+
+    /// The runs of the shelf, newest first, for another index that takes them over.
+    #[must_use]
+    pub fn runs(&self) -> Vec<Sorted> {
+        self.shared.view().picture.sorted().cloned().collect()
+    }
+
+    /// The tree, for another index that copies its entries. `None`: a slice is under way, or a
+    /// settling is not at its end. While the index is [paused](Index::pause), the tree stays as it
+    /// is from then on.
+    #[must_use]
+    pub fn settled_tree(&self) -> Option<SettledTree> {
+        self.shared.settled_view().map(SettledTree::new)
     }
 
     /// The files that an edit adds and removes, in order. For tools that show a manifest.
@@ -271,8 +298,23 @@ impl Index for BTree {
             .store(bytes, Ordering::Relaxed);
     }
 
+    fn pause(&self) {
+        self.shared.pause(true);
+    }
+
+    fn resume(&self) {
+        self.shared.pause(false);
+    }
+
     fn release(&self) {
         self.shared.stop();
+        let picture = &self.shared.view().picture;
+        picture.mark_tree_obsolete();
+        planted!(
+            "glintdb: the files of a converted tree go while a snapshot reads them",
+            (),
+            (picture.files.keys()).for_each(|file| self.shared.common.env.remove_file(*file))
+        );
     }
 
     fn discard(&self) {

@@ -28,6 +28,7 @@
 
 mod clean;
 mod common;
+mod copy;
 mod cursor;
 mod directory;
 mod edit;
@@ -45,6 +46,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+pub use copy::SettledTree;
 pub use edit::EDIT_VERSION;
 pub use index::{BTree, FileChange};
 pub use options::{BTreeExperiments, BTreeOptions};

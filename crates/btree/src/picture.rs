@@ -167,6 +167,14 @@ impl Picture {
         }
     }
 
+    /// A shelf of these runs, newest first, above an empty tree.
+    pub(crate) fn of_runs(env: &Arc<RunEnv>, runs: Vec<Sorted>) -> Picture {
+        Picture {
+            runs: Run::numbered(runs),
+            ..Picture::empty(env)
+        }
+    }
+
     /// The runs of the shelf, newest first.
     pub(crate) fn sorted(&self) -> impl Iterator<Item = &Sorted> {
         self.runs.iter().map(|run| &run.tables)
@@ -201,6 +209,11 @@ impl Picture {
         for (_, slot) in self.slots() {
             slot.table.mark_obsolete();
         }
+        self.mark_tree_obsolete();
+    }
+
+    /// Has the files of the tree removed when their last handles go.
+    pub(crate) fn mark_tree_obsolete(&self) {
         self.files
             .values()
             .for_each(|file| file.file.mark_obsolete());

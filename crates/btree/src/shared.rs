@@ -51,6 +51,8 @@ struct State {
     is_open: bool,
     /// The root of the tree whose directory is read, or was tried to.
     loaded: Option<Child>,
+    /// Only a settling that has begun goes on.
+    paused: bool,
     discarded: bool,
 }
 
@@ -104,6 +106,7 @@ impl Shared {
                 directory: None,
                 is_open: false,
                 loaded: None,
+                paused: false,
                 discarded: false,
             }),
             scans,
@@ -186,6 +189,9 @@ impl Shared {
             return None;
         }
         let view = self.view();
+        if state.paused && view.picture.clip.is_none() {
+            return None;
+        }
         let work = pick(&view, state.places.lowest())?;
         state.has_slice = true;
         drop(state);
@@ -201,6 +207,13 @@ impl Shared {
         count(&counters.settlings, 1);
         count(&counters.read_bytes, read_bytes);
         count(&counters.written_bytes, written_bytes);
+    }
+
+    /// The current view, if no slice is under way and no settling is half done.
+    pub(crate) fn settled_view(&self) -> Option<Arc<View>> {
+        let state = self.state.lock();
+        let view = self.view();
+        (!state.has_slice && view.picture.clip.is_none()).then_some(view)
     }
 
     /// Counts a finished slice. If it has changed nothing, another one may begin.
@@ -275,6 +288,11 @@ impl Shared {
         if change.renumbers() {
             state.end_renumbering(false);
         }
+    }
+
+    /// From now on begins no settling and no compaction, or begins them again.
+    pub(crate) fn pause(&self, paused: bool) {
+        self.state.lock().paused = paused;
     }
 
     /// Gives out no more slices.

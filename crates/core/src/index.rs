@@ -330,9 +330,16 @@ pub trait Index: Send + Sync {
     /// files hold no garbage ignores it.
     fn set_garbage_max(&self, _bytes: u64) {}
 
-    /// Stops the index for good and keeps its files, because another index of the keyspace has
-    /// taken them over. It returns no more jobs. Views stay readable. Call it only while the index
-    /// is not
+    /// Begins nothing new until [`resume`](Self::resume): [`pick_job`](Self::pick_job) returns only
+    /// jobs that continue what has begun. Flushes and relocations go on.
+    fn pause(&self);
+
+    /// Ends a [`pause`](Self::pause).
+    fn resume(&self);
+
+    /// Stops the index for good, because another index of the keyspace has taken over its runs. It
+    /// returns no more jobs, and gives up its pinned memory. Files of runs stay. Each other file is
+    /// removed as soon as no view names it. Call it only while the index is not
     /// [`busy`](Self::busy).
     fn release(&self);
 

@@ -174,10 +174,14 @@ impl Db {
             found => found?,
         };
         let different = options.unmet_by(&keyspace.options());
+        let changes = match options.index == keyspace.options().index {
+            true => "set_options",
+            false => "convert",
+        };
         match different.is_empty() {
             true => Ok(keyspace),
             false => Err(Error::invalid(format!(
-                "keyspace {name:?} exists with other options: {}; call Keyspace::set_options to change them",
+                "keyspace {name:?} exists with other options: {}; call Keyspace::{changes} to change them",
                 different.join(", ")
             ))),
         }

@@ -408,7 +408,7 @@ impl Drop for Scan {
         let entries = (self.front.records + self.back.records) as u64;
         if entries > 0
             && engine.shared.options.experiments.compact_for_scans
-            && self.keyspace.index.note_scanned(entries)
+            && self.keyspace.index().note_scanned(entries)
         {
             engine.shared.schedule();
         }

@@ -69,7 +69,7 @@ impl Keyspace {
         }
     }
 
-    /// Changes the options, durably. `index` cannot change.
+    /// Changes the options, durably. `index` cannot change: see [`convert`](Self::convert).
     ///
     /// Existing data keeps its form until compactions rewrite it: blocks keep their size and
     /// compression, and tables their size. A tree that should have other levels gets them as it is
@@ -98,6 +98,43 @@ impl Keyspace {
             .engine
             .durable
             .set_keyspace_options(&self.state, options)
+    }
+
+    /// Gives the keyspace an index of another kind, with these options, durably. Readers,
+    /// snapshots, iterators, transactions and writers go on meanwhile. If it fails, or the process
+    /// ends, the keyspace keeps its index.
+    ///
+    /// The time depends on the old kind:
+    /// - An LSM tree becomes a B+tree at once. Background jobs then merge its tables into the tree,
+    ///   which rewrites the index. Until they are done, a lookup may read one block for each former
+    ///   level. Writers are slowed if they are faster than these jobs.
+    /// - The tree of a B+tree is copied before an LSM tree takes its place. That needs free space
+    ///   for the leaves, and one read and one write of them. Compactions of the keyspace wait.
+    ///
+    /// [`KeyspaceOptions::of_kind`] keeps the options that both kinds have.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = glintdb::Db::open(dir.path().join("db"))?;
+    /// # let keyspace = db.default_keyspace();
+    /// keyspace.put("apple", "green")?;
+    /// keyspace.convert(keyspace.options().of_kind(glintdb::IndexKind::BTree))?;
+    /// assert_eq!(keyspace.get("apple")?.as_deref(), Some(&b"green"[..]));
+    /// # Ok::<(), glintdb::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: the index is of this kind already, or is being converted; an option is
+    ///   beyond its limits, or belongs to another kind of index alone.
+    /// - `NotFound`: the keyspace was dropped.
+    /// - `NoSpace`: the disk has no room for the copy, or for the record of the change.
+    /// - `Corruption`: a file does not hold what was written.
+    /// - `Poisoned`: an earlier write or sync failed, or a background job panicked.
+    /// - `Closed`: the database is closed.
+    /// - `Io`: the operating system refused an operation.
+    pub fn convert(&self, options: KeyspaceOptions) -> Result<()> {
+        self.check_alive()?;
+        (self.handle.engine.background).convert(&self.state, options)
     }
 
     /// Checks that a snapshot or transaction of `handle` may read this keyspace: it belongs to the

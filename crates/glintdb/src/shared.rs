@@ -265,7 +265,7 @@ impl Shared {
         let version = self.version.load();
         version
             .live_keyspaces()
-            .map(|keyspace| (keyspace.state.id, keyspace.state.index.snapshot_edit()))
+            .map(|keyspace| (keyspace.state.id, keyspace.state.index().snapshot_edit()))
             .collect()
     }
 
@@ -281,7 +281,7 @@ impl Shared {
         &self,
         keyspaces: impl Iterator<Item = &'a KeyspaceState>,
     ) {
-        let looks = keyspaces.map(|keyspace| (&keyspace.debt, keyspace.index.debt()));
+        let looks = keyspaces.map(|keyspace| (&keyspace.debt, keyspace.index().debt()));
         self.backpressure.compaction.update(looks);
     }
 

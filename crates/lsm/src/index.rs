@@ -17,10 +17,10 @@ use glintdb_core::index::{
 };
 use glintdb_core::{Error, FileId, FileKind, Result, planted};
 use glintdb_flash::DataClass;
-use glintdb_runs::IndexEnv;
 use glintdb_runs::keys::KeyRange;
 use glintdb_runs::table::TableMeta;
 use glintdb_runs::top::RunRelocation;
+use glintdb_runs::{IndexEnv, Sorted};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -73,6 +73,13 @@ impl Lsm {
         Ok(Lsm::with_levels(common, levels))
     }
 
+    /// The runs of level 0 and the other levels, newest first, for another index that takes them
+    /// over.
+    #[must_use]
+    pub fn runs(&self) -> Vec<Sorted> {
+        self.shared.view().levels.sorted().cloned().collect()
+    }
+
     /// The tables that an edit adds and removes, in order. For tools that show a manifest.
     ///
     /// # Errors
@@ -96,7 +103,7 @@ impl Lsm {
         Ok(changes.collect())
     }
 
-    fn with_levels(common: Arc<Common>, levels: Levels) -> Arc<Lsm> {
+    pub(crate) fn with_levels(common: Arc<Common>, levels: Levels) -> Arc<Lsm> {
         let view = Arc::new(View {
             levels,
             common: Arc::clone(&common),
@@ -236,8 +243,17 @@ impl Index for Lsm {
         picker::debt(&view.levels, &options, &common.shape(&options))
     }
 
+    fn pause(&self) {
+        self.shared.pause(true);
+    }
+
+    fn resume(&self) {
+        self.shared.pause(false);
+    }
+
     fn release(&self) {
         self.shared.stop();
+        self.shared.common.pins.give_up(&self.shared.view().levels);
     }
 
     fn discard(&self) {

@@ -10,6 +10,7 @@
 //! 3. So a range tombstone is never below an entry that it hides.
 
 use crate::compaction::deletions::Deletions;
+use crate::compaction::shape::BOTTOM;
 use crate::edit::{Edit, EditOp, LEVELS, Place};
 use glintdb_core::{Error, Result, planted};
 use glintdb_runs::keys::TombstoneSet;
@@ -37,6 +38,16 @@ pub(crate) struct Edited {
 }
 
 impl Levels {
+    /// These runs, newest first, above the tables of the bottom level.
+    pub(crate) fn of_runs(runs: Vec<Sorted>, bottom: Sorted) -> Levels {
+        let mut levels = Levels {
+            runs: Run::numbered(runs),
+            ..Levels::default()
+        };
+        levels.levels[usize::from(BOTTOM) - 1] = bottom;
+        levels
+    }
+
     /// The tables of a level from 1 on.
     pub(crate) fn level(&self, level: u8) -> &Sorted {
         &self.levels[usize::from(level) - 1]

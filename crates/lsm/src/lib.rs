@@ -20,6 +20,7 @@
     )
 )]
 
+mod bottom;
 mod common;
 mod compaction;
 mod edit;
@@ -40,6 +41,7 @@ pub fn edit_again(bytes: &[u8]) -> glintdb_core::Result<Vec<u8>> {
     edit::Edit::decode(bytes).map(|edit| edit.encode())
 }
 
+pub use bottom::{BottomLevel, WrittenLevel};
 pub use compaction::shape::level_bytes;
 pub use glintdb_core::index::PinnedLevels;
 pub use index::{Lsm, TableChange};

@@ -96,6 +96,8 @@ struct State {
     refused: HashMap<u64, bool>,
     /// A job is running.
     busy: bool,
+    /// The index has given its tables away.
+    given_up: bool,
 }
 
 impl Pins {
@@ -111,6 +113,7 @@ impl Pins {
                 bytes: 0,
                 refused: HashMap::new(),
                 busy: false,
+                given_up: false,
             }),
         }
     }
@@ -172,6 +175,9 @@ impl Pins {
     /// if they are more.
     pub(crate) fn set_share(&self, share: MemoryShare, levels: &Levels, block_bytes: u32) -> u64 {
         let mut state = self.state.lock();
+        if state.given_up {
+            return 0;
+        }
         let old = state.share;
         state.share = share;
         self.memory()
@@ -188,6 +194,18 @@ impl Pins {
         drop(state);
         self.place(levels);
         bytes.max(self.memory().used_bytes() as u64)
+    }
+
+    /// Unpins all tables, for good: the index has given them away.
+    pub(crate) fn give_up(&self, levels: &Levels) {
+        let mut state = self.state.lock();
+        state.given_up = true;
+        (state.levels, state.bytes) = (0, 0);
+        self.memory().set_limit_bytes(0);
+        // Nothing is covered from here on, so a job that is reading a table unpins it again.
+        self.below.store(0, Ordering::Relaxed);
+        drop(state);
+        self.place(levels);
     }
 
     /// Changes how many levels the options ask for.
@@ -248,7 +266,7 @@ pub(crate) fn pin_job(shared: &Arc<Shared>) -> Option<Box<dyn IndexJob>> {
     // Declared first, so that it is dropped after the lock: its last handle may remove files.
     let view;
     let mut state = pins.state.lock();
-    if state.busy {
+    if state.busy || state.given_up {
         return None;
     }
     // Cleared before the view is read, because a later change sets it again.

@@ -41,6 +41,8 @@ struct State {
     places: Places,
     /// Tasks that still have jobs to give out.
     tasks: Vec<Arc<Task>>,
+    /// Only tasks that have begun go on.
+    paused: bool,
     discarded: bool,
 }
 
@@ -68,6 +70,7 @@ impl Shared {
                 reserved: HashSet::new(),
                 places: Places::above(newest_run),
                 tasks: Vec::new(),
+                paused: false,
                 discarded: false,
             }),
             scans,
@@ -105,7 +108,7 @@ impl Shared {
         let _picked_without = self.view().levels.find_deletions();
         let (view, plan) = {
             let mut state = self.state.lock();
-            if state.discarded {
+            if state.discarded || state.paused {
                 return None;
             }
             let view = self.view();
@@ -181,6 +184,11 @@ impl Shared {
     /// Frees what an abandoned change had reserved.
     pub(crate) fn abandon(&self, change: &Edit) {
         self.state.lock().free(change);
+    }
+
+    /// From now on begins no compaction, or begins them again.
+    pub(crate) fn pause(&self, paused: bool) {
+        self.state.lock().paused = paused;
     }
 
     /// Gives out no more jobs, and drops the tasks.

@@ -300,6 +300,23 @@ pub struct Run {
     pub tables: Sorted,
 }
 
+impl Run {
+    /// Numbers runs that an index takes over, newest first.
+    #[must_use]
+    pub fn numbered(runs: Vec<Sorted>) -> Vec<Run> {
+        let numbers = (1..=runs.len() as u64).rev();
+        let numbered = |runs: Vec<Sorted>| {
+            let runs = numbers.zip(runs);
+            runs.map(|(id, tables)| Run { id, tables }).collect()
+        };
+        planted!(
+            "glintdb: a conversion puts older runs above newer ones",
+            numbered(runs),
+            numbered(runs.into_iter().rev().collect())
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -255,6 +255,8 @@ pub enum Operation {
     Drop(Space),
     /// Give a keyspace other options; the number stands for them.
     SetOptions(Space, u8),
+    /// Give a keyspace an index of the other kind; the number stands for its options.
+    Convert(Space, u8),
     /// Read and verify every byte.
     Verify,
     /// Lose the process, or the power; `seed` decides what of the un-synced writes survives. Where the place cannot crash: close and open.
@@ -448,6 +450,12 @@ pub fn operation(mix: Mix) -> impl Strategy<Value = Operation> {
                 .boxed(),
         ),
         (1, Just(Operation::Verify).boxed()),
+        (
+            2,
+            (space(), any::<u8>())
+                .prop_map(|(space, options)| Operation::Convert(space, options))
+                .boxed(),
+        ),
     ];
     if mix.crashes {
         let crash = (any::<bool>(), any::<u64>())

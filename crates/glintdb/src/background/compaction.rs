@@ -54,40 +54,43 @@ impl Background {
             self.shared
                 .transactions
                 .raise_floor(|| self.shared.pipeline.visible());
-            if let Some(job) = keyspace.index.pick_full_compaction(lower, upper) {
-                let _running = self.space.begin_compaction(&*job, Begun::Called)?;
-                // Declared after `_running`, so that its output files are removed before it counts
-                // as ended.
-                let mut job = job;
-                loop {
-                    self.shared.watch_pins();
-                    let step = match self.space.may_compact().and_then(|()| job.step()) {
-                        // Its outputs are removed. With the reserve's space it may be picked again.
-                        Err(error)
-                            if error.kind() == ErrorKind::NoSpace
-                                && self.shared.reserve.lend()? =>
-                        {
-                            break;
-                        }
-                        step => step?,
-                    };
-                    match step {
-                        JobStep::More => self.shared.check_open()?,
-                        JobStep::Done(change) => {
-                            match self.finish_compaction(keyspace, change) {
-                                Err(error)
-                                    if error.kind() == ErrorKind::NoSpace
-                                        && self.shared.reserve.lend()? => {}
-                                finished => finished?,
-                            }
-                            break;
-                        }
-                    }
-                }
-            } else if keyspace.index.busy() {
+            let index = keyspace.index();
+            if let Some(job) = index.pick_full_compaction(lower, upper) {
+                self.run_called(keyspace, job)?;
+            } else if index.busy() || keyspace.converting.load(Ordering::Acquire) {
                 self.wait_for_jobs()?;
             } else {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Runs a job of an index on this thread, and commits its change. If there is no space, lends
+    /// the reserve's, and gives the job up: it may be picked again.
+    pub(super) fn run_called(
+        &self,
+        keyspace: &Arc<KeyspaceState>,
+        job: Box<dyn IndexJob>,
+    ) -> Result<()> {
+        let _running = self.space.begin_compaction(&*job, Begun::Called)?;
+        // Declared after `_running`, so that its output files are removed before it counts as
+        // ended.
+        let mut job = job;
+        let lends = |error: &Error| match error.kind() {
+            ErrorKind::NoSpace => self.shared.reserve.lend(),
+            _ => Ok(false),
+        };
+        loop {
+            self.shared.watch_pins();
+            let done = match self.space.may_compact().and_then(|()| job.step()) {
+                Ok(JobStep::More) => None,
+                Ok(JobStep::Done(change)) => Some(self.finish_compaction(keyspace, change)),
+                Err(error) => Some(Err(error)),
+            };
+            match done {
+                None => self.shared.check_open()?,
+                Some(Err(error)) if lends(&error)? => return Ok(()),
+                Some(done) => return done,
             }
         }
     }

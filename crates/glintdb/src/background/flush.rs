@@ -144,7 +144,7 @@ pub(crate) fn write_generation(
             continue;
         };
         let mut run = MemtableRun::new(&keyspace, mem, sample_step, progress);
-        match keyspace.index.write_run(&mut run) {
+        match keyspace.index().write_run(&mut run) {
             Ok(change) => {
                 keyspace.counters.flushes.fetch_add(1, Ordering::Relaxed);
                 keyspace

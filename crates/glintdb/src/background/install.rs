@@ -52,7 +52,7 @@ enum Cause<'a> {
 /// Gives up changes that did not reach the manifest.
 pub(crate) fn abandon(pending: Vec<Pending>) {
     for Pending { keyspace, change } in pending {
-        keyspace.index.abandon(change);
+        keyspace.index().abandon(change);
     }
 }
 
@@ -60,13 +60,13 @@ pub(crate) fn abandon(pending: Vec<Pending>) {
 /// opened any more.
 pub(crate) fn check(pending: &[Pending]) -> Result<()> {
     let mut pending = pending.iter();
-    pending.try_for_each(|one| one.keyspace.index.check(&one.change))
+    pending.try_for_each(|one| one.keyspace.index().check(&one.change))
 }
 
 /// Makes the indexes' changes visible in their views.
 fn apply(pending: &[Pending]) -> Result<()> {
     let mut pending = pending.iter();
-    pending.try_for_each(|one| one.keyspace.index.apply(&one.change))
+    pending.try_for_each(|one| one.keyspace.index().apply(&one.change))
 }
 
 /// Returns the items that record changes.
@@ -123,7 +123,7 @@ impl Cause<'_> {
 
 /// Exists while a change is made. If that panics, it is unknown what the manifest says of the
 /// change, and which part of it is in memory.
-struct HalfMade<'a>(&'a Shared);
+pub(super) struct HalfMade<'a>(pub(super) &'a Shared);
 
 impl Drop for HalfMade<'_> {
     fn drop(&mut self) {
@@ -259,7 +259,7 @@ impl Background {
     }
 
     /// Makes the items durable in the manifest, in one edit.
-    fn record(&self, manifest: &mut Manifest, mut items: Vec<Item>) -> Result<()> {
+    pub(super) fn record(&self, manifest: &mut Manifest, mut items: Vec<Item>) -> Result<()> {
         if items.is_empty() {
             return Ok(());
         }
@@ -353,7 +353,7 @@ impl Background {
             for Pending { keyspace, .. } in pending {
                 next = next.with_keyspace(KeyspaceVersion {
                     state: Arc::clone(keyspace),
-                    view: keyspace.index.view(),
+                    view: keyspace.index().view(),
                 });
             }
             if let Some(generation) = written {

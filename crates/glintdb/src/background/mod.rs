@@ -1,6 +1,7 @@
 //! Background work: the job queue, with flushes, compactions and steps of the log.
 
 pub(crate) mod compaction;
+mod convert;
 pub(crate) mod flush;
 pub(crate) mod flush_progress;
 pub(crate) mod help;
@@ -171,7 +172,7 @@ impl Background {
         {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) % version.keyspaces.len();
             let keyspace = version.keyspaces.get(turn).and_then(Option::as_ref);
-            let job = keyspace.and_then(|keyspace| keyspace.state.index.pick_job());
+            let job = keyspace.and_then(|keyspace| keyspace.state.index().pick_job());
             let Some((keyspace, job)) = keyspace.zip(job) else {
                 idle += 1;
                 continue;

@@ -78,7 +78,7 @@ impl Durable {
         // Begins a new generation, because the old one has no memtable for the keyspace. No commit
         // can name the keyspace before this returns.
         self.sequencer.rotate_with(|version| {
-            let view = state.index.view();
+            let view = state.index().view();
             version.with_keyspace(KeyspaceVersion {
                 state: Arc::clone(&state),
                 view,
@@ -96,14 +96,14 @@ impl Durable {
         keyspace: &KeyspaceState,
         options: KeyspaceOptions,
     ) -> Result<()> {
+        index_kinds::validate(&options)?;
+        let mut manifest = self.shared.manifest.lock();
         if options.index != keyspace.options.lock().index {
             return Err(Error::invalid(format!(
-                "keyspace {:?} keeps its kind of index",
+                "keyspace {:?} keeps its kind of index; call Keyspace::convert to change it",
                 keyspace.name
             )));
         }
-        index_kinds::validate(&options)?;
-        let mut manifest = self.shared.manifest.lock();
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(keyspace.gone());
         }
@@ -116,7 +116,7 @@ impl Durable {
             self.shared.reserve.lending(|| manifest.commit(&items))?,
             ()
         );
-        keyspace.index.set_options(&options.encoded_index())?;
+        keyspace.index().set_options(&options.encoded_index())?;
         *keyspace.options.lock() = options;
         drop(manifest);
         self.shared.update_memory();
@@ -170,7 +170,7 @@ impl Durable {
             next
         });
         drop(manifest);
-        state.index.discard();
+        state.index().discard();
         // It owes nothing now, so that writers that it stopped go on, and find that it is gone.
         self.shared
             .update_compaction_debts(std::iter::once(&*state));

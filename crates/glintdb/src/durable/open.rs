@@ -17,7 +17,7 @@ use crate::durable::orphans::{remove_orphans, remove_unfinished};
 use crate::durable::replay::{Replay, Replayed};
 use crate::engine::Engine;
 use crate::env::Env;
-use crate::index_kinds::IndexFactory;
+use crate::index_kinds::{AnyIndex, IndexFactory};
 use crate::options::{KeyspaceOptions, OpenProgress, Options};
 use crate::read::pins::Pins;
 use crate::read::values::directory::ValueDirectory;
@@ -32,7 +32,6 @@ use crate::write::backpressure::waits::Waits;
 use crate::write::pipeline::Pipeline;
 use crate::{Error, ErrorKind, Result};
 use glintdb_cache::Cache;
-use glintdb_core::index::Index;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64};
@@ -241,7 +240,7 @@ impl Opening {
         id: KeyspaceId,
         name: String,
         options: KeyspaceOptions,
-        index: Arc<dyn Index>,
+        index: AnyIndex,
     ) -> Arc<KeyspaceState> {
         let separate_min_bytes = self.options.separate_min_bytes;
         Arc::new(KeyspaceState::new(
@@ -288,7 +287,7 @@ impl Opening {
         remove_unfinished(&*self.volume, &loaded, &keyspaces)?;
         let snapshots = keyspaces
             .iter()
-            .map(|(id, keyspace)| (*id, keyspace.index.snapshot_edit()))
+            .map(|(id, keyspace)| (*id, keyspace.index().snapshot_edit()))
             .collect();
         let reserved = loaded.state.numbers_reserved;
         let next_number = planted!(
@@ -420,7 +419,7 @@ impl Opening {
             keyspaces: Vec::new(),
         };
         for state in keyspaces.into_values() {
-            let view = state.index.view();
+            let view = state.index().view();
             version = version.with_keyspace(KeyspaceVersion { state, view });
         }
         let flushed = manifest.lock().state().flush_point;

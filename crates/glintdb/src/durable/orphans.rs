@@ -3,9 +3,9 @@
 
 use crate::Result;
 use crate::durable::manifest::{Loaded, unfinished_from};
+use crate::index_kinds::AnyIndex;
 use crate::shared::Shared;
 use crate::state::version::KeyspaceState;
-use glintdb_core::index::Index;
 use glintdb_core::{FileId, KeyspaceId};
 use glintdb_flash::Volume;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ pub(super) fn remove_unfinished(
     let Some(first) = unfinished_from(volume, loaded)? else {
         return Ok(());
     };
-    let named = files_of(keyspaces.values().map(|keyspace| &keyspace.index));
+    let named = files_of(keyspaces.values().map(|keyspace| keyspace.index()));
     remove_tables(volume, |id| id.number >= first && !named.contains(&id))
 }
 
@@ -30,11 +30,11 @@ pub(super) fn remove_unfinished(
 pub(super) fn remove_orphans(shared: &Shared) -> Result<()> {
     let version = shared.version.load();
     let keyspaces = version.live_keyspaces();
-    let named = files_of(keyspaces.map(|keyspace| &keyspace.state.index));
+    let named = files_of(keyspaces.map(|keyspace| keyspace.state.index()));
     remove_tables(&*shared.volume, |id| !named.contains(&id))
 }
 
-fn files_of<'a>(indexes: impl Iterator<Item = &'a Arc<dyn Index>>) -> BTreeSet<FileId> {
+fn files_of(indexes: impl Iterator<Item = Arc<AnyIndex>>) -> BTreeSet<FileId> {
     indexes.flat_map(|index| index.files()).collect()
 }
 

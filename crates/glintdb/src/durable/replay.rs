@@ -187,7 +187,7 @@ impl<'a> Replay<'a> {
                 return Err(error);
             }
             for Pending { keyspace, change } in &pending {
-                keyspace.index.apply(change)?;
+                keyspace.index().apply(change)?;
             }
         }
         // From here on a hole before this place is damage. On a full disk this is not recorded.

@@ -3,7 +3,10 @@
 //! what the manifest records of it.
 
 pub(crate) mod btree;
+mod convert;
 pub(crate) mod lsm;
+
+pub(crate) use convert::Conversion;
 
 use crate::options::{IndexKind, KeyspaceOptions};
 use crate::{Error, ErrorKind, Result};
@@ -15,6 +18,7 @@ use glintdb_runs::IndexEnv;
 use glintdb_runs::table::TableMeta;
 use lsm::{Lsm, LsmExperiments, LsmOptions};
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Code of an LSM index in the options of a keyspace.
@@ -117,11 +121,52 @@ pub(crate) fn remap_percent(options: &KeyspaceOptions) -> u64 {
     }
 }
 
+impl KeyspaceOptions {
+    /// Returns these options for an index of another kind. An option that both kinds have keeps its
+    /// value. The others have their defaults.
+    ///
+    /// ```
+    /// use glintdb::{Compression, IndexKind, KeyspaceOptions};
+    /// let lsm = KeyspaceOptions::default().compression(Compression::Lz4);
+    /// let btree = lsm.of_kind(IndexKind::BTree);
+    /// assert_eq!(btree.index, IndexKind::BTree);
+    /// assert_eq!(btree.btree.compression, Compression::Lz4);
+    /// ```
+    #[must_use]
+    pub fn of_kind(&self, kind: IndexKind) -> KeyspaceOptions {
+        let mut options = KeyspaceOptions::default().index(kind);
+        let own = option_names(kind);
+        for (name, value) in self.entries().iter().filter(|(name, _)| own.contains(name)) {
+            // Each entry can be set again.
+            let set = options.set(name, value);
+            debug_assert!(set.is_ok(), "{set:?}");
+        }
+        options
+    }
+}
+
 /// Returns the names of the options of a kind: first those for users, then those for experiments.
 pub(crate) fn option_names(kind: IndexKind) -> Vec<&'static str> {
     match kind {
         IndexKind::Lsm => [&LsmOptions::NAMES[..], &LsmExperiments::NAMES].concat(),
         IndexKind::BTree => [&BTreeOptions::NAMES[..], &BTreeExperiments::NAMES].concat(),
+    }
+}
+
+/// An index of any kind.
+pub(crate) enum AnyIndex {
+    Lsm(Arc<Lsm>),
+    BTree(Arc<BTree>),
+}
+
+impl Deref for AnyIndex {
+    type Target = dyn Index;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            AnyIndex::Lsm(index) => &**index,
+            AnyIndex::BTree(index) => &**index,
+        }
     }
 }
 
@@ -136,25 +181,31 @@ impl IndexFactory {
     }
 
     /// Creates an empty index.
-    pub(crate) fn create(&self, options: &KeyspaceOptions) -> Result<Arc<dyn Index>> {
+    pub(crate) fn create(&self, options: &KeyspaceOptions) -> Result<AnyIndex> {
         let env = self.env.clone();
         match options.index {
-            IndexKind::Lsm => Ok(Lsm::create(env, options.lsm.clone())?),
-            IndexKind::BTree => Ok(BTree::create(env, options.btree.clone())?),
+            IndexKind::Lsm => Lsm::create(env, options.lsm.clone()).map(AnyIndex::Lsm),
+            IndexKind::BTree => BTree::create(env, options.btree.clone()).map(AnyIndex::BTree),
         }
     }
 
     /// Opens an index from the edits that the manifest recorded for it.
-    pub(crate) fn open(
-        &self,
-        options: &KeyspaceOptions,
-        edits: &[Vec<u8>],
-    ) -> Result<Arc<dyn Index>> {
+    pub(crate) fn open(&self, options: &KeyspaceOptions, edits: &[Vec<u8>]) -> Result<AnyIndex> {
         let env = self.env.clone();
         match options.index {
-            IndexKind::Lsm => Ok(Lsm::open(env, options.lsm.clone(), edits)?),
-            IndexKind::BTree => Ok(BTree::open(env, options.btree.clone(), edits)?),
+            IndexKind::Lsm => Lsm::open(env, options.lsm.clone(), edits).map(AnyIndex::Lsm),
+            IndexKind::BTree => BTree::open(env, options.btree.clone(), edits).map(AnyIndex::BTree),
         }
+    }
+
+    /// Begins to replace an index, which is [paused](Index::pause), by one of another kind. `None`:
+    /// a job that has begun must end first.
+    pub(crate) fn convert(
+        &self,
+        old: &Arc<AnyIndex>,
+        options: &KeyspaceOptions,
+    ) -> Result<Option<Conversion>> {
+        Conversion::begin(self.env.clone(), old, options)
     }
 }
 

@@ -60,7 +60,7 @@ fn share_garbage(account: &Account, indexes: &[(u64, Arc<KeyspaceState>)]) {
             reason = "a share of what is allowed"
         )]
         let share = (account.allowed_bytes as f64 * (*live as f64 / all)) as u64;
-        keyspace.index.set_garbage_max(share);
+        keyspace.index().set_garbage_max(share);
     }
 }
 
@@ -206,7 +206,7 @@ impl DiskSpace {
         for sample in samples {
             let keys: Vec<&[u8]> = sample.keys.iter().map(Vec::as_slice).collect();
             // Entries that cannot be read are skipped. The read that needs them reports the error.
-            let found = sample.keyspace.index.view().get_batch(&keys);
+            let found = sample.keyspace.index().view().get_batch(&keys);
             for entry in found.into_iter().flatten().flatten() {
                 if let EntryValue::Pointer(pointer) = entry.value {
                     let stand_for = u64::from(pointer.length) * sample.step as u64;

@@ -86,7 +86,7 @@ impl Shared {
             .live_keyspaces()
             .map(|keyspace| {
                 let percent = index_kinds::remap_percent(&keyspace.state.options.lock());
-                (keyspace.view.bytes(), percent, &keyspace.state.index)
+                (keyspace.view.bytes(), percent, keyspace.state.index())
             })
             .collect();
         indexes.sort_by_key(|(bytes, ..)| *bytes);

@@ -9,15 +9,16 @@
 //! 2. A generation's sequence numbers are contiguous: `[first_seqno, first_seqno of the next)`.
 //! 3. Indexes hold only visible commits.
 
+use crate::index_kinds::AnyIndex;
 use crate::options::KeyspaceOptions;
 use crate::state::gaps::Gaps;
 use crate::state::range_tombstones::RangeSet;
 use crate::state::scattered::Scattered;
 use crate::write::backpressure::compaction_debt::IndexDebt;
 use crate::{Error, ErrorKind, Result};
-use glintdb_core::index::{Index, IndexView};
-use glintdb_core::sync::Mutex;
+use glintdb_core::index::IndexView;
 use glintdb_core::sync::atomic::AtomicBool;
+use glintdb_core::sync::{ArcSwap, Mutex};
 use glintdb_core::{EntryRef, EntryValue, KeyspaceId, SeqNum, planted};
 use glintdb_log::Lsn;
 use glintdb_memtable::{Arena, Memtable};
@@ -149,8 +150,13 @@ pub(crate) struct KeyspaceState {
     pub(crate) options: Mutex<KeyspaceOptions>,
     /// The option of the database. It is here because each put needs it.
     pub(crate) separate_min_bytes: usize,
-    pub(crate) index: Arc<dyn Index>,
+    /// The index. It changes only under the flush lock and the manifest's lock.
+    index: ArcSwap<AnyIndex>,
     pub(crate) dropped: AtomicBool,
+    /// An index of another kind is being made. One thread does that at a time.
+    pub(crate) converting: AtomicBool,
+    /// Another index is about to take over. No relocation begins.
+    pub(crate) switching: AtomicBool,
     pub(crate) counters: KeyspaceCounters,
     pub(crate) scattered: Scattered,
     pub(crate) gaps: Gaps,
@@ -164,20 +170,32 @@ impl KeyspaceState {
         name: String,
         options: KeyspaceOptions,
         separate_min_bytes: usize,
-        index: Arc<dyn Index>,
+        index: AnyIndex,
     ) -> Self {
         KeyspaceState {
             id,
             name,
             options: Mutex::new(options),
             separate_min_bytes,
-            index,
+            index: ArcSwap::from_pointee(index),
             dropped: AtomicBool::new(false),
+            converting: AtomicBool::new(false),
+            switching: AtomicBool::new(false),
             counters: KeyspaceCounters::default(),
             scattered: Scattered::default(),
             gaps: Gaps::default(),
             debt: IndexDebt::default(),
         }
+    }
+
+    /// Returns the index.
+    pub(crate) fn index(&self) -> Arc<AnyIndex> {
+        self.index.load_full()
+    }
+
+    /// Replaces the index. The caller holds the flush lock and the manifest's lock.
+    pub(crate) fn set_index(&self, index: AnyIndex) {
+        self.index.store(Arc::new(index));
     }
 
     /// Returns the error that it was dropped.

@@ -169,6 +169,7 @@ fn a_b_tree_takes_its_own_options_alone_and_keeps_its_kind() {
     other.lsm.size_ratio = 6;
     let error = db.keyspace_or_create("tree", other).unwrap_err();
     assert!(error.to_string().contains("index is btree"), "{error}");
+    assert!(error.to_string().contains("Keyspace::convert"), "{error}");
     drop(keyspace);
     db.close().unwrap();
     let db = open(&volume).unwrap();

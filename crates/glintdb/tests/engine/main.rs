@@ -12,6 +12,7 @@ mod basics;
 mod check;
 mod checkpoints;
 mod closing;
+mod convert;
 mod damage;
 mod deletes;
 mod descriptors;

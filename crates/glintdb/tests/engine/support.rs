@@ -263,15 +263,16 @@ pub(crate) fn check_clean(db: &Db, context: &dyn std::fmt::Display) {
     assert!(report.is_clean(), "{context}: {:?}", report.errors);
 }
 
-/// Every table is named by an index, every segment by the log, and there is one manifest.
+/// Every table and tree is named by an index, every segment by the log, and there is one manifest.
 pub(crate) fn check_files(volume: &Arc<MemVolume>, db: &Db, context: &dyn std::fmt::Display) {
     let stats = db.stats();
-    let tables: u64 = stats
+    let named: u64 = stats
         .keyspaces
         .iter()
         .map(|keyspace| keyspace.index_files)
         .sum();
-    assert_eq!(files(volume, FileKind::Table), tables, "{context}: tables");
+    let found = files(volume, FileKind::Table) + files(volume, FileKind::Tree);
+    assert_eq!(found, named, "{context}: files of indexes");
     assert_eq!(files(volume, FileKind::Manifest), 1, "{context}: manifests");
     let spare = files(volume, FileKind::Log) - stats.log.segments;
     assert!(spare <= 2, "{context}: {spare} files of the log are spare");

@@ -243,7 +243,7 @@ impl Drop for Task {
 }
 
 /// The class of the tables of level `output` in a tree whose levels begin at `base`.
-fn output_class(output: u8, base: u8) -> DataClass {
+pub(crate) fn output_class(output: u8, base: u8) -> DataClass {
     let first = base.min(output);
     DataClass::Level {
         rank: output - first + 1,

@@ -6,4 +6,4 @@ mod run;
 
 pub use merging::{MergeInputs, Merged, Merging, check_balance};
 pub use outputs::{Grandparents, OutputConfig, Written};
-pub use run::{WrittenRun, write_run};
+pub use run::{RunWriter, WrittenRun, write_run};

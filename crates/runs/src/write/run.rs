@@ -6,10 +6,10 @@ use crate::env::RunEnv;
 use crate::keys::tombstones::TombstoneSet;
 use crate::liveness::Liveness;
 use crate::table::TableMeta;
-use crate::write::outputs::{OutputConfig, Outputs};
+use crate::write::outputs::{OutputConfig, Outputs, Written};
 use bytes::Bytes;
 use glintdb_core::index::{LivenessDelta, SortedRun};
-use glintdb_core::{EntryRef, Result, SeqNum, planted};
+use glintdb_core::{EntryRef, RangeTombstone, Result, SeqNum, planted};
 use std::sync::Arc;
 
 /// A run whose files are durable. No reader sees it yet.
@@ -35,29 +35,13 @@ pub fn write_run(
     config: OutputConfig,
     run: &mut dyn SortedRun,
 ) -> Result<WrittenRun> {
-    let carry = TombstoneSet::new(run.range_tombstones().iter().cloned());
-    let mut outputs = Outputs::new(env, config, run.entries_hint(), carry, Bytes::new());
-    let mut liveness = Liveness::default();
-    let mut entries = 0;
+    let ranges = run.range_tombstones().iter().cloned();
+    let mut writer = RunWriter::new(env, config, run.entries_hint(), ranges);
     while let Some((key, seqno, value)) = run.next()? {
-        if let EntryRef::Pointer(pointer) = value {
-            liveness.live(pointer);
-        }
-        let added = outputs.add(key, seqno, value)?;
+        let added = writer.add(key, seqno, value)?;
         assert!(added, "a run's keys ascend, each once");
-        entries += 1;
     }
-    let written = outputs.finish(None)?;
-    if written.is_empty() {
-        return Ok(WrittenRun::default());
-    }
-    planted!(
-        "lsm: the name of a flushed table is not made durable",
-        env.index().volume.sync_directory()?,
-        ()
-    );
-    let liveness = liveness.deltas();
-    assert_whole(written.tables(), entries, &liveness);
+    let (written, liveness) = writer.finish()?;
     let tables = written.commit();
     let seqno_max = tables.iter().map(|meta| meta.seqno_max).max();
     Ok(WrittenRun {
@@ -65,6 +49,67 @@ pub fn write_run(
         liveness,
         seqno_max: seqno_max.unwrap_or(SeqNum::ZERO),
     })
+}
+
+/// Writes a sorted run whose entries come one by one.
+pub struct RunWriter {
+    env: Arc<RunEnv>,
+    outputs: Outputs,
+    liveness: Liveness,
+    entries: u64,
+}
+
+impl RunWriter {
+    /// Begins a run of about `entries_hint` entries with these range tombstones.
+    pub fn new(
+        env: &Arc<RunEnv>,
+        config: OutputConfig,
+        entries_hint: usize,
+        range_tombstones: impl Iterator<Item = RangeTombstone>,
+    ) -> RunWriter {
+        let carry = TombstoneSet::new(range_tombstones);
+        RunWriter {
+            env: Arc::clone(env),
+            outputs: Outputs::new(env, config, entries_hint, carry, Bytes::new()),
+            liveness: Liveness::default(),
+            entries: 0,
+        }
+    }
+
+    /// Appends an entry. `false`: its key is not greater than the one before it, and nothing was
+    /// appended.
+    ///
+    /// # Errors
+    /// `NoSpace`, I/O errors.
+    pub fn add(&mut self, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) -> Result<bool> {
+        let added = self.outputs.add(key, seqno, value)?;
+        if added {
+            self.entries += 1;
+            if let EntryRef::Pointer(pointer) = value {
+                self.liveness.live(pointer);
+            }
+        }
+        Ok(added)
+    }
+
+    /// Syncs the tables and their directory. Returns the tables, which are removed unless they are
+    /// [committed](Written::commit), and the bytes of values that they point to.
+    ///
+    /// # Errors
+    /// `NoSpace`, I/O errors.
+    pub fn finish(self) -> Result<(Written, Vec<LivenessDelta>)> {
+        let written = self.outputs.finish(None)?;
+        if !written.is_empty() {
+            planted!(
+                "lsm: the name of a flushed table is not made durable",
+                self.env.index().volume.sync_directory()?,
+                ()
+            );
+        }
+        let liveness = self.liveness.deltas();
+        assert_whole(written.tables(), self.entries, &liveness);
+        Ok((written, liveness))
+    }
 }
 
 /// Asserts that the tables hold all entries of the run, and that the deltas count all of their

@@ -119,7 +119,8 @@ fn operation(input: &mut Input<'_>) -> Operation {
         21 | 22 => Operation::Flush,
         23 => Operation::FlushLog(durability(input)),
         24 => match input.u8() % 4 {
-            0 | 2 => Operation::Compact(None),
+            0 => Operation::Compact(None),
+            2 => Operation::Convert(space(input), input.u8()),
             1 => Operation::Compact(Some(space(input))),
             _ => Operation::CompactValues(space(input)),
         },

@@ -99,7 +99,16 @@ impl OptionSet {
     pub fn other_options(&self, index: IndexKind, number: u8) -> KeyspaceOptions {
         let mut options = match index == self.keyspace.index {
             true => self.keyspace.clone(),
-            false => KeyspaceOptions::default().index(index),
+            // Small, so that few entries make several tables and slices.
+            false => {
+                let mut small = tables(4, 32, 64).index(index);
+                if index == IndexKind::BTree {
+                    small.lsm = LsmOptions::default();
+                    small.btree.table_bytes_target = 32 << 10;
+                    small.btree.experiments.slice_bytes = 32 << 10;
+                }
+                small
+            }
         };
         if options.index == IndexKind::BTree {
             let btree = &mut options.btree;

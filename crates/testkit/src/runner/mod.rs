@@ -16,7 +16,7 @@ use crate::model::{History, State};
 use crate::operation::{Operation, SNAPSHOTS, Space};
 use crate::options::OptionSet;
 use crate::place::Place;
-use glintdb::{Db, Error, ErrorKind, Keyspace, KeyspaceOptions, Snapshot};
+use glintdb::{Db, Error, ErrorKind, IndexKind, Keyspace, KeyspaceOptions, Snapshot};
 use glintdb_simdisk::Observer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -218,6 +218,7 @@ impl Runner {
             Operation::Create(space) => self.create(*space),
             Operation::Drop(space) => self.drop_space(*space),
             Operation::SetOptions(space, number) => self.set_options(*space, *number),
+            Operation::Convert(space, number) => self.convert(*space, *number),
             Operation::Verify => self.verify(),
             Operation::Crash { power_cut, seed } => self.plan_crash(*power_cut, *seed),
         }
@@ -344,6 +345,28 @@ impl Runner {
         self.options.remove(&space);
         let options = self.set.other_options(keyspace.options().index, number);
         keyspace.set_options(options.clone())?;
+        if self.planned.is_none() {
+            self.options.insert(space, options);
+        }
+        Ok(())
+    }
+
+    fn convert(&mut self, space: Space, number: u8) -> Done {
+        let Some(keyspace) = self.keyspace(space)? else {
+            return Ok(());
+        };
+        // Where a crash cuts it off, either may be there afterwards.
+        self.options.remove(&space);
+        let kind = match keyspace.options().index {
+            IndexKind::Lsm => IndexKind::BTree,
+            _ => IndexKind::Lsm,
+        };
+        let options = self.set.other_options(kind, number);
+        keyspace.convert(options.clone())?;
+        ensure!(
+            keyspace.options() == options,
+            "{space:?} has other options than it was converted to"
+        );
         if self.planned.is_none() {
             self.options.insert(space, options);
         }

@@ -12,7 +12,7 @@ use crate::operation::{Change, Mix, Operation, Space, Write};
 use crate::options::{self, OptionSet};
 use crate::place::Place;
 use crate::runner::{Stop, read_all};
-use glintdb::{Batch, Db, Durability, Error, ErrorKind};
+use glintdb::{Batch, Db, Durability, Error, ErrorKind, IndexKind};
 use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemVolume};
 use std::sync::Arc;
 
@@ -151,6 +151,14 @@ impl<'a> Life<'a> {
             Operation::Compact(_) => return self.settled(db.compact()),
             Operation::CompactValues(_) => {
                 return self.settled(db.default_keyspace().compact_values());
+            }
+            Operation::Convert(_, number) => {
+                let keyspace = db.default_keyspace();
+                let kind = match keyspace.options().index {
+                    IndexKind::Lsm => IndexKind::BTree,
+                    _ => IndexKind::Lsm,
+                };
+                return self.settled(keyspace.convert(self.set.other_options(kind, *number)));
             }
             Operation::Create(space) if self.history.now().records(*space).is_none() => {
                 return self.create(db, *space);

@@ -95,7 +95,10 @@ impl Generator {
             88..90 => Operation::Checkpoint,
             90..93 => Operation::Reopen,
             93 => Operation::Create(self.space()),
-            94 => Operation::SetOptions(self.space(), self.rng.below(256) as u8),
+            94 if self.rng.one_in(2) => {
+                Operation::SetOptions(self.space(), self.rng.below(256) as u8)
+            }
+            94 => Operation::Convert(self.space(), self.rng.below(256) as u8),
             95 => Operation::Drop(self.space()),
             96 => Operation::Verify,
             _ => Operation::Crash {

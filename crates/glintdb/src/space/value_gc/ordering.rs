@@ -106,7 +106,7 @@ impl ValueGc {
     /// Waits until compactions and value GC have caught up with the pieces so far.
     fn make_way_for_values(&self, keyspace: &KeyspaceState) -> Result<()> {
         loop {
-            let debt = keyspace.index.debt();
+            let debt = keyspace.index().debt();
             let crowded = debt.runs >= debt.runs_slow;
             let full = self.space.is_gc_urgent();
             if crowded || full {
@@ -164,7 +164,7 @@ impl ValueGc {
             relocation,
             {
                 drop(relocation);
-                keyspace.index.begin_relocation()
+                keyspace.index().begin_relocation()
             }
         );
         let mut run = MovedRun::new(&records, &moved, values.pointers());
@@ -195,24 +195,34 @@ impl ValueGc {
     }
 
     /// Takes a place in the index, and the view of the log that belongs to it. Returns `None` if
-    /// the keyspace was dropped. During a flush it waits if `waits` is true, else it returns
-    /// `None`.
+    /// the keyspace was dropped. During a flush, and while another index is about to take over, it
+    /// waits if `waits` is true, else it returns `None`.
     fn begin_piece(
         &self,
         keyspace: &KeyspaceState,
         waits: bool,
     ) -> Result<Option<(Box<dyn Relocation>, LogView)>> {
-        let no_flush = match waits {
-            true => Some(self.background.no_flush()),
-            false => self.background.try_no_flush(),
-        };
-        let Some(_no_flush) = no_flush else {
-            return Ok(None);
-        };
-        let manifest = self.shared.manifest.lock();
-        manifest.check()?;
-        let is_there = !keyspace.dropped.load(Ordering::Acquire);
-        Ok(is_there.then(|| (keyspace.index.begin_relocation(), self.shared.log.view())))
+        loop {
+            let no_flush = match waits {
+                true => Some(self.background.no_flush()),
+                false => self.background.try_no_flush(),
+            };
+            let Some(no_flush) = no_flush else {
+                return Ok(None);
+            };
+            let manifest = self.shared.manifest.lock();
+            manifest.check()?;
+            if !keyspace.switching.load(Ordering::Acquire) {
+                let is_there = !keyspace.dropped.load(Ordering::Acquire);
+                let begin = || (keyspace.index().begin_relocation(), self.shared.log.view());
+                return Ok(is_there.then(begin));
+            }
+            if !waits {
+                return Ok(None);
+            }
+            drop((manifest, no_flush));
+            self.background.wait_for_jobs()?;
+        }
     }
 
     /// Returns the limits that memory and the allowed garbage set for a piece.
@@ -276,7 +286,7 @@ impl ValueGc {
             self.space.may_compact()?;
             self.shared.check_open()?;
             let values = values.wait();
-            let debt = keyspace.index.debt();
+            let debt = keyspace.index().debt();
             let goes_on = debt.runs < debt.runs_slow && goes_on.is_none_or(|goes_on| goes_on());
             begun = (batches.next().filter(|_| goes_on)).map(|batch| (batch, read(batch)));
             self.background.spill_if_urgent();

@@ -32,6 +32,7 @@ use crate::state::version::KeyspaceState;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::index::{IndexView, Relocation};
+use glintdb_core::sync::atomic::Ordering;
 use glintdb_core::{KeyspaceId, SegmentId, SeqNum, ValuePointer, planted};
 use glintdb_log::{BegunValues, Log, LogView, NewValues, Space, ValuesWriter};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -144,7 +145,8 @@ pub(crate) enum Scans {
 }
 
 impl Round {
-    /// Begins a round over segments that `choose` names. `None`: a flush is under way.
+    /// Begins a round over segments that `choose` names. `None`: a flush is under way, or an index
+    /// is about to be replaced.
     pub(crate) fn begin(
         gc: &ValueGc,
         choose: impl FnOnce(&crate::durable::manifest::State) -> Vec<SegmentId>,
@@ -163,10 +165,14 @@ impl Round {
         let concerned: BTreeSet<KeyspaceId> = (victims.iter())
             .flat_map(|(_, held)| held.keys().copied())
             .collect();
-        let parts: BTreeMap<KeyspaceId, Part> = (version.live_keyspaces())
-            .filter(|keyspace| concerned.contains(&keyspace.state.id))
+        let concerned =
+            || (version.live_keyspaces()).filter(|keyspace| concerned.contains(&keyspace.state.id));
+        if concerned().any(|keyspace| keyspace.state.switching.load(Ordering::Acquire)) {
+            return Ok(None);
+        }
+        let parts: BTreeMap<KeyspaceId, Part> = concerned()
             .map(|keyspace| {
-                let relocation = keyspace.state.index.begin_relocation();
+                let relocation = keyspace.state.index().begin_relocation();
                 let part = Part {
                     state: Arc::clone(&keyspace.state),
                     view: relocation.view(),

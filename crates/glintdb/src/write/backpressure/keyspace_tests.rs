@@ -58,7 +58,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 
 /// Puts and flushes until writers are stopped. No run leaves level 0 as long as the place lives.
 fn stop(db: &Db, keyspace: &Keyspace) -> Box<dyn Relocation> {
-    let place = keyspace.state.index.begin_relocation();
+    let place = keyspace.state.index().begin_relocation();
     let mut n = 0_u32;
     while !keyspace.state.debt.stopped() {
         keyspace.put(n.to_be_bytes(), [7; 100]).unwrap();

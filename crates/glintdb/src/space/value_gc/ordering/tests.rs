@@ -24,7 +24,7 @@ fn open(volume: &Arc<MemVolume>, options: &Options) -> Db {
 /// Returns the places of the values of the default keyspace, in the order of keys.
 fn pointers(db: &Db) -> Vec<ValuePointer> {
     db.flush().unwrap();
-    let view = db.default_keyspace().state.index.view();
+    let view = db.default_keyspace().state.index().view();
     let mut cursor = (view.cursor(Bound::Unbounded, Bound::Unbounded, Direction::Forward)).unwrap();
     let mut pointers = Vec::new();
     cursor
@@ -187,7 +187,7 @@ fn writers_continue_when_the_place_of_a_failed_pass_is_given_up() {
     let volume = MemVolume::new();
     let db = open(&volume, &options);
     let engine = &db.handle.engine;
-    let place = db.default_keyspace().state.index.begin_relocation();
+    let place = db.default_keyspace().state.index().begin_relocation();
     let mut n = 0;
     while !db.default_keyspace().state.debt.stopped() {
         db.put(key(n), value(n, 0)).unwrap();
@@ -224,7 +224,7 @@ fn a_piece_is_limited_by_the_bytes_of_keys_and_values() {
     }
     db.flush().unwrap();
     let keyspace = db.default_keyspace();
-    let view = keyspace.state.index.view();
+    let view = keyspace.state.index().view();
     let bounds = (Bound::Unbounded, Bound::Unbounded);
     let engine = &db.handle.engine;
     let (records, next) = engine

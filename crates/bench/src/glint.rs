@@ -274,6 +274,9 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool> {
     if let Some(mb) = args.memory_mb {
         options.set_memory_bytes(mb << 20);
     }
+    if let Some(kind) = &args.index {
+        options.set(&format!("index={kind}"))?;
+    }
     options.set_all(args.option.iter().map(String::as_str))?;
     let store = GlintStore::open("glintdb", &dir, args.durability, options)?;
     let mut store: Box<dyn Store> = Box::new(store);

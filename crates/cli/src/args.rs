@@ -70,6 +70,9 @@ pub(crate) enum Command {
     Dump(Dump),
     /// Flush and compact all tables: removes deleted and overwritten entries from the index.
     Compact(Compact),
+    /// Give a keyspace an index of another kind.
+    #[command(after_help = CONVERT_HELP)]
+    Convert(Convert),
     /// Make a consistent copy of the database in a new directory.
     ///
     /// Files are hard-linked if the file system allows it, else copied. Copy the checkpoint to
@@ -98,6 +101,7 @@ impl Command {
             Command::Stats(arguments) => &arguments.place,
             Command::Check(arguments) => return Some(&arguments.dir),
             Command::Compact(arguments) => &arguments.place,
+            Command::Convert(arguments) => &arguments.place,
             Command::Checkpoint(arguments) => &arguments.place,
             Command::Dump(arguments) => return Some(directory_of(&arguments.file)),
             Command::Advise(arguments) => return arguments.dir.as_deref(),
@@ -165,6 +169,18 @@ Examples:
   glintdb keyspaces
   glintdb keyspaces --create logs --option compression=lz4
   glintdb keyspaces --change logs --option size_ratio=6 --option pinned_levels=2";
+
+const CONVERT_HELP: &str = "\
+An option that both kinds of indexes have keeps its value. The others get their defaults, or what --option says.
+A conversion that fails or is killed leaves the old index.
+
+`lsm` to `btree` takes a moment. Whenever the database is open, background jobs then merge the tables into the tree;
+`glintdb compact` does so at once. `btree` to `lsm` reads and writes the leaves of the tree once, and needs free space
+for them.
+
+Examples:
+  glintdb convert default --index btree
+  glintdb convert logs --index lsm --option size_ratio=6";
 
 const ADVISE_HELP: &str = "\
 Give DIR, --records or --capacity. With more levels, compactions write less and lookups may read more. Levels that
@@ -252,6 +268,15 @@ pub(crate) struct Engine {
     pub(crate) option: Vec<String>,
 }
 
+/// Keyspaces that the command creates.
+#[derive(Debug, Args)]
+pub(crate) struct Created {
+    /// Kind of index of keyspaces that this command creates, `default` in a new database included:
+    /// `lsm` or `btree` [default: lsm]. See `glintdb convert` for a keyspace that has records.
+    #[arg(long, value_name = "KIND")]
+    pub(crate) index: Option<String>,
+}
+
 /// Which keyspace of which database.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
@@ -281,6 +306,8 @@ pub(crate) struct Serve {
     pub(crate) password: Option<String>,
     #[command(flatten)]
     pub(crate) engine: Engine,
+    #[command(flatten)]
+    pub(crate) created: Created,
     #[command(flatten)]
     pub(crate) limits: Limits,
 }
@@ -414,7 +441,7 @@ pub(crate) struct Import {
     pub(crate) create: bool,
     /// Import an input of `export --all`: each record goes into the keyspace that the input names,
     /// which is created if it is missing.
-    #[arg(long, conflicts_with_all = ["keyspace", "create"])]
+    #[arg(long, conflicts_with_all = ["keyspace", "create", "index"])]
     pub(crate) all: bool,
     /// The format of the input.
     #[arg(long, value_enum, default_value_t = Format::Jsonl)]
@@ -440,6 +467,8 @@ pub(crate) struct Import {
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) engine: Engine,
+    #[command(flatten)]
+    pub(crate) created: Created,
 }
 
 #[derive(Debug, Args)]
@@ -594,6 +623,25 @@ pub(crate) struct Compact {
     pub(crate) values: bool,
     #[command(flatten)]
     pub(crate) engine: Engine,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Convert {
+    /// The keyspace.
+    #[arg(value_name = "KEYSPACE")]
+    pub(crate) keyspace: String,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// The new kind of index: `lsm` or `btree`.
+    #[arg(long, value_name = "KIND")]
+    pub(crate) index: String,
+    /// Set an option of the keyspace, e.g. `compression=lz4`, or a database option for this
+    /// command. May be given several times.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) option: Vec<String>,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

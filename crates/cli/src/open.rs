@@ -1,9 +1,9 @@
 //! Opens the database that the command line names.
 
-use crate::args::{Engine, Place, Target};
+use crate::args::{Created, Engine, Place, Target};
 use crate::exit::Failure;
 use crate::progress;
-use glintdb::{DEFAULT_KEYSPACE, Db, ErrorKind, Keyspace, KeyspaceOptions, Options};
+use glintdb::{DEFAULT_KEYSPACE, Db, ErrorKind, IndexKind, Keyspace, KeyspaceOptions, Options};
 use glintdb_bench::GlintOptions;
 use std::path::Path;
 
@@ -22,6 +22,39 @@ pub(crate) fn assigned(place: &Place, assignments: &[String]) -> Result<GlintOpt
     }
     options.set_all(assignments.iter().map(String::as_str))?;
     Ok(options)
+}
+
+/// The kind of index of this name.
+pub(crate) fn index_kind(name: &str) -> Result<IndexKind, Failure> {
+    let mut options = KeyspaceOptions::default();
+    options.set("index", name)?;
+    Ok(options.index)
+}
+
+/// The options of keyspaces that the command creates.
+pub(crate) fn of_created(created: &Created) -> Result<KeyspaceOptions, Failure> {
+    let index = created.index.as_deref().map(index_kind).transpose()?;
+    Ok(KeyspaceOptions::default().index(index.unwrap_or_default()))
+}
+
+/// Makes sure that a keyspace has the kind of index that the command asks for. One that has no
+/// records gets it.
+pub(crate) fn of_asked_kind(keyspace: &Keyspace, created: &Created) -> Result<(), Failure> {
+    let Some(asked) = created.index.as_deref().map(index_kind).transpose()? else {
+        return Ok(());
+    };
+    let found = keyspace.options();
+    if found.index == asked {
+        return Ok(());
+    }
+    let (name, found_kind, asked_kind) = (keyspace.name(), found.index.name(), asked.name());
+    if keyspace.iter().keys().next().transpose()?.is_some() {
+        return Err(Failure::Usage(format!(
+            "keyspace {name:?} has records and an index of kind {found_kind}, not {asked_kind}; \
+             `glintdb convert {name} --index {asked_kind}` converts it"
+        )));
+    }
+    Ok(keyspace.convert(found.of_kind(asked))?)
 }
 
 /// The options of a command that sets none of a keyspace.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use glintdb::Durability;
+use glintdb::{Durability, KeyspaceOptions};
 use glintdb_core::clock::Clock;
 use glintdb_flash::SystemClock;
 
@@ -25,6 +25,8 @@ pub struct ServerConfig {
     pub databases: u32,
     /// How safe a change is when it is answered. Default `Os`.
     pub durability: Durability,
+    /// Options of the keyspaces that the server creates. Default `KeyspaceOptions::default()`.
+    pub keyspace_options: KeyspaceOptions,
     /// Most connections at once; further ones get an error. Default 10,000, or what the process may have open.
     pub clients_max: u32,
     /// Most memory of all connections together: requests that are not whole, commands queued by MULTI, watched keys, answers not yet taken. Above it the connection
@@ -66,6 +68,7 @@ impl Default for ServerConfig {
             password: None,
             databases: 16,
             durability: Durability::Os,
+            keyspace_options: KeyspaceOptions::default(),
             clients_max: 10_000,
             clients_bytes_max: 1 << 30,
             query_bytes_max: BUFFER_BYTES_MAX,

@@ -184,6 +184,7 @@ impl Server {
             db,
             config.databases,
             config.durability,
+            config.keyspace_options.clone(),
             Arc::clone(&config.clock),
         )?;
         // A hasher seeded by the system is random enough for a name.

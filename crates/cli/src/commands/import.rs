@@ -30,10 +30,13 @@ pub(super) fn run(arguments: &Import) -> Result<(), Failure> {
     let (input, length) = input(&arguments.file)?;
     let place = &arguments.target.place;
     let options = open::options(place, &arguments.engine)?.durability(arguments.durability);
+    // Refused before a database is made.
+    open::of_created(&arguments.created)?;
     let (db, keyspace) = if arguments.all {
         (open::database(&place.dir, options, Missing::Create)?, None)
     } else {
         let keyspace = open::keyspace_to_write(&arguments.target, options, arguments.create)?;
+        open::of_asked_kind(&keyspace, &arguments.created)?;
         (keyspace.db(), Some(keyspace))
     };
     let bar = progress::bytes(length, arguments.quiet);

@@ -3,6 +3,7 @@
 mod advise;
 mod bench;
 mod check;
+mod convert;
 mod dump;
 mod export;
 mod import;
@@ -33,6 +34,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Salvage(arguments) => salvage::run(arguments),
         Command::Dump(arguments) => dump::run(arguments),
         Command::Compact(arguments) => compact(arguments),
+        Command::Convert(arguments) => convert::run(arguments),
         Command::Checkpoint(arguments) => checkpoint(arguments),
         Command::Advise(arguments) => advise::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),

@@ -24,6 +24,7 @@ pub(super) fn run(arguments: &Serve) -> Result<(), Failure> {
     config.port = arguments.port;
     config.password.clone_from(&arguments.password);
     config.durability = arguments.durability;
+    config.keyspace_options = open::of_created(&arguments.created)?;
     limit(&mut config, &arguments.limits);
     // The server binds the address again, for itself.
     let address = SocketAddr::new(bind, arguments.port);
@@ -34,6 +35,7 @@ pub(super) fn run(arguments: &Serve) -> Result<(), Failure> {
     let budget = options.memory_budget_bytes as u64;
     let clock = SystemClock::new();
     let db = open::database(&arguments.place.dir, options, Missing::Create)?;
+    open::of_asked_kind(&db.default_keyspace(), &arguments.created)?;
     let opened = clock.monotonic();
     let dir = &arguments.place.dir;
     let ready = format!(

@@ -1,6 +1,7 @@
 //! The program as a user runs it: what it prints, what it leaves, how it ends.
 #![allow(clippy::unwrap_used, reason = "tests: what fails ends them")]
 
+mod converting;
 mod creating;
 mod exchange;
 mod options;

@@ -39,6 +39,8 @@ pub(crate) struct StoreStats {
 pub(crate) struct Store {
     db: Db,
     durability: Durability,
+    /// Options of the keyspaces that it creates.
+    keyspace_options: KeyspaceOptions,
     clock: Arc<dyn Clock>,
     keyspaces: Vec<OnceLock<Keyspace>>,
     expiry: OnceLock<Keyspace>,
@@ -61,6 +63,7 @@ impl Store {
         db: Db,
         databases: u32,
         durability: Durability,
+        keyspace_options: KeyspaceOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Store> {
         let store = Store {
@@ -74,6 +77,7 @@ impl Store {
             stats: StoreStats::default(),
             db,
             durability,
+            keyspace_options,
             clock,
         };
         let there = store.db.keyspaces();
@@ -129,7 +133,7 @@ impl Store {
         }
         let keyspace = self
             .db
-            .keyspace_or_create(name, KeyspaceOptions::default())?;
+            .keyspace_or_create(name, self.keyspace_options.clone())?;
         Ok(slot.get_or_init(|| keyspace))
     }
 

@@ -19,6 +19,7 @@
 mod buffer;
 mod clock;
 mod closable;
+mod cold;
 mod dir;
 mod process;
 mod reads;
@@ -29,6 +30,7 @@ pub mod volume;
 pub use buffer::{AlignedBuffer, BufferPool, DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
 pub use clock::{ManualClock, SystemClock};
 pub use closable::ClosableVolume;
+pub use cold::make_cold;
 pub use dir::{DirContents, DirOptions, DirVolume, DirectIo, READ_DEPTH_MAX, ReadEngine};
 pub use process::{ProcessToken, in_forked_child};
 pub use reads::ahead::{Piece, ReadQueue, ReadQueueStats, Reader};

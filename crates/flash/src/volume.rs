@@ -391,6 +391,13 @@ pub struct VolumeStats {
     pub written_bytes: u64,
     /// Syncs of files, the ring and the directory.
     pub syncs: u64,
+    /// Time that threads have waited for reads, in microseconds. Threads that wait at the same time
+    /// count apart, here and below. A volume in memory takes no time.
+    pub read_us: u64,
+    /// Time that threads have waited for writes, in microseconds.
+    pub write_us: u64,
+    /// Time that threads have waited for syncs, in microseconds.
+    pub sync_us: u64,
     /// Files that were made of others that nobody needed any more.
     pub recycled_files: u64,
     /// Memory of read buffers that are kept for the next reads, in bytes, now.

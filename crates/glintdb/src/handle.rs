@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::{Error, Result};
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::thread::{self, JoinHandle};
-use glintdb_flash::{ClosableVolume, DirOptions, DirVolume, SystemClock, Volume};
+use glintdb_flash::{ClosableVolume, DirVolume, SystemClock, Volume};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,15 +35,7 @@ impl Handle {
     /// Opens the database in the directory `path`.
     pub(crate) fn open_path(path: &Path, options: Options) -> Result<Arc<Handle>> {
         let options = options.resolve()?;
-        let dir = DirOptions {
-            direct: options.direct_io,
-            read_engine: options.experiments.read_engine,
-            read_depth: options.experiments.read_depth,
-            recycle: options.experiments.recycle_files,
-            create: options.create_if_missing,
-            idle_buffer_bytes_max: options.idle_buffer_bytes_max(),
-            ..DirOptions::default()
-        };
+        let dir = options.directory();
         crate::durable::directory::check(path, options.create_if_missing)?;
         let directory = handles::open_directory(path, dir)?;
         let env = Env::new(Arc::new(SystemClock::new()), random_id()?);

@@ -285,6 +285,13 @@ pub struct VolumeFigures {
     pub written_bytes: u64,
     /// Number of syncs of files, of the ring and of the directory.
     pub syncs: u64,
+    /// Time that threads have waited for reads, in microseconds. Threads that wait at the same time
+    /// count apart.
+    pub read_us: u64,
+    /// Time that threads have waited for writes, in microseconds.
+    pub write_us: u64,
+    /// Time that threads have waited for syncs, in microseconds.
+    pub sync_us: u64,
 }
 
 impl ReadAheadFigures {
@@ -454,6 +461,9 @@ impl Engine {
                 writes: volume.writes,
                 written_bytes: volume.written_bytes,
                 syncs: volume.syncs,
+                read_us: volume.read_us,
+                write_us: volume.write_us,
+                sync_us: volume.sync_us,
             },
             compaction_reads: self
                 .shared

@@ -32,20 +32,21 @@ pub(crate) struct Extent {
     pub(crate) direct: bool,
 }
 
-/// Opens a file. Unless it is direct, the kernel reads nothing ahead.
+/// Opens a file of a volume. Unless it is direct or the volume's options allow it, the kernel reads
+/// nothing ahead.
 pub(super) fn open_with(
     options: &mut OpenOptions,
     path: &Path,
     direct: bool,
-    read_only: bool,
+    shared: &Shared,
 ) -> io::Result<File> {
     let flags = if direct { libc::O_DIRECT } else { 0 };
     let file = options
         .read(true)
-        .write(!read_only)
+        .write(!shared.read_only)
         .custom_flags(flags)
         .open(path)?;
-    if !direct {
+    if !direct && !shared.kernel_read_ahead {
         advise_random(&file);
     }
     Ok(file)
@@ -64,7 +65,7 @@ impl DirFile {
         let direct = options.direct && shared.direct;
         shared.make_room();
         let file = shared.with_descriptors(|| {
-            open_with(OpenOptions::new().create_new(true), &path, direct, false)
+            open_with(OpenOptions::new().create_new(true), &path, direct, shared)
                 .map_err(|error| create_error(id, error))
         })?;
         if options.reserve_bytes > 0
@@ -95,7 +96,7 @@ impl DirFile {
         let direct = options.direct && shared.direct;
         shared.make_room();
         let file = shared.with_descriptors(|| {
-            open_with(&mut OpenOptions::new(), &path, direct, false).map_err(failed)
+            open_with(&mut OpenOptions::new(), &path, direct, shared).map_err(failed)
         })?;
         let mut metadata = file.metadata().map_err(failed)?;
         let wanted = options.reserve_bytes;
@@ -264,11 +265,13 @@ impl VolumeFile for DirFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.in_use.handle.check_writable(self.shared())?;
         let mut tried = false;
-        self.shared().with_space(|| {
+        let write = || {
             let begun = std::mem::replace(&mut tried, true);
             let written = self.write_pieces(offset, bytes);
             written.map_err(|error| cut_off(error, begun))
-        })
+        };
+        let shared = self.shared();
+        shared.timed(&shared.counters.write_ns, || shared.with_space(write))
     }
 
     fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
@@ -276,7 +279,8 @@ impl VolumeFile for DirFile {
             return Ok(Bytes::new());
         };
         let mut buffer = self.shared().pool.take(extent.length)?;
-        let filled = self.read_extent(extent, buffer.as_mut_slice())?;
+        let read = || self.read_extent(extent, buffer.as_mut_slice());
+        let filled = (self.shared()).timed(&self.shared().counters.read_ns, read)?;
         buffer.truncate(filled);
         Ok(slice_of(&buffer.into_bytes(), extent.start, offset, length))
     }

@@ -182,7 +182,7 @@ impl Handle {
     pub(super) fn open_file(&self, shared: &Shared, access: Access) -> Result<File> {
         let open = |path: &Path| {
             let direct = access == Access::Direct;
-            open_with(&mut OpenOptions::new(), path, direct, shared.read_only)
+            open_with(&mut OpenOptions::new(), path, direct, shared)
         };
         let by_name = || open(&shared.file_path(self.id));
         let opened = match self.any() {

@@ -29,6 +29,7 @@ mod spares;
 mod writes;
 
 use crate::buffer::BufferPool;
+use crate::clock::SystemClock;
 use crate::process::ProcessToken;
 use crate::reads::plan;
 use crate::volume::{
@@ -38,6 +39,7 @@ pub use contents::DirContents;
 use descriptors::Descriptors;
 pub(crate) use descriptors::{BegunReads, idle_queues_max};
 pub(crate) use file::{DirFile, Extent, slice_of};
+use glintdb_core::clock::Clock;
 use glintdb_core::{Error, ErrorKind, FileId, Result};
 pub(crate) use handles::Descriptor;
 use handles::Handles;
@@ -100,6 +102,13 @@ pub struct DirOptions {
     /// The most batches that go on by themselves ([`Volume::begin_batch`]). Each takes a queue and
     /// its buffers. With 0, such a batch is read at once.
     pub begun_batches_max: usize,
+    /// Whether the reads of a batch are done in the order of their places. If false, they are done
+    /// in the order of the requests.
+    pub sort_reads: bool,
+    /// Whether neighbouring reads of a batch become one read of up to 256 KiB.
+    pub merge_reads: bool,
+    /// Whether the kernel may read ahead in files that go through the page cache.
+    pub kernel_read_ahead: bool,
     /// Whether unneeded files are kept to be written again ([`Volume::recycle`]), if the file
     /// system overwrites in place.
     pub recycle: bool,
@@ -119,6 +128,9 @@ impl Default for DirOptions {
             read_engine: ReadEngine::Auto,
             read_depth: 128,
             begun_batches_max: 8,
+            sort_reads: true,
+            merge_reads: true,
+            kernel_read_ahead: false,
             recycle: true,
             create: false,
             read_only: false,
@@ -138,6 +150,13 @@ pub(crate) struct Shared {
     read_only: bool,
     /// Files are opened with `O_DIRECT`.
     pub(crate) direct: bool,
+    /// Batches are read in the order of places.
+    pub(crate) sort_reads: bool,
+    /// Neighbouring reads of a batch are merged.
+    pub(crate) merge_reads: bool,
+    kernel_read_ahead: bool,
+    /// Measures how long operations take. It decides nothing.
+    clock: SystemClock,
     pub(crate) pool: BufferPool,
     pub(crate) counters: Counters,
     handles: Handles,
@@ -160,6 +179,9 @@ pub(crate) struct Counters {
     pub(crate) written_bytes: AtomicU64,
     pub(crate) syncs: AtomicU64,
     pub(crate) recycled_files: AtomicU64,
+    pub(crate) read_ns: AtomicU64,
+    pub(crate) write_ns: AtomicU64,
+    pub(crate) sync_ns: AtomicU64,
 }
 
 impl Counters {
@@ -181,6 +203,16 @@ impl Counters {
 }
 
 impl Shared {
+    /// Does `act`, and adds the time that it takes to a counter of nanoseconds.
+    pub(crate) fn timed<T>(&self, counter: &AtomicU64, act: impl FnOnce() -> T) -> T {
+        let start = self.clock.monotonic();
+        let result = act();
+        let time = self.clock.monotonic().saturating_sub(start);
+        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        counter.fetch_add(time_ns, Ordering::Relaxed);
+        result
+    }
+
     /// Refuses to change anything in a forked child, and in a volume that is open for reading only.
     fn check_changes(&self) -> Result<()> {
         self.process.check()?;
@@ -198,10 +230,11 @@ impl Shared {
     /// caller. (No space is the file's own matter: no flush has failed.)
     pub(crate) fn sync_with(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         self.counters.count_sync();
-        sync().inspect_err(|error| {
-            let device = error.kind() != ErrorKind::NoSpace;
-            self.sync_failed.fetch_or(device, Ordering::SeqCst);
-        })?;
+        self.timed(&self.counters.sync_ns, sync)
+            .inspect_err(|error| {
+                let device = error.kind() != ErrorKind::NoSpace;
+                self.sync_failed.fetch_or(device, Ordering::SeqCst);
+            })?;
         // Afterwards: one that failed meanwhile may have been told of this file's bytes.
         self.check_syncs()
     }
@@ -352,6 +385,10 @@ impl DirVolume {
                 process: ProcessToken::current(),
                 read_only: options.read_only,
                 direct,
+                sort_reads: options.sort_reads,
+                merge_reads: options.merge_reads,
+                kernel_read_ahead: options.kernel_read_ahead,
+                clock: SystemClock::new(),
                 pool: BufferPool::new(options.idle_buffer_bytes_max),
                 counters: Counters::default(),
                 handles: Handles::default(),
@@ -479,8 +516,10 @@ impl Volume for DirVolume {
         if let Err(error) = self.shared.process.check() {
             return refuse_all(requests, &error);
         }
-        self.shared.counters.count_batch();
-        self.engine.read_batch(&self.shared, requests);
+        let counters = &self.shared.counters;
+        counters.count_batch();
+        let read = || self.engine.read_batch(&self.shared, requests);
+        self.shared.timed(&counters.read_ns, read);
     }
 
     fn begin_batch(&self, mut requests: Vec<ReadRequest>) -> BegunBatch {
@@ -488,8 +527,12 @@ impl Volume for DirVolume {
             refuse_all(&mut requests, &error);
             return BegunBatch::done(requests);
         }
-        self.shared.counters.count_batch();
-        self.engine.begin_batch(&self.shared, requests)
+        let counters = &self.shared.counters;
+        counters.count_batch();
+        let begin = || self.engine.begin_batch(&self.shared, requests);
+        let begun = self.shared.timed(&counters.read_ns, begin);
+        let shared = Arc::clone(&self.shared);
+        BegunBatch::new(move || shared.timed(&shared.counters.read_ns, || begun.wait()))
     }
 
     fn ring(&self, bytes: usize) -> Result<Arc<dyn Ring>> {
@@ -575,6 +618,9 @@ impl Volume for DirVolume {
             writes: get(&counters.writes),
             written_bytes: get(&counters.written_bytes),
             syncs: get(&counters.syncs),
+            read_us: get(&counters.read_ns) / 1000,
+            write_us: get(&counters.write_ns) / 1000,
+            sync_us: get(&counters.sync_ns) / 1000,
             recycled_files: get(&counters.recycled_files),
             idle_buffer_bytes: self.shared.pool.idle_bytes() as u64,
             idle_buffer_bytes_most: self.shared.pool.idle_bytes_most() as u64,

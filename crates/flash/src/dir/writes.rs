@@ -191,7 +191,8 @@ impl DirFile {
         let to = self.writing(Access::Direct)?;
         // SAFETY: passed on from the caller.
         let write = || unsafe { self.write_direct(&to, offset, memory, length) };
-        self.shared().with_space(write)
+        let shared = self.shared();
+        shared.timed(&shared.counters.write_ns, || shared.with_space(write))
     }
 
     /// Writes whole blocks directly, and the bytes before and behind them through the page cache.

@@ -1,5 +1,6 @@
-//! Batches of reads. A plan sorts the requests by file and place, and merges neighbours. Then the
-//! reads are done with many in flight (io_uring, libaio, threads) or one after the other.
+//! Batches of reads. A plan sorts the requests by file and place, and merges neighbours (unless the
+//! volume's options say otherwise). Then the reads are done with many in flight (io_uring, libaio,
+//! threads) or one after the other.
 //!
 //! Thread safety: any thread.
 //!
@@ -37,7 +38,7 @@ pub(crate) struct Span {
 
 /// The reads of a batch.
 pub(crate) struct Plan {
-    /// Indices of the requests, sorted by file and place.
+    /// Indices of the requests, in the order of their reads.
     order: Vec<usize>,
     pub(crate) spans: Vec<Span>,
     files: usize,
@@ -149,14 +150,17 @@ impl Plan {
         let mut plan = Plan {
             order: Vec::with_capacity(wanted.len()),
             spans: Vec::with_capacity(wanted.len()),
-            files: 0,
+            files: wanted.chunk_by(|one, next| one.0 == next.0).count(),
         };
+        if !shared.sort_reads {
+            wanted.sort_unstable_by_key(|(_, _, index)| *index);
+        }
         let mut last_file = std::ptr::null();
         for (file, extent, index) in wanted {
             let at = plan.order.len();
             plan.order.push(index);
-            plan.files += usize::from(file != last_file);
-            let merged = file == last_file
+            let merged = shared.merge_reads
+                && file == last_file
                 && plan
                     .spans
                     .last_mut()
@@ -249,12 +253,12 @@ impl Plan {
 }
 
 impl Span {
-    /// Merges `next` into this span if they touch or overlap and the whole stays small. Returns
-    /// whether it did. `next` is of the same file, and starts at or behind the start of this span.
+    /// Merges `next`, which is of the same file, into this span if it starts within the span or
+    /// right behind it and the whole stays small. Returns whether it did.
     fn absorb(&mut self, next: Extent, member: usize) -> bool {
         let own = self.extent;
         let end = own.start + own.length as u64;
-        if next.direct != own.direct || next.start > end {
+        if next.direct != own.direct || !(own.start..=end).contains(&next.start) {
             return false;
         }
         let end = end.max(next.start + next.length as u64);
@@ -285,4 +289,65 @@ impl Span {
 
 fn dir_file(request: &ReadRequest) -> Option<&DirFile> {
     DirFile::of(&*request.file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dir::{DirOptions, DirVolume};
+    use crate::volume::{CreateOptions, DataClass, Volume};
+    use glintdb_core::{FileId, FileKind};
+
+    /// Returns the reads that a volume with these options plans for requests of 4 KiB at `places`
+    /// (in units of 4 KiB), as places and lengths, and the number of files.
+    fn planned(options: DirOptions, places: &[(usize, u64)]) -> (Vec<(u64, usize)>, usize) {
+        let directory = tempfile::tempdir().unwrap();
+        let volume = DirVolume::open(directory.path(), options).unwrap();
+        let files = [1, 2].map(|number| {
+            let class = DataClass::Log;
+            let (reserve_bytes, direct) = (0, true);
+            let options = CreateOptions {
+                class,
+                reserve_bytes,
+                direct,
+            };
+            let id = FileId::new(FileKind::Table, number);
+            volume.create(id, options).unwrap()
+        });
+        let request = |&(file, place): &(usize, u64)| {
+            ReadRequest::new(Arc::clone(&files[file]), place * 4096, 4096)
+        };
+        let mut requests: Vec<_> = places.iter().map(request).collect();
+        let plan = Plan::new(volume.shared(), &mut requests);
+        let spans = (plan.spans.iter())
+            .map(|span| (span.extent.start / 4096, span.extent.length / 4096))
+            .collect();
+        (spans, plan.files())
+    }
+
+    #[test]
+    fn reads_are_sorted_and_merged_unless_options_say_otherwise() {
+        let wanted = [(0, 7), (0, 2), (0, 3), (0, 6)];
+        let reads = |sort_reads, merge_reads| {
+            let options = DirOptions {
+                sort_reads,
+                merge_reads,
+                ..DirOptions::default()
+            };
+            planned(options, &wanted).0
+        };
+        assert_eq!(reads(true, true), [(2, 2), (6, 2)]);
+        assert_eq!(reads(true, false), [(2, 1), (3, 1), (6, 1), (7, 1)]);
+        assert_eq!(reads(false, true), [(7, 1), (2, 2), (6, 1)]);
+        assert_eq!(reads(false, false), [(7, 1), (2, 1), (3, 1), (6, 1)]);
+    }
+
+    #[test]
+    fn files_of_unsorted_reads_are_counted_once() {
+        let options = DirOptions {
+            sort_reads: false,
+            ..DirOptions::default()
+        };
+        assert_eq!(planned(options, &[(0, 1), (1, 1), (0, 5), (1, 5)]).1, 2);
+    }
 }

@@ -605,6 +605,28 @@ fn directory_volume_conforms_in_every_mode() {
 }
 
 #[test]
+fn directory_volume_conforms_with_every_switch_of_reads() {
+    for direct in [DirectIo::Auto, DirectIo::Off] {
+        for read_engine in READ_ENGINES {
+            let directory = tempfile::tempdir().unwrap();
+            let options = DirOptions {
+                direct,
+                read_engine,
+                begun_batches_max: 0,
+                sort_reads: false,
+                merge_reads: false,
+                kernel_read_ahead: true,
+                ..DirOptions::default()
+            };
+            match DirVolume::open(directory.path(), options) {
+                Ok(volume) => run(&*volume),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn directory_volume_conforms_on_tmpfs() {
     let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
         return;

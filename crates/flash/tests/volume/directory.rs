@@ -2,9 +2,15 @@
 
 use crate::conformance::{id, options, pattern};
 use glintdb_core::ErrorKind;
-use glintdb_flash::{CreateOptions, DirOptions, DirVolume, DirectIo, ReadEngine, Volume};
+use glintdb_core::clock::Clock;
+use glintdb_flash::{
+    CreateOptions, DirOptions, DirVolume, DirectIo, ReadEngine, ReadRequest, SystemClock, Volume,
+    make_cold,
+};
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const CREATE: DirOptions = DirOptions {
@@ -12,6 +18,9 @@ const CREATE: DirOptions = DirOptions {
     read_engine: ReadEngine::Auto,
     read_depth: 128,
     begun_batches_max: 8,
+    sort_reads: true,
+    merge_reads: true,
+    kernel_read_ahead: false,
     recycle: true,
     create: true,
     read_only: false,
@@ -686,5 +695,122 @@ fn a_file_that_is_linked_while_it_is_given_away_is_not_kept() {
         );
         // Whoever finds no space removes it.
         drop(volume.create(id(number), reserving(1 << 50)));
+    }
+}
+
+/// Microseconds of reads, writes and syncs.
+fn times_us(volume: &DirVolume) -> [u64; 3] {
+    let stats = volume.stats();
+    [stats.read_us, stats.write_us, stats.sync_us]
+}
+
+#[test]
+fn times_of_reads_writes_and_syncs_count_each_by_itself() {
+    const BYTES: usize = 16 << 20;
+    for read_engine in [ReadEngine::Auto, ReadEngine::Sync] {
+        let directory = tempfile::tempdir().unwrap();
+        let asked = DirOptions {
+            read_engine,
+            ..CREATE
+        };
+        let volume = DirVolume::open(directory.path(), asked).unwrap();
+        let file = volume.create(id(1), options(true)).unwrap();
+        let clock = SystemClock::new();
+        // What an operation adds to the three times.
+        let added = |act: &dyn Fn()| {
+            let before = times_us(&volume);
+            act();
+            let after = times_us(&volume);
+            [0, 1, 2].map(|time| after[time] - before[time])
+        };
+        let bytes = pattern(3, BYTES);
+        let write = added(&|| file.write_at(0, &bytes).unwrap());
+        assert!(write[1] > 0 && write[0] + write[2] == 0, "{write:?}");
+        let sync = added(&|| file.sync().unwrap());
+        assert!(sync[2] > 0 && sync[0] + sync[1] == 0, "{sync:?}");
+        let request = || vec![ReadRequest::new(Arc::clone(&file), 0, BYTES)];
+        let reads: [&dyn Fn(); 3] = [
+            &|| drop(file.read_at(0, BYTES).unwrap()),
+            &|| volume.read_batch(&mut request()),
+            &|| drop(volume.begin_batch(request()).wait()),
+        ];
+        for read in reads {
+            let read = added(read);
+            assert!(read[0] > 0 && read[1] + read[2] == 0, "{read:?}");
+        }
+        let elapsed = u64::try_from(clock.monotonic().as_micros()).unwrap();
+        let sum: u64 = times_us(&volume).iter().sum();
+        assert!(sum <= elapsed, "{sum} of {elapsed}");
+    }
+}
+
+/// Returns how many of the first pages of a file the page cache has.
+#[allow(unsafe_code, reason = "the page cache has no safe interface")]
+fn cached_pages(file: &fs::File, pages: usize) -> usize {
+    let bytes = pages * 4096;
+    let mut cached = vec![0_u8; pages];
+    // SAFETY: a mapping of its own, of a file that is as long, which is only looked at by its
+    // address and then given back; `cached` has a byte for each page.
+    unsafe {
+        let (protection, fd) = (libc::PROT_READ, file.as_raw_fd());
+        let at = libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            protection,
+            libc::MAP_SHARED,
+            fd,
+            0,
+        );
+        assert_ne!(at, libc::MAP_FAILED);
+        assert_eq!(libc::mincore(at, bytes, cached.as_mut_ptr()), 0);
+        assert_eq!(libc::munmap(at, bytes), 0);
+    }
+    cached.iter().filter(|page| **page & 1 == 1).count()
+}
+
+/// Whether a directory is on tmpfs, whose page cache is the medium.
+#[allow(unsafe_code, reason = "std does not tell the type of a file system")]
+fn is_in_memory(directory: &std::path::Path) -> bool {
+    let file = fs::OpenOptions::new().read(true).open(directory).unwrap();
+    // SAFETY: all zeros are a `statfs`, which the call fills; the descriptor is open.
+    unsafe {
+        let mut found: libc::statfs = std::mem::zeroed();
+        assert_eq!(libc::fstatfs(file.as_raw_fd(), &raw mut found), 0);
+        found.f_type == libc::TMPFS_MAGIC
+    }
+}
+
+#[test]
+fn kernel_reads_ahead_only_if_it_may() {
+    const PAGES: usize = 1024;
+    for kernel_read_ahead in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let asked = DirOptions {
+            direct: DirectIo::Off,
+            kernel_read_ahead,
+            ..CREATE
+        };
+        let volume = DirVolume::open(directory.path(), asked).unwrap();
+        let file = volume.create(id(1), options(false)).unwrap();
+        file.write_at(0, &pattern(4, PAGES * 4096)).unwrap();
+        file.sync().unwrap();
+        let path = directory.path().join(id(1).to_string());
+        let seen = fs::OpenOptions::new().read(true).open(path).unwrap();
+        assert_eq!(cached_pages(&seen, PAGES), PAGES);
+        assert!(make_cold(directory.path()).unwrap() >= PAGES as u64 * 4096);
+        if is_in_memory(directory.path()) {
+            return;
+        }
+        assert_eq!(cached_pages(&seen, PAGES), 0);
+        for page in 0..4 {
+            file.read_at(page * 4096, 4096).unwrap();
+        }
+        // Pages that the kernel reads ahead come after the read has returned.
+        let tries = if kernel_read_ahead { 500 } else { 10 };
+        let came = (0..tries).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            cached_pages(&seen, PAGES) > 4
+        });
+        assert_eq!(came, kernel_read_ahead);
     }
 }

@@ -1,11 +1,35 @@
-//! Sizes that follow from the options of a database. Thread-safe: pure functions of [`Options`].
+//! Sizes, and options of the directory, that follow from the options of a database. Thread-safe:
+//! pure functions of [`Options`].
 
 use super::Options;
+use glintdb_flash::DirOptions;
 
 /// Maximum of [`Options::read_ahead_bytes_max`].
 const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
 
 impl Options {
+    /// How to open the directory of the database.
+    pub(crate) fn directory(&self) -> DirOptions {
+        let experiments = &self.experiments;
+        let defaults = DirOptions::default();
+        DirOptions {
+            direct: self.direct_io,
+            read_engine: experiments.read_engine,
+            read_depth: experiments.read_depth,
+            begun_batches_max: match experiments.overlap_reads {
+                true => defaults.begun_batches_max,
+                false => 0,
+            },
+            sort_reads: experiments.sort_reads,
+            merge_reads: experiments.merge_reads,
+            kernel_read_ahead: experiments.kernel_read_ahead,
+            recycle: experiments.recycle_files,
+            create: self.create_if_missing,
+            idle_buffer_bytes_max: self.idle_buffer_bytes_max(),
+            ..defaults
+        }
+    }
+
     /// Memory in bytes for active and sealed memtables together.
     pub(crate) fn memtable_share_bytes(&self) -> usize {
         self.memory_budget_bytes / 4
@@ -52,6 +76,38 @@ impl Options {
 mod tests {
     use super::*;
     use crate::LOG_RING_BYTES;
+    use glintdb_flash::{DirectIo, ReadEngine};
+
+    #[test]
+    fn each_switch_of_reads_reaches_the_directory() {
+        let usual = Options::default().directory();
+        let changed = |name: &str, value: &str| {
+            let mut options = Options::default();
+            options.set(name, value).unwrap();
+            options.directory()
+        };
+        type Change = fn(&mut DirOptions);
+        let cases: [(&str, &str, Change); 8] = [
+            ("direct_io", "off", |dir| dir.direct = DirectIo::Off),
+            ("read_engine", "sync", |dir| {
+                dir.read_engine = ReadEngine::Sync
+            }),
+            ("read_depth", "7", |dir| dir.read_depth = 7),
+            ("sort_reads", "off", |dir| dir.sort_reads = false),
+            ("merge_reads", "off", |dir| dir.merge_reads = false),
+            ("overlap_reads", "off", |dir| dir.begun_batches_max = 0),
+            ("kernel_read_ahead", "on", |dir| {
+                dir.kernel_read_ahead = true
+            }),
+            ("recycle_files", "off", |dir| dir.recycle = false),
+        ];
+        for (name, value, change) in cases {
+            let mut expected = usual;
+            change(&mut expected);
+            assert_ne!(expected, usual, "{name}");
+            assert_eq!(changed(name, value), expected, "{name}");
+        }
+    }
 
     /// Compares the "Memory" section of `docs/options.md`, and the defaults there that follow from
     /// the budget, with the code.

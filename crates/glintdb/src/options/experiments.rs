@@ -35,6 +35,21 @@ pub struct Experiments {
     pub read_engine: ReadEngine,
     /// Maximum number of reads of one batch in flight: 1 to [`READ_DEPTH_MAX`]. Default: 128.
     pub read_depth: usize,
+    /// Whether the reads of a batch are done in the order of their places. If false, they are done
+    /// in the order in which they were requested. Default: true.
+    pub sort_reads: bool,
+    /// Whether neighbouring reads of a batch become one read of up to 256 KiB. Default: true.
+    pub merge_reads: bool,
+    /// Whether jobs go on while the medium reads their next batch. If false, they wait for each
+    /// batch before they go on. Default: true.
+    pub overlap_reads: bool,
+    /// Whether the kernel may read ahead in files that go through the page cache. Default: false.
+    pub kernel_read_ahead: bool,
+    /// Maximum number of values that passes in key order ([`Db::compact_values`]) read in one
+    /// batch: 1 to [`READ_DEPTH_MAX`]. A batch also ends when it has 1 MiB. Default: 256.
+    ///
+    /// [`Db::compact_values`]: crate::Db::compact_values
+    pub value_batch: usize,
     /// Number of 256 KiB pieces of compaction input that are read together, ahead of the merge: 0
     /// to 256. With 0, each input reads its next MiB for itself. Default: 4.
     pub read_batch_max: usize,
@@ -79,6 +94,11 @@ impl Default for Experiments {
         Experiments {
             read_engine: ReadEngine::Auto,
             read_depth: 128,
+            sort_reads: true,
+            merge_reads: true,
+            overlap_reads: true,
+            kernel_read_ahead: false,
+            value_batch: 256,
             read_batch_max: 4,
             help: true,
             hot_keys: true,
@@ -97,8 +117,9 @@ impl Default for Experiments {
 
 impl Experiments {
     glintdb_core::setters! {
-        read_engine: ReadEngine, read_depth: usize, read_batch_max: usize, help: bool,
-        hot_keys: bool, cache_written_min_bytes: usize, range_cache: bool, compact_for_scans: bool,
+        read_engine: ReadEngine, read_depth: usize, sort_reads: bool, merge_reads: bool,
+        overlap_reads: bool, kernel_read_ahead: bool, value_batch: usize, read_batch_max: usize,
+        help: bool, hot_keys: bool, cache_written_min_bytes: usize, range_cache: bool, compact_for_scans: bool,
         seek_after_deleted: usize,
         order_for_scans: bool, value_gc: bool, value_gc_reads: GcReads, pace_writers: bool,
         recycle_files: bool,
@@ -109,6 +130,10 @@ impl Experiments {
         let depth = self.read_depth;
         check((1..=READ_DEPTH_MAX).contains(&depth), || {
             format!("read_depth is {depth}; it must be from 1 to {READ_DEPTH_MAX}")
+        })?;
+        let values = self.value_batch;
+        check((1..=READ_DEPTH_MAX).contains(&values), || {
+            format!("value_batch is {values}; it must be from 1 to {READ_DEPTH_MAX}")
         })?;
         let batch = self.read_batch_max;
         check(batch <= READ_DEPTH_MAX, || {

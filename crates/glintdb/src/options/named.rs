@@ -30,9 +30,14 @@ fn switch_name(value: bool) -> String {
 
 impl Experiments {
     /// Names of the options, in the order of the fields. [`Options::set`] accepts them.
-    pub const NAMES: [&'static str; 14] = [
+    pub const NAMES: [&'static str; 19] = [
         "read_engine",
         "read_depth",
+        "sort_reads",
+        "merge_reads",
+        "overlap_reads",
+        "kernel_read_ahead",
+        "value_batch",
         "read_batch_max",
         "help",
         "hot_keys",
@@ -126,6 +131,11 @@ impl Options {
                 put(&mut experiments.read_engine, word(value, &words))
             }
             "read_depth" => put(&mut experiments.read_depth, parsed(value)),
+            "sort_reads" => put(&mut experiments.sort_reads, word(value, &SWITCH)),
+            "merge_reads" => put(&mut experiments.merge_reads, word(value, &SWITCH)),
+            "overlap_reads" => put(&mut experiments.overlap_reads, word(value, &SWITCH)),
+            "kernel_read_ahead" => put(&mut experiments.kernel_read_ahead, word(value, &SWITCH)),
+            "value_batch" => put(&mut experiments.value_batch, parsed(value)),
             "read_batch_max" => put(&mut experiments.read_batch_max, parsed(value)),
             "help" => put(&mut experiments.help, word(value, &SWITCH)),
             "hot_keys" => put(&mut experiments.hot_keys, word(value, &SWITCH)),
@@ -465,6 +475,11 @@ mod tests {
         fields![
             read_engine,
             read_depth,
+            sort_reads,
+            merge_reads,
+            overlap_reads,
+            kernel_read_ahead,
+            value_batch,
             read_batch_max,
             help,
             hot_keys,
@@ -514,8 +529,9 @@ mod tests {
             let value = match name {
                 "create_if_missing" => "false",
                 "compact_for_scans" | "value_gc" | "help" | "hot_keys" | "range_cache"
-                | "pace_writers" | "recycle_files" | "order_for_scans" => "off",
-                "error_if_exists" | "accept_missing_ring" => "true",
+                | "pace_writers" | "recycle_files" | "order_for_scans" | "sort_reads"
+                | "merge_reads" | "overlap_reads" => "off",
+                "error_if_exists" | "accept_missing_ring" | "kernel_read_ahead" => "true",
                 "durability" | "read_engine" => "sync",
                 "direct_io" => "off",
                 "value_gc_reads" => "index",

@@ -145,6 +145,11 @@ fn options_page_lists_every_option_for_experiments() {
     let Experiments {
         read_engine,
         read_depth,
+        sort_reads,
+        merge_reads,
+        overlap_reads,
+        kernel_read_ahead,
+        value_batch,
         read_batch_max,
         help,
         hot_keys,
@@ -195,6 +200,15 @@ fn options_page_lists_every_option_for_experiments() {
             row(
                 "read_depth",
                 &read_depth.to_string(),
+                &format!("1 to {READ_DEPTH_MAX}"),
+            ),
+            switch("sort_reads", sort_reads),
+            switch("merge_reads", merge_reads),
+            switch("overlap_reads", overlap_reads),
+            switch("kernel_read_ahead", kernel_read_ahead),
+            row(
+                "value_batch",
+                &value_batch.to_string(),
                 &format!("1 to {READ_DEPTH_MAX}"),
             ),
             row(
@@ -279,7 +293,7 @@ fn machine_dependent_defaults_are_within_documented_limits() {
 #[test]
 fn values_beyond_documented_limits_are_refused_by_name() {
     let experiment = |experiments| Options::default().experiments(experiments);
-    let beyond: [(&str, Options); 15] = [
+    let beyond: [(&str, Options); 17] = [
         ("space_amp_max", Options::default().space_amp_max(1.0)),
         ("space_amp_max", Options::default().space_amp_max(f64::NAN)),
         (
@@ -331,6 +345,14 @@ fn values_beyond_documented_limits_are_refused_by_name() {
         (
             "read_depth",
             experiment(Experiments::default().read_depth(READ_DEPTH_MAX + 1)),
+        ),
+        (
+            "value_batch",
+            experiment(Experiments::default().value_batch(0)),
+        ),
+        (
+            "value_batch",
+            experiment(Experiments::default().value_batch(READ_DEPTH_MAX + 1)),
         ),
         (
             "read_batch_max",

@@ -38,8 +38,6 @@ const PIECE_BYTES_MIN: u64 = 256 << 10;
 const PIECE_PART: u64 = 8;
 /// Neighbours that are checked together for their order, and moved together.
 const GROUP_RECORDS: usize = 64;
-/// Most values whose reads are in flight together.
-const READ_RECORDS: usize = 256;
 /// Most bytes of values whose reads are in flight together.
 const READ_BYTES: u64 = 1 << 20;
 
@@ -275,7 +273,7 @@ impl ValueGc {
     ) -> Result<NewValues> {
         let bytes = moved.iter().map(|&index| records.stored_bytes(index));
         let mut writer = self.shared.log.values_writer(Space::Normal, bytes.sum())?;
-        let batches = batches(records, moved);
+        let batches = batches(records, moved, self.shared.options.experiments.value_batch);
         let mut batches = batches.into_iter().map(|batch| &moved[batch]);
         let read = |batch: &[u32]| {
             let pointers = batch.iter().map(|&index| *records.pointer(index));
@@ -301,13 +299,13 @@ impl ValueGc {
     }
 }
 
-/// Divides `moved` into batches that are read together.
-fn batches(records: &Records, moved: &[u32]) -> Vec<Range<usize>> {
+/// Divides `moved` into batches of up to `records_max` records that are read together.
+fn batches(records: &Records, moved: &[u32], records_max: usize) -> Vec<Range<usize>> {
     let mut batches: Vec<Range<usize>> = Vec::new();
     let mut bytes = 0;
     for (at, &index) in moved.iter().enumerate() {
         match batches.last_mut() {
-            Some(batch) if batch.len() < READ_RECORDS && bytes < READ_BYTES => batch.end = at + 1,
+            Some(batch) if batch.len() < records_max && bytes < READ_BYTES => batch.end = at + 1,
             _ => {
                 batches.push(at..at + 1);
                 bytes = 0;

@@ -98,6 +98,30 @@ fn a_pass_puts_values_in_key_order_and_moves_each_once() {
 }
 
 #[test]
+fn a_pass_reads_as_many_values_together_as_the_option_says() {
+    let batches = |values: usize| {
+        let experiments = Experiments::default().value_batch(values);
+        let (volume, options) = (MemVolume::new(), options().experiments(experiments));
+        let db = open(&volume, &options);
+        let expected = filled_apart(&db, KEYS);
+        db.flush().unwrap();
+        let before = db.stats().volume.read_batches;
+        db.compact_values().unwrap();
+        check_all(&db, &expected);
+        db.stats().volume.read_batches - before
+    };
+    // The difference is that of the values' batches alone.
+    let [of_1, of_8, of_64] = [1, 8, 64].map(batches);
+    let fewer = |more: u64, fewer: u64| (more - fewer) as f64 / KEYS as f64;
+    let (from_1, from_8) = (fewer(of_1, of_8), fewer(of_8, of_64));
+    assert!((0.8..1.0).contains(&(from_1 + 1.0 / 8.0)), "{from_1}");
+    assert!(
+        (0.8..1.2).contains(&((from_8 + 1.0 / 64.0) * 8.0)),
+        "{from_8}"
+    );
+}
+
+#[test]
 fn a_pass_over_a_range_moves_no_other_values() {
     let (volume, options) = (MemVolume::new(), options());
     let db = open(&volume, &options);

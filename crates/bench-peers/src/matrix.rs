@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::RunArgs;
 use crate::balloon::Balloon;
 use crate::engines;
-use crate::host::{self, remove};
+use crate::host::remove;
 use crate::one::{Answer, Order};
 
 /// Records per commit when a data set is only prepared.
@@ -206,7 +206,7 @@ impl Matrix<'_> {
     /// Puts the memory limit in place, if one is asked for, and the data set out of the page cache.
     fn limit(&mut self, dir: &Path, workload: Workload) -> Result<()> {
         if self.args.cold && !workload.is_fill() {
-            let read = host::make_cold(dir)?;
+            let read = glintdb_bench::make_cold(dir)?;
             progress(&format!(
                 "read {} of {} with O_DIRECT",
                 bytes(read),

@@ -109,6 +109,7 @@ pub(crate) mod tests {
             settle_s: 0.0,
             write_amp_host: Some(2.0),
             written_by_engine_bytes: Some(3000),
+            io: None,
             written_user_bytes: 1000,
             disk_use_bytes: 1 << 20,
             disk_use_max_bytes: 2 << 20,

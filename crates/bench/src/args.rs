@@ -19,9 +19,9 @@ pub struct BenchArgs {
     /// readrandomwriterandom deleterandom compact. Of YCSB: load a b c d e f. Others:
     /// compactvalues, which puts values in key order; warmup, which reads each record once; queue,
     /// which puts records at one end and takes them from the other; window, which deletes the
-    /// oldest record for each new one; rangedelete, half gets and half deletions of ranges. With
-    /// records of their own, which they put and then read: longkeys, whose keys share all but their
-    /// last 20 bytes; manykeyspaces
+    /// oldest record for each new one; rangedelete, half gets and half deletions of ranges;
+    /// awhilecompacting, YCSB a beside one compactvalues. With records of their own, which they put
+    /// and then read: longkeys, whose keys share all but their last 20 bytes; manykeyspaces
     #[arg(
         long,
         visible_alias = "benchmarks",
@@ -81,6 +81,10 @@ pub struct BenchArgs {
     /// Reuse the database in --dir; --num, sizes and --seed must be those of the run that made it
     #[arg(long, requires = "dir")]
     pub use_existing: bool,
+    /// Before each workload, drop the database's files from the page cache, and read them once past
+    /// it, so that the host of a virtual disk has them all.
+    #[arg(long)]
+    pub cold: bool,
     /// Memory budget in MiB [default: the engine's own default]
     #[arg(long)]
     pub memory_mb: Option<u64>,
@@ -152,6 +156,9 @@ pub fn run_on(store: &dyn Store, args: &BenchArgs, out: &mut dyn Write) -> Resul
         out.flush()?;
     }
     for workload in &args.workloads {
+        if args.cold {
+            glintdb_flash::make_cold(store.dir())?;
+        }
         let report = runner.run(*workload)?;
         if !args.json {
             writeln!(out, "{}", report.row())?;

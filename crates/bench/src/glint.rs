@@ -11,7 +11,7 @@ use crate::args::{BenchArgs, run_on};
 use crate::options::GlintOptions;
 use crate::reshaped::Reshaped;
 use crate::spread::keyspace_of;
-use crate::store::{Durability, Handle, Result, Store};
+use crate::store::{Durability, Handle, Io, Result, Store};
 
 /// Time between looks at the job queue while settling.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
@@ -132,6 +132,21 @@ impl Store for GlintStore {
 
     fn written_bytes(&self) -> Option<u64> {
         Some(self.db.stats().volume.written_bytes)
+    }
+
+    fn io(&self) -> Option<Io> {
+        let volume = self.db.stats().volume;
+        Some(Io {
+            reads: volume.reads,
+            read_bytes: volume.read_bytes,
+            read_batches: volume.read_batches,
+            writes: volume.writes,
+            written_bytes: volume.written_bytes,
+            syncs: volume.syncs,
+            read_us: volume.read_us,
+            write_us: volume.write_us,
+            sync_us: volume.sync_us,
+        })
     }
 
     fn describe(&self) -> Option<String> {

@@ -35,9 +35,10 @@ pub mod zipf;
 
 pub use args::{BenchArgs, parse_count, run_on};
 pub use glint::{GlintStore, run};
+pub use glintdb_flash::make_cold;
 pub use options::GlintOptions;
 pub use report::{Latencies, Latency, Report, bytes, grouped, median};
 pub use reshaped::Reshaped;
 pub use run::{Config, Contents, Runner};
-pub use store::{Durability, Error, Handle, Result, Store};
+pub use store::{Durability, Error, Handle, Io, Result, Store};
 pub use workload::Workload;

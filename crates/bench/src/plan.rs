@@ -222,7 +222,7 @@ impl Thread<'_> {
             Workload::LongKeys | Workload::ManyKeyspaces => Op::Get {
                 index: self.uniform(),
             },
-            Workload::A => self.read_or(50, Self::update),
+            Workload::A | Workload::AWhileCompacting => self.read_or(50, Self::update),
             Workload::B => self.read_or(95, Self::update),
             Workload::C => Op::Get {
                 index: self.zipfian(),

@@ -6,6 +6,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::workload::Workload;
+
 /// Latencies of one kind of call, microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
@@ -141,6 +143,10 @@ pub struct Report {
     /// Bytes handed to the operating system as the engine counts them, settling included, where it counts them.
     #[serde(default)]
     pub written_by_engine_bytes: Option<u64>,
+    /// Reads, writes and syncs until the last operation, settling apart, where the engine counts
+    /// them.
+    #[serde(default)]
+    pub io: Option<crate::Io>,
     /// Keys and values written, bytes.
     #[serde(default)]
     pub written_user_bytes: u64,
@@ -183,6 +189,26 @@ impl Report {
         (self.written_user_bytes > 0).then(|| written as f64 / self.written_user_bytes as f64)
     }
 
+    /// The parts of a compaction's time that threads waited for reads, writes and syncs.
+    fn steps(&self) -> Option<String> {
+        let workload = self.workload.parse().is_ok_and(Workload::is_compaction);
+        let io = self.io.filter(|_| workload)?;
+        let part = |us: u64| {
+            let seconds = us as f64 / 1e6;
+            format!("{seconds:.2} s ({:.0} %)", 100.0 * seconds / self.elapsed_s)
+        };
+        Some(format!(
+            "  of {:.2} s: reads {}, writes {}, syncs {}; {} reads of {} in {} batches",
+            self.elapsed_s,
+            part(io.read_us),
+            part(io.write_us),
+            part(io.sync_us),
+            grouped(io.reads as f64),
+            bytes(io.read_bytes.checked_div(io.reads).unwrap_or(0)),
+            grouped(io.read_batches as f64),
+        ))
+    }
+
     /// Notes the most that the disk use was while the workload ran.
     pub(crate) fn note_disk_use_max(&mut self, bytes: u64) {
         self.disk_use_max_bytes = bytes.max(self.disk_use_bytes);
@@ -216,7 +242,8 @@ impl Report {
         )
     }
 
-    /// One line (two where writes run beside reads) under [`header`](Self::header).
+    /// One line under [`header`](Self::header), and a second one if writes run beside reads or for
+    /// a compaction.
     #[must_use]
     pub fn row(&self) -> String {
         let optional = |x: Option<f64>| x.map_or_else(|| "-".to_owned(), |x| format!("{x:.2}"));
@@ -256,6 +283,9 @@ impl Report {
                 write.p999_us,
                 write.max_us,
             );
+        }
+        if let Some(steps) = self.steps() {
+            let _infallible = write!(row, "\n{steps}");
         }
         if !self.is_correct() {
             let _infallible = write!(

@@ -184,6 +184,7 @@ impl<'a> Runner<'a> {
         machine::reset_rss_peak();
         let disk_use = DiskUse::watch(self.store.dir())?;
         let written_before = self.store.written_bytes();
+        let io_before = self.store.io();
         let before = Sample::now();
         let (main, writer) = match workload {
             Workload::Compact => (self.compact(|store| store.compact())?, None),
@@ -201,6 +202,7 @@ impl<'a> Runner<'a> {
             _ => self.drive(workload, 0..limit, duration)?,
         };
         let running = before.until(&Sample::now());
+        let io = self.store.io();
         if workload.writes() {
             self.store.settle()?;
         }
@@ -213,6 +215,7 @@ impl<'a> Runner<'a> {
         let mut report = self.report(workload, &main, writer.as_ref(), running, whole)?;
         report.rss_peak_bytes = rss_peak_bytes;
         report.note_disk_use_max(most_on_disk);
+        report.io = io.zip(io_before).map(|(io, before)| io.since(&before));
         report.written_by_engine_bytes = written_after
             .zip(written_before)
             .map(|(after, before)| after - before);
@@ -306,9 +309,10 @@ impl<'a> Runner<'a> {
             stop: AtomicBool::new(false),
         };
         let has_writer = workload == Workload::ReadWhileWriting;
+        let compacts = workload == Workload::AWhileCompacting;
         // One start for all: a thread that is scheduled late makes the phase longer, not shorter.
         let start = OnceLock::new();
-        let barrier = Barrier::new(config.threads + usize::from(has_writer));
+        let barrier = Barrier::new(config.threads + usize::from(has_writer || compacts));
         let guarded = |is_writer: bool, thread: u64| -> Result<Outcome> {
             let worker = Worker::new(&shared);
             barrier.wait();
@@ -327,6 +331,14 @@ impl<'a> Runner<'a> {
         };
         std::thread::scope(|scope| {
             let writer = has_writer.then(|| scope.spawn(|| guarded(true, 0)));
+            let store = self.store;
+            let compaction = compacts.then(|| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    barrier.wait();
+                    store.compact_values()
+                })
+            });
             let threads: Vec<_> = (0..plan_config.threads)
                 .map(|thread| {
                     let guarded = &guarded;
@@ -345,6 +357,9 @@ impl<'a> Runner<'a> {
                 }
             }
             let writer = writer.map(|writer| unwind(writer.join())).transpose()?;
+            if let Some(compaction) = compaction {
+                unwind(compaction.join())?;
+            }
             failed.map_or(Ok((main, writer)), Err)
         })
     }
@@ -424,6 +439,7 @@ impl<'a> Runner<'a> {
             write_amp_host: (tally.written_bytes > 0)
                 .then(|| whole.written_bytes as f64 / tally.written_bytes as f64),
             written_by_engine_bytes: None,
+            io: None,
             written_user_bytes: tally.written_bytes,
             disk_use_bytes,
             disk_use_max_bytes: disk_use_bytes,

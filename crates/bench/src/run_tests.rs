@@ -23,6 +23,7 @@ struct MapStore {
     map: RwLock<BTreeMap<Vec<u8>, Vec<u8>>>,
     puts: AtomicU64,
     commits: AtomicU64,
+    compactions: AtomicU64,
     fault: Fault,
 }
 
@@ -33,6 +34,7 @@ impl MapStore {
             map: RwLock::default(),
             puts: AtomicU64::new(0),
             commits: AtomicU64::new(0),
+            compactions: AtomicU64::new(0),
             fault,
         }
     }
@@ -59,6 +61,14 @@ impl Store for MapStore {
 
     fn handle(&self) -> Result<Box<dyn Handle + '_>> {
         Ok(Box::new(MapHandle(self)))
+    }
+
+    fn compact_values(&self) -> Result<()> {
+        self.compactions.fetch_add(1, Ordering::Relaxed);
+        match self.fault {
+            Fault::Fails => Err("the disk is on fire".into()),
+            _ => Ok(()),
+        }
     }
 
     fn settle(&self) -> Result<()> {
@@ -304,4 +314,70 @@ fn reports_survive_json() {
     let back: Report = serde_json::from_str(&json).unwrap();
     assert_eq!(back.row(), report.row());
     assert_eq!(back.durability, Durability::Os);
+}
+
+#[test]
+fn one_thread_compacts_once_while_the_others_read_and_update() {
+    let store = MapStore::new(Fault::None);
+    let mut runner = Runner::new(&store, config(2), Contents::default());
+    runner.run(Workload::FillRandom).unwrap();
+    let (puts, report) = (store.puts.load(Ordering::Relaxed), {
+        let report = runner.run(Workload::AWhileCompacting);
+        report.unwrap()
+    });
+    assert_eq!(store.compactions.load(Ordering::Relaxed), 1);
+    assert!(report.is_correct());
+    let updates = store.puts.load(Ordering::Relaxed) - puts;
+    assert!(
+        (800..1200).contains(&updates),
+        "{updates} of {}",
+        report.ops
+    );
+    let store = MapStore::new(Fault::Fails);
+    let mut runner = Runner::new(&store, config(1), Contents::default());
+    assert!(runner.run(Workload::AWhileCompacting).is_err());
+}
+
+#[test]
+fn compactions_tell_the_times_of_their_steps() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = crate::GlintOptions::default();
+    options.set_memory_bytes(8 << 20);
+    let assignments = "background_threads=0 index=btree read_engine=sync log_segment_bytes=1m";
+    options.set_all(assignments.split(' ')).unwrap();
+    let name = "glintdb";
+    let store = crate::GlintStore::open(name, dir.path(), Durability::Os, options).unwrap();
+    let config = Config {
+        num: 4000,
+        value_size: 4096,
+        ..Config::default()
+    };
+    let mut runner = Runner::new(&store, config, Contents::default());
+    runner.run(Workload::FillRandom).unwrap();
+    assert!(crate::make_cold(dir.path()).unwrap() > 4000 * 4096);
+    let report = runner.run(Workload::CompactValues).unwrap();
+    let io = report.io.unwrap();
+    // Each value is written once, and read once with the blocks around it. Nothing of the fill
+    // counts.
+    let values = 4000 * 4096;
+    assert!((values..4 * values).contains(&io.read_bytes), "{io:?}");
+    assert!((values..2 * values).contains(&io.written_bytes), "{io:?}");
+    assert!(
+        io.read_us > 0 && io.write_us > 0 && io.sync_us > 0,
+        "{io:?}"
+    );
+    let waited = (io.read_us + io.write_us + io.sync_us) as f64 / 1e6;
+    assert!(
+        waited <= report.elapsed_s,
+        "{io:?} in {} s",
+        report.elapsed_s
+    );
+    assert!(report.row().contains("  of "), "{}", report.row());
+    assert!(
+        !runner
+            .run(Workload::ReadRandom)
+            .unwrap()
+            .row()
+            .contains("  of ")
+    );
 }

@@ -67,6 +67,48 @@ impl FromStr for Durability {
     }
 }
 
+/// Reads, writes and syncs that an engine has asked the operating system for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Io {
+    /// Number of reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Number of batches of reads.
+    pub read_batches: u64,
+    /// Number of writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Number of syncs.
+    pub syncs: u64,
+    /// Time that threads have waited for reads, in microseconds. Threads that wait at the same time
+    /// count apart.
+    pub read_us: u64,
+    /// Time that threads have waited for writes, in microseconds.
+    pub write_us: u64,
+    /// Time that threads have waited for syncs, in microseconds.
+    pub sync_us: u64,
+}
+
+impl Io {
+    /// What has been added since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Io) -> Io {
+        Io {
+            reads: self.reads - before.reads,
+            read_bytes: self.read_bytes - before.read_bytes,
+            read_batches: self.read_batches - before.read_batches,
+            writes: self.writes - before.writes,
+            written_bytes: self.written_bytes - before.written_bytes,
+            syncs: self.syncs - before.syncs,
+            read_us: self.read_us - before.read_us,
+            write_us: self.write_us - before.write_us,
+            sync_us: self.sync_us - before.sync_us,
+        }
+    }
+}
+
 /// A store under measurement.
 pub trait Store: Send + Sync {
     /// Name of the engine as shown in tables.
@@ -117,6 +159,11 @@ pub trait Store: Send + Sync {
 
     /// Bytes that the engine has handed to the operating system since it was opened, if it counts them.
     fn written_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// What the engine has read and written since it was opened, if it counts that.
+    fn io(&self) -> Option<Io> {
         None
     }
 

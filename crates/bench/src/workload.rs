@@ -49,6 +49,10 @@ pub enum Workload {
     Load,
     /// YCSB A: half reads, half updates, zipfian.
     A,
+    /// YCSB A, while one more thread compacts everything once as [`CompactValues`] does.
+    ///
+    /// [`CompactValues`]: Workload::CompactValues
+    AWhileCompacting,
     /// YCSB B: 95 % reads, 5 % updates, zipfian.
     B,
     /// YCSB C: reads, zipfian.
@@ -71,7 +75,7 @@ pub enum Workload {
 
 impl Workload {
     /// All of them, in the order in which help lists them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::FillSeq,
         Self::FillRandom,
         Self::Overwrite,
@@ -87,6 +91,7 @@ impl Workload {
         Self::Warmup,
         Self::Load,
         Self::A,
+        Self::AWhileCompacting,
         Self::B,
         Self::C,
         Self::D,
@@ -121,6 +126,7 @@ impl Workload {
             Self::RangeDelete => "rangedelete",
             Self::Load => "load",
             Self::A => "a",
+            Self::AWhileCompacting => "awhilecompacting",
             Self::B => "b",
             Self::C => "c",
             Self::D => "d",

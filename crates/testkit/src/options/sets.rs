@@ -301,7 +301,13 @@ pub(super) const SETS: &[Line] = &[
     }),
     line(
         "B+tree",
-        &[Lane::Edge, Lane::Kill, Lane::Sim, Lane::Histories],
+        &[
+            Lane::Edge,
+            Lane::Kill,
+            Lane::Sim,
+            Lane::Sweep,
+            Lane::Histories,
+        ],
         |set| {
             separated(set, 64);
             btree(set);

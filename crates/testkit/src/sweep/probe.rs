@@ -15,6 +15,9 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+/// A key that readers ask for and that never was in any keyspace.
+pub(super) const NEVER_THERE: &[u8] = b"never there";
+
 /// What came of a mutation.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Outcome {
@@ -84,7 +87,7 @@ impl<'a> Prober<'a> {
     pub fn new(subject: &'a Subject) -> Prober<'a> {
         let keys = subject.keys.iter().map(|(space, keys)| {
             let mut keys: Vec<Vec<u8>> = keys.iter().cloned().collect();
-            keys.push(b"never there".to_vec());
+            keys.push(NEVER_THERE.to_vec());
             (space.as_str(), keys)
         });
         let prober = Prober {

@@ -4,7 +4,7 @@
 
 use crate::options::{self, Lane, OptionSet};
 use crate::place::TestClock;
-use glintdb::{Batch, Compression, Db, Durability, Env, Keyspace, Options};
+use glintdb::{Batch, Compression, Db, Durability, Env, IndexKind, Keyspace, Options};
 use glintdb_core::DbId;
 use glintdb_flash::Volume;
 use glintdb_simdisk::{Contents, CrashMode, MemVolume};
@@ -288,11 +288,27 @@ fn life(set: OptionSet, id: DbId) -> Subject {
     b.delete_range("own", "a-08", "a-10");
     b.flush();
     b.db().compact().unwrap();
+    if b.set.keyspace.index == IndexKind::BTree {
+        grow_tree(&mut b);
+    }
     b.reopen();
     b.remember();
     b.put("own", "large", value("large", 1, 5 << 10), Durability::Sync);
     b.puts("own", "b", 4, &[90, 8]);
     b.end(name, End::Killed)
+}
+
+/// More inline values than a leaf has, and then changes of the first leaf: a tree with branches,
+/// and leaves and branches that it does not need any more.
+fn grow_tree(b: &mut Builder) {
+    b.puts("own", "t", 90, &[60]);
+    b.flush();
+    b.db().compact().unwrap();
+    b.remember();
+    for _ in 0..2 {
+        b.puts("own", "t", 3, &[50]);
+        b.flush();
+    }
 }
 
 /// One table, one log segment of values that it points to, closed.

@@ -14,7 +14,7 @@ use crate::picture::Picture;
 use crate::tree::decode_branch;
 use bytes::Bytes;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
-use glintdb_core::{Direction, Result};
+use glintdb_core::{Direction, Error, ErrorKind, Result};
 use glintdb_runs::table::Separators;
 use std::sync::{Arc, OnceLock};
 
@@ -79,15 +79,18 @@ pub(crate) struct Branch {
     pub(crate) lower: Bytes,
     /// Its place; `None`: the root is a leaf, or the tree is empty.
     pub(crate) node: Option<Child>,
+    /// 1. Of a branch above others it is more: it could not be read, and stands for all of them.
+    level: u8,
     children: OnceLock<Children>,
 }
 
 impl Branch {
     /// A branch whose children are not in memory.
-    fn unread(lower: Bytes, node: Child) -> Arc<Branch> {
+    fn unread(lower: Bytes, node: Child, level: u8) -> Arc<Branch> {
         Arc::new(Branch {
             lower,
             node: Some(node),
+            level,
             children: OnceLock::new(),
         })
     }
@@ -102,6 +105,7 @@ impl Branch {
         Arc::new(Branch {
             lower,
             node,
+            level: 1,
             children: OnceLock::from(Children::new(children, memory)),
         })
     }
@@ -151,29 +155,43 @@ impl Directory {
             let empty = Branch::with_children(Bytes::new(), None, &[], memory);
             return Ok(Directory::new(vec![empty], Vec::new(), memory));
         };
-        let mut nodes = vec![(Bytes::new(), node)];
         if level == 0 {
-            let only = Branch::with_children(Bytes::new(), None, &nodes, memory);
+            let only = Branch::with_children(Bytes::new(), None, &[(Bytes::new(), node)], memory);
             return Ok(Directory::new(vec![only], Vec::new(), memory));
         }
         let mut upper = Vec::new();
+        let mut nodes = vec![(Bytes::new(), node, level)];
         for level in (2..=level).rev() {
+            let here: Vec<Child> = (nodes.iter())
+                .filter(|(.., own)| *own == level)
+                .map(|(_, node, _)| *node)
+                .collect();
+            let batches = here.chunks(BATCH);
+            let mut opened = batches.flat_map(|batch| picture.read_many(level, batch));
             let mut below = Vec::new();
-            for start in (0..nodes.len()).step_by(BATCH) {
-                let batch = &nodes[start..(start + BATCH).min(nodes.len())];
-                let places: Vec<Child> = batch.iter().map(|(_, node)| *node).collect();
-                let opened = picture.read_many(level, &places);
-                for (at, opened) in (start..).zip(opened) {
-                    let end = nodes.get(at + 1).map(|(next, _)| next);
-                    below.extend(decode_branch(&opened?, &nodes[at].0, end)?);
+            for (at, (lower, node, own)) in nodes.iter().enumerate() {
+                let opened = (*own == level).then(|| opened.next()).flatten();
+                let end = nodes.get(at + 1).map(|(next, ..)| next);
+                match opened.map(|opened| decode_branch(&opened?, lower, end)) {
+                    Some(Ok(children)) => {
+                        let children = children.into_iter();
+                        below.extend(children.map(|(lower, child)| (lower, child, level - 1)));
+                        upper.push(*node);
+                    }
+                    // Only the keys beneath it are lost.
+                    Some(Err(error)) if error.kind() == ErrorKind::Corruption => {
+                        below.push((lower.clone(), *node, *own));
+                    }
+                    Some(Err(error)) => return Err(error),
+                    None => below.push((lower.clone(), *node, *own)),
                 }
             }
-            upper.extend(nodes.iter().map(|(_, node)| *node));
+            drop(opened);
             nodes = below;
         }
         let branches = nodes
             .into_iter()
-            .map(|(lower, node)| Branch::unread(lower, node));
+            .map(|(lower, node, level)| Branch::unread(lower, node, level));
         Ok(Directory::new(branches.collect(), upper, memory))
     }
 
@@ -240,6 +258,13 @@ impl Directory {
 
     /// Reads the children of these branches in one batch.
     fn read(&self, branches: &[usize], picture: &Picture) -> Result<()> {
+        for branch in branches.iter().map(|&branch| &self.branches[branch]) {
+            if let (Some(node), 2..) = (&branch.node, branch.level) {
+                picture.read(branch.level, node, false)?;
+                let what = "a branch could not be read before: the database must be opened again";
+                return Err(Error::corruption(node.file(1), node.offset, what));
+            }
+        }
         let place = |&branch: &usize| self.branches[branch].node;
         let places: Vec<Child> = branches.iter().filter_map(place).collect();
         for (&at, opened) in branches.iter().zip(picture.read_many(1, &places)) {

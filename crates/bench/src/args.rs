@@ -88,7 +88,7 @@ pub struct BenchArgs {
     /// Memory budget in MiB [default: the engine's own default]
     #[arg(long)]
     pub memory_mb: Option<u64>,
-    /// Kind of index of the measured keyspace: lsm or btree. Default: lsm.
+    /// Kind of index of the measured keyspace: lsm, btree or btree-reshaped. Default: lsm.
     #[arg(long, value_name = "KIND")]
     pub index: Option<String>,
     /// Set an option of docs/options.md, such as size_ratio=4 or direct_io=off. May be given

@@ -176,7 +176,7 @@ A conversion that fails or is killed leaves the old index.
 
 `lsm` to `btree` takes a moment. Whenever the database is open, background jobs then merge the tables into the tree;
 `glintdb compact` does so at once. `btree` to `lsm` reads and writes the leaves of the tree once, and needs free space
-for them.
+for them. Between `btree` and `btree-reshaped` only an option changes.
 
 Examples:
   glintdb convert default --index btree
@@ -272,7 +272,8 @@ pub(crate) struct Engine {
 #[derive(Debug, Args)]
 pub(crate) struct Created {
     /// Kind of index of keyspaces that this command creates, `default` in a new database included:
-    /// `lsm` or `btree` [default: lsm]. See `glintdb convert` for a keyspace that has records.
+    /// `lsm`, `btree` or `btree-reshaped` [default: lsm]. See `glintdb convert` for a keyspace that
+    /// has records.
     #[arg(long, value_name = "KIND")]
     pub(crate) index: Option<String>,
 }
@@ -632,7 +633,7 @@ pub(crate) struct Convert {
     pub(crate) keyspace: String,
     #[command(flatten)]
     pub(crate) place: Place,
-    /// The new kind of index: `lsm` or `btree`.
+    /// The new kind of index: `lsm`, `btree` or `btree-reshaped`.
     #[arg(long, value_name = "KIND")]
     pub(crate) index: String,
     /// Set an option of the keyspace, e.g. `compression=lz4`, or a database option for this

@@ -3,7 +3,7 @@
 use crate::args::{Created, Engine, Place, Target};
 use crate::exit::Failure;
 use crate::progress;
-use glintdb::{DEFAULT_KEYSPACE, Db, ErrorKind, IndexKind, Keyspace, KeyspaceOptions, Options};
+use glintdb::{DEFAULT_KEYSPACE, Db, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use glintdb_bench::GlintOptions;
 use std::path::Path;
 
@@ -24,37 +24,49 @@ pub(crate) fn assigned(place: &Place, assignments: &[String]) -> Result<GlintOpt
     Ok(options)
 }
 
-/// The kind of index of this name.
-pub(crate) fn index_kind(name: &str) -> Result<IndexKind, Failure> {
+/// The options of a keyspace with an index of this name, `lsm`, `btree` or `btree-reshaped`.
+pub(crate) fn index_named(name: &str) -> Result<KeyspaceOptions, Failure> {
     let mut options = KeyspaceOptions::default();
     options.set("index", name)?;
-    Ok(options.index)
+    Ok(options)
+}
+
+/// These options with an index like that of `asked`. An option that both kinds have keeps its value.
+pub(crate) fn with_index_of(options: &KeyspaceOptions, asked: &KeyspaceOptions) -> KeyspaceOptions {
+    let mut options = options.of_kind(asked.index);
+    options.btree.reshape = asked.btree.reshape;
+    options
 }
 
 /// The options of keyspaces that the command creates.
 pub(crate) fn of_created(created: &Created) -> Result<KeyspaceOptions, Failure> {
-    let index = created.index.as_deref().map(index_kind).transpose()?;
-    Ok(KeyspaceOptions::default().index(index.unwrap_or_default()))
+    let options = created.index.as_deref().map(index_named).transpose()?;
+    Ok(options.unwrap_or_default())
 }
 
 /// Makes sure that a keyspace has the kind of index that the command asks for. One that has no
 /// records gets it.
 pub(crate) fn of_asked_kind(keyspace: &Keyspace, created: &Created) -> Result<(), Failure> {
-    let Some(asked) = created.index.as_deref().map(index_kind).transpose()? else {
+    let Some(asked) = created.index.as_deref().map(index_named).transpose()? else {
         return Ok(());
     };
     let found = keyspace.options();
-    if found.index == asked {
+    let wanted = with_index_of(&found, &asked);
+    if wanted == found {
         return Ok(());
     }
-    let (name, found_kind, asked_kind) = (keyspace.name(), found.index.name(), asked.name());
+    if found.index == asked.index {
+        // Whether a B+tree is reshaped is an option like any other.
+        return Ok(keyspace.set_options(wanted)?);
+    }
+    let (name, found_kind, asked_kind) = (keyspace.name(), found.index.name(), asked.index.name());
     if keyspace.iter().keys().next().transpose()?.is_some() {
         return Err(Failure::Usage(format!(
             "keyspace {name:?} has records and an index of kind {found_kind}, not {asked_kind}; \
              `glintdb convert {name} --index {asked_kind}` converts it"
         )));
     }
-    Ok(keyspace.convert(found.of_kind(asked))?)
+    Ok(keyspace.convert(wanted)?)
 }
 
 /// The options of a command that sets none of a keyspace.

@@ -4,24 +4,24 @@ use crate::args::Convert;
 use crate::exit::Failure;
 use crate::open::{self, Missing};
 use crate::{output, progress};
-use glintdb::{Db, KeyspaceStats};
+use glintdb::{Db, IndexKind, KeyspaceOptions, KeyspaceStats};
 use glintdb_bench::GlintOptions;
 use glintdb_core::clock::Clock;
 use glintdb_flash::SystemClock;
 
 pub(super) fn run(arguments: &Convert) -> Result<(), Failure> {
-    let index = open::index_kind(&arguments.index)?;
+    let asked = open::index_named(&arguments.index)?;
     let database = open::assigned(&arguments.place, &arguments.option)?.database;
     let db = open::database(&arguments.place.dir, database, Missing::Refuse)?;
     let keyspace = db.keyspace(&arguments.keyspace)?;
     let before = keyspace.options();
     let mut options = GlintOptions {
-        keyspace: Some(before.of_kind(index)),
+        keyspace: Some(open::with_index_of(&before, &asked)),
         ..GlintOptions::default()
     };
     options.set_all(arguments.option.iter().map(String::as_str))?;
     let options = options.keyspace.unwrap_or_default();
-    if options.index != index {
+    if options.index != asked.index {
         let what = "`--option index=…` contradicts `--index`";
         return Err(Failure::Usage(what.into()));
     }
@@ -29,11 +29,16 @@ pub(super) fn run(arguments: &Convert) -> Result<(), Failure> {
     let name = keyspace.name();
     let written = || figures(&db, name).map_or(0, |stats| stats.index_bytes);
     let progress = || format!("converting: index has {}", output::size_text(written()));
-    progress::watched(progress, || keyspace.convert(options.clone()))?;
+    // Whether a B+tree is reshaped is an option like any other.
+    let is_option = before.index == asked.index && before.btree.reshape != asked.btree.reshape;
+    progress::watched(progress, || match is_option {
+        true => keyspace.set_options(options.clone()),
+        false => keyspace.convert(options.clone()),
+    })?;
     let seconds = clock.monotonic().as_secs_f64();
     let stats = figures(&db, name);
     let (bytes, files) = stats.map_or((0, 0), |stats| (stats.index_bytes, stats.index_files));
-    let (from, to) = (before.index.name(), index.name());
+    let (from, to) = (index_name(&before), index_name(&options));
     if arguments.json {
         output::json(&serde_json::json!({
             "keyspace": name,
@@ -52,6 +57,14 @@ pub(super) fn run(arguments: &Convert) -> Result<(), Failure> {
     }
     drop(keyspace);
     Ok(db.close()?)
+}
+
+/// The name of the kind of index, as `--index` takes it.
+fn index_name(options: &KeyspaceOptions) -> &'static str {
+    match options.index == IndexKind::BTree && options.btree.reshape {
+        true => "btree-reshaped",
+        false => options.index.name(),
+    }
 }
 
 fn figures(db: &Db, name: &str) -> Option<KeyspaceStats> {

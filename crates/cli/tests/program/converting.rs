@@ -52,6 +52,14 @@ fn convert_goes_there_and_back_and_keeps_records_and_common_options() {
     let expected = "logs\t3000 records\tindex=btree\tcompression=lz4";
     assert_eq!(listed.lines().nth(1), Some(expected));
     assert_eq!(ok(dir, &["scan", "-k", "logs"]), before);
+    let said = ok(dir, &["convert", "logs", "--index", "btree-reshaped"]);
+    let words = "converted logs from btree to btree-reshaped in ";
+    assert!(said.starts_with(words), "{said}");
+    let listed = ok(dir, &["keyspaces"]);
+    assert!(listed.contains("reshape=on"), "{listed}");
+    let (_, stderr) = fails(dir, &["convert", "logs", "--index", "btree-reshaped"]);
+    assert!(stderr.contains("is of kind btree already"), "{stderr}");
+    assert_eq!(ok(dir, &["scan", "-k", "logs"]), before);
     ok(dir, &["compact"]);
     assert_eq!(ok(dir, &["scan", "-k", "logs"]), before);
 
@@ -71,7 +79,7 @@ fn convert_goes_there_and_back_and_keeps_records_and_common_options() {
             said["to"].as_str(),
             said["keyspace"].as_str()
         ),
-        (Some("btree"), Some("lsm"), Some("logs"))
+        (Some("btree-reshaped"), Some("lsm"), Some("logs"))
     );
     assert!(said["index_bytes"].as_u64() > Some(0) && said["seconds"].is_number());
     let listed = ok(dir, &["keyspaces"]);
@@ -95,7 +103,7 @@ fn convert_refuses_bad_requests_in_words_and_changes_nothing() {
         (&["default", "--index", "lsm"][..], "is of kind lsm already"),
         (
             &["default", "--index", "heap"],
-            "`heap` is not one of lsm btree",
+            "`heap` is not one of lsm btree btree-reshaped",
         ),
         (
             &["logs", "--index", "btree"],

@@ -5,6 +5,7 @@
     reason = "random numbers are cut to what is needed"
 )]
 
+mod batches;
 mod golden;
 mod harness;
 mod limits;

@@ -738,6 +738,12 @@ fn times_of_reads_writes_and_syncs_count_each_by_itself() {
             let read = added(read);
             assert!(read[0] > 0 && read[1] + read[2] == 0, "{read:?}");
         }
+        if volume.describe().contains("io_uring") {
+            let begun = volume.begin_batch(request());
+            let before = times_us(&volume)[0];
+            drop(begun.wait());
+            assert!(times_us(&volume)[0] > before, "the wait counts too");
+        }
         let elapsed = u64::try_from(clock.monotonic().as_micros()).unwrap();
         let sum: u64 = times_us(&volume).iter().sum();
         assert!(sum <= elapsed, "{sum} of {elapsed}");

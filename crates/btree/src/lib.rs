@@ -6,7 +6,7 @@
 //! - [`edit`]: what the manifest records. [`picture`]: the state that follows from it.
 //! - [`node`], [`tree`], [`directory`]: places of nodes, how they are read, and the branches in
 //!   memory.
-//! - [`view`], [`cursor`], [`verify`]: what readers see.
+//! - [`view`], [`cursor`], [`verify`]: what readers see. [`walk`], [`salvage`]: what tools see.
 //! - [`picker`], [`settle`], [`clean`]: what the index does in the background.
 //! - [`index`], [`shared`], [`common`], [`options`]: the index as the engine knows it.
 //!
@@ -37,11 +37,13 @@ mod node;
 mod options;
 mod picker;
 mod picture;
+mod salvage;
 mod settle;
 mod shared;
 mod tree;
 mod verify;
 mod view;
+mod walk;
 
 #[cfg(test)]
 mod tests;
@@ -50,3 +52,4 @@ pub use copy::SettledTree;
 pub use edit::EDIT_VERSION;
 pub use index::{BTree, FileChange};
 pub use options::{BTreeExperiments, BTreeOptions};
+pub use salvage::{Salvaged, salvage};

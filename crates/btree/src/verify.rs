@@ -3,20 +3,18 @@
 //!
 //! Thread-safe: plain functions over immutable pictures.
 
-use crate::edit::{Live, Root};
+use crate::edit::Live;
 use crate::node::Child;
 use crate::picture::Picture;
-use crate::tree::decode_branch;
-use bytes::Bytes;
-use glintdb_core::key::before_end;
-use glintdb_core::{Direction, EntryRef, Error, FileId, Result, ValuePointer};
+use crate::walk::{Visitor, walk};
+use glintdb_core::{EntryRef, Error, FileId, Result, SeqNum, ValuePointer};
+use glintdb_runs::keys::KeyRange;
 use glintdb_runs::read::verify_tables;
-use glintdb_runs::table::BlockCursor;
 use std::collections::HashMap;
 
 /// What a walk over the tree has counted.
-#[derive(Default)]
-struct Counts {
+struct Counts<'v> {
+    held: &'v mut dyn FnMut(ValuePointer),
     entries: u64,
     tombstones: u64,
     pointed_bytes: u64,
@@ -47,21 +45,14 @@ pub(crate) fn verify(
         }
         checked(file.file.bytes());
     }
-    let mut counts = Counts::default();
-    let walked = match picture.root {
-        Some(Root { node, level, .. }) => {
-            counts.count(node.file(level), &node);
-            walk(
-                picture,
-                level,
-                node,
-                (Bytes::new(), None),
-                &mut counts,
-                held,
-            )
-        }
-        None => Ok(()),
+    let mut counts = Counts {
+        held,
+        entries: 0,
+        tombstones: 0,
+        pointed_bytes: 0,
+        live: HashMap::new(),
     };
+    let walked = walk(picture, &mut counts);
     if let Err(error) = walked.and_then(|()| compare(picture, &counts)) {
         sound = false;
         report(error);
@@ -69,67 +60,33 @@ pub(crate) fn verify(
     sound
 }
 
-impl Counts {
-    fn count(&mut self, file: FileId, node: &Child) {
+impl Visitor for Counts<'_> {
+    fn node(&mut self, file: FileId, node: &Child) {
         let live = self.live.entry(file).or_insert(Live { nodes: 0, bytes: 0 });
         live.nodes += 1;
         live.bytes += u64::from(node.length);
     }
-}
 
-/// Checks a node that has the keys from `lower` to `upper`, and everything beneath it.
-fn walk(
-    picture: &Picture,
-    level: u8,
-    node: Child,
-    (lower, upper): (Bytes, Option<Bytes>),
-    counts: &mut Counts,
-    held: &mut dyn FnMut(ValuePointer),
-) -> Result<()> {
-    if level == 0 {
-        return walk_leaf(picture, &node, (&lower, &upper), counts, held);
-    }
-    // From the medium, because it may differ from what the cache has.
-    let opened = picture.read(level, &node, false)?;
-    let children = decode_branch(&opened, &lower, upper.as_ref())?;
-    for (place, (lower, child)) in children.iter().enumerate() {
-        counts.count(child.file(level - 1), child);
-        let end = children.get(place + 1).map(|(next, _)| next);
-        let range = (lower.clone(), end.or(upper.as_ref()).cloned());
-        walk(picture, level - 1, *child, range, counts, held)?;
-    }
-    Ok(())
-}
-
-fn walk_leaf(
-    picture: &Picture,
-    node: &Child,
-    (lower, upper): (&Bytes, &Option<Bytes>),
-    counts: &mut Counts,
-    held: &mut dyn FnMut(ValuePointer),
-) -> Result<()> {
-    let leaf = picture.read(0, node, false)?;
-    let mut cursor = BlockCursor::new(Direction::Forward);
-    cursor.enter(leaf.file.blocks().id(), leaf.block)?;
-    while cursor.advance()? {
-        if cursor.key() < &**lower || !before_end(cursor.key(), upper) {
-            return Err(cursor.corrupt("a key that is outside of what the branch says"));
-        }
-        counts.entries += 1;
-        match cursor.value()? {
+    fn entry(&mut self, _: FileId, _: &[u8], _: SeqNum, value: EntryRef<'_>) -> Result<()> {
+        self.entries += 1;
+        match value {
             EntryRef::Inline(_) => {}
-            EntryRef::Tombstone => counts.tombstones += 1,
+            EntryRef::Tombstone => self.tombstones += 1,
             EntryRef::Pointer(pointer) => {
-                counts.pointed_bytes += u64::from(pointer.length);
-                held(pointer);
+                self.pointed_bytes += u64::from(pointer.length);
+                (self.held)(pointer);
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    fn lost(&mut self, _: FileId, _: KeyRange, error: Error) -> Result<()> {
+        Err(error)
+    }
 }
 
 /// Compares what was counted with what the manifest says.
-fn compare(picture: &Picture, counts: &Counts) -> Result<()> {
+fn compare(picture: &Picture, counts: &Counts<'_>) -> Result<()> {
     let misfit = |what: String| Err(Error::corruption("manifest", 0, what));
     let found = (counts.entries, counts.tombstones, counts.pointed_bytes);
     let recorded = picture

@@ -220,7 +220,7 @@ DIR may have missing, truncated or corrupted files, the manifest included. The c
 
 For each key, the command keeps the newest intact version and applies deletions. If a newer version is damaged, it
 keeps the older one and counts the record as uncertain. If the manifest is damaged, keyspaces may be renamed to
-`keyspace-N`, and deleted records may reappear.
+`keyspace-N`. If the manifest or a node of a B+tree is damaged, deleted records may reappear.
 
 The exit code is 0 if everything was recovered, and 1 if data is or may be lost. The report lists files and offsets.
 

@@ -13,7 +13,7 @@ use crate::{Error, ErrorKind, Result};
 use glintdb_cache::Cache;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::sync::atomic::AtomicU64;
-use glintdb_core::{FileId, FileKind, FileNumbers, SeqNum, ValuePointer};
+use glintdb_core::{DbId, FileId, FileKind, FileNumbers, SeqNum, ValuePointer};
 use glintdb_flash::{DirOptions, Volume};
 use glintdb_log::{FrameView, LogOp};
 use glintdb_runs::IndexEnv;
@@ -245,16 +245,7 @@ fn indexes(
     report: &mut VerifyReport,
     progress: &mut Progress<'_>,
 ) -> Result<()> {
-    let factory = IndexFactory::new(IndexEnv {
-        volume: Arc::clone(volume),
-        cache: Arc::new(Cache::new(CACHE_BYTES)),
-        memory: Arc::new(MemoryBudget::new(CACHE_BYTES)),
-        db: loaded.db,
-        numbers: Arc::new(NoNumbers),
-        run_bytes: 0,
-        tombstone_floor: Arc::new(AtomicU64::new(0)),
-        reads: None,
-    });
+    let factory = IndexFactory::new(read_only_env(volume, loaded.db));
     let mut held: BTreeMap<u32, BTreeMap<u64, u64>> = BTreeMap::new();
     let mut sound = true;
     for (id, record) in &loaded.state.keyspaces {
@@ -330,6 +321,20 @@ fn values(
     }
     pointers.clear();
     bytes
+}
+
+/// What an index is given that is read and never changed.
+pub(super) fn read_only_env(volume: &Arc<dyn Volume>, db: DbId) -> IndexEnv {
+    IndexEnv {
+        volume: Arc::clone(volume),
+        cache: Arc::new(Cache::new(CACHE_BYTES)),
+        memory: Arc::new(MemoryBudget::new(CACHE_BYTES)),
+        db,
+        numbers: Arc::new(NoNumbers),
+        run_bytes: 0,
+        tombstone_floor: Arc::new(AtomicU64::new(0)),
+        reads: None,
+    }
 }
 
 /// A check creates no files.

@@ -1,7 +1,8 @@
 //! Salvage of databases that are damaged in every way: what is intact comes back, nothing is invented, the directory stays as it is.
 
 use glintdb::{
-    Batch, Db, Durability, KeyspaceOptions, Options, SalvageOptions, SalvageReport, salvage,
+    BTreeOptions, Batch, Db, Durability, IndexKind, KeyspaceOptions, Options, SalvageOptions,
+    SalvageReport, salvage,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -422,6 +423,115 @@ fn relocated_values_that_nothing_names_and_that_have_no_header_are_no_damage() {
     assert!(differing(&found, &expected).is_empty());
 }
 
+/// A B+tree whose runs are settled at once.
+fn tree_options() -> KeyspaceOptions {
+    let mut btree = BTreeOptions::default();
+    btree.experiments.shelf_runs_settle = 1;
+    KeyspaceOptions::default()
+        .index(IndexKind::BTree)
+        .btree(btree)
+}
+
+/// A B+tree with dead leaves: of 1,000 records in some ten leaves, four are deleted later, and the
+/// tombstones are gone from the tree.
+fn tree_filled(dir: &Path) -> Contents {
+    let db = options().open(dir).unwrap();
+    let space = db.create_keyspace("tree", tree_options()).unwrap();
+    for number in 0..1000 {
+        space.put(key(number), value(number, "first", 60)).unwrap();
+    }
+    db.flush().unwrap();
+    for number in [10, 310, 610, 910] {
+        space.delete(key(number)).unwrap();
+        space
+            .put(key(number + 1), value(number, "later", 150))
+            .unwrap();
+    }
+    db.flush().unwrap();
+    for number in 2000..2010 {
+        space.put(key(number), value(number, "log", 60)).unwrap();
+    }
+    let all = contents(&db);
+    assert_eq!(all.len(), 1006);
+    let index = db.stats().keyspaces.remove(1);
+    assert!(index.index_bytes > index.index_live_bytes, "{index:?}");
+    db.close().unwrap();
+    all
+}
+
+#[test]
+fn records_that_were_deleted_from_a_tree_stay_deleted() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("db");
+    let expected = tree_filled(&dir);
+    let (report, found) = salvaged(&dir);
+    assert!(report.is_complete() && report.closed, "{report:?}");
+    assert_eq!(differing(&found, &expected), BTreeSet::new());
+    assert_eq!((report.uncertain, &*report.notes), (0, &[][..]));
+}
+
+#[test]
+fn a_rotten_leaf_costs_its_own_keys() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("db");
+    let expected = tree_filled(&dir);
+    // Its neighbours' first copies are dead.
+    let hit = named(&dir, "table-")
+        .into_iter()
+        .find_map(|path| find(&path, b"first:450:").map(|at| (path, at)));
+    let (path, at) = hit.unwrap();
+    flip(&path, at);
+    let (report, found) = salvaged(&dir);
+    assert!(report.manifest_whole && !report.is_complete());
+    assert_eq!(report.damaged, 1, "{report:?}");
+    let name = path.file_name().unwrap().to_str().unwrap();
+    assert_eq!(report.damage[0].place().unwrap().0, name);
+    let lost = differing(&found, &expected);
+    assert!((1..100).contains(&lost.len()), "{} keys", lost.len());
+    for (_, key) in &lost {
+        let number: i32 = String::from_utf8_lossy(&key[4..]).parse().unwrap();
+        assert!((number - 450).abs() < 100, "{number} is far from the leaf");
+    }
+    assert!(lost.iter().all(|name| !found.contains_key(name)));
+}
+
+#[test]
+fn leaves_beneath_a_lost_branch_come_back_as_uncertain() {
+    for gone in [false, true] {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("db");
+        let expected = tree_filled(&dir);
+        // The root: an older one is in another file, and not needed.
+        let path = named(&dir, "tree-").pop().unwrap();
+        match gone {
+            false => flip(&path, 4096 + 100),
+            true => std::fs::remove_file(&path).unwrap(),
+        }
+        let (report, found) = salvaged(&dir);
+        assert!(report.manifest_whole && !report.is_complete());
+        assert_eq!(report.damaged, 1, "{report:?}");
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert_eq!(report.damage[0].place().unwrap().0, name);
+        assert!(
+            report.notes.iter().any(|note| note.contains("\"tree\"")),
+            "{:?}",
+            report.notes
+        );
+        // Everything is there, and so is what was deleted.
+        let differ = differing(&found, &expected);
+        assert!(
+            expected.keys().all(|name| !differ.contains(name)),
+            "{differ:?}"
+        );
+        assert!(differ.len() <= 4, "{differ:?}");
+        assert_eq!(
+            report.uncertain,
+            found.len() as u64 - 10,
+            "all but those of the log"
+        );
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Put(usize, u32, bool),
@@ -453,6 +563,12 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Compact),
         1 => Just(Op::Reopen),
     ]
+}
+
+/// The options of each keyspace: the last one has a B+tree.
+fn kinds() -> [KeyspaceOptions; 3] {
+    let lsm = KeyspaceOptions::default();
+    [lsm.clone(), lsm, tree_options()]
 }
 
 fn damage() -> impl Strategy<Value = Damage> {
@@ -514,8 +630,8 @@ proptest! {
         let names = ["default", "a", "b"];
         let open = || {
             let db = options().open(&dir).unwrap();
-            for name in names {
-                db.keyspace_or_create(name, KeyspaceOptions::default()).unwrap();
+            for (name, options) in names.into_iter().zip(kinds()) {
+                db.keyspace_or_create(name, options).unwrap();
             }
             db
         };

@@ -5,10 +5,11 @@ use crate::operation::{Change, Key, Space, Value, Write};
 use crate::options::{self, OptionSet};
 use crate::place::TestClock;
 use crate::rng::Rng;
-use glintdb::{Batch, Db, Durability, Env, ErrorKind};
+use glintdb::{Batch, Db, Durability, Env, ErrorKind, IndexKind, SalvageOptions};
 use glintdb_core::{DbId, FileId, FileKind};
 use glintdb_simdisk::{Contents, MemOptions, MemVolume};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Bits turned over in each file.
@@ -22,8 +23,10 @@ const LATER: &str = "later ";
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
-pub(super) fn run() -> Result<(), String> {
-    for set in options::deterministic() {
+pub(super) fn run(dir: &Path) -> Result<(), String> {
+    for (number, set) in options::deterministic().into_iter().enumerate() {
+        salvage(&set, &dir.join(number.to_string()))
+            .map_err(|message| format!("salvage, options `{}`: {message}", set.name))?;
         let mut sound = Sample::build(&set, 1)?;
         let twin = Sample::build(&set, 2)?;
         // After a clean close the segments hold everything: once with the ring, which can stand in for them, and once without.
@@ -39,6 +42,67 @@ pub(super) fn run() -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// A database without damage, in which keys were deleted, gives all of its records and no others:
+/// its B+tree has leaves that it does not need any more, with the records that were deleted.
+fn salvage(set: &OptionSet, dir: &Path) -> Result<(), String> {
+    Steps::count();
+    let mut options = set.options.clone();
+    options.separate_min_bytes = usize::MAX;
+    options.garbage_bytes_min = 1 << 30;
+    let mut keyspace = set.keyspace.clone();
+    keyspace.btree.experiments.shelf_runs_settle = 1;
+    let is_tree = keyspace.index == IndexKind::BTree;
+    if !is_tree {
+        keyspace = set.keyspace.clone();
+    }
+    let build = || -> glintdb::Result<(Records, bool)> {
+        let db = options.clone().open(dir)?;
+        let space = db.create_keyspace("salvaged", keyspace.clone())?;
+        let mut rng = Rng::new(9);
+        let key = |number: u32| format!("key {number:05}");
+        for number in 0..3 * RECORDS {
+            space.put(key(number), rng.bytes(60))?;
+        }
+        db.flush()?;
+        for number in [10, 310, 610, 910] {
+            space.delete(key(number))?;
+            space.put(key(number + 1), rng.bytes(60))?;
+        }
+        db.flush()?;
+        let left = space.iter();
+        let left = left.map(|entry| entry.map(|(key, value)| (key.into(), value.into())));
+        let left = left.collect::<glintdb::Result<Records>>()?;
+        let figures = db.stats().keyspaces;
+        let has_garbage = figures
+            .iter()
+            .any(|one| one.index_bytes > one.index_live_bytes);
+        db.close()?;
+        Ok((left, has_garbage))
+    };
+    let (left, has_garbage) = build().map_err(|error| error.to_string())?;
+    if is_tree && !has_garbage {
+        return Err("the tree needs all of its leaves".to_owned());
+    }
+    let out = dir.with_extension("out");
+    let report = glintdb::salvage(dir, &out, &SalvageOptions::default());
+    let report = report.map_err(|error| error.to_string())?;
+    if !report.is_complete() {
+        return Err(format!("it misses something: {report:?}"));
+    }
+    let found = || -> glintdb::Result<Records> {
+        let space = set.options.clone().open(&out)?.keyspace("salvaged")?;
+        let all = space
+            .iter()
+            .map(|entry| entry.map(|(k, v)| (k.into(), v.into())));
+        all.collect()
+    };
+    let found = found().map_err(|error| error.to_string())?;
+    match found == left {
+        true => Ok(()),
+        false => Err(format!("{} records became {}", left.len(), found.len())),
+    }
 }
 
 /// A database that was closed, and what it holds.

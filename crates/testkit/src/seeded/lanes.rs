@@ -96,7 +96,7 @@ impl Lane {
             Lane::Crash => sequences::crash(),
             Lane::Sim => simulation(),
             Lane::Faults => faults::run(),
-            Lane::Damage => damage::run(),
+            Lane::Damage => damage::run(dir),
             Lane::Threads => threads::run(dir),
             Lane::Histories => histories(),
             Lane::Kill => killing::run(dir),

@@ -103,7 +103,7 @@ fn one(
     seen: &mut Seen,
 ) -> Result<()> {
     let file = segment.file();
-    let opened = SegmentSalvage::open(work.volume, work.source.db, segment, ring);
+    let opened = SegmentSalvage::open(&**work.volume, work.source.db, segment, ring);
     let mut scan = match opened {
         Ok(scan) => scan,
         Err(error) => {

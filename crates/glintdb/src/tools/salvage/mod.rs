@@ -9,6 +9,11 @@
 //!    temporary database that keeps the newest version of each key.
 //! 3. [`restore`] writes the keys that are not deleted into the new database.
 //!
+//! A B+tree is read by its root: leaves that it does not need any more have entries that were
+//! deleted
+//! since. They count only for the keys of lost nodes, and are uncertain. Without an intact manifest
+//! there is no root, and all leaves count.
+//!
 //! **Which records count.** The indexes hold all commits up to the flush point, the log all later
 //! ones. Older frames are still in segments that hold live values. A put in such a frame may have
 //! been deleted since, and compactions may have dropped the deletion. So older frames count only
@@ -73,7 +78,8 @@ impl Default for SalvageOptions {
 pub struct SalvagedFile {
     /// Length of the file, in bytes.
     pub bytes: u64,
-    /// Number of intact puts and deletions in the file, old versions included.
+    /// Number of intact puts and deletions in the file, old versions included. Of a B+tree, only
+    /// those that count.
     pub records: u64,
     /// Number of damaged places in the file.
     pub damaged: u64,
@@ -182,7 +188,7 @@ pub fn salvage(
         }
     }
     crate::durable::directory::check(dir, false)?;
-    let volume = crate::handles::open_directory(
+    let volume: Arc<dyn Volume> = crate::handles::open_directory(
         dir,
         DirOptions {
             direct: DirectIo::Off,
@@ -195,7 +201,7 @@ pub fn salvage(
     let mut salvage = || -> Result<()> {
         let mut candidates = Candidates::create(&beside, options)?;
         let mut work = Work {
-            volume: &*volume,
+            volume: &volume,
             source: source::read(&*volume, &mut report)?,
             report: &mut report,
             options,
@@ -230,7 +236,7 @@ fn remove(path: &Path) -> Result<()> {
 
 /// State that the steps share.
 struct Work<'w> {
-    volume: &'w dyn Volume,
+    volume: &'w Arc<dyn Volume>,
     source: Source,
     report: &'w mut SalvageReport,
     options: &'w SalvageOptions,

@@ -46,7 +46,7 @@ fn one(work: &mut Work<'_>, db: &Db, id: KeyspaceId, space: &Space) -> Result<()
     let name = work.source.name(id);
     let keyspace = db.keyspace_or_create(&name, KeyspaceOptions::default())?;
     let mut deleted = Deleted::new(space.ranges_deleted());
-    let mut values = Values::new(work.volume);
+    let mut values = Values::new(&**work.volume);
     let mut batch = Batch::new();
     let mut written = 0;
     for version in space.versions() {

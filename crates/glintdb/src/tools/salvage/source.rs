@@ -27,8 +27,10 @@ pub(super) struct Source {
     pub(super) dropped: BTreeSet<KeyspaceId>,
     /// With a whole manifest: it has given out no keyspace from this one on. What is of one all the same, the manifest has forgotten.
     pub(super) keyspace_next: KeyspaceId,
-    /// By file number.
+    /// By file number. Those of B+trees only without a whole manifest.
     pub(super) tables: BTreeMap<u64, (KeyspaceId, TableMeta)>,
+    /// Only with a whole manifest: the edits of B+trees, which are read by their roots.
+    pub(super) trees: BTreeMap<KeyspaceId, Vec<Vec<u8>>>,
     /// Table files whose keyspace no manifest tells.
     pub(super) unassigned: Vec<FileId>,
     pub(super) segments: Vec<SegmentId>,
@@ -101,6 +103,7 @@ pub(super) fn read(volume: &dyn Volume, report: &mut SalvageReport) -> Result<So
         dropped: BTreeSet::new(),
         keyspace_next: KeyspaceId(0),
         tables: BTreeMap::new(),
+        trees: BTreeMap::new(),
         unassigned: Vec::new(),
         segments: of_kind(FileKind::Log)
             .map(|id| SegmentId(id.number))
@@ -120,12 +123,6 @@ pub(super) fn read(volume: &dyn Volume, report: &mut SalvageReport) -> Result<So
             source.live = loaded.state.live_segments();
             let mut gone = source.live.clone();
             source.keyspaces = loaded.state.keyspaces;
-            let mut keyspaces = source.keyspaces.values();
-            if keyspaces.any(|keyspace| keyspace.options.index == IndexKind::BTree) {
-                // Leaves that a tree does not need any more stay in their tables for a while.
-                let note = "of keyspaces with a B+tree, records that were deleted may be back";
-                report.notes.push(note.into());
-            }
             source.keyspace_next = loaded.state.keyspace_next;
             source.flush_point = loaded.state.flush_point;
             gone.retain(|id| !source.segments.contains(id));
@@ -156,9 +153,15 @@ pub(super) fn read(volume: &dyn Volume, report: &mut SalvageReport) -> Result<So
             remains(volume, &mut source, of_kind(FileKind::Manifest))
         }
     };
-    for (keyspace, edits) in &edits {
-        for meta in index_kinds::tables_after(edits) {
-            source.tables.insert(meta.id.number, (*keyspace, meta));
+    for (keyspace, edits) in edits {
+        let record = source.keyspaces.get(&keyspace);
+        let is_tree = record.is_some_and(|record| record.options.index == IndexKind::BTree);
+        if source.whole && is_tree {
+            source.trees.insert(keyspace, edits);
+            continue;
+        }
+        for meta in index_kinds::tables_after(&edits) {
+            source.tables.insert(meta.id.number, (keyspace, meta));
         }
     }
     if !source.whole {

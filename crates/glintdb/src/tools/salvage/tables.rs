@@ -1,11 +1,18 @@
 //! Offers what tables hold. A table whose keyspace no manifest tells is assigned by the log, where that still has some of its commits.
 
 use super::Work;
-use super::candidates::{Candidates, What, When};
+use super::candidates::{Candidates, Space, What, When};
+use crate::index_kinds::{
+    self,
+    btree::{self, Salvaged},
+};
+use crate::tools::check::read_only_env;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use glintdb_core::checksum::crc32c;
-use glintdb_core::{EntryRef, FileId, FileKind, KeyspaceId, SegmentId, SeqNum, ValuePointer};
+use glintdb_core::{
+    EntryRef, FileId, FileKind, KeyspaceId, RangeTombstone, SegmentId, SeqNum, ValuePointer,
+};
 use glintdb_flash::{Volume, VolumeFile};
 use glintdb_runs::table::{TableMeta, key_hash, salvage};
 use std::collections::{BTreeMap, HashMap};
@@ -77,11 +84,14 @@ impl<'v> Values<'v> {
     }
 }
 
-/// Offers all tables whose keyspace is known; looks into the others for what the log may know of.
+/// Offers all indexes whose keyspace is known; looks into the others for what the log may know of.
 pub(super) fn gather(work: &mut Work<'_>, candidates: &mut Candidates) -> Result<Evidence> {
     let tables = std::mem::take(&mut work.source.tables);
     for (keyspace, meta) in tables.values() {
         one(work, candidates, *keyspace, meta.id, Some(meta))?;
+    }
+    for (keyspace, edits) in std::mem::take(&mut work.source.trees) {
+        tree(work, candidates, keyspace, &edits)?;
     }
     let mut evidence = Evidence::default();
     for id in &work.source.unassigned {
@@ -94,7 +104,7 @@ pub(super) fn gather(work: &mut Work<'_>, candidates: &mut Candidates) -> Result
             Ok(())
         };
         // What cannot be read is told when its records are taken.
-        if salvage::salvage(work.volume, work.source.db, *id, None, visit).is_ok() {
+        if salvage::salvage(&**work.volume, work.source.db, *id, None, visit).is_ok() {
             for sample in newest.into_keys() {
                 evidence.samples.entry(sample).or_default().push(id.number);
             }
@@ -152,24 +162,14 @@ fn one(
     known: Option<&TableMeta>,
 ) -> Result<()> {
     let space = candidates.space(keyspace)?;
-    let mut values = Values::new(work.volume);
+    let mut values = Values::new(&**work.volume);
     let report = &mut *work.report;
     let found = salvage::salvage(
-        work.volume,
+        &**work.volume,
         work.source.db,
         id,
         known,
-        &mut |key, seqno, entry| {
-            let what = match entry {
-                EntryRef::Inline(value) => What::Value(Bytes::copy_from_slice(value)),
-                EntryRef::Tombstone => What::Deleted,
-                EntryRef::Pointer(pointer) if values.read(&pointer).is_some() => {
-                    What::Pointer(pointer)
-                }
-                EntryRef::Pointer(_) => return space.suspect(key, When::settled(seqno)),
-            };
-            space.offer(key, When::settled(seqno), &what)
-        },
+        &mut |key, seqno, entry| offer(space, &mut values, key, seqno, entry),
     );
     let found = match found {
         Ok(found) => found,
@@ -184,7 +184,107 @@ fn one(
         Err(error) => return Err(error),
     };
     debug_assert_eq!(id.kind, FileKind::Table);
-    for tombstone in &found.tombstones {
+    delete_ranges(space, &found.tombstones);
+    for damage in found.damage {
+        space.suspect_range(damage.range);
+        report.damage(id, damage.error);
+    }
+    work.done(id, found.entries);
+    Ok(())
+}
+
+/// Offers what the tree and the shelf of a B+tree have.
+fn tree(
+    work: &mut Work<'_>,
+    candidates: &mut Candidates,
+    keyspace: KeyspaceId,
+    edits: &[Vec<u8>],
+) -> Result<()> {
+    let space = candidates.space(keyspace)?;
+    let mut values = Values::new(&**work.volume);
+    let env = read_only_env(work.volume, work.source.db);
+    let found = btree::salvage(env, edits, &mut |_, key, seqno, entry| {
+        offer(space, &mut values, key, seqno, entry)
+    });
+    let found = match found {
+        Ok(found) => found,
+        Err(error) if is_damage(&error) => {
+            return tree_without_root(work, candidates, keyspace, edits, error);
+        }
+        Err(error) => return Err(error),
+    };
+    let Salvaged {
+        entries,
+        tombstones,
+        damage,
+        lost,
+        outdated,
+    } = found;
+    delete_ranges(space, &tombstones);
+    for range in lost {
+        space.suspect_range((range.start, range.end));
+    }
+    if outdated > 0 {
+        work.report.notes.push(format!(
+            "nodes of the B+tree of keyspace {:?} are lost: {outdated} entries for their keys come \
+             from leaves that may be out of date, and records that were deleted may be back",
+            work.source.name(keyspace)
+        ));
+    }
+    for (file, error) in damage {
+        work.report.damage(file, error);
+    }
+    for (file, entries) in entries {
+        work.done(file, entries);
+    }
+    Ok(())
+}
+
+fn is_damage(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Corruption | ErrorKind::UnsupportedFormat
+    )
+}
+
+/// Offers every table of a B+tree whose edits make no sense.
+fn tree_without_root(
+    work: &mut Work<'_>,
+    candidates: &mut Candidates,
+    keyspace: KeyspaceId,
+    edits: &[Vec<u8>],
+    error: Error,
+) -> Result<()> {
+    let name = work.source.name(keyspace);
+    let note = format!("of keyspace {name:?}, records that were deleted may be back: {error}");
+    work.report.notes.push(note);
+    let everything = (Bytes::new(), None);
+    candidates.space(keyspace)?.suspect_range(everything);
+    for meta in index_kinds::tables_after(edits) {
+        one(work, candidates, keyspace, meta.id, Some(&meta))?;
+    }
+    Ok(())
+}
+
+/// Offers an entry of an index, if its value can be read.
+fn offer(
+    space: &mut Space,
+    values: &mut Values<'_>,
+    key: &[u8],
+    seqno: SeqNum,
+    entry: EntryRef<'_>,
+) -> Result<()> {
+    let what = match entry {
+        EntryRef::Inline(value) => What::Value(Bytes::copy_from_slice(value)),
+        EntryRef::Tombstone => What::Deleted,
+        EntryRef::Pointer(pointer) if values.read(&pointer).is_some() => What::Pointer(pointer),
+        EntryRef::Pointer(_) => return space.suspect(key, When::settled(seqno)),
+    };
+    space.offer(key, When::settled(seqno), &what)
+}
+
+fn delete_ranges(space: &mut Space, tombstones: &[RangeTombstone]) {
+    for tombstone in tombstones {
         // An entry of the same commit stands beside the tombstone because it came behind it.
         let when = When {
             seqno: tombstone.seqno,
@@ -192,10 +292,4 @@ fn one(
         };
         space.delete_range(tombstone, when);
     }
-    for damage in found.damage {
-        space.suspect_range(damage.range);
-        report.damage(id, damage.error);
-    }
-    work.done(id, found.entries);
-    Ok(())
 }

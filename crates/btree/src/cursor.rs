@@ -37,6 +37,8 @@ pub(crate) struct TreeCursor {
     place: Place,
     leaf: BlockCursor,
     ahead: usize,
+    /// The edge of the range tombstone that a seek has passed last.
+    passed: Option<Bytes>,
     state: State,
 }
 
@@ -71,6 +73,7 @@ impl TreeCursor {
             },
             leaf: BlockCursor::new(direction),
             ahead: LEAVES_AHEAD_FIRST,
+            passed: None,
             state: State::New,
         }
     }
@@ -236,6 +239,18 @@ impl TreeCursor {
 
     /// Goes behind what `range` covers, which hides everything in it.
     fn pass_range(&mut self, range: &RangeTombstone) -> Result<bool> {
+        let edge = match self.direction {
+            Direction::Forward => range.end.as_ref(),
+            Direction::Reverse => Some(&range.start),
+        };
+        // A leaf with keys that its branch does not promise would lead back to this range for ever.
+        if let (Some(passed), Some(edge)) = (&self.passed, edge)
+            && self.order(edge, passed).is_le()
+        {
+            let what = "a key in a range that the cursor has passed";
+            return Err(self.leaf.corrupt(what));
+        }
+        self.passed = edge.cloned();
         match (self.direction, &range.end) {
             (Direction::Forward, Some(end)) => self.go_to(end),
             (Direction::Forward, None) => Ok(false),

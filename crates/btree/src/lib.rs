@@ -50,6 +50,16 @@ mod tests;
 
 pub use copy::SettledTree;
 pub use edit::EDIT_VERSION;
+
+/// Decodes an edit and encodes it again. For fuzz targets.
+///
+/// # Errors
+/// As the index gives them when it is opened.
+#[doc(hidden)]
+pub fn edit_again(bytes: &[u8]) -> glintdb_core::Result<Vec<u8>> {
+    edit::Edit::decode(bytes).map(|edit| edit.encode())
+}
+
 pub use index::{BTree, FileChange};
 pub use options::{BTreeExperiments, BTreeOptions};
 pub use salvage::{Salvaged, salvage};

@@ -379,6 +379,9 @@ impl Picture {
 
     fn add_file(&mut self, id: FileId, file: NodeFile, live: Live) -> Result<()> {
         let all = live;
+        if live.bytes > file.bytes() || live.nodes > live.bytes {
+            return Err(misfit(&format!("{id} has more nodes than bytes")));
+        }
         match self.files.insert(id, TreeFile { file, all, live }) {
             None => Ok(()),
             Some(_) => Err(misfit(&format!("{id} is there already"))),

@@ -625,7 +625,10 @@ impl Slice {
         }
         let leaves = self.dead.iter().map(|leaf| (leaf.file(0), leaf));
         let branches = dead_branches.iter().map(|branch| (branch.file(1), branch));
-        shrink(picture, leaves.chain(branches), self.floor, &mut edit)?;
+        let is_complete = self.gathered.is_none();
+        let rewritten = plan.victims.iter().filter(|_| is_complete).collect();
+        let dead = leaves.chain(branches);
+        shrink(picture, dead, &rewritten, self.floor, &mut edit)?;
         let root = root.map(|(node, level)| root_of(picture, node, level, self.old, self.new));
         if root != picture.root {
             edit.ops.push(EditOp::Root(root));
@@ -723,13 +726,16 @@ fn root_of(picture: &Picture, node: Child, level: u8, old: Counts, new: Counts) 
     }
 }
 
-/// Records what the tree still needs of files, without the nodes that are `dead`.
+/// Records what the tree still needs of files, without the nodes that are `dead`. Of the files in
+/// `rewritten`, these are all nodes.
 ///
 /// # Errors
-/// `Corruption` if the tree needs fewer nodes of a file than were found in it.
+/// `Corruption` if the tree needs fewer nodes of a file than were found in it, or more of a file
+/// that was rewritten. Such a file would be picked again for ever.
 fn shrink<'a>(
     picture: &Picture,
     dead: impl Iterator<Item = (FileId, &'a Child)>,
+    rewritten: &HashSet<&FileId>,
     floor: SeqNum,
     edit: &mut Edit,
 ) -> Result<()> {
@@ -748,6 +754,10 @@ fn shrink<'a>(
             return Err(Error::corruption(*id, 0, what));
         };
         let live = Live { nodes, bytes };
+        if nodes > 0 && rewritten.contains(id) {
+            let what = format!("{lost:?} was found of a file that has {:?}", file.live);
+            return Err(Error::corruption(*id, 0, what));
+        }
         if nodes == 0 && !file.has_needed_tombstones(floor) {
             edit.ops.push(EditOp::RemoveFile { file: *id });
         } else if live != file.live {

@@ -5,7 +5,8 @@
 use crate::place::{Place, TestClock};
 use crate::rng::Rng;
 use glintdb::{
-    Compression, Db, Durability, Env, KeyspaceOptions, LsmExperiments, LsmOptions, Options,
+    Compression, Db, Durability, Env, IndexKind, KeyspaceOptions, LsmExperiments, LsmOptions,
+    Options,
 };
 use glintdb_core::checksum::{FileSeed, crc32c, crc32c_append};
 use glintdb_core::{DbId, FileId, FileKind};
@@ -29,14 +30,31 @@ pub(crate) struct Golden {
     /// What it holds now.
     pub(crate) now: BTreeMap<(usize, Vec<u8>), Vec<u8>>,
     pub(crate) ever: Ever,
-    /// Checksums of each file, in an order in which they can be computed anew.
+    pub(crate) checksums: Checksums,
+}
+
+/// The checksums of some files, in an order in which they can be computed anew.
+#[derive(Default)]
+pub(crate) struct Checksums {
     pub(crate) parts: BTreeMap<FileId, Vec<Part>>,
+    mentions: Vec<Mention>,
+}
+
+/// Where a branch of a B+tree, or the manifest, has the checksum of a node too.
+struct Mention {
+    /// The node.
+    file: FileId,
+    at: usize,
+    /// Where its checksum is as well.
+    other: FileId,
+    place: usize,
 }
 
 /// Something in a file that has a checksum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part {
-    /// A key block or section of a table: its first four bytes are the checksum of the rest.
+    /// A key block or section of a table, or a branch: its first four bytes are the checksum of the
+    /// rest.
     Section { at: usize, length: usize },
     /// A table's last 96 bytes.
     Footer { at: usize },
@@ -76,24 +94,29 @@ pub(crate) fn open(volume: &Arc<MemVolume>) -> glintdb::Result<Db> {
     options().open_volume(Arc::clone(volume) as Arc<dyn Volume>, env)
 }
 
-/// Fewer than [`DATABASES`]: 0 was closed, 1 was killed with commits in the ring only, 2 lost its power.
+/// Fewer than [`DATABASES`]: 0 was closed, 1 was killed with commits in the ring only, 2 lost
+/// its power, 3 has a B+tree.
 pub(crate) fn golden(index: usize) -> &'static Golden {
     static ALL: LazyLock<Vec<Golden>> = LazyLock::new(|| (0..DATABASES).map(make).collect());
     &ALL[index % DATABASES]
 }
 
-pub(crate) const DATABASES: usize = 3;
+pub(crate) const DATABASES: usize = 4;
 
 fn make(index: usize) -> Golden {
     let volume = MemVolume::new();
     let db = open(&volume).expect("a new database");
-    db.create_keyspace(SPACES[1], keyspace_options())
+    let options = match index {
+        3 => KeyspaceOptions::default().index(IndexKind::BTree),
+        _ => keyspace_options(),
+    };
+    db.create_keyspace(SPACES[1], options)
         .expect("a new keyspace");
     let mut golden = Golden {
         contents: Contents::default(),
         now: BTreeMap::new(),
         ever: Ever::new(),
-        parts: BTreeMap::new(),
+        checksums: Checksums::default(),
     };
     let mut rng = Rng::new(index as u64 + 1);
     for round in 0..3 {
@@ -120,8 +143,11 @@ fn make(index: usize) -> Golden {
             db.flush().expect("memory takes it");
         }
     }
+    if index == 3 {
+        grow_tree(&db, &mut golden);
+    }
     let place = match index {
-        0 => {
+        0 | 3 => {
             db.close().expect("memory takes it");
             Place::Memory(volume)
         }
@@ -134,10 +160,25 @@ fn make(index: usize) -> Golden {
     if let Place::Memory(volume) = place {
         golden.contents = volume.contents();
     }
-    for (id, bytes) in &golden.contents.files {
-        golden.parts.insert(*id, parts(*id, bytes));
-    }
+    let files = golden.contents.files.iter();
+    let files = files.map(|(id, bytes)| (*id, bytes.to_vec()));
+    golden.checksums = Checksums::of(&files.collect());
     golden
+}
+
+/// More than a leaf has, so that there are branches.
+fn grow_tree(db: &Db, golden: &mut Golden) {
+    let keyspace = db.keyspace(SPACES[1]).expect("it was made");
+    for number in 0..120 {
+        let key = format!("leaf{number:03}").into_bytes();
+        let value = vec![b'a' + number % 26; 50];
+        let ever = golden.ever.entry((1, key.clone())).or_default();
+        ever.extend([None, Some(value.clone())]);
+        keyspace.put(&key, &value).expect("memory takes it");
+        golden.now.insert((1, key), value);
+    }
+    db.flush().expect("memory takes it");
+    db.compact().expect("memory takes it");
 }
 
 fn keyspace_range_deleted(db: &Db, golden: &mut Golden) {
@@ -195,16 +236,83 @@ fn parts(id: FileId, bytes: &[u8]) -> Vec<Part> {
             }
             parts.push(Part::Header);
         }
-        FileKind::Tree | FileKind::Reserve => {}
+        FileKind::Tree => {
+            let mut at = 4096;
+            while at < bytes.len() {
+                let length = u32_at(bytes, at + 16).next_multiple_of(4096);
+                parts.push(Part::Section { at, length });
+                at += length;
+            }
+        }
+        FileKind::Reserve => {}
     }
     parts
 }
 
-/// Makes every checksum of a file right again, as far as its parts still lie in it.
-pub(crate) fn fix(id: FileId, parts: &[Part], bytes: &mut [u8]) {
-    let seed = FileSeed::new(DB, id);
-    for part in parts {
-        fix_part(seed, id, *part, bytes);
+impl Checksums {
+    /// Of files that are whole.
+    pub(crate) fn of(files: &BTreeMap<FileId, Vec<u8>>) -> Checksums {
+        let mut checksums = Checksums::default();
+        for (id, bytes) in files {
+            let parts = parts(*id, bytes);
+            for part in &parts {
+                if let Part::Section { at, .. } = *part {
+                    checksums.note_mentions(files, *id, at);
+                }
+            }
+            checksums.parts.insert(*id, parts);
+        }
+        checksums
+    }
+
+    /// Notes where branches and manifests have the checksum of a node.
+    fn note_mentions(&mut self, files: &BTreeMap<FileId, Vec<u8>>, file: FileId, at: usize) {
+        let wanted = &files[&file][at..at + 4];
+        let naming = |id: &FileId| !matches!(id.kind, FileKind::Log | FileKind::Table);
+        for (&other, bytes) in files.iter().filter(|(id, _)| naming(id)) {
+            let places = bytes.windows(4).enumerate();
+            let places =
+                places.filter(|(place, found)| *found == wanted && (other, *place) != (file, at));
+            let mentions = places.map(|(place, _)| Mention {
+                file,
+                at,
+                other,
+                place,
+            });
+            self.mentions.extend(mentions);
+        }
+    }
+
+    /// Makes every checksum right again, as far as the parts are still in the files. The order of
+    /// files is tables, branches, manifests, and branches follow their children.
+    pub(crate) fn fix(&self, files: &mut BTreeMap<FileId, Vec<u8>>) {
+        for (&file, parts) in &self.parts {
+            let seed = FileSeed::new(DB, file);
+            for &part in parts {
+                if let Some(bytes) = files.get_mut(&file) {
+                    fix_part(seed, file, part, bytes);
+                }
+                if let Part::Section { at, .. } = part {
+                    self.fix_mentions(files, file, at);
+                }
+            }
+        }
+    }
+
+    fn fix_mentions(&self, files: &mut BTreeMap<FileId, Vec<u8>>, file: FileId, at: usize) {
+        let checksum = files.get(&file).and_then(|bytes| bytes.get(at..at + 4));
+        let Some(checksum) = checksum.map(<[u8]>::to_vec) else {
+            return;
+        };
+        let of_node = |mention: &&Mention| (mention.file, mention.at) == (file, at);
+        for mention in self.mentions.iter().filter(of_node) {
+            let there = files.get_mut(&mention.other);
+            if let Some(there) =
+                there.and_then(|bytes| bytes.get_mut(mention.place..mention.place + 4))
+            {
+                there.copy_from_slice(&checksum);
+            }
+        }
     }
 }
 
@@ -259,13 +367,19 @@ mod tests {
     fn fixing_a_whole_database_changes_nothing_and_it_holds_what_it_should() {
         for index in 0..DATABASES {
             let golden = golden(index);
-            assert!(golden.parts.keys().any(|id| id.kind == FileKind::Table));
-            for (id, bytes) in &golden.contents.files {
-                let mut fixed = bytes.to_vec();
-                fix(*id, &golden.parts[id], &mut fixed);
-                assert!(fixed == *bytes, "{id}: {:?}", golden.parts[id]);
+            let parts = &golden.checksums.parts;
+            assert!(parts.keys().any(|id| id.kind == FileKind::Table));
+            let has_branches = parts.keys().any(|id| id.kind == FileKind::Tree);
+            let mentions = golden.checksums.mentions.len();
+            assert_eq!((has_branches, mentions > 2), (index == 3, index == 3));
+            let files = golden.contents.files.iter();
+            let files: BTreeMap<_, _> = files.map(|(id, bytes)| (*id, bytes.to_vec())).collect();
+            let mut fixed = files.clone();
+            golden.checksums.fix(&mut fixed);
+            for (id, bytes) in &files {
+                assert!(fixed[id] == *bytes, "{id}: {:?}", parts[id]);
                 if id.kind == FileKind::Table {
-                    assert!(golden.parts[id].len() >= 4, "{id}: {:?}", golden.parts[id]);
+                    assert!(parts[id].len() >= 3, "{id}: {:?}", parts[id]);
                 }
             }
             let db = open(&volume(&golden.contents)).unwrap();

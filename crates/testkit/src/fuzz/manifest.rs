@@ -1,6 +1,7 @@
 //! Target `manifest`: manifest files of any records, and of any items in records with right checksums.
 //!
-//! Asserts: items that are decoded encode to what decodes to the same; edits of an LSM index likewise; a manifest that is read is written anew and read to the same state and
+//! Asserts: items that are decoded encode to what decodes to the same; edits of an index
+//! likewise; a manifest that is read is written anew and read to the same state and
 //! the same edits; what is refused is `Corruption` that names file and offset, or `UnsupportedFormat`.
 
 use super::input::{Input, Output};
@@ -13,6 +14,8 @@ use std::sync::Arc;
 
 const DB: DbId = DbId(*b"0123456789abcdef");
 const GOLDEN: &[u8] = include_bytes!("../../../glintdb/testdata/manifest-v1.bin");
+/// An edit of a B+tree.
+const TREE_EDIT: &[u8] = include_bytes!("../../../btree/testdata/edit-v1.bin");
 const RETIRED: &[u8] = include_bytes!("../../../glintdb/testdata/manifest-v1-retired.bin");
 
 fn refused(error: &Error) {
@@ -115,13 +118,15 @@ pub(super) fn run(data: &[u8]) {
         }
         Err(error) => refused(&error),
     }
-    match glintdb_lsm::edit_again(data) {
-        Ok(encoded) => {
-            assert!(encoded.len() <= data.len());
-            let again = glintdb_lsm::edit_again(&encoded).expect("what was encoded");
-            assert_eq!(again, encoded);
+    for edit_again in [glintdb_lsm::edit_again, glintdb_btree::edit_again] {
+        match edit_again(data) {
+            Ok(encoded) => {
+                assert!(encoded.len() <= data.len());
+                let again = edit_again(&encoded).expect("what was encoded");
+                assert_eq!(again, encoded);
+            }
+            Err(error) => refused(&error),
         }
-        Err(error) => refused(&error),
     }
     let volume = MemVolume::of_contents(&build(Input::new(data)), MemOptions::default());
     let volume: Arc<dyn Volume> = volume.expect("memory takes it");
@@ -172,6 +177,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         items.0,
         torn.0,
         edit,
+        TREE_EDIT.to_vec(),
         GOLDEN[0x30..0xc4].to_vec(),
     ]
 }

@@ -26,6 +26,8 @@ mod resp_request;
 mod resp_session;
 mod table;
 mod table_image;
+mod tree;
+mod tree_image;
 
 use peak_alloc::PeakAlloc;
 
@@ -79,6 +81,13 @@ pub const TARGETS: &[Target] = &[
         run: table::run,
         seeds: table_image::seeds,
         length_max: 2048,
+        memory_base: 16384 << 10,
+    },
+    Target {
+        name: "tree",
+        run: tree::run,
+        seeds: tree::seeds,
+        length_max: 1024,
         memory_base: 16384 << 10,
     },
     Target {

@@ -7,6 +7,7 @@ use crate::cursor::{Overlay, TreeCursor};
 use crate::directory::Place;
 use crate::node::Child;
 use crate::picture::{NodeFile, Picture};
+use crate::settle;
 use crate::tree::answer;
 use crate::verify;
 use bytes::Bytes;
@@ -398,6 +399,8 @@ impl IndexView for View {
             stats.tombstones += root.tombstones;
             stats.pointed_bytes += root.pointed_bytes;
         }
+        let slice_bytes = self.common.options().experiments.slice_bytes;
+        stats.job_bytes = settle::job_bytes(picture, slice_bytes);
         stats.entries = shelf.entries + leaves.entries;
         stats.levels = vec![shelf, branches, leaves];
         stats.files = picture.file_ids().len() as u64;

@@ -106,6 +106,11 @@ pub trait IndexJob: Send {
     /// About the bytes that its new files take before its inputs go. Of the jobs of one compaction
     /// one returns them, and the others 0.
     fn space_bytes(&self) -> u64;
+    /// Has a job that has not begun do only so much that it takes about `bytes`, for a medium that
+    /// is nearly full. Returns false, and changes nothing, if it can do nothing useful with them.
+    fn limit_space(&mut self, _bytes: u64) -> bool {
+        false
+    }
     /// How urgent it is.
     fn priority(&self) -> JobPriority;
 }
@@ -211,6 +216,9 @@ pub struct IndexStats {
     /// Bytes of the files that the index still needs. The rest is garbage, which a compaction
     /// removes.
     pub live_bytes: u64,
+    /// About the bytes that a job takes that merges deletions in, before it gives space back: what
+    /// a full medium must still have for it. 0 if merges of any size give space back.
+    pub job_bytes: u64,
     /// Bytes of the values in the log that the entries point to.
     pub pointed_bytes: u64,
     /// Entries, tombstones included.

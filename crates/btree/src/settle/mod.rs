@@ -29,7 +29,7 @@ use glintdb_flash::DataClass;
 use glintdb_runs::keys::{KeyRange, TombstoneSet};
 use glintdb_runs::read::Newest;
 use glintdb_runs::table::{Block, BlockCursor};
-use glintdb_runs::{Liveness, Run, RunEnv, range_tombstones};
+use glintdb_runs::{Liveness, Run, RunEnv, Sorted, range_tombstones};
 use leaves::LeafWriter;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -40,6 +40,35 @@ const WINDOW_BYTES: usize = 1 << 20;
 /// Where nodes are among what an index writes: branches above leaves.
 const BRANCHES: DataClass = DataClass::Level { rank: 1, of: 2 };
 const LEAVES: DataClass = DataClass::Level { rank: 2, of: 2 };
+
+/// On a full medium, a slice shrinks down to this part of its size.
+const SLICE_PARTS_MAX: u64 = 32;
+
+/// Bytes of the leaves and of the branches that the tree needs.
+fn live_bytes(picture: &Picture) -> (u64, u64) {
+    let (mut leaves, mut branches) = (0, 0);
+    for file in picture.files.values() {
+        match file.file.leaves() {
+            Some(_) => leaves += file.live.bytes,
+            None => branches += file.live.bytes,
+        }
+    }
+    (leaves, branches)
+}
+
+/// About the bytes that a slice takes that writes `leaf_bytes` of leaves. The table has an eighth
+/// more at most. Each leaf may have a branch of its own, and there are `branch_bytes` of branches.
+fn slice_space(leaf_bytes: u64, branch_bytes: u64) -> u64 {
+    leaf_bytes + leaf_bytes / 8 + leaf_bytes.min(branch_bytes)
+}
+
+/// About the bytes that a settling of deletions takes before it gives space back. A table of leaves
+/// goes when all its leaves are written anew, and it is as large as a slice.
+pub(crate) fn job_bytes(picture: &Picture, slice_bytes: u64) -> u64 {
+    let shelf: u64 = picture.sorted().map(Sorted::bytes).sum();
+    let (leaves, branches) = live_bytes(picture);
+    slice_space(slice_bytes.min(shelf + leaves), branches)
+}
 
 /// What a slice shall do.
 pub(crate) struct Plan {
@@ -56,6 +85,8 @@ pub(crate) struct SettleJob {
     view: Arc<View>,
     plan: Plan,
     floor: SeqNum,
+    /// Bytes of leaves after which it ends.
+    slice_bytes: u64,
     /// `None` before the first step, and after the last.
     slice: Option<Slice>,
     is_over: bool,
@@ -67,6 +98,7 @@ impl SettleJob {
         SettleJob {
             floor: shared.common.env.tombstone_floor(),
             shared: Arc::clone(shared),
+            slice_bytes: view.common.options().experiments.slice_bytes,
             view,
             plan,
             slice: None,
@@ -77,7 +109,7 @@ impl SettleJob {
     fn run(&mut self) -> Result<JobStep> {
         let mut slice = match self.slice.take() {
             Some(slice) => slice,
-            None => Slice::begin(&self.view, &self.plan, self.floor)?,
+            None => Slice::begin(&self.view, &self.plan, self.floor, self.slice_bytes)?,
         };
         if slice.step()? {
             self.slice = Some(slice);
@@ -107,13 +139,23 @@ impl IndexJob for SettleJob {
     }
 
     fn space_bytes(&self) -> u64 {
-        let slice = self.view.common.options().experiments.slice_bytes;
         let shelf: u64 = self.plan.runs.iter().map(|run| run.tables.bytes()).sum();
-        let tree: u64 = (self.view.picture.files.values())
-            .map(|file| file.live.bytes)
-            .sum();
-        // The leaves, with as much again for those that are not full, and the branches.
-        slice.min(2 * (shelf + tree)).saturating_mul(5) / 4
+        let (leaves, branches) = live_bytes(&self.view.picture);
+        // As much again for leaves that are not full.
+        let leaves = self.slice_bytes.min(2 * (shelf + leaves));
+        slice_space(leaves, branches)
+    }
+
+    fn limit_space(&mut self, bytes: u64) -> bool {
+        let (_, branches) = live_bytes(&self.view.picture);
+        // What `slice_space` makes `bytes` of: few leaves beneath as many branches, or many leaves.
+        let leaves = (bytes / 17 * 8).max(bytes.saturating_sub(branches) / 9 * 8);
+        let least = self.slice_bytes / SLICE_PARTS_MAX;
+        let can = leaves >= least;
+        if can {
+            self.slice_bytes = self.slice_bytes.min(leaves);
+        }
+        can
     }
 
     fn priority(&self) -> JobPriority {
@@ -214,10 +256,10 @@ struct Slice {
 }
 
 impl Slice {
-    fn begin(view: &Arc<View>, plan: &Plan, floor: SeqNum) -> Result<Slice> {
+    fn begin(view: &Arc<View>, plan: &Plan, floor: SeqNum, slice_bytes: u64) -> Result<Slice> {
         let (picture, common) = (&view.picture, &view.common);
         let options = common.options();
-        let slice_bytes = options.experiments.slice_bytes;
+        let window_bytes = usize::try_from(slice_bytes / 2).unwrap_or(usize::MAX);
         let clip = picture.clip.as_ref().filter(|_| !plan.runs.is_empty());
         let from = clip.map_or_else(Bytes::new, |clip| clip.key.clone());
         let range = KeyRange {
@@ -243,8 +285,10 @@ impl Slice {
             victims: plan.victims.clone(),
             floor,
             slice_bytes,
-            window_bytes: WINDOW_BYTES.min(usize::try_from(slice_bytes / 2).unwrap_or(usize::MAX)),
-            leaf_batch: options.experiments.leaf_batch as usize,
+            window_bytes: WINDOW_BYTES.min(window_bytes),
+            // A slice ends with a window.
+            leaf_batch: (options.experiments.leaf_batch as usize)
+                .min((window_bytes / options.block_bytes as usize).max(1)),
             newest,
             has_entry,
             of_runs,

@@ -70,9 +70,9 @@ impl Background {
     pub(super) fn run_called(
         &self,
         keyspace: &Arc<KeyspaceState>,
-        job: Box<dyn IndexJob>,
+        mut job: Box<dyn IndexJob>,
     ) -> Result<()> {
-        let _running = self.space.begin_compaction(&*job, Begun::Called)?;
+        let _running = self.space.begin_compaction(&mut *job, Begun::Called)?;
         // Declared after `_running`, so that its output files are removed before it counts as
         // ended.
         let mut job = job;

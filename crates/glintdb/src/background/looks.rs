@@ -126,10 +126,10 @@ impl Background {
         let faded = seen.unflushed_bytes_max - seen.unflushed_bytes_max / 16;
         seen.unflushed_bytes_max = unflushed.max(faded);
         let kept = seen.unflushed_bytes_max;
-        let tables = self.shared.version.load_full().index_live_bytes();
+        let indexes = self.shared.version.load_full().index_needs();
         let needed = || self.sequencer.unflushed_bytes().max(kept);
         let (reserve, numbers) = (&self.shared.reserve, &*self.shared.numbers);
-        if let Err(error) = reserve.trim(numbers, tables, needed)
+        if let Err(error) = reserve.trim(numbers, indexes, needed)
             && !error.kind().passes()
         {
             self.shared.note_background_error(&error);

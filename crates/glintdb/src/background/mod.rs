@@ -173,12 +173,12 @@ impl Background {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) % version.keyspaces.len();
             let keyspace = version.keyspaces.get(turn).and_then(Option::as_ref);
             let job = keyspace.and_then(|keyspace| keyspace.state.index().pick_job());
-            let Some((keyspace, job)) = keyspace.zip(job) else {
+            let Some((keyspace, mut job)) = keyspace.zip(job) else {
                 idle += 1;
                 continue;
             };
             idle = 0;
-            let running = match self.space.begin_compaction(&*job, Begun::Queued) {
+            let running = match self.space.begin_compaction(&mut *job, Begun::Queued) {
                 Ok(running) => running,
                 Err(error) => {
                     drop(job);

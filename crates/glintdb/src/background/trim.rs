@@ -51,10 +51,10 @@ impl Background {
                 begun => begun?,
             }
         }
-        let in_indexes = self.shared.version.load_full().index_live_bytes();
+        let indexes = self.shared.version.load_full().index_needs();
         let unflushed = || self.sequencer.unflushed_bytes();
         let numbers = &*self.shared.numbers;
-        self.shared.reserve.trim(numbers, in_indexes, unflushed)
+        self.shared.reserve.trim(numbers, indexes, unflushed)
     }
 
     /// Returns the bytes of the active segment that are flushed and not live.

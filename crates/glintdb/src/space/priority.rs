@@ -109,20 +109,36 @@ impl DiskSpace {
     /// there is no space for it now.
     pub(crate) fn refill_reserve(&self, more_bytes: u64) -> Result<bool> {
         let unflushed = self.sequencer.unflushed_bytes() + more_bytes;
-        let tables = self.shared.version.load_full().index_live_bytes();
+        let indexes = self.shared.version.load_full().index_needs();
         self.shared
             .reserve
-            .refill(&*self.shared.numbers, tables, unflushed)
+            .refill(&*self.shared.numbers, indexes, unflushed)
     }
 
-    /// Counts a compaction as begun if there is space for it, with the reserve's space if that is
-    /// enough.
+    /// Counts a compaction as begun if there is space for it, or for a part of it, with the
+    /// reserve's space if that is enough.
     ///
     /// # Errors
     /// `NoSpace`: the compaction must not begin. It would only fail, and take space that a flush
     /// waits for.
-    pub(crate) fn begin_compaction(&self, job: &dyn IndexJob, by: Begun) -> Result<Running> {
-        self.begin_writing(job.name(), job.space_bytes(), by)
+    pub(crate) fn begin_compaction(&self, job: &mut dyn IndexJob, by: Begun) -> Result<Running> {
+        match self.begin_writing(job.name(), job.space_bytes(), by) {
+            Err(error)
+                if error.kind() == ErrorKind::NoSpace
+                    && job.limit_space(self.job_space_bytes()) =>
+            {
+                self.begin_writing(job.name(), job.space_bytes(), by)
+            }
+            begun => begun,
+        }
+    }
+
+    /// Returns the bytes that jobs may take: free ones and those of the reserve, without those for
+    /// a flush.
+    fn job_space_bytes(&self) -> u64 {
+        let free = self.shared.volume.free_bytes().unwrap_or(u64::MAX);
+        let all = free.saturating_add(self.shared.reserve.bytes());
+        all.saturating_sub(self.flush_space_bytes())
     }
 
     /// Counts an operation that may need `wanted` bytes as begun, like

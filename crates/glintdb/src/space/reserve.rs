@@ -2,8 +2,9 @@
 //! deletion, a flush or a compaction finds no space, and created again when there is some.
 //!
 //! With the log's own reserve segments, the reserve allows deletions to free a full disk. It has
-//! space for a flush of everything in memory, and a part of the indexes' size for the tables of
-//! deletions, so that a small database stays small. An empty database has no reserve.
+//! space for a flush of everything in memory, a part of the indexes' size for the tables of
+//! deletions, so that a small database stays small, and what an index needs to merge the deletions
+//! in. An empty database has no reserve.
 //!
 //! Thread safety: any thread. Its lock is taken last of all and held across I/O. Commits read one
 //! number.
@@ -14,6 +15,7 @@
 //!    taken the rest, and after it the next deletions find a memtable.
 //! 2. No file names the files of the reserve, and removing one at any time does no harm.
 
+use crate::state::version::IndexNeeds;
 use crate::{Error, ErrorKind, Result};
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -50,9 +52,9 @@ fn rounded_up(bytes: u64) -> u64 {
 }
 
 /// Returns the bytes in memory that a reserve of `held` bytes covers: those whose flush it has
-/// space for, beside the space for deletions.
-fn covered_bytes(held: u64, of_deletions: u64) -> u64 {
-    held.saturating_sub(of_deletions + FLUSH_BYTES) / 9 * 8
+/// space for, beside the space `of_indexes`.
+fn covered_bytes(held: u64, of_indexes: u64) -> u64 {
+    held.saturating_sub(of_indexes + FLUSH_BYTES) / 9 * 8
 }
 
 pub(crate) struct Reserve {
@@ -170,7 +172,7 @@ impl Reserve {
         self.volume.sync_directory()
     }
 
-    /// Makes the reserve as large as `table_bytes` in tables and `unflushed_bytes` in memory
+    /// Makes the reserve as large as the indexes and `unflushed_bytes` in memory
     /// require. Returns false if there is no space for it now.
     ///
     /// # Errors
@@ -178,17 +180,17 @@ impl Reserve {
     pub(crate) fn refill(
         &self,
         numbers: &dyn FileNumbers,
-        table_bytes: u64,
+        indexes: IndexNeeds,
         unflushed_bytes: u64,
     ) -> Result<bool> {
-        if table_bytes == 0 && unflushed_bytes == 0 && !self.is_lent() {
+        if indexes.live_bytes == 0 && unflushed_bytes == 0 && !self.is_lent() {
             return Ok(true);
         }
-        let of_deletions = self.deletions_bytes(table_bytes + unflushed_bytes);
-        let needed = flush_bytes(unflushed_bytes) + of_deletions;
+        let of_indexes = self.index_bytes(indexes, unflushed_bytes);
+        let needed = flush_bytes(unflushed_bytes) + of_indexes;
         let enough = |held: u64| held >= needed;
         let cover = |held: u64| {
-            let covered = covered_bytes(held, of_deletions);
+            let covered = covered_bytes(held, of_indexes);
             self.covered
                 .store(covered.max(unflushed_bytes), Ordering::Release);
         };
@@ -234,7 +236,7 @@ impl Reserve {
         Ok(true)
     }
 
-    /// Removes files that exceed what `table_bytes` in tables and `unflushed_bytes` in memory
+    /// Removes files that exceed what the indexes and `unflushed_bytes` in memory
     /// require. If all files are needed, but only in part, it replaces them by a smaller one.
     /// `unflushed_bytes` must count every commit that was numbered before the call, as
     /// under the sequencer's lock, because a commit may just have been numbered in reliance on the
@@ -245,12 +247,12 @@ impl Reserve {
     pub(crate) fn trim(
         &self,
         numbers: &dyn FileNumbers,
-        table_bytes: u64,
+        indexes: IndexNeeds,
         unflushed_bytes: impl Fn() -> u64,
     ) -> Result<()> {
         let unflushed = unflushed_bytes();
-        let of_deletions = self.deletions_bytes(table_bytes + unflushed);
-        let needed = (flush_bytes(unflushed) + of_deletions).max(RESERVE_BYTES_MIN);
+        let of_indexes = self.index_bytes(indexes, unflushed);
+        let needed = (flush_bytes(unflushed) + of_indexes).max(RESERVE_BYTES_MIN);
         self.add_smaller_file(numbers, needed)?;
         let mut surplus = Vec::new();
         {
@@ -266,7 +268,7 @@ impl Reserve {
             if surplus.is_empty() {
                 return Ok(());
             }
-            let covered = covered_bytes(self.bytes(), of_deletions);
+            let covered = covered_bytes(self.bytes(), of_indexes);
             self.covered.store(covered, Ordering::Release);
         }
         // From here on commits get numbers only as far as the smaller reserve covers them.
@@ -334,8 +336,11 @@ impl Reserve {
         files.extend(surplus);
     }
 
-    fn deletions_bytes(&self, bytes: u64) -> u64 {
-        (bytes / PART_FOR_DELETIONS).clamp(DELETIONS_BYTES_MIN, self.deletions_bytes_max)
+    /// Bytes for the tables of deletions, and for the job that merges them in.
+    fn index_bytes(&self, indexes: IndexNeeds, unflushed_bytes: u64) -> u64 {
+        let of_deletions = (indexes.live_bytes + unflushed_bytes) / PART_FOR_DELETIONS;
+        let of_deletions = of_deletions.clamp(DELETIONS_BYTES_MIN, self.deletions_bytes_max);
+        of_deletions + indexes.job_bytes
     }
 
     /// Returns whether commits with puts must wait for space.

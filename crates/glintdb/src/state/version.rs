@@ -25,6 +25,15 @@ use glintdb_memtable::{Arena, Memtable};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// What the indexes need of the reserve for a full disk.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct IndexNeeds {
+    /// Live bytes of all indexes.
+    pub(crate) live_bytes: u64,
+    /// Bytes that the job of one index takes before it gives space back.
+    pub(crate) job_bytes: u64,
+}
+
 /// The memtable of one keyspace in one generation.
 pub(crate) struct KeyspaceMem {
     pub(crate) map: Arc<Memtable>,
@@ -330,9 +339,19 @@ impl Version {
 
     /// Returns the bytes of the files of all indexes that the indexes still need.
     pub(crate) fn index_live_bytes(&self) -> u64 {
-        self.live_keyspaces()
-            .map(|keyspace| keyspace.view.stats().live_bytes)
-            .sum()
+        self.index_needs().live_bytes
+    }
+
+    /// Returns what the reserve must know of the indexes.
+    pub(crate) fn index_needs(&self) -> IndexNeeds {
+        let mut needs = IndexNeeds::default();
+        for keyspace in self.live_keyspaces() {
+            let stats = keyspace.view.stats();
+            needs.live_bytes += stats.live_bytes;
+            // One job after the other.
+            needs.job_bytes = needs.job_bytes.max(stats.job_bytes);
+        }
+        needs
     }
 
     /// Returns the generations, newest first.

@@ -1,7 +1,7 @@
 //! A full disk: refused puts, nothing lost, reads and deletes, and the way out.
 
 use crate::support::*;
-use glintdb::{Db, ErrorKind};
+use glintdb::{BTreeOptions, Db, ErrorKind, IndexKind, Keyspace, KeyspaceOptions};
 use glintdb_core::{FileId, FileKind};
 use glintdb_flash::{CreateOptions, DataClass, Volume};
 use glintdb_simdisk::{FaultKind, MemVolume};
@@ -9,14 +9,28 @@ use std::sync::Arc;
 
 const CAPACITY_BYTES: u64 = 3 << 20;
 
+/// Both kinds of indexes.
+const KINDS: [IndexKind; 2] = [IndexKind::Lsm, IndexKind::BTree];
+
+/// The keyspace of the tests, made where it is missing. A settling of a B+tree takes a few slices.
+fn space(db: &Db, kind: IndexKind) -> Keyspace {
+    let mut options = KeyspaceOptions::default().index(kind);
+    if kind == IndexKind::BTree {
+        let mut btree = BTreeOptions::default();
+        btree.experiments.slice_bytes = 128 << 10;
+        options = options.btree(btree);
+    }
+    db.keyspace_or_create("filled", options).unwrap()
+}
+
 fn key(n: u64) -> String {
     format!("key{n:06}")
 }
 
 /// Puts until the disk is full; answers how many were acknowledged.
-fn fill(db: &Db, from: u64, value_bytes: usize) -> u64 {
+fn fill(space: &Keyspace, from: u64, value_bytes: usize) -> u64 {
     for n in from.. {
-        match db.put(key(n), pattern(n, value_bytes)) {
+        match space.put(key(n), pattern(n, value_bytes)) {
             Ok(()) => assert!(n < 1_000_000, "the disk never fills"),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
@@ -27,105 +41,147 @@ fn fill(db: &Db, from: u64, value_bytes: usize) -> u64 {
     unreachable!("the loop has no other end")
 }
 
-fn all_there(db: &Db, range: std::ops::Range<u64>, value_bytes: usize) {
+fn all_there(space: &Keyspace, range: std::ops::Range<u64>, value_bytes: usize) {
     for n in range.clone() {
-        let value = db.get(key(n)).unwrap();
+        let value = space.get(key(n)).unwrap();
         assert!(
             value.is_some_and(|value| value == pattern(n, value_bytes)),
             "{n} of {range:?}"
         );
     }
-    assert_eq!(
-        db.default_keyspace().iter().keys().count() as u64,
-        range.end - range.start
-    );
+    assert_eq!(space.iter().keys().count() as u64, range.end - range.start);
 }
 
-fn full(value_bytes: usize) -> (Arc<MemVolume>, Db, u64) {
+fn full(kind: IndexKind, value_bytes: usize) -> (Arc<MemVolume>, Db, u64) {
     let volume = volume_of(CAPACITY_BYTES);
     let db = open(&volume).unwrap();
-    let count = fill(&db, 0, value_bytes);
+    let count = fill(&space(&db, kind), 0, value_bytes);
     assert!(count > 300, "{count}");
     (volume, db, count)
 }
 
 #[test]
 fn a_full_disk_refuses_puts_and_loses_nothing() {
-    for value_bytes in [100, 2000] {
-        let (volume, db, count) = full(value_bytes);
+    for (kind, value_bytes) in KINDS
+        .into_iter()
+        .flat_map(|kind| [(kind, 100), (kind, 2000)])
+    {
+        let (volume, db, count) = full(kind, value_bytes);
+        let filled = space(&db, kind);
         for _ in 0..5 {
             assert_eq!(
-                db.put("one more", pattern(1, value_bytes))
+                filled
+                    .put("one more", pattern(1, value_bytes))
                     .unwrap_err()
                     .kind(),
                 ErrorKind::NoSpace
             );
         }
-        all_there(&db, 0..count, value_bytes);
+        all_there(&filled, 0..count, value_bytes);
         check_clean(&db, &"full");
-        drop(db);
+        drop((db, filled));
         let killed = volume.kill();
         let db = open(&killed).unwrap_or_else(|error| panic!("on a full disk: {error}"));
-        all_there(&db, 0..count, value_bytes);
+        let filled = space(&db, kind);
+        all_there(&filled, 0..count, value_bytes);
         check_clean(&db, &"full, reopened");
         check_files(&killed, &db, &"full, reopened");
-        db.delete(key(0)).unwrap();
-        all_there(&db, 1..count, value_bytes);
+        filled.delete(key(0)).unwrap();
+        all_there(&filled, 1..count, value_bytes);
     }
 }
 
 #[test]
 fn deleting_gets_out_of_a_full_disk() {
-    for value_bytes in [100, 2000] {
+    for (kind, value_bytes) in KINDS
+        .into_iter()
+        .flat_map(|kind| [(kind, 100), (kind, 2000)])
+    {
         for reopened in [false, true] {
-            let (mut volume, mut db, count) = full(value_bytes);
+            let (mut volume, mut db, count) = full(kind, value_bytes);
             if reopened {
                 drop(db);
                 volume = volume.kill();
                 db = open(&volume).unwrap();
             }
-            let context = format!("values of {value_bytes}, reopened {reopened}");
+            let filled = space(&db, kind);
+            let context = format!("{kind:?}, values of {value_bytes}, reopened {reopened}");
             let kept = count - 20..count;
             for n in 0..kept.start {
-                db.delete(key(n))
+                filled
+                    .delete(key(n))
                     .unwrap_or_else(|error| panic!("{context}: delete {n} of {count}: {error}"));
             }
-            all_there(&db, kept.clone(), value_bytes);
+            all_there(&filled, kept.clone(), value_bytes);
             db.compact()
                 .unwrap_or_else(|error| panic!("{context}: {error}"));
-            all_there(&db, kept.clone(), value_bytes);
+            all_there(&filled, kept.clone(), value_bytes);
             for n in count..count + 100 {
-                db.put(key(n), pattern(n, value_bytes))
+                filled
+                    .put(key(n), pattern(n, value_bytes))
                     .unwrap_or_else(|error| panic!("{context}: put {n}: {error}"));
             }
             db.flush().unwrap();
             let stats = db.stats();
             assert!(!stats.reserve_lent && stats.reserve_bytes > 0, "{context}");
-            all_there(&db, kept.start..count + 100, value_bytes);
+            all_there(&filled, kept.start..count + 100, value_bytes);
             check_clean(&db, &context);
             check_files(&volume, &db, &context);
         }
     }
 }
 
+/// Deletes every second key, so that every leaf is written anew and no table of leaves goes before
+/// that. Then there is room for puts again.
+#[test]
+fn deleting_every_second_key_gives_space_back() {
+    for (kind, value_bytes) in KINDS
+        .into_iter()
+        .flat_map(|kind| [(kind, 100), (kind, 2000)])
+    {
+        let (volume, db, count) = full(kind, value_bytes);
+        let filled = space(&db, kind);
+        let context = format!("{kind:?}, values of {value_bytes}");
+        for n in (0..count).step_by(2) {
+            filled
+                .delete(key(n))
+                .unwrap_or_else(|error| panic!("{context}: delete {n} of {count}: {error}"));
+        }
+        db.compact()
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        let more = fill(&filled, count, value_bytes) - count;
+        assert!(more > count / 5, "{context}: {more} more than {count} / 2");
+        for n in (1..count).step_by(2) {
+            let value = filled.get(key(n)).unwrap();
+            assert!(value.is_some_and(|value| value == pattern(n, value_bytes)));
+        }
+        check_clean(&db, &context);
+        check_files(&volume, &db, &context);
+    }
+}
+
 #[test]
 fn a_range_delete_and_a_dropped_keyspace_get_out_of_a_full_disk() {
-    let volume = volume_of(CAPACITY_BYTES);
-    let db = open(&volume).unwrap();
-    let other = db.create_keyspace("other", Default::default()).unwrap();
-    for n in 0..300 {
-        other.put(key(n), pattern(n, 2000)).unwrap();
+    for kind in KINDS {
+        let volume = volume_of(CAPACITY_BYTES);
+        let db = open(&volume).unwrap();
+        let other = KeyspaceOptions::default().index(kind);
+        let other = db.create_keyspace("other", other).unwrap();
+        for n in 0..300 {
+            other.put(key(n), pattern(n, 2000)).unwrap();
+        }
+        let filled = space(&db, kind);
+        let count = fill(&filled, 0, 2000);
+        db.drop_keyspace("other").unwrap();
+        let more = fill(&filled, count, 2000);
+        assert!(more > count + 200, "{count} to {more}");
+        filled.delete_range::<&str>(..).unwrap();
+        db.compact().unwrap();
+        let again = fill(&filled, 0, 2000);
+        assert!(again > more - more / 4, "{again} after {more}");
+        all_there(&filled, 0..again, 2000);
+        check_clean(&db, &"after");
     }
-    let count = fill(&db, 0, 2000);
-    db.drop_keyspace("other").unwrap();
-    let more = fill(&db, count, 2000);
-    assert!(more > count + 200, "{count} to {more}");
-    db.default_keyspace().delete_range::<&str>(..).unwrap();
-    db.compact().unwrap();
-    let again = fill(&db, 0, 2000);
-    assert!(again > more - more / 4, "{again} after {more}");
-    all_there(&db, 0..again, 2000);
-    check_clean(&db, &"after");
 }
 
 /// Somebody else's file.
@@ -147,7 +203,11 @@ fn take_space(volume: &MemVolume, bytes: u64) {
 /// the reserve, so deletions found no memtable and were refused until somebody else made room. Seen by the lane `kernel` on tmpfs (seed 6209048469107651833).
 #[test]
 fn deletes_go_through_beside_memtables_full_of_inlined_values() {
-    for free_bytes in [0, 300 << 10, 700 << 10, 1500 << 10, 3 << 20] {
+    let free = [0, 300 << 10, 700 << 10, 1500 << 10, 3 << 20];
+    for (kind, free_bytes) in KINDS
+        .into_iter()
+        .flat_map(|kind| free.map(|free| (kind, free)))
+    {
         let options = options()
             .separate_min_bytes(usize::MAX)
             .log_segment_bytes(4 << 20)
@@ -155,20 +215,21 @@ fn deletes_go_through_beside_memtables_full_of_inlined_values() {
         let volume = volume_of(26 << 20);
         let db = open_with(&volume, options.clone()).unwrap();
         db.put("first", "1").unwrap();
+        let filled = space(&db, kind);
         let free = volume.free_bytes().unwrap();
         take_space(&volume, free - free_bytes);
-        let count = fill(&db, 0, 1000);
+        let count = fill(&filled, 0, 1000);
         for n in 0..count {
-            db.delete(key(n)).unwrap_or_else(|error| {
-                panic!("{free_bytes} free: delete {n} of {count}: {error}")
+            filled.delete(key(n)).unwrap_or_else(|error| {
+                panic!("{kind:?}, {free_bytes} free: delete {n} of {count}: {error}")
             });
         }
         db.flush().unwrap();
-        assert_eq!(db.default_keyspace().iter().keys().count(), 1);
+        assert_eq!(filled.iter().keys().count(), 0);
         check_clean(&db, &"deleted");
         volume.delete(BALLAST).unwrap();
         db.put("one more", "2").unwrap();
-        drop(db);
+        drop((db, filled));
         let killed = volume.kill();
         let db = open_with(&killed, options).unwrap();
         assert_eq!(db.default_keyspace().iter().keys().count(), 2);
@@ -179,17 +240,23 @@ fn deletes_go_through_beside_memtables_full_of_inlined_values() {
 /// no space either. Seen by the lane `kernel` on xfs (seed 11, a third of the keys deleted).
 #[test]
 fn more_deletes_go_through_than_the_reserve_of_a_small_log_takes() {
-    for (value_bytes, separate_min_bytes) in [(100, 64), (2000, 64), (100, usize::MAX)] {
+    let values = [(100, 64), (2000, 64), (100, usize::MAX)];
+    let cases = KINDS
+        .into_iter()
+        .flat_map(|kind| values.map(|values| (kind, values)));
+    for (kind, (value_bytes, separate_min_bytes)) in cases {
         let options = options().separate_min_bytes(separate_min_bytes);
         let volume = volume_of(12 << 20);
         let db = open_with(&volume, options).unwrap();
-        let count = fill(&db, 0, value_bytes);
+        let filled = space(&db, kind);
+        let count = fill(&filled, 0, value_bytes);
         for n in (0..count).filter(|n| n % 3 == 0) {
-            db.delete(key(n)).unwrap_or_else(|error| {
-                panic!("{value_bytes}, {separate_min_bytes}: delete {n} of {count}: {error}")
+            filled.delete(key(n)).unwrap_or_else(|error| {
+                let case = format!("{kind:?}, {value_bytes}, {separate_min_bytes}");
+                panic!("{case}: delete {n} of {count}: {error}")
             });
         }
-        let left = db.default_keyspace().iter().keys().count() as u64;
+        let left = filled.iter().keys().count() as u64;
         assert_eq!(left, count - count.div_ceil(3));
         check_clean(&db, &"deleted");
     }
@@ -202,7 +269,7 @@ fn a_compaction_is_not_begun_where_its_outputs_find_no_space() {
     let volume = volume_of(24 << 20);
     let db = open_with(&volume, options().separate_min_bytes(usize::MAX)).unwrap();
     take_space(&volume, 4 << 20);
-    let count = fill(&db, 0, 1000);
+    let count = fill(&db.default_keyspace(), 0, 1000);
     // Of every key range something, so that nothing can be moved.
     for n in (0..count).step_by(50) {
         db.delete(key(n)).unwrap();

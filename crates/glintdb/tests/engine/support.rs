@@ -263,16 +263,16 @@ pub(crate) fn check_clean(db: &Db, context: &dyn std::fmt::Display) {
     assert!(report.is_clean(), "{context}: {:?}", report.errors);
 }
 
-/// Every table and tree is named by an index, every segment by the log, and there is one manifest.
+/// Every file of an index is named by one, every segment by the log, and there is one manifest.
 pub(crate) fn check_files(volume: &Arc<MemVolume>, db: &Db, context: &dyn std::fmt::Display) {
     let stats = db.stats();
-    let named: u64 = stats
+    let of_indexes: u64 = stats
         .keyspaces
         .iter()
         .map(|keyspace| keyspace.index_files)
         .sum();
-    let found = files(volume, FileKind::Table) + files(volume, FileKind::Tree);
-    assert_eq!(found, named, "{context}: files of indexes");
+    let there = files(volume, FileKind::Table) + files(volume, FileKind::Tree);
+    assert_eq!(there, of_indexes, "{context}: files of indexes");
     assert_eq!(files(volume, FileKind::Manifest), 1, "{context}: manifests");
     let spare = files(volume, FileKind::Log) - stats.log.segments;
     assert!(spare <= 2, "{context}: {spare} files of the log are spare");

@@ -1,5 +1,6 @@
 //! Tests of trims: they give space back, and no commit loses its part of the reserve.
 
+use crate::state::version::IndexNeeds;
 use crate::{Db, Env, Options};
 use glintdb_core::DbId;
 use glintdb_flash::Volume;
@@ -127,7 +128,11 @@ fn commits_in_memory_keep_their_part_of_the_reserve() {
         }
     };
     let numbers = &*engine.shared.numbers;
-    engine.shared.reserve.trim(numbers, 0, unflushed).unwrap();
+    engine
+        .shared
+        .reserve
+        .trim(numbers, IndexNeeds::default(), unflushed)
+        .unwrap();
     assert_eq!((looks.get(), db.stats().reserve_bytes), (2, before));
     let files = engine.shared.reserve.files();
     let there = volume.list().unwrap();

@@ -41,7 +41,7 @@ const WINDOW_BYTES: usize = 1 << 20;
 const BRANCHES: DataClass = DataClass::Level { rank: 1, of: 2 };
 const LEAVES: DataClass = DataClass::Level { rank: 2, of: 2 };
 
-/// On a full medium, a slice shrinks down to this part of its size.
+/// On a full medium, a slice shrinks down to this part of its size, or of the tree if that is less.
 const SLICE_PARTS_MAX: u64 = 32;
 
 /// Bytes of the leaves and of the branches that the tree needs.
@@ -147,10 +147,10 @@ impl IndexJob for SettleJob {
     }
 
     fn limit_space(&mut self, bytes: u64) -> bool {
-        let (_, branches) = live_bytes(&self.view.picture);
+        let (tree, branches) = live_bytes(&self.view.picture);
         // What `slice_space` makes `bytes` of: few leaves beneath as many branches, or many leaves.
         let leaves = (bytes / 17 * 8).max(bytes.saturating_sub(branches) / 9 * 8);
-        let least = self.slice_bytes / SLICE_PARTS_MAX;
+        let least = self.slice_bytes.min(tree) / SLICE_PARTS_MAX;
         let can = leaves >= least;
         if can {
             self.slice_bytes = self.slice_bytes.min(leaves);

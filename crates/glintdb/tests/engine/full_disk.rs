@@ -1,7 +1,7 @@
 //! A full disk: refused puts, nothing lost, reads and deletes, and the way out.
 
 use crate::support::*;
-use glintdb::{BTreeOptions, Db, ErrorKind, IndexKind, Keyspace, KeyspaceOptions};
+use glintdb::{Db, ErrorKind, IndexKind, Keyspace, KeyspaceOptions};
 use glintdb_core::{FileId, FileKind};
 use glintdb_flash::{CreateOptions, DataClass, Volume};
 use glintdb_simdisk::{FaultKind, MemVolume};
@@ -12,14 +12,10 @@ const CAPACITY_BYTES: u64 = 3 << 20;
 /// Both kinds of indexes.
 const KINDS: [IndexKind; 2] = [IndexKind::Lsm, IndexKind::BTree];
 
-/// The keyspace of the tests, made where it is missing. A settling of a B+tree takes a few slices.
+/// The keyspace of the tests, made where it is missing. A slice of a B+tree may be larger than the
+/// disk.
 fn space(db: &Db, kind: IndexKind) -> Keyspace {
-    let mut options = KeyspaceOptions::default().index(kind);
-    if kind == IndexKind::BTree {
-        let mut btree = BTreeOptions::default();
-        btree.experiments.slice_bytes = 128 << 10;
-        options = options.btree(btree);
-    }
+    let options = KeyspaceOptions::default().index(kind);
     db.keyspace_or_create("filled", options).unwrap()
 }
 

@@ -15,7 +15,7 @@ use glintdb_core::codec::Reader;
 use glintdb_core::index::{
     Debt, Index, IndexChange, IndexJob, IndexView, MemoryShare, Relocation, SortedRun,
 };
-use glintdb_core::{Error, FileId, FileKind, Result, planted, proportion};
+use glintdb_core::{Error, FileId, FileKind, Result, proportion};
 use glintdb_runs::keys::KeyRange;
 use glintdb_runs::table::TableMeta;
 use glintdb_runs::top::RunRelocation;
@@ -308,13 +308,7 @@ impl Index for BTree {
 
     fn release(&self) {
         self.shared.stop();
-        let picture = &self.shared.view().picture;
-        picture.mark_tree_obsolete();
-        planted!(
-            "glintdb: the files of a converted tree go while a snapshot reads them",
-            (),
-            (picture.files.keys()).for_each(|file| self.shared.common.env.remove_file(*file))
-        );
+        self.shared.view().picture.mark_tree_obsolete();
     }
 
     fn discard(&self) {

@@ -9,7 +9,7 @@ use crate::compaction::task::output_class;
 use crate::index::Lsm;
 use crate::levels::Levels;
 use crate::options::LsmOptions;
-use glintdb_core::{EntryRef, Error, RangeTombstone, Result, SeqNum, planted};
+use glintdb_core::{EntryRef, Error, RangeTombstone, Result, SeqNum};
 use glintdb_runs::table::TableMeta;
 use glintdb_runs::write::{Grandparents, OutputConfig, RunWriter, Written};
 use glintdb_runs::{IndexEnv, Slot, Sorted};
@@ -66,13 +66,7 @@ impl BottomLevel {
     /// # Errors
     /// `Corruption` if its key is not greater than the one before it. `NoSpace`, I/O errors.
     pub fn add(&mut self, key: &[u8], seqno: SeqNum, value: EntryRef<'_>) -> Result<()> {
-        if value == EntryRef::Tombstone
-            && planted!(
-                "glintdb: a conversion drops a deletion that a transaction needs",
-                seqno < self.floor,
-                true
-            )
-        {
+        if value == EntryRef::Tombstone && seqno < self.floor {
             return Ok(());
         }
         match self.writer.add(key, seqno, value)? {

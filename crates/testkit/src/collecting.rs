@@ -299,6 +299,7 @@ pub fn race(place: &Place, mut set: OptionSet, writes: u64, seed: u64) -> Result
         }
         scope.spawn(|| race.note(race.look_back()));
         scope.spawn(|| race.note(race.tidy()));
+        scope.spawn(|| race.note(race.convert()));
         for writer in writers {
             writer.join().expect("a writer does not panic");
         }
@@ -498,6 +499,19 @@ impl Race<'_> {
                 _ => self.db.flush().map_err(told)?,
             }
             std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Now and then the keyspace has an index of the other kind for a moment.
+    fn convert(&self) -> Result<(), String> {
+        let own = self.space.options();
+        let other = own.of_kind(options::other_kind(own.index));
+        while !self.over() {
+            std::thread::sleep(Duration::from_millis(30));
+            self.space.convert(other.clone()).map_err(told)?;
+            std::thread::sleep(Duration::from_millis(10));
+            self.space.convert(own.clone()).map_err(told)?;
         }
         Ok(())
     }

@@ -83,7 +83,7 @@ impl Background {
         let old = keyspace.index();
         old.pause();
         let _paused = Paused(Arc::clone(&old));
-        let mut conversion = loop {
+        let conversion = loop {
             match self.shared.indexes.convert(&old, &options)? {
                 Some(conversion) => break conversion,
                 None => self.end_begun(keyspace, &old)?,
@@ -91,6 +91,8 @@ impl Background {
         };
         let running =
             (self.space).begin_writing("conversion", conversion.space_bytes(), Begun::Called)?;
+        // Declared after `running`, so that its files are removed before it counts as ended.
+        let mut conversion = conversion;
         loop {
             self.space.may_compact()?;
             if !conversion.step(STEP_BUDGET)? {

@@ -87,6 +87,15 @@ impl Lane {
     }
 }
 
+/// The kind of index to which one of this kind is converted.
+#[must_use]
+pub fn other_kind(kind: IndexKind) -> IndexKind {
+    match kind {
+        IndexKind::Lsm => IndexKind::BTree,
+        _ => IndexKind::Lsm,
+    }
+}
+
 impl OptionSet {
     /// Every commit is at `Sync`, where commits otherwise choose for themselves.
     #[must_use]

@@ -14,9 +14,9 @@ mod write;
 
 use crate::model::{History, State};
 use crate::operation::{Operation, SNAPSHOTS, Space};
-use crate::options::OptionSet;
+use crate::options::{OptionSet, other_kind};
 use crate::place::Place;
-use glintdb::{Db, Error, ErrorKind, IndexKind, Keyspace, KeyspaceOptions, Snapshot};
+use glintdb::{Db, Error, ErrorKind, Keyspace, KeyspaceOptions, Snapshot};
 use glintdb_simdisk::Observer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -357,10 +357,7 @@ impl Runner {
         };
         // Where a crash cuts it off, either may be there afterwards.
         self.options.remove(&space);
-        let kind = match keyspace.options().index {
-            IndexKind::Lsm => IndexKind::BTree,
-            _ => IndexKind::Lsm,
-        };
+        let kind = other_kind(keyspace.options().index);
         let options = self.set.other_options(kind, number);
         keyspace.convert(options.clone())?;
         ensure!(

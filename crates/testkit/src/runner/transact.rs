@@ -52,6 +52,10 @@ impl Runner {
             // What the transaction must conflict with is in the index then, and tombstones that nobody else needs are gone.
             self.apply(&Operation::Flush)?;
             self.apply(&Operation::Compact(None))?;
+            if serializable && let Some(write) = interfering.first() {
+                // An index of another kind has it too.
+                self.apply(&Operation::Convert(write.space, 0))?;
+            }
         }
         for step in after {
             self.transaction_step(&mut transaction, step, &mut view, &mut touched)?;

@@ -9,10 +9,10 @@ use super::lanes::Steps;
 use super::shapes::Sequences;
 use crate::model::History;
 use crate::operation::{Change, Mix, Operation, Space, Write};
-use crate::options::{self, OptionSet};
+use crate::options::{self, OptionSet, other_kind};
 use crate::place::Place;
 use crate::runner::{Stop, read_all};
-use glintdb::{Batch, Db, Durability, Error, ErrorKind, IndexKind};
+use glintdb::{Batch, Db, Durability, Error, ErrorKind};
 use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemVolume};
 use std::sync::Arc;
 
@@ -154,10 +154,7 @@ impl<'a> Life<'a> {
             }
             Operation::Convert(_, number) => {
                 let keyspace = db.default_keyspace();
-                let kind = match keyspace.options().index {
-                    IndexKind::Lsm => IndexKind::BTree,
-                    _ => IndexKind::Lsm,
-                };
+                let kind = other_kind(keyspace.options().index);
                 return self.settled(keyspace.convert(self.set.other_options(kind, *number)));
             }
             Operation::Create(space) if self.history.now().records(*space).is_none() => {

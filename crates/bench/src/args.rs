@@ -96,7 +96,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME=VALUE")]
     pub option: Vec<String>,
     /// Put the paper's table of reshaped keys in front of the database: inserts get ascending
-    /// numbers, and a table in memory has the number of each key
+    /// numbers, and a table in memory has the number of each key.
     #[arg(long)]
     pub reshape_model: bool,
     /// Print the engine's own statistics at the end

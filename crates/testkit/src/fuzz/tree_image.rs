@@ -165,7 +165,7 @@ fn make(number: usize) -> Whole {
         } else {
             100
         };
-        let settles = number % 2 == 0 || round % 2 == 1;
+        let settles = number.is_multiple_of(2) || round % 2 == 1;
         for _ in 0..if settles { slices } else { 0 } {
             match slice() {
                 Some(change) => apply(change),

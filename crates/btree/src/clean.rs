@@ -44,6 +44,7 @@ pub(crate) struct CleanJob {
     cleaning: Cleaning,
     /// `None` before the first step, and after the last.
     merging: Option<Merging>,
+    has_begun: bool,
     is_over: bool,
 }
 
@@ -55,6 +56,7 @@ impl CleanJob {
             view,
             cleaning,
             merging: None,
+            has_begun: false,
             is_over: false,
         }
     }
@@ -148,6 +150,7 @@ impl CleanJob {
 
 impl IndexJob for CleanJob {
     fn step_within(&mut self, budget: u32) -> Result<JobStep> {
+        self.has_begun = true;
         let step = self.run(budget);
         self.is_over = matches!(step, Ok(JobStep::Done(_)));
         step
@@ -170,8 +173,10 @@ impl Drop for CleanJob {
     fn drop(&mut self) {
         // Its files are removed before another job may begin.
         self.merging = None;
-        if !self.is_over {
-            self.shared.end_slice();
+        match (self.has_begun, self.is_over) {
+            (false, _) => self.shared.refuse_cleaning(),
+            (true, false) => self.shared.end_slice(),
+            (true, true) => {}
         }
     }
 }

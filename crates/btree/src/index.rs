@@ -145,7 +145,7 @@ impl BTree {
     /// The job that `pick` chooses.
     fn job(&self, pick: impl FnOnce(&Picker<'_>) -> Option<Work>) -> Option<Box<dyn IndexJob>> {
         let common = &self.shared.common;
-        self.shared.pick(|view, runs_below| {
+        self.shared.pick(|view, runs_below, cleaning_refused| {
             pick(&Picker {
                 picture: &view.picture,
                 options: &common.options(),
@@ -154,6 +154,7 @@ impl BTree {
                 garbage_max: common.garbage_max.load(Ordering::Relaxed),
                 scans_pay: self.shared.scans_pay(),
                 remap_max: common.remap_max.load(Ordering::Relaxed),
+                cleaning_refused,
             })
         })
     }

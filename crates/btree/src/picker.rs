@@ -27,6 +27,8 @@ pub(crate) struct Picker<'a> {
     pub(crate) scans_pay: bool,
     /// Bytes that filters and fences of the shelf may take, if the keyspace is reshaped.
     pub(crate) remap_max: u64,
+    /// There was no space for a cleaning. A slice needs less.
+    pub(crate) cleaning_refused: bool,
 }
 
 /// What a job does.
@@ -43,7 +45,14 @@ impl Picker<'_> {
         if self.options.reshape
             && let Some(cleaning) = self.clean()
         {
-            return Some(Work::Clean(cleaning));
+            if !self.cleaning_refused {
+                return Some(Work::Clean(cleaning));
+            }
+            let settles = self.picture.clip.is_none();
+            let oldest = settles.then(|| self.settle_runs(self.oldest_tier(), JobPriority::Runs));
+            if let Some(plan) = oldest.flatten() {
+                return Some(Work::Slice(plan));
+            }
         }
         self.pick_slice().map(Work::Slice)
     }

@@ -45,6 +45,8 @@ struct State {
     renumbered_from: Option<u64>,
     /// A slice or a cleaning is under way, or its change waits to be applied.
     has_slice: bool,
+    /// A cleaning could not begin, because there was no space. Holds until a job has ended.
+    cleaning_refused: bool,
     /// The directory of the tree that the slice makes, until its change is applied.
     directory: Option<Fresh>,
     /// A job has opened the tables of the shelf, or has tried to.
@@ -70,6 +72,7 @@ impl State {
         }
         if change.is_of_job() {
             self.has_slice = false;
+            self.cleaning_refused = false;
             self.directory = None;
         }
     }
@@ -103,6 +106,7 @@ impl Shared {
                 flushes: BTreeSet::new(),
                 renumbered_from: None,
                 has_slice: false,
+                cleaning_refused: false,
                 directory: None,
                 is_open: false,
                 loaded: None,
@@ -156,7 +160,9 @@ impl Shared {
         if is_nothing {
             let mut state = self.state.lock();
             state.flushes.remove(&id);
-            state.end_renumbering(false);
+            if renumbers {
+                state.end_renumbering(false);
+            }
             return written;
         }
         let mut change = written?;
@@ -178,11 +184,11 @@ impl Shared {
         self.scans.pay()
     }
 
-    /// The slice of the plan that `pick` chooses, from the view and the oldest place that is
-    /// pending. `None` while one is under way.
+    /// The job of the work that `pick` chooses, from the view, the oldest place that is pending, and
+    /// whether a cleaning was refused. `None` while a job is under way.
     pub(crate) fn pick(
         self: &Arc<Self>,
-        pick: impl FnOnce(&View, Option<u64>) -> Option<Work>,
+        pick: impl FnOnce(&View, Option<u64>, bool) -> Option<Work>,
     ) -> Option<Box<dyn IndexJob>> {
         let mut state = self.state.lock();
         if state.has_slice || state.renumbered_from.is_some() || state.discarded {
@@ -192,7 +198,7 @@ impl Shared {
         if state.paused && view.picture.clip.is_none() {
             return None;
         }
-        let work = pick(&view, state.places.lowest())?;
+        let work = pick(&view, state.places.lowest(), state.cleaning_refused)?;
         state.has_slice = true;
         drop(state);
         Some(match work {
@@ -251,6 +257,13 @@ impl Shared {
             next_table: 0,
             next: 0,
         }))
+    }
+
+    /// A cleaning was dropped before it began.
+    pub(crate) fn refuse_cleaning(&self) {
+        let mut state = self.state.lock();
+        state.has_slice = false;
+        state.cleaning_refused = true;
     }
 
     /// The slice under way has ended without a change.

@@ -138,6 +138,26 @@ fn a_job_and_a_relocation_put_off_new_numbers() {
     harness.check(&mut random);
 }
 
+/// On a full medium there may be no space for a whole run. A slice is smaller, and gives space back.
+#[test]
+fn the_oldest_tier_is_settled_if_a_cleaning_is_refused() {
+    let mut harness = Harness::new(options());
+    let mut random = Random(6);
+    for _ in 0..5 {
+        harness.flush(&mut random, 60, true);
+    }
+    let refused = harness.index.pick_job().unwrap();
+    assert!(refused.name().starts_with("cleaning"));
+    drop(refused);
+    let job = harness.index.pick_job().unwrap();
+    assert!(job.name().starts_with("settling"), "{}", job.name());
+    harness.finish(job);
+    harness.check(&mut random);
+    harness.settle();
+    assert!(harness.index.view().stats().levels[2].entries > 0);
+    harness.check(&mut random);
+}
+
 /// A change that is given up must not leave the numbers that only it would have brought.
 #[test]
 fn a_flush_that_is_given_up_leaves_the_old_numbers() {

@@ -13,9 +13,9 @@ use crate::picker::Work;
 use crate::picture::Picture;
 use crate::settle::{SettleJob, SliceChange};
 use crate::view::View;
+use glintdb_core::Result;
 use glintdb_core::index::{IndexChange, IndexJob, IndexView, JobPriority, JobStep, SortedRun};
 use glintdb_core::sync::{Mutex, RwLock};
-use glintdb_core::{Result, planted};
 use glintdb_flash::DataClass;
 use glintdb_runs::table::Table;
 use glintdb_runs::top::{Places, Relocatable, Scans};
@@ -131,11 +131,7 @@ impl Shared {
         let mut state = self.state.lock();
         let newest = state.places.newest();
         let runs = (self.view().picture.runs.len() + state.flushes.len()) as u64;
-        let is_quiet = planted!(
-            "btree: runs are numbered anew while a job or a relocation is under way",
-            !state.has_slice && !state.places.any_pending(),
-            true
-        );
+        let is_quiet = !state.has_slice && !state.places.any_pending();
         let renumbers = newest >= most / 4 * 3
             && runs + 1 < newest
             && is_quiet

@@ -43,7 +43,6 @@ pub const BUGS: &[Bug] = &[
     bug("btree: a run above a pending relocation is settled", "A relocated entry comes to stand above a newer one.", Lane::Threads),
     bug("btree: a tombstone goes while a transaction needs it", "The transaction does not see that what it read was deleted: a lost update.", Lane::Model),
     bug("btree: a value that is overwritten in a leaf is not counted", "The log keeps the value for ever.", Lane::Model),
-    bug("btree: runs are numbered anew while a job or a relocation is under way", "The change of the job names runs that are not there, or other ones.", Lane::Model),
     bug("btree: salvage offers leaves that the tree does not need", "Records that were deleted are back in what salvage has written.", Lane::Damage),
     bug("btree: the names of a slice's files are not made durable", "A power cut takes files that the manifest names.", Lane::Crash),
     bug("btree: the names of the tables of a cleaning are not made durable", "A power cut takes files that the manifest names.", Lane::Crash),

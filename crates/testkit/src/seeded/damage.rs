@@ -53,6 +53,8 @@ fn salvage(set: &OptionSet, dir: &Path) -> Result<(), String> {
     options.garbage_bytes_min = 1 << 30;
     let mut keyspace = set.keyspace.clone();
     keyspace.btree.experiments.shelf_runs_settle = 1;
+    // Entries that stay on the shelf make no leaf unneeded.
+    keyspace.btree.reshape = false;
     let is_tree = keyspace.index == IndexKind::BTree;
     if !is_tree {
         keyspace = set.keyspace.clone();

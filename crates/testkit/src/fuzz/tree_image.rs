@@ -11,6 +11,7 @@ use glintdb_btree::BTree;
 use glintdb_cache::Cache;
 use glintdb_core::index::{Index, IndexChange, JobStep, SortedRun};
 use glintdb_core::memory::MemoryBudget;
+use glintdb_core::sync::atomic::{AtomicU64, Ordering};
 use glintdb_core::{
     EntryRef, EntryValue, FileId, FileKind, FileNumbers, RangeTombstone, Result, SegmentId, SeqNum,
     ValuePointer,
@@ -19,7 +20,6 @@ use glintdb_flash::Volume;
 use glintdb_runs::IndexEnv;
 use glintdb_simdisk::{Contents, MemOptions, MemVolume};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 /// The edit, among the files: it is damaged like them. It has no checksum of its own.

@@ -12,7 +12,7 @@ use super::expect::{
 use crate::options::{self, Lane, OptionSet};
 use crate::place::TestClock;
 use crate::rng::Rng;
-use glintdb::{Batch, Db, Durability, Env, ErrorKind, Keyspace, Options, Snapshot};
+use glintdb::{Batch, Db, Durability, Env, ErrorKind, Keyspace, Snapshot};
 use glintdb_core::DbId;
 use glintdb_flash::Volume;
 use glintdb_simdisk::{CrashMode, MemVolume};

@@ -5,25 +5,22 @@
 //! Not thread-safe: one job at a time, in place of a slice.
 //!
 //! Invariants:
-//! 1. The runs are neighbours, and the new run takes the number of the newest one. So what is above
-//!    and beneath them stays so.
+//! 1. The runs are neighbours, and the new run takes the number of the newest one. So newer runs
+//!    stay above it, and older runs beneath it.
 //! 2. No run that is being settled is among them, and none above a pending place.
 
 use crate::edit::{Edit, EditOp};
 use crate::shared::Shared;
 use crate::view::View;
-use bytes::Bytes;
 use glintdb_core::index::{IndexChange, IndexJob, JobPriority, JobStep};
 use glintdb_core::{Result, SeqNum, planted};
 use glintdb_flash::DataClass;
 use glintdb_runs::keys::KeyRange;
-use glintdb_runs::write::{
-    Grandparents, MergeInputs, Merging, OutputConfig, Written, check_balance,
-};
+use glintdb_runs::write::{MergeInputs, Merging, Written, check_balance};
 use glintdb_runs::{Run, Slot};
 use std::sync::Arc;
 
-/// What is merged.
+/// A group of runs to be merged.
 pub(crate) struct Cleaning {
     /// Newest first.
     pub(crate) runs: Vec<Run>,
@@ -63,16 +60,12 @@ impl CleanJob {
 
     fn begin(&self) -> Result<Merging> {
         let common = &self.shared.common;
-        let everything = KeyRange {
-            start: Bytes::new(),
-            end: None,
-        };
         let sources = self.cleaning.runs.iter();
         let inputs = MergeInputs {
             sources: sources
                 .map(|run| Arc::new(run.tables.slots().to_vec()))
                 .collect(),
-            range: &everything,
+            range: &KeyRange::all(),
             hiding: self.view.picture.tombstones()?,
             // Older runs and the tree are beneath. So every tombstone is needed, whatever the
             // floor is.
@@ -84,15 +77,7 @@ impl CleanJob {
             ),
             removes: false,
         };
-        let options = common.options();
-        let config = OutputConfig {
-            class: DataClass::Flush,
-            tables: options.run_config(),
-            table_bytes: options.table_bytes_target,
-            pin: false,
-            grandparents: Grandparents::default(),
-        };
-        Merging::new(&common.env, &inputs, config)
+        Merging::new(&common.env, &inputs, common.run_output(DataClass::Flush))
     }
 
     fn finish(&self, merging: Merging) -> Result<IndexChange> {

@@ -6,6 +6,8 @@
 
 use crate::options::BTreeOptions;
 use glintdb_core::sync::Mutex;
+use glintdb_flash::DataClass;
+use glintdb_runs::write::{Grandparents, OutputConfig};
 use glintdb_runs::{IndexEnv, RunEnv};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +51,18 @@ impl Common {
 
     pub(crate) fn options(&self) -> Arc<BTreeOptions> {
         Arc::clone(&self.options.lock())
+    }
+
+    /// How a run of the shelf is written, in tables of this class.
+    pub(crate) fn run_output(&self, class: DataClass) -> OutputConfig {
+        let options = self.options();
+        OutputConfig {
+            class,
+            tables: options.run_config(),
+            table_bytes: options.table_bytes_target,
+            pin: false,
+            grandparents: Grandparents::default(),
+        }
     }
 
     pub(crate) fn set_options(&self, options: BTreeOptions) {

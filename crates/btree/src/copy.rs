@@ -9,7 +9,7 @@ use glintdb_runs::range_tombstones;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// The tree of an index in which no settling is half done. What is on the shelf is not part of it.
+/// The tree of an index, without the shelf. No settling is half done.
 pub struct SettledTree {
     view: Arc<View>,
 }
@@ -34,9 +34,8 @@ impl SettledTree {
     /// Bytes of the leaves.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let files = self.view.picture.files.values();
-        let leaves = files.filter(|file| file.file.leaves().is_some());
-        leaves.map(|file| file.live.bytes).sum()
+        let (leaves, _) = self.view.picture.live_bytes();
+        leaves
     }
 
     /// A cursor over all entries, from the first key on.

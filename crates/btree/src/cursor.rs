@@ -243,7 +243,8 @@ impl TreeCursor {
             Direction::Forward => range.end.as_ref(),
             Direction::Reverse => Some(&range.start),
         };
-        // A leaf with keys that its branch does not promise would lead back to this range for ever.
+        // With keys in a leaf that are outside of the leaf's range, the cursor would come back to
+        // this range again and again.
         if let (Some(passed), Some(edge)) = (&self.passed, edge)
             && self.order(edge, passed).is_le()
         {

@@ -19,7 +19,7 @@ use glintdb_runs::table::Separators;
 use std::sync::{Arc, OnceLock};
 
 /// Branches that are read in one batch: 1 MiB.
-const BATCH: usize = 256;
+pub(crate) const BRANCH_BATCH: usize = 256;
 
 /// Where a leaf is among all leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +56,7 @@ pub(crate) struct Children {
 }
 
 impl Children {
-    pub(crate) fn new(children: &[Separated], memory: &Arc<MemoryBudget>) -> Children {
+    fn new(children: &[Separated], memory: &Arc<MemoryBudget>) -> Children {
         let separators = Separators::new(children.iter().map(|(separator, _)| &**separator));
         let nodes: Box<[Child]> = children.iter().map(|(_, node)| *node).collect();
         let bytes = size_of::<Children>() + separators.memory_bytes() + size_of_val(&*nodes);
@@ -68,7 +68,7 @@ impl Children {
     }
 
     /// Index of the child that may have `key`, which is within the branch.
-    pub(crate) fn find(&self, key: &[u8]) -> usize {
+    fn find(&self, key: &[u8]) -> usize {
         self.separators.find(key)
     }
 }
@@ -79,7 +79,7 @@ pub(crate) struct Branch {
     pub(crate) lower: Bytes,
     /// Its place; `None`: the root is a leaf, or the tree is empty.
     pub(crate) node: Option<Child>,
-    /// 1. Of a branch above others it is more: it could not be read, and stands for all of them.
+    /// 1. A branch of a higher level is damaged, and takes the place of all branches beneath it.
     level: u8,
     children: OnceLock<Children>,
 }
@@ -111,7 +111,7 @@ impl Branch {
     }
 
     /// Whether the children are in memory.
-    pub(crate) fn is_read(&self) -> bool {
+    fn is_read(&self) -> bool {
         self.children.get().is_some()
     }
 }
@@ -166,7 +166,7 @@ impl Directory {
                 .filter(|(.., own)| *own == level)
                 .map(|(_, node, _)| *node)
                 .collect();
-            let batches = here.chunks(BATCH);
+            let batches = here.chunks(BRANCH_BATCH);
             let mut opened = batches.flat_map(|batch| picture.read_many(level, batch));
             let mut below = Vec::new();
             for (at, (lower, node, own)) in nodes.iter().enumerate() {
@@ -229,7 +229,7 @@ impl Directory {
         picture: &Picture,
         reads: &mut u32,
     ) -> Result<&Children> {
-        if self.branches[branch].children.get().is_none() {
+        if !self.branches[branch].is_read() {
             *reads += 1;
             self.read(&[branch], picture)?;
         }
@@ -248,7 +248,7 @@ impl Directory {
     ) -> Result<()> {
         let mut missing = branches.filter(|&branch| !self.branches[branch].is_read());
         loop {
-            let batch: Vec<usize> = missing.by_ref().take(BATCH).collect();
+            let batch: Vec<usize> = missing.by_ref().take(BRANCH_BATCH).collect();
             if batch.is_empty() {
                 return Ok(());
             }
@@ -343,17 +343,16 @@ impl Directory {
         }
     }
 
-    /// As [`next_to`](Self::next_to), with the leaf.
+    /// The leaf behind the one at `place`, with its place. `None`: it is the last one.
     ///
     /// # Errors
     /// I/O errors, `Corruption`.
-    pub(crate) fn next_leaf(
+    pub(crate) fn leaf_behind(
         &self,
         place: Place,
-        direction: Direction,
         picture: &Picture,
     ) -> Result<Option<(Place, Child)>> {
-        let Some(next) = self.next_to(place, direction, picture)? else {
+        let Some(next) = self.next_to(place, Direction::Forward, picture)? else {
             return Ok(None);
         };
         let children = self.children(next.branch, picture, &mut 0)?;

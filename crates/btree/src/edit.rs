@@ -279,7 +279,7 @@ impl Edit {
         !self.ops.iter().all(of_shelf)
     }
 
-    /// Whether the edit numbers the runs anew.
+    /// Whether the edit renumbers the runs.
     pub(crate) fn renumbers(&self) -> bool {
         self.ops.contains(&EditOp::Renumber)
     }

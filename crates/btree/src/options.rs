@@ -56,7 +56,7 @@ pub struct BTreeExperiments {
     pub reshape_fan: u32,
     /// With `reshape`: bits of a run's filter for each key: 0 to 64. Default: 14.
     pub reshape_filter_bits: u32,
-    /// Bits of a run's number: 4 to 56. Runs are numbered anew before the numbers exceed them.
+    /// Bits of a run's number: 4 to 56. Runs are renumbered before their numbers exceed them.
     /// Default: 56.
     pub reshape_bits: u32,
 }

@@ -108,8 +108,8 @@ impl Picker<'_> {
         }
     }
 
-    /// All files of branches. Rewriting a branch rewrites the branches above it, which makes garbage
-    /// of their files. So rewriting some files of branches would never remove all garbage.
+    /// All files of branches. Rewriting a branch rewrites the branches above it, which makes
+    /// garbage of their files. So rewriting some files of branches would never remove all garbage.
     fn branches(&self) -> HashSet<FileId> {
         self.files(|file| file.file.leaves().is_none())
     }

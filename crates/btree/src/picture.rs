@@ -224,6 +224,18 @@ impl Picture {
         self.files.values().map(TreeFile::garbage_bytes).sum()
     }
 
+    /// Bytes of the leaves and of the branches that the tree needs.
+    pub(crate) fn live_bytes(&self) -> (u64, u64) {
+        let (mut leaves, mut branches) = (0, 0);
+        for file in self.files.values() {
+            match file.file.leaves() {
+                Some(_) => leaves += file.live.bytes,
+                None => branches += file.live.bytes,
+            }
+        }
+        (leaves, branches)
+    }
+
     /// Number of leaves.
     pub(crate) fn leaves(&self) -> u64 {
         let leaves = self

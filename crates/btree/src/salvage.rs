@@ -1,4 +1,4 @@
-//! Takes what is intact out of an index of a database that cannot be opened any more.
+//! Reads the intact entries of an index whose database cannot be opened any more.
 //!
 //! The root leads to the leaves that the tree needs. Leaves that it does not need have entries that
 //! were deleted since, so they are looked at for the keys of lost nodes alone.
@@ -11,7 +11,6 @@ use crate::node::Child;
 use crate::options::BTreeOptions;
 use crate::picture::Picture;
 use crate::walk::{Visitor, walk};
-use bytes::Bytes;
 use glintdb_core::key::before_end;
 use glintdb_core::{EntryRef, Error, ErrorKind, FileId, RangeTombstone, Result, SeqNum, planted};
 use glintdb_runs::keys::KeyRange;
@@ -29,7 +28,7 @@ pub struct Salvaged {
     pub entries: BTreeMap<FileId, u64>,
     /// Range tombstones.
     pub tombstones: Vec<RangeTombstone>,
-    /// What is wrong, with its file. A file that is missing is named once.
+    /// Errors, each with the file that it is in. A missing file has one error.
     pub damage: Vec<(FileId, Error)>,
     /// Keys whose newest entries may be lost.
     pub lost: Vec<KeyRange>,
@@ -38,12 +37,12 @@ pub struct Salvaged {
     pub outdated: u64,
 }
 
-/// Gives every intact entry of an index to `visit`: what is left after `edits`, in the order of the
-/// manifest. Only reads.
+/// Gives every intact entry of an index to `visit`. `edits` are those of the manifest, in its
+/// order. Only reads.
 ///
 /// # Errors
-/// `Corruption` or `UnsupportedFormat` if the edits do not parse or do not fit each other. Errors of
-/// `visit`. Damage, read errors included, is in the result.
+/// `Corruption` or `UnsupportedFormat` if the edits do not parse or do not fit each other, and
+/// errors of `visit`. Damage, read errors included, is in the result.
 pub fn salvage(env: IndexEnv, edits: &[Vec<u8>], visit: Visit<'_>) -> Result<Salvaged> {
     let common = Common::new(env, BTreeOptions::default());
     let mut picture = Picture::empty(&common.env);
@@ -64,14 +63,10 @@ pub fn salvage(env: IndexEnv, edits: &[Vec<u8>], visit: Visit<'_>) -> Result<Sal
     let of_runs = salvage.found.lost.len();
     walk(&picture, &mut salvage)?;
     let mut lost = salvage.found.lost.split_off(of_runs);
-    let everything = || KeyRange {
-        start: Bytes::new(),
-        end: None,
-    };
     let offered = planted!(
         "btree: salvage offers leaves that the tree does not need",
         lost.clone(),
-        vec![everything()]
+        vec![KeyRange::all()]
     );
     for file in picture.files.values() {
         if let Some(slot) = file.file.leaves() {

@@ -6,7 +6,7 @@
 
 use crate::clean::CleanJob;
 use crate::common::{Common, count};
-use crate::directory::Directory;
+use crate::directory::{BRANCH_BATCH, Directory};
 use crate::edit::{Edit, EditOp};
 use crate::node::Child;
 use crate::picker::Work;
@@ -19,14 +19,12 @@ use glintdb_core::sync::{Mutex, RwLock};
 use glintdb_flash::DataClass;
 use glintdb_runs::table::Table;
 use glintdb_runs::top::{Places, Relocatable, Scans};
-use glintdb_runs::write::{Grandparents, OutputConfig, write_run};
+use glintdb_runs::write::write_run;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Tables whose filters and fences a step of a [`LoadJob`] reads.
 const TAILS_A_STEP: usize = 64;
-/// Branches that a step of a [`LoadJob`] reads: about 1 MiB.
-const BRANCHES_A_STEP: usize = 256;
 
 /// What an index and its running slice share.
 pub(crate) struct Shared {
@@ -41,7 +39,7 @@ struct State {
     places: Places,
     /// Runs of flushes whose changes are neither applied nor abandoned.
     flushes: BTreeSet<u64>,
-    /// A change waits to be applied that numbers the runs anew. The greatest number before it.
+    /// The greatest number before a change that renumbers the runs and waits to be applied.
     renumbered_from: Option<u64>,
     /// A slice or a cleaning is under way, or its change waits to be applied.
     has_slice: bool,
@@ -76,10 +74,8 @@ impl State {
             self.directory = None;
         }
     }
-}
 
-impl State {
-    /// The change that numbers the runs anew is applied, or will never be.
+    /// The change that renumbers the runs is applied, or will never be.
     fn end_renumbering(&mut self, is_applied: bool) {
         if let Some(newest) = self.renumbered_from.take()
             && !is_applied
@@ -123,9 +119,9 @@ impl Shared {
     }
 
     /// The number of the run of a flush, greater than all numbers before it. If numbers get
-    /// scarce, the change of this flush is to number the runs anew before it adds its own (the
-    /// paper's "key cleaning"); true is returned then. That is put off while a job or a relocation
-    /// is under way, which know the runs by their numbers.
+    /// scarce, true is returned: the change of this flush is to renumber the other runs before it
+    /// adds its own (the paper's "key cleaning"). A job and a relocation know runs by their
+    /// numbers, so while one is under way the renumbering is put off.
     fn next_flush(&self) -> (u64, bool) {
         let most = 1u64 << self.common.options().experiments.reshape_bits;
         let mut state = self.state.lock();
@@ -151,23 +147,16 @@ impl Shared {
     /// `NoSpace`, I/O errors. Nothing is left behind then.
     pub(crate) fn write_flush(&self, run: &mut dyn SortedRun) -> Result<IndexChange> {
         let (id, renumbers) = self.next_flush();
-        let written = self.write_to_shelf(id, run, DataClass::Flush);
-        let is_nothing = (written.as_ref()).map_or(true, |change| change.edit.is_empty());
-        if is_nothing {
+        let written = self.write_to_shelf(id, renumbers, run, DataClass::Flush);
+        let has_change = (written.as_ref()).is_ok_and(|change| !change.edit.is_empty());
+        if !has_change {
             let mut state = self.state.lock();
             state.flushes.remove(&id);
             if renumbers {
                 state.end_renumbering(false);
             }
-            return written;
         }
-        let mut change = written?;
-        if renumbers {
-            let mut edit = Edit::decode(&change.edit)?;
-            edit.ops.insert(0, EditOp::Renumber);
-            change.edit = edit.encode();
-        }
-        Ok(change)
+        written
     }
 
     /// Counts entries that scans have passed. `true` once, as soon as a settling pays.
@@ -180,8 +169,8 @@ impl Shared {
         self.scans.pay()
     }
 
-    /// The job of the work that `pick` chooses, from the view, the oldest place that is pending, and
-    /// whether a cleaning was refused. `None` while a job is under way.
+    /// The job that `pick` chooses, given the view, the oldest pending place, and whether a
+    /// cleaning was refused. `None` while a job is under way.
     pub(crate) fn pick(
         self: &Arc<Self>,
         pick: impl FnOnce(&View, Option<u64>, bool) -> Option<Work>,
@@ -310,32 +299,29 @@ impl Shared {
     }
 
     /// Writes `run` as run `id` of the shelf, in tables of this class, which are synced with their
-    /// directory when it returns.
+    /// directory when it returns. If `renumbers` is set, the change renumbers the other runs first.
     ///
     /// # Errors
     /// `NoSpace`, I/O errors. Nothing is left behind then.
-    pub(crate) fn write_to_shelf(
+    fn write_to_shelf(
         &self,
         id: u64,
+        renumbers: bool,
         run: &mut dyn SortedRun,
         class: DataClass,
     ) -> Result<IndexChange> {
-        let options = self.common.options();
-        let config = OutputConfig {
-            class,
-            tables: options.run_config(),
-            table_bytes: options.table_bytes_target,
-            pin: false,
-            grandparents: Grandparents::default(),
-        };
-        let written = write_run(&self.common.env, config, run)?;
+        let written = write_run(&self.common.env, self.common.run_output(class), run)?;
         if written.tables.is_empty() {
             return Ok(IndexChange::default());
         }
+        let mut edit = Edit::default();
+        if renumbers {
+            edit.ops.push(EditOp::Renumber);
+        }
         let tables = written.tables.into_iter();
-        let ops = tables.map(|meta| EditOp::AddTable { run: id, meta });
+        (edit.ops).extend(tables.map(|meta| EditOp::AddTable { run: id, meta }));
         Ok(IndexChange {
-            edit: Edit { ops: ops.collect() }.encode(),
+            edit: edit.encode(),
             liveness: written.liveness,
             seqno_max: written.seqno_max,
         })
@@ -365,7 +351,7 @@ impl IndexJob for LoadJob {
             return Ok(JobStep::More);
         }
         let directory = picture.directory()?;
-        let end = (self.next + BRANCHES_A_STEP).min(directory.branches().len());
+        let end = (self.next + BRANCH_BATCH).min(directory.branches().len());
         directory.load_children(self.next..end, picture)?;
         self.next = end;
         Ok(match end == directory.branches().len() {
@@ -404,6 +390,6 @@ impl Relocatable for Shared {
         run: &mut dyn SortedRun,
         class: DataClass,
     ) -> Result<IndexChange> {
-        self.write_to_shelf(id, run, class)
+        self.write_to_shelf(id, false, run, class)
     }
 }

@@ -6,8 +6,8 @@ use crate::directory::Directory;
 use crate::node::{Child, Separated};
 use crate::picture::{NodeFile, Picture};
 use bytes::Bytes;
-use glintdb_core::{Direction, Entry, EntryRef, Error, ErrorKind, Result};
-use glintdb_flash::ReadRequest;
+use glintdb_core::{Direction, Entry, EntryRef, Error, Result};
+use glintdb_flash::{ReadRequest, read_each};
 use glintdb_runs::table::{Block, BlockCursor, stored_checksum};
 use std::sync::Arc;
 
@@ -101,24 +101,25 @@ impl Picture {
 
     /// Reads branches of a level in one batch. They do not go to the cache.
     pub(crate) fn read_many(&self, level: u8, nodes: &[Child]) -> Vec<Result<Node<'_>>> {
-        let mut requests = Vec::new();
-        let asked: Vec<Result<&NodeFile>> = nodes
-            .iter()
-            .map(|node| {
-                let file = self.file_of(level, node)?;
-                requests.push(file.request(node)?);
-                Ok(file)
-            })
-            .collect();
-        self.env.index().volume.read_batch(&mut requests);
-        let mut answers = requests.into_iter();
-        let accept = |(file, node): (Result<_>, &Child)| {
+        let files: Vec<Result<&NodeFile>> =
+            nodes.iter().map(|node| self.file_of(level, node)).collect();
+        let request = |(file, node): (&Result<&NodeFile>, &Child)| match file {
+            Ok(file) => file.request(node),
+            Err(error) => Err(error.clone()),
+        };
+        let requests = files.iter().zip(nodes).map(request);
+        let answers = read_each(&*self.env.index().volume, requests).into_iter();
+        let accept = |((file, node), stored): ((Result<_>, &Child), Result<Bytes>)| {
             let file: &NodeFile = file?;
-            let stored = answer(answers.next())?;
-            let block = file.accept(node, stored, false)?;
+            let block = file.accept(node, stored?, false)?;
             Ok(Node { file, block })
         };
-        asked.into_iter().zip(nodes).map(accept).collect()
+        files
+            .into_iter()
+            .zip(nodes)
+            .zip(answers)
+            .map(accept)
+            .collect()
     }
 
     /// The entry of `key` in the tree. Adds to `reads` what was read.
@@ -135,16 +136,6 @@ impl Picture {
         let leaf = self.leaf(&leaf, reads)?;
         leaf.file.blocks().search(&leaf.block, key)
     }
-}
-
-/// What a read of a batch gave.
-pub(crate) fn answer(request: Option<ReadRequest>) -> Result<Bytes> {
-    request
-        .and_then(|request| request.result)
-        .unwrap_or_else(|| {
-            let what = "a batch of reads came back without an answer";
-            Err(Error::new(ErrorKind::Io, what))
-        })
 }
 
 /// The children of a branch that has the keys from `lower` to `upper`.

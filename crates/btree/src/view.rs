@@ -8,14 +8,13 @@ use crate::directory::Place;
 use crate::node::Child;
 use crate::picture::{NodeFile, Picture};
 use crate::settle;
-use crate::tree::answer;
 use crate::verify;
 use bytes::Bytes;
 use glintdb_core::index::{Cursor, IndexStats, IndexView, LevelStats};
 use glintdb_core::{
     Direction, Entry, EntryRef, Error, FileId, Result, SeqNum, ValuePointer, proportion,
 };
-use glintdb_flash::ReadRequest;
+use glintdb_flash::{ReadRequest, read_each};
 use glintdb_runs::keys::{KeyRange, TombstoneSet, compare_ends};
 use glintdb_runs::read::{self, Found, MergeCursor};
 use glintdb_runs::table::{Block, Purpose};
@@ -174,15 +173,12 @@ impl<'a> LeafBatch<'a> {
     }
 
     /// Reads the leaves into the cache.
-    pub(crate) fn read(mut self, env: &RunEnv) -> Vec<Result<Block>> {
-        if !self.requests.is_empty() {
-            env.index().volume.read_batch(&mut self.requests);
-        }
-        let leaves = self.leaves.into_iter().zip(self.requests);
-        let accept = |((file, leaf), request): ((&NodeFile, Child), ReadRequest)| {
-            file.accept(&leaf, answer(Some(request))?, true)
+    pub(crate) fn read(self, env: &RunEnv) -> Vec<Result<Block>> {
+        let answers = read_each(&*env.index().volume, self.requests.into_iter().map(Ok));
+        let accept = |((file, leaf), stored): ((&NodeFile, Child), Result<Bytes>)| {
+            file.accept(&leaf, stored?, true)
         };
-        leaves.map(accept).collect()
+        self.leaves.into_iter().zip(answers).map(accept).collect()
     }
 }
 
@@ -327,10 +323,7 @@ impl IndexView for View {
             return Ok(bytes);
         };
         let leaves = self.leaves_within(&range)?;
-        let of_leaves: u64 = (self.picture.files.values())
-            .filter(|file| file.file.leaves().is_some())
-            .map(|file| file.live.bytes)
-            .sum();
+        let (of_leaves, _) = self.picture.live_bytes();
         let all = of_leaves.saturating_add(root.pointed_bytes);
         Ok(bytes + proportion(all, leaves, self.picture.leaves()))
     }

@@ -6,7 +6,6 @@ use crate::edit::Root;
 use crate::node::Child;
 use crate::picture::Picture;
 use crate::tree::decode_branch;
-use bytes::Bytes;
 use glintdb_core::key::before_end;
 use glintdb_core::{Direction, EntryRef, Error, FileId, Result, SeqNum};
 use glintdb_runs::keys::KeyRange;
@@ -39,11 +38,7 @@ pub(crate) fn walk(picture: &Picture, visitor: &mut dyn Visitor) -> Result<()> {
     let Some(Root { node, level, .. }) = picture.root else {
         return Ok(());
     };
-    let all = KeyRange {
-        start: Bytes::new(),
-        end: None,
-    };
-    walk_node(picture, level, node, all, visitor)
+    walk_node(picture, level, node, KeyRange::all(), visitor)
 }
 
 /// Walks over a node that has the keys of `range`, and everything beneath it.

@@ -42,4 +42,5 @@ pub use system::{
 };
 pub use volume::{
     BegunBatch, CreateOptions, DataClass, ReadRequest, Ring, Volume, VolumeFile, VolumeStats,
+    read_each,
 };

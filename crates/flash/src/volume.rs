@@ -8,7 +8,7 @@
 //! caller's to order, everything else may come from any thread at any time.
 
 use bytes::Bytes;
-use glintdb_core::{FileId, Result};
+use glintdb_core::{Error, ErrorKind, FileId, Result};
 use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
@@ -72,6 +72,42 @@ impl ReadRequest {
             result: None,
         }
     }
+
+    /// What the read gave.
+    ///
+    /// # Errors
+    /// Those of the read. `Io` if the read was not done.
+    pub fn answer(self) -> Result<Bytes> {
+        self.result.unwrap_or_else(|| {
+            let what = "a batch of reads came back without an answer";
+            Err(Error::new(ErrorKind::Io, what))
+        })
+    }
+}
+
+/// Reads what these requests ask for in one batch, and returns an answer for each, in their order.
+/// A request that could not be made keeps its error.
+pub fn read_each(
+    volume: &dyn Volume,
+    wanted: impl IntoIterator<Item = Result<ReadRequest>>,
+) -> Vec<Result<Bytes>> {
+    let mut requests = Vec::new();
+    let mut add = |request: ReadRequest| requests.push(request);
+    let made: Vec<Result<()>> = wanted
+        .into_iter()
+        .map(|wanted| wanted.map(&mut add))
+        .collect();
+    if !requests.is_empty() {
+        volume.read_batch(&mut requests);
+    }
+    let mut requests = requests.into_iter();
+    let mut answer = |()| match requests.next() {
+        Some(request) => request.answer(),
+        None => unreachable!("there is a request for each one that was made"),
+    };
+    made.into_iter()
+        .map(|made| made.and_then(&mut answer))
+        .collect()
 }
 
 /// Reads that go on while the caller of [`Volume::begin_batch`] does something else. A drop waits

@@ -44,18 +44,6 @@ const LEAVES: DataClass = DataClass::Level { rank: 2, of: 2 };
 /// On a full medium, a slice shrinks down to this part of its size, or of the tree if that is less.
 const SLICE_PARTS_MAX: u64 = 32;
 
-/// Bytes of the leaves and of the branches that the tree needs.
-fn live_bytes(picture: &Picture) -> (u64, u64) {
-    let (mut leaves, mut branches) = (0, 0);
-    for file in picture.files.values() {
-        match file.file.leaves() {
-            Some(_) => leaves += file.live.bytes,
-            None => branches += file.live.bytes,
-        }
-    }
-    (leaves, branches)
-}
-
 /// About the bytes that a slice takes that writes `leaf_bytes` of leaves. The table has an eighth
 /// more at most. Each leaf may have a branch of its own, and there are `branch_bytes` of branches.
 fn slice_space(leaf_bytes: u64, branch_bytes: u64) -> u64 {
@@ -66,7 +54,7 @@ fn slice_space(leaf_bytes: u64, branch_bytes: u64) -> u64 {
 /// goes when all its leaves are written anew, and it is as large as a slice.
 pub(crate) fn job_bytes(picture: &Picture, slice_bytes: u64) -> u64 {
     let shelf: u64 = picture.sorted().map(Sorted::bytes).sum();
-    let (leaves, branches) = live_bytes(picture);
+    let (leaves, branches) = picture.live_bytes();
     slice_space(slice_bytes.min(shelf + leaves), branches)
 }
 
@@ -140,14 +128,14 @@ impl IndexJob for SettleJob {
 
     fn space_bytes(&self) -> u64 {
         let shelf: u64 = self.plan.runs.iter().map(|run| run.tables.bytes()).sum();
-        let (leaves, branches) = live_bytes(&self.view.picture);
+        let (leaves, branches) = self.view.picture.live_bytes();
         // As much again for leaves that are not full.
         let leaves = self.slice_bytes.min(2 * (shelf + leaves));
         slice_space(leaves, branches)
     }
 
     fn limit_space(&mut self, bytes: u64) -> bool {
-        let (tree, branches) = live_bytes(&self.view.picture);
+        let (tree, branches) = self.view.picture.live_bytes();
         // What `slice_space` makes `bytes` of: few leaves beneath as many branches, or many leaves.
         let leaves = (bytes / 17 * 8).max(bytes.saturating_sub(branches) / 9 * 8);
         let least = self.slice_bytes.min(tree) / SLICE_PARTS_MAX;
@@ -400,7 +388,7 @@ impl Slice {
                 }
             }
             is_first = false;
-            next = directory.next_leaf(place, Direction::Forward, picture)?;
+            next = directory.leaf_behind(place, picture)?;
         }
         Ok(None)
     }

@@ -5,7 +5,6 @@
 
 use crate::node::Child;
 use crate::picture::Picture;
-use crate::tree::answer;
 use bytes::Bytes;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::{EntryRef, Result, SeqNum, ValuePointer};
@@ -162,8 +161,8 @@ impl Begun {
     /// # Errors
     /// I/O errors, `Corruption`.
     pub(crate) fn wait(&mut self, picture: &Picture) -> Result<(Vec<Option<Block>>, u64)> {
-        let answers: Vec<ReadRequest> = self.batch.take().map_or_else(Vec::new, BegunBatch::wait);
-        let mut answers = answers.into_iter();
+        let answers = self.batch.take().map_or_else(Vec::new, BegunBatch::wait);
+        let mut answers = answers.into_iter().map(ReadRequest::answer);
         let mut cached = std::mem::take(&mut self.cached).into_iter();
         let (mut blocks, mut read) = (Vec::new(), 0);
         for item in &self.window.items {
@@ -176,7 +175,9 @@ impl Begun {
                 blocks.push(Some(block));
                 continue;
             }
-            let stored = answer(answers.next())?;
+            let Some(stored) = answers.next().transpose()? else {
+                unreachable!("each leaf that the cache has not is read");
+            };
             read += stored.len() as u64;
             blocks.push(Some(picture.file_of(0, node)?.accept(node, stored, false)?));
         }

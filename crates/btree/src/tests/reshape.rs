@@ -138,7 +138,8 @@ fn a_job_and_a_relocation_put_off_new_numbers() {
     harness.check(&mut random);
 }
 
-/// On a full medium there may be no space for a whole run. A slice is smaller, and gives space back.
+/// On a full medium there may be no space for a whole run. A slice is smaller, and gives space
+/// back.
 #[test]
 fn the_oldest_tier_is_settled_if_a_cleaning_is_refused() {
     let mut harness = Harness::new(options());

@@ -27,7 +27,7 @@ use bytes::Bytes;
 use glintdb_core::clock::Clock;
 use glintdb_core::memory::{MemoryBudget, MemoryPart};
 use glintdb_core::sync::{Condvar, Mutex, MutexGuard};
-use glintdb_core::{Error, Result, planted};
+use glintdb_core::{Result, planted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -319,7 +319,7 @@ impl ReadQueue {
         // The handles of files are dropped here, before the lock: the last one of a file may give
         // its blocks back.
         let answers: Vec<_> = (begun.wait().into_iter())
-            .map(|request| request.result)
+            .map(ReadRequest::answer)
             .collect();
         let mut state = self.state.lock();
         let pieces = state.batches.remove(&batch).map(|batch| batch.pieces);
@@ -336,7 +336,6 @@ impl ReadQueue {
             pieces.into_iter().rev().collect()
         );
         for ((number, length), answer) in pieces.into_iter().zip(answers) {
-            let answer = answer.unwrap_or_else(|| Err(Error::invalid("a read without an answer")));
             match state.pieces.get_mut(&number) {
                 Some(stage) => *stage = Stage::Ready(answer),
                 None => self.free(&mut state, length),

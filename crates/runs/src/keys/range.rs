@@ -66,6 +66,15 @@ pub(crate) fn key_of(bound: Bound<&[u8]>) -> Option<&[u8]> {
 }
 
 impl KeyRange {
+    /// All keys.
+    #[must_use]
+    pub fn all() -> KeyRange {
+        KeyRange {
+            start: Bytes::new(),
+            end: None,
+        }
+    }
+
     /// The keys between two bounds.
     #[must_use]
     pub fn from_bounds(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> KeyRange {

@@ -1,6 +1,6 @@
 //! Walks runs that leave the top of an index, merged: the newest entry of each key. Range
-//! tombstones are not applied. The walk counts the entries that it drops, so that an index can merge
-//! the others with the entries beneath.
+//! tombstones are not applied. The walk counts the entries that it drops, so that an index can
+//! merge the others with the entries beneath.
 //!
 //! Not thread-safe: belongs to one job.
 //!

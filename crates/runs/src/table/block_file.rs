@@ -9,8 +9,8 @@ use super::config::TableEnv;
 use super::format::{BLOCK_HEADER_BYTES, HEADER_BYTES, PAGE_BYTES, encode_header, page_align};
 use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
-use glintdb_core::{Entry, EntryRef, Error, ErrorKind, FileId, Result};
-use glintdb_flash::{ReadRequest, VolumeFile};
+use glintdb_core::{Entry, EntryRef, Error, FileId, Result};
+use glintdb_flash::{ReadRequest, VolumeFile, read_each};
 use std::sync::{Arc, OnceLock};
 
 /// A file of key blocks.
@@ -117,23 +117,12 @@ impl BlockFile {
         env: &TableEnv,
         wanted: impl Iterator<Item = (&'a BlockFile, BlockHandle)> + Clone,
     ) -> Vec<Result<Block>> {
-        let mut requests = Vec::new();
-        let mut asked: Vec<Result<()>> = Vec::new();
-        for (file, handle) in wanted.clone() {
-            let request = file.request(handle);
-            asked.push(request.map(|request| requests.push(request)));
-        }
-        env.volume.read_batch(&mut requests);
-        let mut answers = requests.into_iter().map(|request| request.result);
-        let read = |(asked, (file, handle)): (Result<()>, (&BlockFile, BlockHandle))| {
-            asked?;
-            let stored = answers.next().flatten().unwrap_or_else(|| {
-                let what = "a batch of reads came back without an answer";
-                Err(Error::new(ErrorKind::Io, what))
-            })?;
-            file.accept(handle, stored)
+        let requests = wanted.clone().map(|(file, handle)| file.request(handle));
+        let answers = read_each(&*env.volume, requests).into_iter();
+        let read = |(stored, (file, handle)): (Result<Bytes>, (&BlockFile, BlockHandle))| {
+            file.accept(handle, stored?)
         };
-        asked.into_iter().zip(wanted).map(read).collect()
+        answers.zip(wanted).map(read).collect()
     }
 
     /// Checks a file of `bytes` that a [`BlockFileWriter`](super::BlockFileWriter) has written: its

@@ -23,7 +23,7 @@ use glintdb_core::sync::{ArcSwapOption, Mutex};
 use glintdb_core::{
     Direction, Entry, Error, ErrorKind, FileId, RangeTombstone, Result, ValuePointer, planted,
 };
-use glintdb_flash::{ReadRequest, VolumeFile};
+use glintdb_flash::{ReadRequest, VolumeFile, read_each};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
@@ -146,7 +146,7 @@ impl Table {
         }
         let request = self.tail_request()?;
         let tail = request.file.read_at(request.offset, request.length)?;
-        let opened = self.decode_tail(request.file, &tail)?;
+        let opened = self.decode_tail(&tail)?;
         Ok(self.keep_opened(opened))
     }
 
@@ -163,22 +163,16 @@ impl Table {
     /// be read is left to its readers.
     pub fn load_many(tables: &[Arc<Table>]) {
         let closed = tables.iter().filter(|table| table.opened.get().is_none());
-        let (mut wanted, mut requests) = (Vec::new(), Vec::new());
-        for table in closed {
-            if let Ok(request) = table.tail_request() {
-                wanted.push(table);
-                requests.push(request);
-            }
-        }
-        let Some(first) = wanted.first() else { return };
-        first.env().volume.read_batch(&mut requests);
-        for (table, request) in wanted.into_iter().zip(requests) {
-            let Some(Ok(tail)) = request.result else {
-                continue;
-            };
+        // Others may open tables meanwhile.
+        let closed: Vec<&Arc<Table>> = closed.collect();
+        let Some(first) = closed.first() else { return };
+        let requests = closed.iter().map(|table| table.tail_request());
+        let tails = read_each(&*first.env().volume, requests);
+        for (table, tail) in closed.into_iter().zip(tails) {
+            let Ok(tail) = tail else { continue };
             let _guard = table.opening.lock();
             if table.opened.get().is_none()
-                && let Ok(opened) = table.decode_tail(request.file, &tail)
+                && let Ok(opened) = table.decode_tail(&tail)
             {
                 table.keep_opened(opened);
             }
@@ -210,8 +204,8 @@ impl Table {
         Ok(ReadRequest::new(file, tail_offset, length))
     }
 
-    /// Decodes the tail, which was read from `file`.
-    fn decode_tail(&self, file: Arc<dyn VolumeFile>, tail: &Bytes) -> Result<Opened> {
+    /// Decodes the tail.
+    fn decode_tail(&self, tail: &Bytes) -> Result<Opened> {
         let id = self.meta.id;
         let tail_offset = self.meta.tail_offset;
         let corrupt = |offset, what: String| Error::corruption(id, offset, what);
@@ -270,7 +264,7 @@ impl Table {
             Vec::new()
         };
         Ok(Opened {
-            file,
+            file: Arc::clone(self.blocks.file()?),
             filter,
             fences,
             tombstones,

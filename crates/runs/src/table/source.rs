@@ -7,7 +7,7 @@ use super::block::{BlockHandle, StoredBlock};
 use super::reader::{Opened, Table};
 use bytes::Bytes;
 use glintdb_core::memory::MemoryPart;
-use glintdb_core::{Direction, Error, Result};
+use glintdb_core::{Direction, Result};
 use glintdb_flash::{BegunBatch, ReadRequest};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -210,9 +210,8 @@ impl BlockSource {
             let Some(part) = handles.get(range) else {
                 continue;
             };
-            let chunk = request.result;
-            let chunk = chunk.unwrap_or_else(|| Err(Error::invalid("a read without an answer")));
-            self.accept(part, request.offset, &chunk?)?;
+            let offset = request.offset;
+            self.accept(part, offset, &request.answer()?)?;
         }
         Ok(())
     }

@@ -7,7 +7,8 @@
 //! - an update is an insert, and the old number is deleted at once (*on-the-fly cleaning*);
 //! - a scan walks the table, and looks up each value;
 //! - each commit appends its entries to an image of the table, which is read at opening;
-//! - when the numbers are used up, all live records are inserted anew (*key cleaning*).
+//! - when the numbers are used up, all live records are inserted again, under new numbers (*key
+//!   cleaning*).
 //!
 //! Thread-safe. The table is locked for a search or a change, not while the store works.
 //!
@@ -173,8 +174,8 @@ impl Reshaped {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Inserts all live records anew, under numbers from 1 on in the order of the original keys, and
-    /// deletes the old ones. The paper makes a new database; here the new numbers have another
+    /// Inserts all live records again, under numbers from 1 on in the order of the original keys,
+    /// and deletes the old ones. The paper makes a new database; here the new numbers have another
     /// epoch in front.
     fn clean_keys(&self) -> Result<()> {
         let _alone = self

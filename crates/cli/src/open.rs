@@ -31,7 +31,8 @@ pub(crate) fn index_named(name: &str) -> Result<KeyspaceOptions, Failure> {
     Ok(options)
 }
 
-/// These options with an index like that of `asked`. An option that both kinds have keeps its value.
+/// These options with an index like that of `asked`. An option that both kinds have keeps its
+/// value.
 pub(crate) fn with_index_of(options: &KeyspaceOptions, asked: &KeyspaceOptions) -> KeyspaceOptions {
     let mut options = options.of_kind(asked.index);
     options.btree.reshape = asked.btree.reshape;

@@ -12,7 +12,6 @@ use crate::{Error, Result};
 use bytes::Bytes;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A named ordered map of a database, from byte strings to byte strings. `Send`, `Sync` and cheap
 /// to clone. A keyspace keeps its database open.
@@ -154,10 +153,7 @@ impl Keyspace {
     /// Checks that the database is open and that the keyspace was not dropped.
     pub(crate) fn check_alive(&self) -> Result<()> {
         self.handle.engine.shared.check_open()?;
-        match self.state.dropped.load(Ordering::Acquire) {
-            true => Err(self.state.gone()),
-            false => Ok(()),
-        }
+        self.state.check_there()
     }
 
     /// Stores `value` under `key`, with the database's durability. The key has 0 to 65,536 bytes,

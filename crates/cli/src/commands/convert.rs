@@ -4,7 +4,7 @@ use crate::args::Convert;
 use crate::exit::Failure;
 use crate::open::{self, Missing};
 use crate::{output, progress};
-use glintdb::{Db, IndexKind, KeyspaceOptions, KeyspaceStats};
+use glintdb::{Db, KeyspaceStats};
 use glintdb_bench::GlintOptions;
 use glintdb_core::clock::Clock;
 use glintdb_flash::SystemClock;
@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &Convert) -> Result<(), Failure> {
     let seconds = clock.monotonic().as_secs_f64();
     let stats = figures(&db, name);
     let (bytes, files) = stats.map_or((0, 0), |stats| (stats.index_bytes, stats.index_files));
-    let (from, to) = (index_name(&before), index_name(&options));
+    let (from, to) = (before.index_name(), options.index_name());
     if arguments.json {
         output::json(&serde_json::json!({
             "keyspace": name,
@@ -57,14 +57,6 @@ pub(super) fn run(arguments: &Convert) -> Result<(), Failure> {
     }
     drop(keyspace);
     Ok(db.close()?)
-}
-
-/// The name of the kind of index, as `--index` takes it.
-fn index_name(options: &KeyspaceOptions) -> &'static str {
-    match options.index == IndexKind::BTree && options.btree.reshape {
-        true => "btree-reshaped",
-        false => options.index.name(),
-    }
 }
 
 fn figures(db: &Db, name: &str) -> Option<KeyspaceStats> {

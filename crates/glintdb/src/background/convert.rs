@@ -170,10 +170,7 @@ impl Background {
 
     fn check_goes_on(&self, keyspace: &KeyspaceState) -> Result<()> {
         self.shared.check_open()?;
-        match keyspace.dropped.load(Ordering::Acquire) {
-            true => Err(keyspace.gone()),
-            false => Ok(()),
-        }
+        keyspace.check_there()
     }
 
     /// Runs a job that the old index has begun, or waits for running ones.

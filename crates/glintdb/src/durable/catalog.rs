@@ -104,9 +104,7 @@ impl Durable {
                 keyspace.name
             )));
         }
-        if keyspace.dropped.load(Ordering::Acquire) {
-            return Err(keyspace.gone());
-        }
+        keyspace.check_there()?;
         let items = [Item::KeyspaceOptions {
             id: keyspace.id,
             options: options.clone(),

@@ -246,6 +246,16 @@ impl KeyspaceOptions {
         named(name, set)
     }
 
+    /// Returns the value of `index` that gives an index like this one: `lsm`, `btree` or
+    /// `btree-reshaped`.
+    #[must_use]
+    pub fn index_name(&self) -> &'static str {
+        match self.index == IndexKind::BTree && self.btree.reshape {
+            true => RESHAPED,
+            false => self.index.name(),
+        }
+    }
+
     /// Returns each option of the keyspace's kind of index with its value in the syntax of
     /// [`set`](Self::set): those of [`NAMES`](Self::NAMES), then those for experiments. Sizes are
     /// in bytes.
@@ -579,6 +589,11 @@ mod tests {
             .index(IndexKind::BTree)
             .btree(btree);
         assert_eq!(reshaped, expected);
+        for name in ["lsm", "btree", RESHAPED] {
+            let mut options = KeyspaceOptions::default();
+            options.set("index", name).unwrap();
+            assert_eq!(options.index_name(), name);
+        }
     }
 
     #[test]

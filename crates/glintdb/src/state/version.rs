@@ -207,6 +207,17 @@ impl KeyspaceState {
         self.index.store(Arc::new(index));
     }
 
+    /// Checks that the keyspace was not dropped.
+    ///
+    /// # Errors
+    /// `NotFound`: it was.
+    pub(crate) fn check_there(&self) -> Result<()> {
+        match self.dropped.load(Ordering::Acquire) {
+            true => Err(self.gone()),
+            false => Ok(()),
+        }
+    }
+
     /// Returns the error that it was dropped.
     pub(crate) fn gone(&self) -> Error {
         Error::new(

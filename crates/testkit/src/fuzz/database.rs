@@ -6,6 +6,7 @@
 //! compacted and closed, each with success or an error; what is walked is in key order where
 //! `verify` found nothing wrong; reserve files mean nothing.
 
+use super::check_error;
 use super::golden::{self, DB, Golden, SPACES, golden};
 use super::input::{Input, Output};
 use glintdb::{Db, Error, ErrorKind};
@@ -175,22 +176,16 @@ fn put(bytes: &mut [u8], at: usize, with: &[u8]) {
 
 /// Errors that hostile files may give; never one that blames the caller.
 fn expected(error: &Error) {
-    let kind = error.kind();
-    let of_media = matches!(
-        kind,
-        ErrorKind::Corruption
-            | ErrorKind::UnsupportedFormat
-            | ErrorKind::NotFound
-            | ErrorKind::NoSpace
-            | ErrorKind::Poisoned
-            | ErrorKind::Io
-            | ErrorKind::Unavailable
-    );
-    assert!(of_media, "{error}");
-    assert!(
-        kind != ErrorKind::Corruption || error.place().is_some(),
-        "no place: {error}"
-    );
+    let kinds = [
+        ErrorKind::Corruption,
+        ErrorKind::UnsupportedFormat,
+        ErrorKind::NotFound,
+        ErrorKind::NoSpace,
+        ErrorKind::Poisoned,
+        ErrorKind::Io,
+        ErrorKind::Unavailable,
+    ];
+    check_error(error, &kinds);
 }
 
 /// Whatever comes, but a panic or an error that is not the medium's.

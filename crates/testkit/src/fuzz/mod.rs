@@ -29,7 +29,18 @@ mod table_image;
 mod tree;
 mod tree_image;
 
+use glintdb::{Error, ErrorKind};
 use peak_alloc::PeakAlloc;
+
+/// Asserts that an error, which hostile files gave, is of one of these kinds, and that corruption
+/// names its place.
+fn check_error(error: &Error, kinds: &[ErrorKind]) {
+    assert!(kinds.contains(&error.kind()), "{error}");
+    assert!(
+        error.kind() != ErrorKind::Corruption || error.place().is_some(),
+        "no place: {error}"
+    );
+}
 
 /// A function to be fuzzed.
 #[derive(Clone, Copy)]

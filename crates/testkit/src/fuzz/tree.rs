@@ -7,6 +7,7 @@
 //! backwards, by `get` and by a batch; with right checksums or another edit: no panic,
 //! an end; errors are those of the medium; settling never makes a sound index unsound.
 
+use super::check_error;
 use super::tree_image::{self, Entries, Image, MemRun};
 use glintdb_btree::BTree;
 use glintdb_core::index::{Index, IndexJob, IndexView, JobStep};
@@ -21,16 +22,13 @@ pub(super) use super::tree_image::seeds;
 
 /// Errors that hostile files may give.
 fn expected(error: &Error) {
-    let kind = error.kind();
-    let of_media = matches!(
-        kind,
-        ErrorKind::Corruption | ErrorKind::UnsupportedFormat | ErrorKind::NotFound | ErrorKind::Io
-    );
-    assert!(of_media, "{error}");
-    assert!(
-        kind != ErrorKind::Corruption || error.place().is_some(),
-        "no place: {error}"
-    );
+    let kinds = [
+        ErrorKind::Corruption,
+        ErrorKind::UnsupportedFormat,
+        ErrorKind::NotFound,
+        ErrorKind::Io,
+    ];
+    check_error(error, &kinds);
 }
 
 fn any<T>(result: Result<T, Error>) -> Option<T> {

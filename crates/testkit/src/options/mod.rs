@@ -103,7 +103,8 @@ impl OptionSet {
         self.options.durability == Durability::Sync
     }
 
-    /// Other options for a keyspace of this set with an index of this kind. Each number gives others.
+    /// Other options for a keyspace of this set with an index of this kind. Each number gives
+    /// others.
     #[must_use]
     pub fn other_options(&self, index: IndexKind, number: u8) -> KeyspaceOptions {
         let mut options = match index == self.keyspace.index {

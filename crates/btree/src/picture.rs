@@ -288,10 +288,12 @@ impl Picture {
         }
         self.runs.retain(|run| !run.tables.is_empty());
         (self.tiers).retain(|run, _| self.runs.iter().any(|other| other.id == *run));
-        if let Some(clip) = &self.clip
-            && self.runs.last().is_none_or(|oldest| oldest.id > clip.run)
-        {
-            self.clip = None;
+        if let Some(clip) = &self.clip {
+            if self.runs.last().is_none_or(|oldest| oldest.id > clip.run) {
+                self.clip = None;
+            } else if self.runs.iter().all(|run| run.id != clip.run) {
+                return Err(misfit("the run of the clip is not there"));
+            }
         }
         self.runs.iter_mut().for_each(|run| run.tables.index());
         if let Some(root) = &self.root
@@ -378,9 +380,8 @@ impl Picture {
             if let Some(tier) = tiers.get(&run.id) {
                 self.tiers.insert(number, *tier);
             }
-            // The newest run that is being settled may be gone.
             if let Some(clip) = &clipped
-                && run.id <= clip.run
+                && run.id == clip.run
             {
                 let (run, key) = (number, clip.key.clone());
                 self.clip = Some(Clip { run, key });

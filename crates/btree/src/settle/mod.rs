@@ -819,13 +819,14 @@ fn leave_shelf(runs: &[Run], clip: Option<&Bytes>, edit: &mut Edit) {
             }
         }
     }
-    if let (Some(_), Some(key)) = (newest_left, clip)
-        && let Some(newest) = runs.first()
-    {
+    // A run to come may get the number of a run that is gone, and must not be clipped.
+    let newest = planted!(
+        "btree: a clip is for a run that is gone",
+        newest_left,
+        newest_left.and(runs.first().map(|run| run.id))
+    );
+    if let (Some(run), Some(key)) = (newest, clip) {
         let key = key.clone();
-        edit.ops.push(EditOp::Clip {
-            run: newest.id,
-            key,
-        });
+        edit.ops.push(EditOp::Clip { run, key });
     }
 }

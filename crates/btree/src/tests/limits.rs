@@ -62,6 +62,25 @@ fn a_tree_of_several_levels_grows_and_empties_again() {
 }
 
 #[test]
+fn a_run_that_gets_the_number_of_a_settled_run_is_not_clipped() {
+    let mut harness = Harness::new(small_options());
+    load(&mut harness, (0..2000).map(key), 40);
+    load(&mut harness, (0..10).map(key), 40);
+    let slice = harness.index.pick_job().unwrap();
+    harness.finish(slice);
+    // The slice has settled the newer run, and a part of the older one.
+    let view = harness.index.view_for_tests();
+    assert_eq!(view.picture.runs.len(), 1);
+    assert!(view.picture.clip.is_some());
+    // Numbers of new runs follow those of the runs that are left.
+    harness.reopen(false);
+    load(&mut harness, (5..15).map(key), 50);
+    harness.check(&mut Random(7));
+    harness.settle();
+    harness.check(&mut Random(7));
+}
+
+#[test]
 fn keys_of_64_kib_that_share_nothing_with_their_neighbours_make_a_tree() {
     let mut harness = Harness::new(BTreeOptions::default());
     harness.checks = false;

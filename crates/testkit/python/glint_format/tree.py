@@ -145,8 +145,10 @@ def apply(keyspace, edit):
         else:
             need(operation == 11, f"operation {operation} of an edit")
             renumber(keyspace)
-    if tree.clip and not any(run <= tree.clip[0] for _, run, _ in keyspace.tables):
-        tree.clip = None
+    if tree.clip:
+        runs = {run for _, run, _ in keyspace.tables if run <= tree.clip[0]}
+        need(not runs or tree.clip[0] in runs, "the run of the clip is not there")
+        tree.clip = tree.clip if runs else None
 
 
 def renumber(keyspace):
@@ -155,8 +157,8 @@ def renumber(keyspace):
     runs = sorted({run for _, run, _ in keyspace.tables})
     new = {run: number for number, run in enumerate(runs, 1)}
     if tree.clip:
-        settled = [run for run in runs if run <= tree.clip[0]]
-        tree.clip = (new[settled[-1]], tree.clip[1]) if settled else None
+        need(tree.clip[0] in new, "the run of the clip is not there")
+        tree.clip = (new[tree.clip[0]], tree.clip[1])
     keyspace.tables = {(level, new[run], number) for level, run, number in keyspace.tables}
 
 

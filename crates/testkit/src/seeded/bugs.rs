@@ -39,6 +39,7 @@ const fn hang(name: &'static str, mistake: &'static str, lane: Lane) -> Bug {
 #[rustfmt::skip]
 pub const BUGS: &[Bug] = &[
     bug("btree: a cleaning drops tombstones", "A deleted key that is in the tree is back.", Lane::Model),
+    bug("btree: a clip is for a run that is gone", "After an opening, entries of a new run are taken for entries that are in the tree.", Lane::Model),
     bug("btree: a range deletion goes while a transaction needs it", "The transaction does not see that a range that it read was deleted.", Lane::Model),
     bug("btree: a run above a pending relocation is settled", "A relocated entry comes to stand above a newer one.", Lane::Threads),
     bug("btree: a tombstone goes while a transaction needs it", "The transaction does not see that what it read was deleted: a lost update.", Lane::Model),

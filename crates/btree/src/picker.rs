@@ -58,29 +58,38 @@ impl Picker<'_> {
     }
 
     fn pick_slice(&self) -> Option<Plan> {
-        if self.picture.clip.is_some() {
-            return self.settle(JobPriority::Runs);
+        let due = self.due_settling();
+        // While writers keep settlings due, garbage would have no end.
+        if self.picture.garbage_bytes() > self.garbage_max {
+            let priority = due.as_ref().map_or(JobPriority::Gc, |plan| plan.priority);
+            return self.compact(self.with_most_garbage(), priority);
         }
-        let runs = self.runs();
-        if self.options.reshape {
-            // An eighth of the share is left for the runs that come meanwhile.
-            if self.picture.tail_bytes() >= self.remap_max / 8 * 7 {
-                return self.settle_runs(self.oldest_tier(), JobPriority::Runs);
-            }
-        } else if runs.len() >= self.options.experiments.shelf_runs_settle as usize {
-            return self.settle(JobPriority::Runs);
+        if due.is_some() {
+            return due;
         }
         let unneeded = self.files(|file| file.is_unneeded(self.floor));
         if !unneeded.is_empty() {
-            return self.compact(unneeded);
-        }
-        if self.picture.garbage_bytes() > self.garbage_max {
-            return self.compact(self.with_most_garbage());
+            return self.compact(unneeded, JobPriority::Gc);
         }
         match self.scans_pay {
             true => self.settle(JobPriority::Background),
             false => None,
         }
+    }
+
+    /// The settling that is under way, or the one that the shelf needs.
+    fn due_settling(&self) -> Option<Plan> {
+        if self.picture.clip.is_some() {
+            return self.settle(JobPriority::Runs);
+        }
+        if self.options.reshape {
+            // An eighth of the share is left for the runs that come meanwhile.
+            let is_due = self.picture.tail_bytes() >= self.remap_max / 8 * 7;
+            let oldest = || self.settle_runs(self.oldest_tier(), JobPriority::Runs);
+            return is_due.then(oldest).flatten();
+        }
+        let is_due = self.runs().len() >= self.options.experiments.shelf_runs_settle as usize;
+        is_due.then(|| self.settle(JobPriority::Runs)).flatten()
     }
 
     /// A step towards an empty shelf and a tree without garbage.
@@ -100,11 +109,11 @@ impl Picker<'_> {
             })
         });
         if !leaves.is_empty() {
-            return self.compact(leaves);
+            return self.compact(leaves, JobPriority::Gc);
         }
         match self.picture.garbage_bytes() {
             0 => None,
-            _ => self.compact(self.branches()),
+            _ => self.compact(self.branches(), JobPriority::Gc),
         }
     }
 
@@ -167,19 +176,18 @@ impl Picker<'_> {
     }
 
     fn settle_runs(&self, runs: &[Run], priority: JobPriority) -> Option<Plan> {
-        let runs = runs.to_vec();
-        (!runs.is_empty()).then_some(Plan {
-            runs,
+        (!runs.is_empty()).then(|| Plan {
+            runs: runs.to_vec(),
             victims: HashSet::new(),
             priority,
         })
     }
 
-    fn compact(&self, victims: HashSet<FileId>) -> Option<Plan> {
+    fn compact(&self, victims: HashSet<FileId>, priority: JobPriority) -> Option<Plan> {
         (!victims.is_empty()).then_some(Plan {
             runs: Vec::new(),
             victims,
-            priority: JobPriority::Gc,
+            priority,
         })
     }
 

@@ -1,7 +1,7 @@
 //! Shapes and edges of the tree.
 
 use super::harness::{Harness, small_options};
-use crate::BTreeOptions;
+use crate::{BTreeExperiments, BTreeOptions};
 use bytes::Bytes;
 use glintdb_core::index::Index;
 use glintdb_core::{EntryValue, SeqNum};
@@ -207,5 +207,42 @@ fn garbage_beyond_the_limit_is_compacted() {
         let garbage = stats.bytes - stats.live_bytes;
         assert!(garbage <= live / 4, "{garbage} of {live}");
     }
+    harness.check_shape();
+}
+
+#[test]
+fn garbage_stays_at_the_limit_while_settlings_are_always_due() {
+    let options = BTreeOptions {
+        experiments: BTreeExperiments {
+            slice_bytes: 128 << 10,
+            ..small_options().experiments
+        },
+        ..BTreeOptions::default()
+    };
+    let mut harness = Harness::new(options);
+    harness.checks = false;
+    load(&mut harness, (0..20_000).map(key), 40);
+    compact(&mut harness);
+    let live = harness.index.view().stats().live_bytes;
+    harness.index.set_garbage_max(live / 4);
+    let mut most = 0;
+    for round in 0..12 {
+        for part in 0..2 {
+            // Entries for about half of the leaves.
+            let keys = (0..180).map(move |n| key((n * 110 + 37 * round + part) % 20_000));
+            let mut keys: Vec<Bytes> = keys.collect();
+            keys.sort();
+            load(&mut harness, keys.into_iter(), 40);
+        }
+        while harness.index.view().stats().levels[0].parts > 0 {
+            let job = harness.index.pick_job().unwrap();
+            harness.finish(job);
+            let stats = harness.index.view().stats();
+            most = most.max(stats.bytes - stats.live_bytes);
+        }
+    }
+    // A slice of a settling, and the shelf.
+    let above = (128 << 10) * 5 / 4 + (64 << 10);
+    assert!(most <= live / 4 + above, "{most} of {live}");
     harness.check_shape();
 }

@@ -50,8 +50,10 @@ fn limit(victims: &mut Vec<Candidate>, bytes_max: u64) {
     victims.truncate(chosen.count());
 }
 
-/// Divides the allowed garbage among the log and the indexes, by their live bytes.
-fn share_garbage(account: &Account, indexes: &[(u64, Arc<KeyspaceState>)]) {
+/// Divides the allowed garbage among the log and the indexes, by their live bytes. Small records
+/// have more overhead than `space_amp_max` allows; half of (`space_amp_max` − 1) × its live bytes is
+/// allowed to an index nevertheless.
+fn share_garbage(account: &Account, indexes: &[(u64, Arc<KeyspaceState>)], space_amp_max: f64) {
     let in_indexes: u64 = indexes.iter().map(|(live, _)| live).sum();
     let all = (account.live_bytes + in_indexes).max(1) as f64;
     for (live, keyspace) in indexes {
@@ -60,7 +62,9 @@ fn share_garbage(account: &Account, indexes: &[(u64, Arc<KeyspaceState>)]) {
             reason = "a share of what is allowed"
         )]
         let share = (account.allowed_bytes as f64 * (*live as f64 / all)) as u64;
-        keyspace.index().set_garbage_max(share);
+        #[allow(clippy::cast_possible_truncation, reason = "a part of the live bytes")]
+        let least = ((space_amp_max - 1.0) * *live as f64 / 2.0) as u64;
+        keyspace.index().set_garbage_max(share.max(least));
     }
 }
 
@@ -230,7 +234,7 @@ impl DiskSpace {
                 if !self.shared.options.experiments.value_gc {
                     return;
                 }
-                share_garbage(&account, &indexes);
+                share_garbage(&account, &indexes, self.shared.options.space_amp_max);
                 self.sequencer.set_garbage_seal_bytes(account.seal_bytes());
                 self.shared
                     .log

@@ -88,8 +88,9 @@ impl<H: Host> State<H> {
     }
 }
 
-/// A step under way. It is dropped with its job only by a panic, and then wakes the threads that
-/// wait for the job.
+/// A step under way, until what follows from it is done: between a job and the next one that it
+/// leads to, the queue does not look idle. It is dropped with its job only by a panic, and then
+/// wakes the threads that wait for the job.
 struct Step<'a, H: Host> {
     queue: &'a JobQueue<H>,
     host: &'a H,
@@ -98,10 +99,10 @@ struct Step<'a, H: Host> {
 
 impl<H: Host> Drop for Step<'_, H> {
     fn drop(&mut self) {
-        let Some(job) = self.job.take() else { return };
+        if let Some(job) = self.job.take() {
+            self.host.after_panic(&job.name());
+        }
         self.queue.state.lock().running -= 1;
-        self.host.after_panic(&job.name());
-        drop(job);
         self.queue.finished.notify_all();
     }
 }
@@ -182,38 +183,32 @@ impl<H: Host> JobQueue<H> {
         let Some((progress, job)) = progress.zip(step.job.take()) else {
             return;
         };
-        let mut state = self.state.lock();
-        state.running -= 1;
-        let stopped = state.stopped;
-        let ended = match progress {
-            Ok(Progress::More) if !stopped => {
-                // The job gets a new age, so that jobs of equal priority take turns.
-                let age = state.next;
-                state.next += 1;
-                state.waiting.insert((job.priority(), age), job);
-                // The thread that took this step may be a caller that does not return. A background
-                // thread that found no job meanwhile must look again.
-                self.work.notify_one();
-                None
-            }
-            Ok(Progress::More) => Some((job, None)),
+        let error = match progress {
             Ok(Progress::Done) => {
-                drop(state);
                 drop(job);
                 host.after_job();
-                self.finished.notify_all();
                 return;
             }
-            Err(error) => Some((job, Some(error))),
+            Ok(Progress::More) => {
+                let mut state = self.state.lock();
+                if !state.stopped {
+                    // The job gets a new age, so that jobs of equal priority take turns.
+                    let age = state.next;
+                    state.next += 1;
+                    state.waiting.insert((job.priority(), age), job);
+                    // The thread that took this step may be a caller that does not return. A
+                    // background thread that found no job meanwhile must look again.
+                    self.work.notify_one();
+                    return;
+                }
+                None
+            }
+            Err(error) => Some(error),
         };
-        drop(state);
-        if let Some((job, error)) = ended {
-            job.abandon(host, error.as_ref());
-            // Nothing is queued again at once: the job would fail again, without end. The next
-            // seal, a writer that waits, or a background thread after a pause tries again.
-            host.after_failed_job();
-        }
-        self.finished.notify_all();
+        job.abandon(host, error.as_ref());
+        // Nothing is queued again at once: the job would fail again, without end. The next seal, a
+        // writer that waits, or a background thread after a pause tries again.
+        host.after_failed_job();
     }
 
     /// Runs jobs on a background thread until `stop`.
@@ -326,6 +321,7 @@ mod models;
 mod tests {
     use super::*;
     use JobPriority::{Background, Flush, Gc, Runs, Spill};
+    use std::sync::Arc;
 
     /// The steps that were taken.
     #[derive(Default)]
@@ -402,5 +398,56 @@ mod tests {
         assert_eq!(queue.names(), ["c", "b", "a", "d"]);
         assert_eq!(queue.give_up_below(&steps, Runs), 3);
         assert_eq!(queue.names(), ["c"]);
+    }
+
+    /// Counts, after each job, what [`JobQueue::counts`] says meanwhile.
+    #[derive(Default)]
+    struct Looking {
+        queue: std::sync::OnceLock<Arc<JobQueue<Looking>>>,
+        seen: Mutex<Vec<(usize, usize)>>,
+    }
+
+    impl Host for Looking {
+        fn after_job(&self) {
+            let counts = self.queue.get().unwrap().counts();
+            self.seen.lock().push(counts);
+        }
+
+        fn after_failed_job(&self) {
+            self.after_job();
+        }
+    }
+
+    struct Ends(bool);
+
+    impl Job<Looking> for Ends {
+        fn step(&mut self, _: &Looking) -> Result<Progress> {
+            match self.0 {
+                true => Ok(Progress::Done),
+                false => Err(crate::Error::invalid("no")),
+            }
+        }
+
+        fn name(&self) -> String {
+            "ends".to_owned()
+        }
+
+        fn priority(&self) -> JobPriority {
+            Background
+        }
+
+        fn abandon(self: Box<Self>, _: &Looking, _: Option<&crate::Error>) {}
+    }
+
+    #[test]
+    fn a_queue_is_not_idle_until_what_follows_from_a_job_is_queued() {
+        let host = Looking::default();
+        let queue = host.queue.get_or_init(|| Arc::new(JobQueue::new(None)));
+        for ends_well in [true, false] {
+            queue.push(&host, Box::new(Ends(ends_well)));
+            assert!(queue.help(&host, Background));
+            assert_eq!(queue.counts(), (0, 0));
+        }
+        assert_eq!(*host.seen.lock(), [(0, 1), (0, 1)]);
     }
 }

@@ -78,7 +78,7 @@ pub(crate) enum Command {
     /// Files are hard-linked if the file system allows it, else copied. Copy the checkpoint to
     /// another drive to have a backup.
     Checkpoint(Checkpoint),
-    /// Predict the costs of index settings for a workload, and recommend one.
+    /// Predict the costs of each kind of index for a workload, and recommend one.
     #[command(after_help = ADVISE_HELP)]
     Advise(Advise),
     /// Run workloads of db_bench and YCSB on a separate database.

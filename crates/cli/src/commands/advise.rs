@@ -1,4 +1,4 @@
-//! `advise`: predicts what each shape of the index costs, as a table and as a plot.
+//! `advise`: predicts what each kind and shape of index costs, as tables and as a plot.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use crate::open;
 use crate::output::{self, size_text};
 use glintdb::advise::{Advice, Prediction, Workload, advise};
-use glintdb::{Db, Error, KeyspaceOptions, Options};
+use glintdb::{Db, Error, IndexKind, KeyspaceOptions, Options};
 use std::path::Path;
 
 /// Records of a database that are read to learn the mean size of its keys and values.
@@ -55,14 +55,20 @@ pub(super) fn run(arguments: &Advise) -> Result<(), Failure> {
             .map_err(|error| Error::io(format!("write {}", path.display()), error))?;
     }
     if arguments.json {
-        let set: serde_json::Map<_, _> = (options_to_set(&advice.best).into_iter())
+        let index = ("index", advice.best.options.index_name().to_owned());
+        let options = options_to_set(&advice.best).into_iter();
+        let set: serde_json::Map<_, _> = std::iter::once(index)
+            .chain(options)
             .map(|(name, value)| (name.to_owned(), value.into()))
             .collect();
         let advice = serde_json::json!({ "workload": workload, "advice": advice, "set": set });
         return output::json(&advice);
     }
     let records = records.unwrap_or_else(|| format!("{:.0}", workload.records));
-    table(arguments, &workload, &records, &options, &advice)
+    heading(&workload, &records, &options)?;
+    shapes(&advice)?;
+    kinds(&advice)?;
+    output::line(&command(arguments, &keyspace, &advice.best))
 }
 
 /// The sizes of a keyspace, its number of records in words, and its options.
@@ -89,14 +95,8 @@ fn look_at(db: &Db, name: &str) -> Result<(Workload, Option<String>, KeyspaceOpt
     Ok((workload, Some(all.to_string()), keyspace.options()))
 }
 
-fn table(
-    arguments: &Advise,
-    workload: &Workload,
-    records: &str,
-    options: &Options,
-    advice: &Advice,
-) -> Result<(), Failure> {
-    let size = |bytes: f64| size_text(bytes as u64);
+/// The workload in a line.
+fn heading(workload: &Workload, records: &str, options: &Options) -> Result<(), Failure> {
     output::line(&format!(
         "{records} records of {:.0} + {:.0} bytes, {} of memory; {} % lookups, {} % scans of {}, {} % writes",
         workload.key_bytes,
@@ -106,13 +106,20 @@ fn table(
         workload.scan_percent,
         workload.scan_records,
         100.0 - workload.read_percent - workload.scan_percent,
-    ))?;
-    output::line("")?;
+    ))
+}
+
+/// The best LSM trees of each height.
+fn shapes(advice: &Advice) -> Result<(), Failure> {
+    let size = |bytes: f64| size_text(bytes as u64);
+    let Some(best) = lsm(advice) else {
+        return output::line("\nNo LSM tree fits the memory.");
+    };
     output::line(
-        "  levels_max  size_ratio  pinned_levels   index reads, most   reads, mean   written a byte: log + gc + index   pinned memory         cache   device a operation",
+        "\n  levels_max  size_ratio  pinned_levels   index reads, most   reads, mean   written a byte: log + gc + index   pinned memory         cache   device a operation",
     )?;
-    for shape in rows(advice) {
-        let mark = if *shape == advice.best { '*' } else { ' ' };
+    for shape in rows(advice, best) {
+        let mark = if shape == best { '*' } else { ' ' };
         let lsm = &shape.options.lsm;
         let line = format!(
             "{mark} {:>10}  {:>10}  {:>13}  {:>18}  {:>12.2}  {:>15.2} + {:>4.2} + {:>5.2}  {:>14}  {:>12}  {:>16.1} µs",
@@ -130,44 +137,85 @@ fn table(
         );
         output::line(&line)?;
     }
-    let best = &advice.best;
-    output::line("")?;
     output::line(
-        "* is recommended: of the shapes within 1 % of the least device time, the one with the fewest index reads, then the fewest writes.",
+        "\n* is the best LSM tree: of the shapes within 1 % of the least device time, the one with the fewest index reads, then the fewest writes.",
     )?;
     output::line(&format!(
         "Filters and fences take {}, memtables and the ring {}. size_ratio is an upper limit for the step from level to level, as far as levels_max allows.",
         size(best.filter_bytes),
         size(best.memtable_bytes)
-    ))?;
-    let dir = arguments.dir.as_deref().unwrap_or(Path::new("./data"));
-    let options: Vec<String> = (options_to_set(best).iter())
-        .map(|(name, value)| format!(" --option {name}={value}"))
-        .collect();
-    output::line(&format!(
-        "glintdb keyspaces --dir {} --change {}{}",
-        output::shell_word(dir),
-        arguments.keyspace,
-        options.concat()
     ))
 }
 
-/// The options of a keyspace that lead to this shape: the first columns of its row.
-fn options_to_set(shape: &Prediction) -> [(&'static str, String); 3] {
-    let lsm = &shape.options.lsm;
-    [
-        ("levels_max", lsm.levels_max.to_string()),
-        ("size_ratio", lsm.size_ratio.to_string()),
-        ("pinned_levels", lsm.pinned_levels.to_string()),
-    ]
+/// The best index of each kind, and why one is recommended.
+fn kinds(advice: &Advice) -> Result<(), Failure> {
+    output::line(
+        "\n           index   index reads, most   reads, mean   written a byte   in memory     a lookup       a scan      a write   device a operation",
+    )?;
+    for kind in &advice.kinds {
+        let mark = if *kind == advice.best { '*' } else { ' ' };
+        let in_memory = kind.filter_bytes + kind.pinned_bytes;
+        let written = kind.write_amplification_log
+            + kind.write_amplification_gc
+            + kind.write_amplification_index;
+        output::line(&format!(
+            "{mark} {:>14}  {:>18}  {:>12.2}  {:>15.2}  {:>10}  {:>8.1} µs  {:>8.1} µs  {:>8.1} µs  {:>16.1} µs",
+            kind.options.index_name(),
+            kind.reads_max,
+            kind.reads_mean,
+            written,
+            size_text(in_memory as u64),
+            kind.lookup_us,
+            kind.scan_us,
+            kind.write_us,
+            kind.device_us,
+        ))?;
+    }
+    output::line(&format!("\n* is recommended. {}.", advice.reason))
 }
 
-/// The rows of the table: for each height the fastest shape; for the recommended shape every number
-/// of pinned levels.
-fn rows(advice: &Advice) -> Vec<&Prediction> {
-    let best = &advice.best;
+/// The command that gives the keyspace the recommended index.
+fn command(arguments: &Advise, keyspace: &KeyspaceOptions, best: &Prediction) -> String {
+    let dir = arguments.dir.as_deref().unwrap_or(Path::new("./data"));
+    let (dir, name) = (output::shell_word(dir), &arguments.keyspace);
+    let options: Vec<String> = (options_to_set(best).iter())
+        .map(|(name, value)| format!(" --option {name}={value}"))
+        .collect();
+    let options = options.concat();
+    let (now, index) = (keyspace.index_name(), best.options.index_name());
+    match (now == index, best.options.index) {
+        (true, IndexKind::Lsm) => {
+            format!("glintdb keyspaces --dir {dir} --change {name}{options}")
+        }
+        (true, _) => format!("Keyspace {name:?} has this index already."),
+        (false, _) => format!("glintdb convert --dir {dir} {name} --index {index}{options}"),
+    }
+}
+
+/// The best LSM tree. `None`: none fits the memory.
+fn lsm(advice: &Advice) -> Option<&Prediction> {
+    let mut kinds = advice.kinds.iter();
+    kinds.find(|kind| kind.options.index == IndexKind::Lsm)
+}
+
+/// The options of a keyspace, besides `index`, that lead to this index.
+fn options_to_set(best: &Prediction) -> Vec<(&'static str, String)> {
+    let lsm = &best.options.lsm;
+    match best.options.index {
+        IndexKind::Lsm => vec![
+            ("levels_max", lsm.levels_max.to_string()),
+            ("size_ratio", lsm.size_ratio.to_string()),
+            ("pinned_levels", lsm.pinned_levels.to_string()),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// The rows of the table: for each height the fastest shape; for the best shape every number of
+/// pinned levels.
+fn rows<'a>(advice: &'a Advice, best: &Prediction) -> Vec<&'a Prediction> {
     let mut rows: Vec<&Prediction> = Vec::new();
-    for shape in advice.all.iter().filter(|shape| shape.fits) {
+    for shape in advice.shapes.iter().filter(|shape| shape.fits) {
         if shape.level_bytes == best.level_bytes {
             rows.push(shape);
         } else if shape.levels != best.levels {
@@ -182,13 +230,14 @@ fn rows(advice: &Advice) -> Vec<&Prediction> {
     rows
 }
 
-/// The picture of the paper's figure 4: for each number of pinned levels a line through all heights.
+/// The picture of figure 4 of "LSM-Tree-Based Key-Value SSDs", of LSM trees: for each number of
+/// pinned levels a line through all heights.
 fn draw(advice: &Advice) -> Result<String, Box<dyn std::error::Error>> {
     use plotters::prelude::*;
     let written = |shape: &Prediction| shape.write_amplification_index;
     // Of each height the shape that is written least.
     let mut least: Vec<&Prediction> = Vec::new();
-    for shape in advice.all.iter().filter(|shape| shape.fits) {
+    for shape in advice.shapes.iter().filter(|shape| shape.fits) {
         let same = |other: &&mut &Prediction| {
             (other.levels, other.pinned_levels) == (shape.levels, shape.pinned_levels)
         };
@@ -249,11 +298,13 @@ fn draw(advice: &Advice) -> Result<String, Box<dyn std::error::Error>> {
             )))?;
         }
     }
-    let best = (written(&advice.best), f64::from(advice.best.reads_max));
-    chart
-        .draw_series(std::iter::once(Circle::new(best, 8, BLACK.stroke_width(2))))?
-        .label("recommended")
-        .legend(|(x, y)| Circle::new((x + 8, y), 6, BLACK.stroke_width(2)));
+    if let Some(best) = lsm(advice) {
+        let at = (written(best), f64::from(best.reads_max));
+        chart
+            .draw_series(std::iter::once(Circle::new(at, 8, BLACK.stroke_width(2))))?
+            .label("the best LSM tree")
+            .legend(|(x, y)| Circle::new((x + 8, y), 6, BLACK.stroke_width(2)));
+    }
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::UpperRight)

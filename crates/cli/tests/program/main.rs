@@ -293,12 +293,19 @@ fn advice_is_given_for_figures_and_for_a_database_and_can_be_followed() {
         text.contains("90 % lookups, 5 % scans of 50, 5 % writes"),
         "{text}"
     );
+    assert_eq!(recommended_kind(&text), "lsm", "{text}");
     assert_eq!(recommended_row(&text), command_options(&text), "{text}");
     assert!(std::fs::read_to_string(plot).unwrap().starts_with("<svg"));
-    let json = advise(&[&sizes[..], &["--json"]].concat()).0;
+    let json = advise(&[&sizes[..], &mix, &["--json"]].concat()).0;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert!(json["advice"]["best"]["fits"].as_bool().unwrap());
-    assert!(json["advice"]["all"].as_array().unwrap().len() > 20);
+    assert!(json["advice"]["shapes"].as_array().unwrap().len() > 20);
+    assert_eq!(json["advice"]["kinds"].as_array().unwrap().len(), 3);
+    let reason = json["advice"]["reason"].as_str().unwrap();
+    assert!(
+        text.contains(&format!("* is recommended. {reason}.\n")),
+        "{text}"
+    );
     for (wrong, words) in [
         (&["--memory", "1G"][..], "advise needs a workload"),
         (
@@ -310,7 +317,7 @@ fn advice_is_given_for_figures_and_for_a_database_and_can_be_followed() {
             &["--records", "9", "--capacity", "1G"],
             "cannot be used with",
         ),
-        (&["--records", "900000m", "--memory", "8M"], "no shape"),
+        (&["--records", "900000m", "--memory", "8M"], "no index"),
         (&["./not there"], "is not there"),
         (
             &["--records", "1m", "--plot", "./not there/shapes.svg"],
@@ -342,16 +349,31 @@ fn advice_is_given_for_figures_and_for_a_database_and_can_be_followed() {
         .into_iter()
         .filter(|word| *word != data.to_str().unwrap())
         .collect();
-    let listed = ok(dir, &command);
-    assert!(listed.contains("pinned_levels="), "{listed}");
+    // So little data is best in a B+tree, whose leaves stay in memory.
+    assert_eq!(recommended_kind(&text), "btree", "{text}");
+    assert_eq!(command, ["convert", "default", "--index", "btree"]);
+    ok(dir, &command);
+    let text = advise(&[data.to_str().unwrap(), "--memory", "64M"]).0;
+    assert!(
+        text.ends_with("Keyspace \"default\" has this index already.\n"),
+        "{text}"
+    );
 }
 
-/// The recommended row's first three columns: `levels_max`, `size_ratio`, `pinned_levels`.
+/// The first three columns of the row of the best LSM tree: `levels_max`, `size_ratio`,
+/// `pinned_levels`.
 fn recommended_row(table: &str) -> Vec<&str> {
     let mut rows = table.lines().filter(|line| line.starts_with("*  "));
     let row = rows.next().unwrap();
-    assert!(rows.next().is_none(), "{table}");
     row.split_whitespace().skip(1).take(3).collect()
+}
+
+/// The first column of the row of the recommended kind.
+fn recommended_kind(table: &str) -> &str {
+    let mut rows = table.lines().filter(|line| line.starts_with("*  "));
+    let row = rows.nth(1).unwrap();
+    assert!(rows.next().is_none(), "{table}");
+    row.split_whitespace().nth(1).unwrap()
 }
 
 /// The values of the options in the command that `advise` prints last, in the order of the columns.

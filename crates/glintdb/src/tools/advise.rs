@@ -1,17 +1,22 @@
-//! Predicts what a shape of the LSM index costs: reads of a lookup, bytes written for each byte
-//! stored, and memory. [`advise`](advise()) compares all shapes for a [`Workload`]; [`predict`]
-//! predicts one.
+//! Predicts what an index costs: reads of a lookup, bytes written for each byte stored, memory, and
+//! device time. [`advise`](advise()) compares LSM trees of all shapes, a B+tree, and a reshaped
+//! B+tree for a [`Workload`]; [`predict`] predicts one.
 //!
-//! The model follows "LSM-Tree-Based Key-Value SSDs", §4.4. There, in a tree of *n* levels whose
-//! top *k* are pinned, a lookup reads at most n − k − 1 blocks, a byte is written about (n − k − 1)
-//! · R^(1/(n − 1)) times for *R* blocks in all, and the pinned levels take the sum of their sizes
-//! in memory. This model differs where the engine does:
+//! The model of LSM trees follows "LSM-Tree-Based Key-Value SSDs", §4.4. There, in a tree of *n*
+//! levels whose top *k* are pinned, a lookup reads at most n − k − 1 blocks, a byte is written
+//! about (n − k − 1) · R^(1/(n − 1)) times for *R* blocks in all, and the pinned levels take the
+//! sum of their sizes in memory. This model differs where the engine does:
 //!
 //! - Level 0 holds runs that wait for a compaction, and counts as a level.
 //! - Pinned levels are written as well.
 //! - Tables have filters, so a lookup seldom reads more than one block.
 //! - The rest of the memory is a cache.
 //! - Separated values are written once to the log, and again by value GC.
+//!
+//! A B+tree is settled in rounds. Of *L* leaves, a round of *n* entries rewrites
+//! L · (1 − e^(−n/L)), and reads those that are not cached. With `reshape`, *n* is as large as the
+//! share of memory for filters of the shelf allows, and an entry is merged a few times on the shelf
+//! before ("Key Reshaping", §3).
 //!
 //! The functions do no I/O.
 
@@ -21,9 +26,17 @@
     reason = "predicted sizes: only three digits matter, and none is negative"
 )]
 
-use crate::index_kinds::lsm::{LEVELS_BELOW_0_MAX, LsmOptions, level_bytes};
-use crate::options::{KeyspaceOptions, Options};
+mod btree;
+mod costs;
+mod lsm;
+#[cfg(test)]
+mod tests;
+
+use crate::index_kinds;
+use crate::index_kinds::lsm::LEVELS_BELOW_0_MAX;
+use crate::options::{IndexKind, KeyspaceOptions, Options};
 use crate::{Error, Result};
+use costs::hits;
 use glintdb_core::index::PinnedLevels;
 
 /// What a keyspace stores, and the mix of operations on it. The model assumes that all keys are
@@ -34,7 +47,8 @@ use glintdb_core::index::PinnedLevels;
 /// let workload = Workload::new(100e6, 16.0, 1000.0).mix(90.0, 5.0);
 /// let options = glintdb::Options::default().memory_budget_bytes(8 << 30);
 /// let advice = advise(&workload, &options, &Default::default())?;
-/// assert!(advice.best.reads_max <= 2);
+/// assert!(advice.best.fits && advice.kinds.len() == 3);
+/// println!("{}", advice.reason);
 /// # Ok::<(), glintdb::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -58,21 +72,21 @@ pub struct Workload {
     pub entry_bytes: Option<f64>,
 }
 
-/// Predicted costs of one shape.
+/// Predicted costs of one index.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Prediction {
-    /// Number of levels below level 0 (the paper's n − 1).
+    /// Number of levels below level 0 (the paper's n − 1). Of a B+tree 1: the tree.
     pub levels: u32,
     /// Bytes of each level below level 0, from the top.
     pub level_bytes: Vec<f64>,
-    /// Average size ratio of a level to the one above it.
+    /// Average size ratio of a level to the one above it; of a B+tree to what a settling brings.
     pub ratio: f64,
     /// Number of pinned levels, level 0 included (the paper's k).
     pub pinned_levels: u32,
-    /// Most key blocks that a lookup reads, with the most runs at level 0 that do not slow writers.
-    /// A separated value is one more read.
+    /// Most key blocks that a lookup reads, with the most runs at level 0 or on the shelf that do
+    /// not slow writers. A separated value is one more read.
     pub reads_max: u32,
     /// Average reads of a lookup of a key that exists, with the read of its separated value.
     pub reads_mean: f64,
@@ -87,7 +101,7 @@ pub struct Prediction {
     pub writes_of_a_flushed_byte: f64,
     /// Memory of memtables and the log's ring, in bytes.
     pub memtable_bytes: f64,
-    /// Memory of the filters and fences of all tables, in bytes.
+    /// Memory of the filters and fences of all tables, and of a B+tree's branches, in bytes.
     pub filter_bytes: f64,
     /// Memory of pinned levels, in bytes.
     pub pinned_bytes: f64,
@@ -95,24 +109,36 @@ pub struct Prediction {
     pub cache_bytes: f64,
     /// Whether these parts fit the memory budget.
     pub fits: bool,
+    /// Device time of a lookup, in microseconds.
+    pub lookup_us: f64,
+    /// Device time of a scan, in microseconds.
+    pub scan_us: f64,
+    /// Device time of a write with its part of flushes, compactions and value GC, in microseconds.
+    pub write_us: f64,
     /// Device time of one operation of the mix on average, in microseconds.
     pub device_us: f64,
-    /// Keyspace options that select this shape.
+    /// Keyspace options that select this index.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub options: KeyspaceOptions,
 }
 
-/// The recommended shape, and all shapes that were compared.
+/// The recommended index, and all that were compared.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Advice {
-    /// The recommended shape. Of all shapes that fit the memory and take at most 1 % more of the
-    /// device's time than the fastest one, it has the lowest `reads_max`; ties are broken by the
-    /// lowest `write_amplification_index`, then by the fewest pinned levels.
+    /// The recommended index: the first of `kinds` that takes at most a tenth more of the device's
+    /// time than the fastest one.
     pub best: Prediction,
-    /// Every shape that was compared, sorted by levels and pinned levels.
-    pub all: Vec<Prediction>,
+    /// Why, in a sentence.
+    pub reason: String,
+    /// The best index of each kind that fits the memory: the LSM tree first, then the B+tree, then
+    /// the reshaped one. Of the LSM trees that take at most 1 % more of the device's time than the
+    /// fastest one, it is the one with the lowest `reads_max`; ties are broken by the lowest
+    /// `write_amplification_index`, then by the fewest pinned levels.
+    pub kinds: Vec<Prediction>,
+    /// Every LSM tree that was compared, sorted by levels and pinned levels.
+    pub shapes: Vec<Prediction>,
 }
 
 /// Bytes of an entry in a table beyond its key and value: its header, and its share of restarts,
@@ -126,17 +152,6 @@ const MEMTABLE_OVERHEAD_BYTES: f64 = 60.0;
 const FRAME_BYTES: f64 = 40.0;
 /// Bytes of a cached value or block beyond its content.
 const CACHE_ENTRY_BYTES: f64 = 100.0;
-/// Share of their target sizes that levels above the deepest one hold on average: a compaction
-/// moves the excess down before the next one adds more.
-const UPPER_FILL: f64 = 0.75;
-/// Share of the ratio of two levels that moving a byte down rewrites. Less than 1, because tables
-/// with the least overlap are compacted first.
-const OVERLAP: f64 = 0.6;
-/// Device time of a 4 KiB read among many, in microseconds: `docs/decisions/003-io.md`.
-const READ_US: f64 = 13.0;
-/// Device time of 4 KiB written or read in sequence, in microseconds.
-const SEQUENTIAL_US: f64 = 4.0;
-const PAGE_BYTES: f64 = 4096.0;
 /// Share of the garbage allowed by `space_amp_max` that dead values get. Value GC starts before the
 /// bound is reached, and frame headers, the index and unflushed commits count against it.
 const GARBAGE_USED: f64 = 0.85;
@@ -241,19 +256,22 @@ impl Workload {
         }
     }
 
-    /// Bytes that value GC moves for one put, if puts overwrite records at random. Segments are
-    /// emptied about in the order in which they were written. Between the writing and the emptying
-    /// of a segment, s times the bytes of the live values are written (s is the space
-    /// amplification). Of these, the share 1 - v are puts, where v is the share of a segment that
-    /// is still live when it is emptied. A record outlives that many puts with probability v =
-    /// exp(-s (1 - v)).
+    /// Bytes that value GC moves for one put, if puts overwrite records at random.
     fn moved(&self, options: &Options) -> f64 {
         if !self.separates(options) || !options.experiments.value_gc {
             return 0.0;
         }
-        let space = 1.0 + (options.space_amp_max - 1.0) * GARBAGE_USED;
-        let live = (0..200).fold(0.5, |live: f64, _| (-space * (1.0 - live)).exp());
+        let live = live_part(options);
         live / (1.0 - live) * self.log_bytes(options)
+    }
+
+    /// Average reads of a separated value, if values have `cache` bytes of the cache.
+    fn value_reads(&self, options: &Options, cache: f64) -> f64 {
+        let values = self.records * (self.value_bytes + CACHE_ENTRY_BYTES);
+        match self.separates(options) {
+            true => 1.0 - hits(cache, values),
+            false => 0.0,
+        }
     }
 
     /// Bytes that a flush writes. A memtable is sealed when it is full, or when half of
@@ -266,33 +284,81 @@ impl Workload {
     }
 }
 
-/// Predicts the costs of `workload` with the options `options` and `lsm`.
+/// The part of a file that is still live when the file is emptied, if records are replaced at
+/// random. Files are emptied about in the order in which they were written. Between the writing and
+/// the emptying of a file, s times the live bytes are written (s is the space amplification). Of
+/// these, the share 1 - v is new, where v is the live part. A record outlives that much with
+/// probability v = exp(-s (1 - v)).
+fn live_part(options: &Options) -> f64 {
+    let space = 1.0 + (options.space_amp_max - 1.0) * GARBAGE_USED;
+    (0..200).fold(0.5, |live: f64, _| (-space * (1.0 - live)).exp())
+}
+
+/// Predicts the costs of `workload` with an index of a keyspace with these options.
 ///
 /// # Errors
 /// `InvalidArgument`: a figure of the workload or an option is beyond its limits.
-pub fn predict(workload: &Workload, options: &Options, lsm: &LsmOptions) -> Result<Prediction> {
+pub fn predict(
+    workload: &Workload,
+    options: &Options,
+    keyspace: &KeyspaceOptions,
+) -> Result<Prediction> {
     workload.check()?;
-    lsm.validate()?;
+    index_kinds::validate(keyspace)?;
     let options = &options.clone().resolve()?;
-    Ok(Model::new(workload, options, lsm).prediction())
+    Ok(match keyspace.index {
+        IndexKind::Lsm => lsm::Model::new(workload, options, keyspace).prediction(),
+        IndexKind::BTree => btree::Model::new(workload, options, keyspace).prediction(),
+    })
 }
 
-/// Compares trees of every height with every number of pinned levels and recommends one.
+/// Compares LSM trees of every height with every number of pinned levels, a B+tree and a reshaped
+/// B+tree, and recommends one. Other options are those of `keyspace`.
 ///
 /// # Errors
-/// `InvalidArgument` if a figure or option is outside its limits, or if no shape fits the memory.
+/// `InvalidArgument` if a figure or option is outside its limits, or if no index fits the memory.
 pub fn advise(
     workload: &Workload,
     options: &Options,
     keyspace: &KeyspaceOptions,
 ) -> Result<Advice> {
+    let shapes = shapes(workload, options, keyspace)?;
+    let mut kinds: Vec<Prediction> = choose(&shapes).cloned().into_iter().collect();
+    for reshape in [false, true] {
+        let mut keyspace = keyspace.clone().index(IndexKind::BTree);
+        keyspace.btree.reshape = reshape;
+        kinds.push(predict(workload, options, &keyspace)?);
+    }
+    kinds.retain(|kind| kind.fits);
+    let Some(best) = choose_kind(&kinds).cloned() else {
+        return Err(Error::invalid(format!(
+            "memory_budget_bytes (`--memory`) is {}: no index fits it, for filters and fences of \
+             an LSM tree alone take {:.0}",
+            options.memory_budget_bytes, shapes[0].filter_bytes
+        )));
+    };
+    Ok(Advice {
+        reason: reason(workload, &best, &kinds),
+        best,
+        kinds,
+        shapes,
+    })
+}
+
+/// LSM trees of every height with every number of pinned levels.
+fn shapes(
+    workload: &Workload,
+    options: &Options,
+    keyspace: &KeyspaceOptions,
+) -> Result<Vec<Prediction>> {
     let mut all: Vec<Prediction> = Vec::new();
     for levels_max in 1..=LEVELS_BELOW_0_MAX {
         for size_ratio in [100, 30, 20, 16, 12, 10, 8, 7, 6, 5, 4, 3, 2] {
-            let mut lsm = keyspace.lsm.clone();
+            let mut keyspace = keyspace.clone().index(IndexKind::Lsm);
+            let lsm = &mut keyspace.lsm;
             (lsm.levels_max, lsm.size_ratio) = (levels_max, size_ratio);
             lsm.pinned_levels = PinnedLevels::Levels(0);
-            let unpinned = predict(workload, options, &lsm)?;
+            let unpinned = predict(workload, options, &keyspace)?;
             // Several size ratios give the same levels. The shape has the least one that is no less
             // than the steps between its levels.
             let mut same = (all.iter_mut())
@@ -305,20 +371,15 @@ pub fn advise(
                 continue;
             }
             for pinned in 1..=unpinned.levels + 1 {
-                lsm.pinned_levels = PinnedLevels::Levels(u8::try_from(pinned).unwrap_or(u8::MAX));
-                all.push(predict(workload, options, &lsm)?);
+                let pinned = u8::try_from(pinned).unwrap_or(u8::MAX);
+                keyspace.lsm.pinned_levels = PinnedLevels::Levels(pinned);
+                all.push(predict(workload, options, &keyspace)?);
             }
             all.push(unpinned);
         }
     }
     all.sort_by_key(|shape| (shape.levels, shape.pinned_levels));
-    let Some(best) = choose(&all).cloned() else {
-        return Err(Error::invalid(format!(
-            "memory_budget_bytes (`--memory`) is {}: no shape of the index fits it, for filters and fences alone take {:.0}",
-            options.memory_budget_bytes, all[0].filter_bytes
-        )));
-    };
-    Ok(Advice { best, all })
+    Ok(all)
 }
 
 /// The greatest factor between a level and the one above it; with one level, no factor is great
@@ -330,9 +391,12 @@ fn greatest_step(level_bytes: &[f64]) -> f64 {
 
 /// Shapes whose device time is within this factor of the fastest one count as equally fast.
 const EQUALLY_FAST: f64 = 1.01;
+/// A simpler kind is recommended up to this factor of the device time of the fastest one: the model
+/// is not more exact.
+const SIMPLER_UP_TO: f64 = 1.1;
 
-/// The shape to recommend (see [`Advice::best`]); `None` if none fits the memory. Scans can take so
-/// long that all shapes are equally fast; then reads and writes of the index decide.
+/// The shape to recommend (see [`Advice::kinds`]); `None` if none fits the memory. Scans can take
+/// so long that all shapes are equally fast; then reads and writes of the index decide.
 fn choose(all: &[Prediction]) -> Option<&Prediction> {
     let fitting = || all.iter().filter(|shape| shape.fits);
     let fastest_us = fitting().map(|shape| shape.device_us).reduce(f64::min)?;
@@ -345,364 +409,49 @@ fn choose(all: &[Prediction]) -> Option<&Prediction> {
     })
 }
 
-/// One shape of the tree with one workload.
-struct Model<'a> {
-    workload: &'a Workload,
-    options: &'a Options,
-    lsm: &'a LsmOptions,
-    entry: f64,
-    run: f64,
-    /// Bytes of the levels below level 0.
-    levels: Vec<f64>,
+/// The kind to recommend (see [`Advice::best`]).
+fn choose_kind(kinds: &[Prediction]) -> Option<&Prediction> {
+    let fastest_us = (kinds.iter().map(|kind| kind.device_us)).reduce(f64::min)?;
+    kinds
+        .iter()
+        .find(|kind| kind.device_us <= SIMPLER_UP_TO * fastest_us)
 }
 
-impl<'a> Model<'a> {
-    fn new(workload: &'a Workload, options: &'a Options, lsm: &'a LsmOptions) -> Self {
-        let entry = workload.entry(options);
-        let run = workload.run(options);
-        let deepest = workload.records * entry;
-        let levels = level_bytes(lsm, run as u64, deepest as u64);
-        Model {
-            workload,
-            options,
-            lsm,
-            entry,
-            run,
-            levels: levels.into_iter().map(|bytes| bytes as f64).collect(),
-        }
-    }
-
-    /// Bytes that a compaction of level 0 moves to the base level.
-    fn batch(&self) -> f64 {
-        self.run * f64::from(self.lsm.experiments.level0_runs_compact)
-    }
-
-    /// Bytes written for each flushed byte: one by the flush, then with the overlapping bytes of
-    /// the base level, then with those of each level further down.
-    fn writes(&self) -> f64 {
-        let into_base = 1.0 + self.levels[0] * UPPER_FILL / self.batch();
-        let steps = self.levels.windows(2);
-        let down = steps.map(|pair| OVERLAP * pair[1] / pair[0].max(1.0));
-        1.0 + into_base + down.sum::<f64>()
-    }
-
-    /// Average bytes in each level, level 0 first.
-    fn sizes(&self) -> Vec<f64> {
-        let deepest = self.levels.len() - 1;
-        let below = self.levels.iter().enumerate().map(|(at, bytes)| match at {
-            at if at == deepest => *bytes,
-            _ => bytes * UPPER_FILL,
-        });
-        std::iter::once(self.batch() / 2.0).chain(below).collect()
-    }
-
-    /// Divides the memory budget as the engine does.
-    fn memory(&self, sizes: &[f64]) -> Memory {
-        let Model {
-            workload,
-            options,
-            lsm,
-            ..
-        } = *self;
-        let budget = options.memory_budget_bytes as f64;
-        let least = budget / 16.0;
-        let index: f64 = sizes.iter().sum();
-        let filters = index / self.entry * f64::from(lsm.filter_bits_per_key) / 8.0;
-        let fences = index / f64::from(lsm.block_bytes) * (workload.key_bytes + 24.0);
-        // The cache borrows the memory that memtables do not use.
-        let memtables = match workload.write_percent() > 0.0 {
-            true => options.memtable_share_bytes() as f64,
-            false => least,
-        };
-        let memtables = memtables + options.log_ring_bytes as f64;
-        let rest = (budget - memtables - filters - fences).max(0.0);
-        let fitting = |bytes: f64| {
-            let mut sum = 0.0;
-            let fits = |size: &&f64| {
-                sum += **size;
-                sum <= bytes
-            };
-            sizes.iter().take_while(fits).count()
-        };
-        let (pinned, asked) = match lsm.pinned_levels {
-            PinnedLevels::Auto => (fitting(rest / 2.0), 0),
-            PinnedLevels::Levels(levels) => {
-                let asked = usize::from(levels).min(sizes.len());
-                (fitting(rest - least).min(asked), asked)
-            }
-        };
-        let pinned_bytes = sizes[..pinned].iter().sum();
-        Memory {
-            memtables,
-            filters: filters + fences,
-            pinned,
-            pinned_bytes,
-            cache: (rest - pinned_bytes).max(0.0),
-            fits: rest >= least && pinned >= asked,
-        }
-    }
-
-    fn prediction(&self) -> Prediction {
-        let Model { workload, lsm, .. } = *self;
-        let sizes = self.sizes();
-        let memory = self.memory(&sizes);
-        let pinned = memory.pinned;
-
-        // Key blocks are used far more often than values, so the cache holds them first.
-        let unpinned: f64 = sizes[pinned..].iter().sum();
-        let unpinned = unpinned * (1.0 + CACHE_ENTRY_BYTES / f64::from(lsm.block_bytes));
-        let misses = 1.0 - hits(memory.cache, unpinned);
-        let values = workload.records * (workload.value_bytes + CACHE_ENTRY_BYTES);
-        let value_reads = match workload.separates(self.options) {
-            true => 1.0 - hits(memory.cache - unpinned, values),
-            false => 0.0,
-        };
-        let false_positives = 0.6185_f64.powf(lsm.filter_bits_per_key.into());
-        let index: f64 = sizes.iter().sum();
-        let (mut index_reads, mut sources) = (0.0, 0.0);
-        for (at, size) in sizes.iter().enumerate().skip(pinned) {
-            // Each unpinned source above the key's level costs a read if its filter errs.
-            index_reads += size / index * misses * (1.0 + sources * false_positives);
-            sources += match at {
-                0 => f64::from(lsm.experiments.level0_runs_compact) / 2.0,
-                _ => 1.0,
-            };
-        }
-        let unpinned_levels = (sizes.len() - pinned) as u32;
-        let reads_max = match pinned {
-            0 => lsm.experiments.level0_runs_slow - 1 + unpinned_levels - 1,
-            _ => unpinned_levels,
-        };
-
-        let record = workload.key_bytes + workload.value_bytes;
-        let (log_bytes, writes) = (workload.log_bytes(self.options), self.writes());
-        let moved = workload.moved(self.options);
-        let index_bytes = writes * self.entry;
-        // One read returns all pages of a value.
-        let value_pages = (workload.value_bytes / PAGE_BYTES).ceil().max(1.0);
-        let value_us = value_reads * (READ_US + (value_pages - 1.0) * SEQUENTIAL_US);
-        let scan_blocks = sources + workload.scan_records * self.entry / PAGE_BYTES;
-        // Compactions and value GC read about as much as they write; a flush reads nothing.
-        let sequential = log_bytes + 2.0 * moved + index_bytes + (writes - 1.0) * self.entry;
-        let device_us = workload.read_percent * (index_reads * READ_US + value_us)
-            + workload.scan_percent
-                * (scan_blocks * misses * READ_US + workload.scan_records * value_us)
-            + workload.write_percent() * sequential / PAGE_BYTES * SEQUENTIAL_US;
-        let deepest = self.levels[self.levels.len() - 1];
-        let ratio = (deepest / self.batch()).max(1.0);
-        Prediction {
-            levels: self.levels.len() as u32,
-            ratio: ratio.powf(1.0 / self.levels.len() as f64),
-            level_bytes: self.levels.clone(),
-            pinned_levels: pinned as u32,
-            reads_max,
-            reads_mean: index_reads + value_reads,
-            write_amplification_log: log_bytes / record.max(1.0),
-            write_amplification_gc: moved / record.max(1.0),
-            write_amplification_index: index_bytes / record.max(1.0),
-            writes_of_a_flushed_byte: writes,
-            memtable_bytes: memory.memtables,
-            filter_bytes: memory.filters,
-            pinned_bytes: memory.pinned_bytes,
-            cache_bytes: memory.cache,
-            fits: memory.fits,
-            device_us: device_us / 100.0,
-            options: KeyspaceOptions {
-                lsm: lsm.clone(),
-                ..KeyspaceOptions::default()
-            },
-        }
-    }
-}
-
-/// The divided memory budget, in bytes.
-struct Memory {
-    memtables: f64,
-    filters: f64,
-    /// Number of pinned levels.
-    pinned: usize,
-    pinned_bytes: f64,
-    cache: f64,
-    fits: bool,
-}
-
-/// Share of uniform lookups in `all` bytes that hit a cache of `cache` bytes.
-fn hits(cache: f64, all: f64) -> f64 {
-    match all > 0.0 {
-        true => (cache / all).clamp(0.0, 1.0),
-        false => 1.0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn options(memory: usize) -> Options {
-        Options::default().memory_budget_bytes(memory)
-    }
-
-    #[test]
-    fn pins_and_heights_trade_reads_for_writes_and_memory_as_in_the_paper() {
-        let workload = Workload::new(500e6, 32.0, 1000.0);
-        let advice = advise(&workload, &options(64 << 30), &KeyspaceOptions::default()).unwrap();
-        for a in &advice.all {
-            for b in &advice.all {
-                if a.levels == b.levels
-                    && a.level_bytes == b.level_bytes
-                    && a.pinned_levels < b.pinned_levels
-                {
-                    assert!(a.reads_max > b.reads_max && a.pinned_bytes < b.pinned_bytes);
-                    assert!(a.writes_of_a_flushed_byte == b.writes_of_a_flushed_byte);
-                }
-            }
-        }
-        let least_writes = |levels| {
-            let of = advice.all.iter().filter(|shape| shape.levels == levels);
-            of.map(|shape| shape.writes_of_a_flushed_byte)
-                .fold(f64::MAX, f64::min)
-        };
-        assert!(least_writes(1) > 4.0 * least_writes(2));
-        assert!(least_writes(2) > least_writes(3));
-        // With all but the last level pinned never more than one read (Table 1).
-        let pinned: Vec<_> = advice
-            .all
-            .iter()
-            .filter(|shape| shape.fits && shape.pinned_levels == shape.levels)
-            .collect();
-        assert!(!pinned.is_empty() && pinned.iter().all(|shape| shape.reads_max == 1));
-    }
-
-    #[test]
-    fn who_reads_gets_pins_and_who_writes_gets_a_higher_tree() {
-        let workload = Workload::new(200e6, 16.0, 100.0);
-        let best = |read| {
-            let workload = workload.clone().mix(read, 0.0);
-            advise(&workload, &options(1 << 30), &KeyspaceOptions::default())
-                .unwrap()
-                .best
-        };
-        let (reads, writes) = (best(99.0), best(0.0));
-        assert!(
-            reads.reads_mean <= writes.reads_mean,
-            "{reads:?} {writes:?}"
-        );
-        assert!(writes.writes_of_a_flushed_byte <= reads.writes_of_a_flushed_byte);
-    }
-
-    /// Long scans take so much of the device that nothing else seems to matter: the shape that was
-    /// named then wrote 17 times more than another one.
-    #[test]
-    fn where_scans_hide_the_rest_what_is_written_decides() {
-        let mut workload = Workload::new(1e9, 16.0, 1000.0).mix(50.0, 30.0);
-        workload.scan_records = 1000.0;
-        let advice = advise(&workload, &options(4 << 30), &KeyspaceOptions::default()).unwrap();
-        let best = &advice.best;
-        let as_good = |shape: &&Prediction| {
-            shape.fits
-                && shape.reads_max <= best.reads_max
-                && shape.device_us < best.device_us * 1.005
-        };
-        let written = |shape: &Prediction| shape.write_amplification_index;
-        let least = (advice.all.iter().filter(as_good).map(written)).fold(f64::MAX, f64::min);
-        assert!(written(best) < 1.5 * least, "{best:?}");
-    }
-
-    /// The example of `glintdb advise --help`.
-    #[test]
-    fn recommended_shape_of_the_help_example_is_within_one_percent_of_the_fastest() {
-        let options = options(16 << 30);
-        let workload = Workload::of_capacity(1e12_f64, 16.0, 1000.0, &options).mix(90.0, 5.0);
-        let advice = advise(&workload, &options, &KeyspaceOptions::default()).unwrap();
-        assert_recommended_is_right(&workload, &options, &advice);
-        // The size ratio of the recommended shape is that of its levels, rounded up.
-        let step = greatest_step(&advice.best.level_bytes);
-        let ratio = f64::from(advice.best.options.lsm.size_ratio);
-        assert!(step <= ratio && ratio < step + 2.0, "{step} {ratio}");
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 48 }))]
-
-        #[test]
-        fn prop_recommended_shape_is_within_one_percent_of_the_fastest(
-            records in 1e3..1e10_f64,
-            key_bytes in 1.0..200.0_f64,
-            value_bytes in 0.0..20_000.0_f64,
-            memory_mib in 64..65_536_usize,
-            read_percent in 0.0..100.0_f64,
-            scan_share in 0.0..1.0_f64,
-            scan_records in 1.0..2000.0_f64,
-        ) {
-            let scan_percent = (100.0 - read_percent) * scan_share;
-            let workload = Workload {
-                scan_records,
-                ..Workload::new(records, key_bytes, value_bytes).mix(read_percent, scan_percent)
-            };
-            let options = options(memory_mib << 20);
-            if let Ok(advice) = advise(&workload, &options, &KeyspaceOptions::default()) {
-                assert_recommended_is_right(&workload, &options, &advice);
-            }
-        }
-    }
-
-    fn assert_recommended_is_right(workload: &Workload, options: &Options, advice: &Advice) {
-        let best = &advice.best;
-        let fitting = || advice.all.iter().filter(|shape| shape.fits);
-        let fastest_us = fitting()
-            .map(|shape| shape.device_us)
-            .fold(f64::MAX, f64::min);
-        assert!(
-            best.fits && best.device_us <= 1.01 * fastest_us,
-            "{} µs is recommended, {fastest_us} µs is possible",
-            best.device_us
-        );
-        // Among the shapes that are as fast, none is cheaper.
-        let cost = |shape: &Prediction| (shape.reads_max, shape.write_amplification_index);
-        for shape in fitting().filter(|shape| shape.device_us <= 1.01 * fastest_us) {
-            assert!(
-                cost(shape) >= cost(best),
-                "{shape:?} is cheaper than {best:?}"
-            );
-        }
-        // The options of every shape lead to that shape.
-        for shape in fitting() {
-            let lsm = &shape.options.lsm;
-            assert_eq!(lsm.levels_max, shape.levels);
-            assert_eq!(
-                lsm.pinned_levels.to_string(),
-                shape.pinned_levels.to_string()
-            );
-            assert_eq!(&predict(workload, options, lsm).unwrap(), shape);
-        }
-    }
-
-    #[test]
-    fn nonsense_is_refused_in_words() {
-        type Spoil = fn(&mut Workload);
-        let bad: [(&str, Spoil); 5] = [
-            ("records", |w| w.records = 0.0),
-            ("key_bytes", |w| w.key_bytes = f64::NAN),
-            ("value_bytes", |w| w.value_bytes = -1.0),
-            ("read_percent", |w| w.read_percent = 101.0),
-            ("together", |w| {
-                (w.read_percent, w.scan_percent) = (60.0, 60.0)
-            }),
-        ];
-        for (words, spoil) in bad {
-            let mut workload = Workload::new(1e6, 16.0, 100.0);
-            spoil(&mut workload);
-            let error =
-                advise(&workload, &options(1 << 30), &KeyspaceOptions::default()).unwrap_err();
-            assert!(error.to_string().contains(words), "{error}");
-        }
-        let error = advise(
-            &Workload::new(1e12, 16.0, 100.0),
-            &options(8 << 20),
-            &KeyspaceOptions::default(),
-        )
-        .unwrap_err();
-        assert!(error.to_string().contains("no shape"), "{error}");
+/// Why `best` is recommended: how much more device time the others take, and for what.
+fn reason(workload: &Workload, best: &Prediction, kinds: &[Prediction]) -> String {
+    let name = |kind: &Prediction| kind.options.index_name();
+    let others = kinds.iter().filter(|kind| name(kind) != name(best));
+    let compared: Vec<String> = others
+        .map(|other| {
+            let parts = [
+                (
+                    "lookups",
+                    workload.read_percent,
+                    other.lookup_us - best.lookup_us,
+                ),
+                ("scans", workload.scan_percent, other.scan_us - best.scan_us),
+                (
+                    "writes",
+                    workload.write_percent(),
+                    other.write_us - best.write_us,
+                ),
+            ];
+            // The operations that make most of the difference.
+            let sign = (other.device_us - best.device_us).signum();
+            let weight = |&(_, percent, more): &(&str, f64, f64)| sign * percent * more;
+            let most = parts
+                .into_iter()
+                .max_by(|a, b| weight(a).total_cmp(&weight(b)));
+            let operations = most.map_or("operations", |(operations, ..)| operations);
+            format!(
+                "{} takes {:.2} times the device time, mostly for {operations}",
+                name(other),
+                other.device_us / best.device_us.max(f64::MIN_POSITIVE),
+            )
+        })
+        .collect();
+    match compared.is_empty() {
+        true => format!("{}: nothing else fits the memory", name(best)),
+        false => format!("{}: {}", name(best), compared.join("; ")),
     }
 }

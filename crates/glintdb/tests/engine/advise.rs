@@ -1,14 +1,14 @@
-//! What `advise` foretells is what is measured, within three tenths.
+//! What `advise` predicts is what is measured, within three tenths.
 
 use glintdb::advise::{Workload, predict};
-use glintdb::{Db, KeyspaceOptions, Options, PinnedLevels};
+use glintdb::{BTreeOptions, Db, IndexKind, KeyspaceOptions, Options, PinnedLevels};
 use glintdb_flash::Volume;
 use glintdb_simdisk::MemVolume;
 use std::sync::Arc;
 
 const RECORDS: u64 = 120_000;
 
-/// Jobs on the caller's thread, so that every run writes the same.
+/// Jobs run on the caller's thread, so every run writes the same.
 fn options() -> Options {
     Options::default()
         .memory_budget_bytes(8 << 20)
@@ -34,60 +34,69 @@ fn random(state: &mut u64) -> u64 {
 }
 
 #[track_caller]
-fn assert_near(what: &str, foretold: f64, measured: f64) {
-    let ratio = (foretold + 0.02) / (measured + 0.02);
+fn assert_near(what: &str, predicted: f64, measured: f64) {
+    let ratio = (predicted + 0.02) / (measured + 0.02);
     assert!(
         (0.7..1.43).contains(&ratio),
-        "{what}: {foretold:.3} foretold, {measured:.3} measured"
+        "{what}: {predicted:.3} predicted, {measured:.3} measured"
     );
 }
 
-/// Overwrites everything `times` times at random; what was foretold, and what came.
-fn hold_to_it(keyspace: &KeyspaceOptions, value_bytes: usize, times: u64) {
+/// Overwrites everything `times` times at random, and compares the prediction with what is
+/// measured.
+fn compare(keyspace: &KeyspaceOptions, value_bytes: usize, times: u64) {
     let workload = Workload::new(RECORDS as f64, 16.0, value_bytes as f64);
-    let foretold = predict(&workload, &options(), &keyspace.lsm).unwrap();
+    let predicted = predict(&workload, &options(), keyspace).unwrap();
     let db = open(options());
-    db.default_keyspace().set_options(keyspace.clone()).unwrap();
+    let own = db.create_keyspace("own", keyspace.clone()).unwrap();
+    let stats = || {
+        let stats = db.stats().keyspaces;
+        stats
+            .into_iter()
+            .find(|keyspace| keyspace.name == "own")
+            .unwrap()
+    };
     let value = vec![b'v'; value_bytes];
     let mut state = 7;
     for number in 0..RECORDS {
-        db.put(key(number), &value).unwrap();
+        own.put(key(number), &value).unwrap();
     }
     db.flush().unwrap();
-    let before = db.stats();
+    let then = stats();
     for _ in 0..RECORDS * times {
-        db.put(key(random(&mut state)), &value).unwrap();
+        own.put(key(random(&mut state)), &value).unwrap();
     }
-    let stats = db.stats();
-    let (now, then) = (&stats.keyspaces[0], &before.keyspaces[0]);
+    let now = stats();
     let entry = now.index_bytes as f64 / now.index_entries as f64;
     let flushed = (now.flushed_entries - then.flushed_entries) as f64 * entry;
     let compacted = (now.compaction_written_bytes - then.compaction_written_bytes) as f64;
-    let what = |what| format!("{what} of {:?} and {value_bytes} bytes", keyspace.lsm);
+    let what = |what| format!("{what} of {keyspace:?} and {value_bytes} bytes");
     assert_near(
         &what("bytes written a byte flushed"),
-        foretold.writes_of_a_flushed_byte,
+        predicted.writes_of_a_flushed_byte,
         1.0 + compacted / flushed,
     );
     let record = (16 + value_bytes) as f64;
     let index = (flushed + compacted) / (RECORDS * times) as f64 / record;
     assert_near(
         &what("write amplification of the index"),
-        foretold.write_amplification_index,
+        predicted.write_amplification_index,
         index,
     );
-    let levels = now.levels.iter().filter(|level| level.level > 0);
-    let levels = levels.filter(|level| level.tables > 0).count();
-    assert!(
-        levels.abs_diff(foretold.levels as usize) <= 1,
-        "{levels} levels, {} foretold",
-        foretold.levels
-    );
+    if keyspace.index == IndexKind::Lsm {
+        let levels = now.levels.iter().filter(|level| level.level > 0);
+        let levels = levels.filter(|level| level.tables > 0).count();
+        assert!(
+            levels.abs_diff(predicted.levels as usize) <= 1,
+            "{levels} levels, {} predicted",
+            predicted.levels
+        );
+    }
 
     // Reads of keys that are there, with the cache in its stride and nothing in memtables.
     db.flush().unwrap();
-    let looks = |db: &Db| -> (u64, u64) {
-        let by_reads = &db.stats().keyspaces[0].lookups_by_reads;
+    let looks = || -> (u64, u64) {
+        let by_reads = stats().lookups_by_reads;
         (0..)
             .zip(by_reads)
             .fold((0, 0), |(all, reads), (n, count)| {
@@ -96,26 +105,29 @@ fn hold_to_it(keyspace: &KeyspaceOptions, value_bytes: usize, times: u64) {
     };
     let mut read = || {
         let number = random(&mut state);
-        assert!(db.get(key(number)).unwrap().is_some());
+        assert!(own.get(key(number)).unwrap().is_some());
     };
     (0..20_000).for_each(|_| read());
-    let (looks_before, reads_before) = looks(&db);
+    let (looks_before, reads_before) = looks();
     (0..20_000).for_each(|_| read());
-    let (looks, reads) = looks(&db);
+    let (looks, reads) = looks();
     let only_reads = workload.mix(100.0, 0.0);
-    let foretold = predict(&only_reads, &options(), &keyspace.lsm).unwrap();
+    let predicted = predict(&only_reads, &options(), keyspace).unwrap();
     assert_near(
         &what("index reads"),
-        foretold.reads_mean,
+        predicted.reads_mean,
         (reads - reads_before) as f64 / (looks - looks_before) as f64,
     );
-    let stats = db.stats();
-    let now = &stats.keyspaces[0];
-    assert!(now.lookup_reads_max <= foretold.reads_max, "{foretold:?}");
-    assert!(now.pinned_levels == foretold.pinned_levels, "{foretold:?}");
+    let now = stats();
+    assert!(now.lookup_reads_max <= predicted.reads_max, "{predicted:?}");
+    assert!(
+        now.pinned_levels == predicted.pinned_levels,
+        "{predicted:?}"
+    );
     // Upper levels are now full, now almost empty.
     let pinned = now.pinned_index_bytes as f64;
-    assert!(pinned <= foretold.pinned_bytes * 1.43, "{foretold:?}");
+    assert!(pinned <= predicted.pinned_bytes * 1.43, "{predicted:?}");
+    drop(own);
     db.close().unwrap();
 }
 
@@ -128,21 +140,30 @@ fn shape(size_ratio: u32, levels_max: u32, pinned: u8) -> KeyspaceOptions {
 }
 
 #[test]
-fn writes_and_reads_are_as_foretold() {
+fn writes_and_reads_are_as_predicted() {
     for (ratio, levels, pinned) in [(10, 6, 0), (4, 6, 2), (10, 1, 1)] {
-        hold_to_it(&shape(ratio, levels, pinned), 50, 2);
+        compare(&shape(ratio, levels, pinned), 50, 2);
+    }
+}
+
+#[test]
+fn writes_and_reads_of_trees_are_as_predicted() {
+    for reshape in [false, true] {
+        let btree = BTreeOptions::default().reshape(reshape);
+        let keyspace = KeyspaceOptions::default().index(IndexKind::BTree);
+        compare(&keyspace.btree(btree), 50, 4);
     }
 }
 
 /// What value GC moves under random overwrites, at several bounds of space.
 #[test]
-fn what_value_gc_writes_is_foretold() {
+fn what_value_gc_writes_is_predicted() {
     const RECORDS: u64 = 24_000;
     const OVERWRITES: u64 = 4 * RECORDS;
     for bound in [1.6, 2.0] {
         let options = options().garbage_bytes_min(1 << 20).space_amp_max(bound);
         let workload = Workload::new(RECORDS as f64, 16.0, 1000.0).mix(0.0, 0.0);
-        let foretold = predict(&workload, &options, &KeyspaceOptions::default().lsm).unwrap();
+        let predicted = predict(&workload, &options, &KeyspaceOptions::default()).unwrap();
         let db = open(options);
         let (value, mut state) = (vec![b'v'; 1000], 11);
         let mut overwrite = |times: u64| {
@@ -156,7 +177,7 @@ fn what_value_gc_writes_is_foretold() {
         let moved = overwrite(OVERWRITES) - before;
         assert_near(
             &format!("values moved at {bound}"),
-            foretold.write_amplification_gc,
+            predicted.write_amplification_gc,
             moved as f64 / (OVERWRITES * 1016) as f64,
         );
     }

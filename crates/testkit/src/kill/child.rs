@@ -4,7 +4,7 @@
 
 use super::work::{self, Commit, Way, Write};
 use super::{SPACES, WRITERS, checkpoint_of, earlier_checkpoint_of};
-use crate::options::OptionSet;
+use crate::options::{OptionSet, other_kind};
 use crate::rng::Rng;
 use glintdb::{Batch, Db, Durability, Error, ErrorKind, Keyspace, TransactionOptions};
 use std::io::Write as _;
@@ -20,7 +20,8 @@ pub const CHECKPOINT: u32 = u32::MAX - 1;
 /// Length of an acknowledgement.
 pub const ACKNOWLEDGEMENT_BYTES: usize = 12;
 
-/// Set by whoever fails first; the process then ends by itself, which the parent takes as a failure.
+/// Set by the first thread that fails. The process then ends by itself, which the parent takes as a
+/// failure.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 fn acknowledge(writer: u32, number: u64) -> std::io::Result<()> {
@@ -68,9 +69,14 @@ pub fn run(task: &Task<'_>) -> Result<(), String> {
             threads.push(scope.spawn(move || noted(write(db, spaces, task, writer, *done))));
         }
         threads.push(scope.spawn(|| noted(read(&db, &spaces))));
-        threads.push(
-            scope.spawn(|| noted(disturb(&db, task.dir, task.seed ^ done.iter().sum::<u64>()))),
-        );
+        threads.push(scope.spawn(|| {
+            noted(disturb(
+                &db,
+                &spaces,
+                task,
+                task.seed ^ done.iter().sum::<u64>(),
+            ))
+        }));
         let panicked = |_| Err("a thread panicked".into());
         threads
             .into_iter()
@@ -203,21 +209,31 @@ fn read(db: &Db, spaces: &[Keyspace; 2]) -> Result<(), String> {
     Ok(())
 }
 
-/// Flushes, compacts and makes checkpoints now and then, beside what the engine does by itself.
-fn disturb(db: &Db, dir: &Path, seed: u64) -> Result<(), String> {
+/// Flushes, compacts, converts and makes checkpoints now and then, beside what the engine does by
+/// itself.
+fn disturb(db: &Db, spaces: &[Keyspace; 2], task: &Task<'_>, seed: u64) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     while going_on() {
         std::thread::sleep(Duration::from_millis(5 + rng.below(80)));
-        match rng.below(9) {
+        match rng.below(10) {
             0 => db.compact().map_err(sentence),
             8 => (db.default_keyspace().compact_values()).map_err(sentence),
+            9 => convert(&spaces[rng.below(2) as usize], task, &mut rng),
             1 => db.flush_log(Durability::Sync).map_err(sentence),
-            2 => checkpoint(db, dir),
+            2 => checkpoint(db, task.dir),
             _ => db.flush().map_err(sentence),
         }
-        .map_err(|error| format!("flush, compact or checkpoint: {error}"))?;
+        .map_err(|error| format!("flush, compact, convert or checkpoint: {error}"))?;
     }
     Ok(())
+}
+
+/// Converts a keyspace to the other kind of index.
+fn convert(keyspace: &Keyspace, task: &Task<'_>, rng: &mut Rng) -> Result<(), String> {
+    let kind = other_kind(keyspace.options().index);
+    let number = u8::try_from(rng.below(256)).unwrap_or_default();
+    let options = task.set.other_options(kind, number);
+    keyspace.convert(options).map_err(sentence)
 }
 
 fn checkpoint(db: &Db, dir: &Path) -> Result<(), String> {

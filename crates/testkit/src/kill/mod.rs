@@ -7,7 +7,8 @@
 //! `verify()` must be clean. A checkpoint that a child finished must open, and be what the database was at some moment of that child's life.
 //!
 //! - [`work`]: what commit *n* of writer *w* is: a function of the two, so that child and parent agree without speaking.
-//! - [`child`]: the writers, a reader that checks isolation, someone who flushes, compacts and makes checkpoints. Threads: one per writer, one for each of the others.
+//! - [`child`]: the writers, a reader that checks isolation, and one that flushes, compacts,
+//!   converts keyspaces and makes checkpoints. Threads: one for each.
 //! - [`life`]: one child, from its start to its death.
 //! - [`parent`]: kills, opens, compares.
 #![allow(

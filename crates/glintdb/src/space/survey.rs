@@ -51,8 +51,8 @@ fn limit(victims: &mut Vec<Candidate>, bytes_max: u64) {
 }
 
 /// Divides the allowed garbage among the log and the indexes, by their live bytes. Small records
-/// have more overhead than `space_amp_max` allows; half of (`space_amp_max` − 1) × its live bytes is
-/// allowed to an index nevertheless.
+/// have more overhead than `space_amp_max` allows; half of (`space_amp_max` − 1) × its live bytes
+/// is allowed to an index nevertheless.
 fn share_garbage(account: &Account, indexes: &[(u64, Arc<KeyspaceState>)], space_amp_max: f64) {
     let in_indexes: u64 = indexes.iter().map(|(live, _)| live).sum();
     let all = (account.live_bytes + in_indexes).max(1) as f64;

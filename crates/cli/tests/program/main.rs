@@ -349,15 +349,19 @@ fn advice_is_given_for_figures_and_for_a_database_and_can_be_followed() {
         .into_iter()
         .filter(|word| *word != data.to_str().unwrap())
         .collect();
-    // So little data is best in a B+tree, whose leaves stay in memory.
-    assert_eq!(recommended_kind(&text), "btree", "{text}");
-    assert_eq!(command, ["convert", "default", "--index", "btree"]);
+    assert_eq!(recommended_kind(&text), "lsm", "{text}");
+    let listed = ok(dir, &command);
+    assert!(listed.contains("pinned_levels="), "{listed}");
+
+    let sizes = ["--records", "10m", "--memory", "32M", "--value-size", "100"];
+    let text = advise(&[&sizes[..], &["--read-percent", "0"]].concat()).0;
+    assert_eq!(recommended_kind(&text), "btree-reshaped", "{text}");
+    let command = "glintdb convert --dir ./data default --index btree-reshaped\n";
+    assert!(text.ends_with(command), "{text}");
+    let command = ["convert", "default", "--index", "btree-reshaped"];
     ok(dir, &command);
     let text = advise(&[data.to_str().unwrap(), "--memory", "64M"]).0;
-    assert!(
-        text.ends_with("Keyspace \"default\" has this index already.\n"),
-        "{text}"
-    );
+    assert!(text.contains("glintdb convert --dir"), "{text}");
 }
 
 /// The first three columns of the row of the best LSM tree: `levels_max`, `size_ratio`,
@@ -370,10 +374,12 @@ fn recommended_row(table: &str) -> Vec<&str> {
 
 /// The first column of the row of the recommended kind.
 fn recommended_kind(table: &str) -> &str {
-    let mut rows = table.lines().filter(|line| line.starts_with("*  "));
-    let row = rows.nth(1).unwrap();
-    assert!(rows.next().is_none(), "{table}");
-    row.split_whitespace().nth(1).unwrap()
+    let rows = table.lines().filter_map(|line| line.strip_prefix("* "));
+    let kinds = rows.filter_map(|row| row.split_whitespace().next());
+    let mut kinds = kinds.filter(|kind| ["lsm", "btree", "btree-reshaped"].contains(kind));
+    let kind = kinds.next().unwrap();
+    assert!(kinds.next().is_none(), "{table}");
+    kind
 }
 
 /// The values of the options in the command that `advise` prints last, in the order of the columns.

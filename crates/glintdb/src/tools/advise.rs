@@ -280,7 +280,9 @@ impl Workload {
         let in_memory = self.key_bytes + self.payload(options) + MEMTABLE_OVERHEAD_BYTES;
         let by_memory = options.memtable_seal_bytes() as f64 / in_memory;
         let by_log = options.replay_bytes_max as f64 / 2.0 / self.log_bytes(options);
-        (by_memory.min(by_log) * self.entry(options)).max(1.0)
+        // A flush has one entry a key.
+        let entries = by_memory.min(by_log).min(self.records);
+        (entries * self.entry(options)).max(1.0)
     }
 }
 
@@ -325,8 +327,10 @@ pub fn advise(
     let shapes = shapes(workload, options, keyspace)?;
     let mut kinds: Vec<Prediction> = choose(&shapes).cloned().into_iter().collect();
     for reshape in [false, true] {
-        let mut keyspace = keyspace.clone().index(IndexKind::BTree);
-        keyspace.btree.reshape = reshape;
+        let btree = keyspace.btree.clone().reshape(reshape);
+        let keyspace = KeyspaceOptions::default()
+            .index(IndexKind::BTree)
+            .btree(btree);
         kinds.push(predict(workload, options, &keyspace)?);
     }
     kinds.retain(|kind| kind.fits);
@@ -354,7 +358,7 @@ fn shapes(
     let mut all: Vec<Prediction> = Vec::new();
     for levels_max in 1..=LEVELS_BELOW_0_MAX {
         for size_ratio in [100, 30, 20, 16, 12, 10, 8, 7, 6, 5, 4, 3, 2] {
-            let mut keyspace = keyspace.clone().index(IndexKind::Lsm);
+            let mut keyspace = KeyspaceOptions::default().lsm(keyspace.lsm.clone());
             let lsm = &mut keyspace.lsm;
             (lsm.levels_max, lsm.size_ratio) = (levels_max, size_ratio);
             lsm.pinned_levels = PinnedLevels::Levels(0);
@@ -394,6 +398,8 @@ const EQUALLY_FAST: f64 = 1.01;
 /// A simpler kind is recommended up to this factor of the device time of the fastest one: the model
 /// is not more exact.
 const SIMPLER_UP_TO: f64 = 1.1;
+/// Less device time than this for an operation, in microseconds, is none.
+const NO_TIME_US: f64 = 0.1;
 
 /// The shape to recommend (see [`Advice::kinds`]); `None` if none fits the memory. Scans can take
 /// so long that all shapes are equally fast; then reads and writes of the index decide.
@@ -414,7 +420,7 @@ fn choose_kind(kinds: &[Prediction]) -> Option<&Prediction> {
     let fastest_us = (kinds.iter().map(|kind| kind.device_us)).reduce(f64::min)?;
     kinds
         .iter()
-        .find(|kind| kind.device_us <= SIMPLER_UP_TO * fastest_us)
+        .find(|kind| kind.device_us <= SIMPLER_UP_TO * fastest_us + NO_TIME_US)
 }
 
 /// Why `best` is recommended: how much more device time the others take, and for what.
@@ -443,11 +449,14 @@ fn reason(workload: &Workload, best: &Prediction, kinds: &[Prediction]) -> Strin
                 .into_iter()
                 .max_by(|a, b| weight(a).total_cmp(&weight(b)));
             let operations = most.map_or("operations", |(operations, ..)| operations);
-            format!(
-                "{} takes {:.2} times the device time, mostly for {operations}",
-                name(other),
-                other.device_us / best.device_us.max(f64::MIN_POSITIVE),
-            )
+            let compared = match best.device_us < NO_TIME_US {
+                true => format!("{:.1} µs more", other.device_us - best.device_us),
+                false => format!(
+                    "{:.2} times the device time",
+                    other.device_us / best.device_us
+                ),
+            };
+            format!("{} takes {compared}, mostly for {operations}", name(other))
         })
         .collect();
     match compared.is_empty() {

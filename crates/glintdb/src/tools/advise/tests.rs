@@ -201,6 +201,10 @@ fn each_kind_is_recommended_for_the_workload_that_it_is_for() {
         reason.contains("lsm takes") && reason.contains("mostly for scans"),
         "{reason}"
     );
+    // Two records: whatever holds them.
+    let (name, reason) = advice(2.0, 1024, 100.0, 0.0, 1.0);
+    assert_eq!(name, "lsm", "{reason}");
+    assert!(reason.contains("btree takes 0.0 µs more"), "{reason}");
     // Lookups.
     let (name, reason) = advice(10e6, 1024, 100.0, 0.0, 1.0);
     assert_eq!(name, "lsm", "{reason}");
@@ -209,9 +213,10 @@ fn each_kind_is_recommended_for_the_workload_that_it_is_for() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 48 }))]
 
-    /// More memory never makes an index slower, and no figure is negative or endless.
+    /// No figure is negative or endless, and more memory makes lookups in a plain tree no slower. (A
+    /// reshaped tree has more runs then, and more of their filters err.)
     #[test]
-    fn prop_trees_get_no_slower_with_more_memory(
+    fn prop_predictions_of_trees_are_sound(
         records in 1e3..1e10_f64,
         value_bytes in 0.0..20_000.0_f64,
         memory_mib in 64..65_536_usize,
@@ -226,7 +231,7 @@ proptest! {
         for figure in [less.device_us, less.lookup_us, less.scan_us, less.write_us, less.reads_mean] {
             prop_assert!(figure.is_finite() && figure >= 0.0, "{less:?}");
         }
-        prop_assert!(more.lookup_us <= less.lookup_us + 1e-9, "{less:?} {more:?}");
+        prop_assert!(reshape || more.lookup_us <= less.lookup_us + 1e-9, "{less:?} {more:?}");
         prop_assert!(less.writes_of_a_flushed_byte >= 1.0, "{less:?}");
     }
 }

@@ -220,7 +220,7 @@ impl DirFile {
             "the parts of a write are the whole of it"
         );
         let tail_bytes: &[u8] = planted!(
-            "flash: what is behind the last whole block is not written",
+            "flash: the bytes behind the last whole block are not written",
             tail_bytes,
             &[]
         );

@@ -154,7 +154,7 @@ impl MergeCursor {
                 continue;
             };
             let is_older = planted!(
-                "lsm: a range tombstone hides what is newer",
+                "lsm: a range tombstone hides newer entries",
                 source.is_hidden_by(range),
                 true
             );

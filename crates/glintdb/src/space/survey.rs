@@ -57,14 +57,15 @@ fn share_garbage(account: &Account, indexes: &[(u64, Arc<KeyspaceState>)], space
     let in_indexes: u64 = indexes.iter().map(|(live, _)| live).sum();
     let all = (account.live_bytes + in_indexes).max(1) as f64;
     for (live, keyspace) in indexes {
+        let live = *live as f64;
+        let share = account.allowed_bytes as f64 * (live / all);
+        let least = (space_amp_max - 1.0) * live / 2.0;
         #[allow(
             clippy::cast_possible_truncation,
-            reason = "a share of what is allowed"
+            reason = "a share of the files' bytes"
         )]
-        let share = (account.allowed_bytes as f64 * (*live as f64 / all)) as u64;
-        #[allow(clippy::cast_possible_truncation, reason = "a part of the live bytes")]
-        let least = ((space_amp_max - 1.0) * *live as f64 / 2.0) as u64;
-        keyspace.index().set_garbage_max(share.max(least));
+        let garbage_max = share.max(least) as u64;
+        keyspace.index().set_garbage_max(garbage_max);
     }
 }
 

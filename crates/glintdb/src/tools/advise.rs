@@ -16,7 +16,7 @@
 //! A B+tree is settled in rounds. Of *L* leaves, a round of *n* entries rewrites
 //! L · (1 − e^(−n/L)), and reads those that are not cached. With `reshape`, *n* is as large as the
 //! share of memory for filters of the shelf allows, and an entry is merged a few times on the shelf
-//! before ("Key Reshaping", §3).
+//! before (`docs/decisions/041-reshaping.md`).
 //!
 //! The functions do no I/O.
 

@@ -1,4 +1,4 @@
-//! What `advise` predicts is what is measured, within three tenths.
+//! Measured costs differ from the predictions of `advise` by three tenths at most.
 
 use glintdb::advise::{Workload, predict};
 use glintdb::{BTreeOptions, Db, IndexKind, KeyspaceOptions, Options, PinnedLevels};

@@ -2,9 +2,10 @@
 //!
 //! Thread-safe: plain values.
 
-use super::costs::{Costs, Memory, PAGE_BYTES, READ_US, SEQUENTIAL_US, hits};
+use super::costs::{
+    Costs, Memory, PAGE_BYTES, READ_US, SEQUENTIAL_US, false_positives, hits, tail_bytes,
+};
 use super::{CACHE_ENTRY_BYTES, Prediction, Workload, live_part};
-use crate::index_kinds::btree::BTreeOptions;
 use crate::options::{KeyspaceOptions, Options};
 
 /// Share of a leaf that entries fill on average. Leaves are written 9 tenths full, and random
@@ -14,8 +15,6 @@ const LEAF_FILL: f64 = 0.8;
 const LEAF_MEMORY_BYTES: f64 = 40.0;
 /// Bytes of a branch for each leaf, besides the separator.
 const CHILD_BYTES: f64 = 18.0;
-/// Bytes of memory of a fence, besides its key.
-const FENCE_BYTES: f64 = 24.0;
 /// The shelf of a reshaped keyspace is settled when this part of its share of memory is in use.
 const SHARE_USED: f64 = 7.0 / 8.0;
 
@@ -28,6 +27,7 @@ pub(super) struct Model<'a> {
     entry: f64,
     /// Number of entries of a flush.
     flushed: f64,
+    leaf_bytes: f64,
     /// Number of leaves.
     leaves: f64,
     /// Number of branches above the leaves.
@@ -59,7 +59,8 @@ impl<'a> Model<'a> {
         keyspace: &'a KeyspaceOptions,
     ) -> Self {
         let entry = workload.entry(options);
-        let leaves = workload.records * entry / (Self::leaf_bytes(&keyspace.btree) * LEAF_FILL);
+        let leaf_bytes = f64::from(keyspace.btree.block_bytes);
+        let leaves = workload.records * entry / (leaf_bytes * LEAF_FILL);
         let child_bytes = CHILD_BYTES + workload.key_bytes;
         Model {
             workload,
@@ -67,13 +68,10 @@ impl<'a> Model<'a> {
             keyspace,
             entry,
             flushed: workload.run(options) / entry,
+            leaf_bytes,
             leaves: leaves.ceil(),
             branches: (leaves * child_bytes / PAGE_BYTES).ceil(),
         }
-    }
-
-    fn leaf_bytes(btree: &BTreeOptions) -> f64 {
-        f64::from(btree.block_bytes)
     }
 
     /// The runs above the tree. Once scans have passed as many entries as a settling would write,
@@ -96,9 +94,11 @@ impl<'a> Model<'a> {
     fn shelf_without_scans(&self) -> Shelf {
         let btree = &self.keyspace.btree;
         let experiments = &btree.experiments;
-        let fences = |workload: &Workload| {
-            self.entry / f64::from(btree.block_bytes) * (workload.key_bytes + FENCE_BYTES)
+        let filter_bits = match btree.reshape {
+            true => experiments.reshape_filter_bits,
+            false => btree.filter_bits_per_key,
         };
+        let tail_bytes = tail_bytes(self.workload, self.entry, filter_bits, btree.block_bytes);
         if !btree.reshape {
             let runs = f64::from(experiments.shelf_runs_settle);
             return Shelf {
@@ -107,11 +107,10 @@ impl<'a> Model<'a> {
                 settled: runs * self.flushed,
                 cleanings: 0.0,
                 entries: runs / 2.0 * self.flushed,
-                tail_bytes: f64::from(btree.filter_bits_per_key) / 8.0 + fences(self.workload),
-                filter_bits: btree.filter_bits_per_key,
+                tail_bytes,
+                filter_bits,
             };
         }
-        let tail_bytes = f64::from(experiments.reshape_filter_bits) / 8.0 + fences(self.workload);
         let share = self.options.memory_budget_bytes as f64 * f64::from(btree.reshape_share);
         let most = (share / 100.0 * SHARE_USED / tail_bytes).max(self.flushed);
         let fan = f64::from(experiments.reshape_fan);
@@ -126,7 +125,7 @@ impl<'a> Model<'a> {
             cleanings,
             entries: (most / 2.0).min(self.workload.records),
             tail_bytes,
-            filter_bits: experiments.reshape_filter_bits,
+            filter_bits,
         }
     }
 
@@ -134,28 +133,27 @@ impl<'a> Model<'a> {
     fn settled(&self, shelf: &Shelf) -> (f64, f64) {
         // Each entry goes to any of the leaves.
         let touched = |nodes: f64| 1.0 - (-shelf.settled / nodes.max(1.0)).exp();
-        let leaves = self.leaves * touched(self.leaves) * Self::leaf_bytes(&self.keyspace.btree);
+        let leaves = self.leaves * touched(self.leaves) * self.leaf_bytes;
         let branches = self.branches * touched(self.branches) * PAGE_BYTES;
         (leaves + branches, touched(self.leaves))
     }
 
-    fn memory(&self, shelf: &Shelf) -> Memory {
-        let filters = shelf.entries * shelf.tail_bytes + self.leaves * LEAF_MEMORY_BYTES;
-        Memory::new(self.workload, self.options, filters)
-    }
-
     pub(super) fn prediction(&self) -> Prediction {
-        let Model { workload, .. } = *self;
+        let Model {
+            workload,
+            leaf_bytes,
+            ..
+        } = *self;
         let shelf = self.shelf();
-        let memory = self.memory(&shelf);
-        let leaf_bytes = Self::leaf_bytes(&self.keyspace.btree);
+        let in_memory = shelf.entries * shelf.tail_bytes + self.leaves * LEAF_MEMORY_BYTES;
+        let memory = Memory::new(workload, self.options, in_memory);
         let tree = self.leaves * leaf_bytes;
         let all = tree + shelf.entries * self.entry;
         let cached = all * (1.0 + CACHE_ENTRY_BYTES / leaf_bytes);
         let misses = 1.0 - hits(memory.cache, cached);
         let value_reads = workload.value_reads(self.options, memory.cache - cached);
         // Each run that has not the key costs a read if its filter errs.
-        let false_positives = 0.6185_f64.powf(shelf.filter_bits.into());
+        let false_positives = false_positives(shelf.filter_bits);
         let index_reads = misses * (1.0 + shelf.runs * false_positives);
 
         let (settled_bytes, touched) = self.settled(&shelf);
@@ -182,9 +180,8 @@ impl<'a> Model<'a> {
         };
         Prediction {
             levels: 1,
-            ratio: (self.leaves * leaf_bytes / flushed_bytes).max(1.0),
+            ratio: (tree / flushed_bytes).max(1.0),
             level_bytes: vec![tree],
-            pinned_levels: 0,
             reads_max: shelf.runs_slow,
             ..costs.prediction(workload, self.options, &memory, self.keyspace)
         }

@@ -11,6 +11,24 @@ pub(super) const READ_US: f64 = 13.0;
 /// Device time of 4 KiB written or read in sequence, in microseconds.
 pub(super) const SEQUENTIAL_US: f64 = 4.0;
 pub(super) const PAGE_BYTES: f64 = 4096.0;
+/// Bytes of memory of a fence, besides its key.
+const FENCE_BYTES: f64 = 24.0;
+
+/// Bytes of memory for each entry of a table: its part of the filter and of the fences.
+pub(super) fn tail_bytes(
+    workload: &Workload,
+    entry: f64,
+    filter_bits: u32,
+    block_bytes: u32,
+) -> f64 {
+    let fences = entry / f64::from(block_bytes) * (workload.key_bytes + FENCE_BYTES);
+    f64::from(filter_bits) / 8.0 + fences
+}
+
+/// Share of lookups for which a filter errs.
+pub(super) fn false_positives(filter_bits: u32) -> f64 {
+    0.6185_f64.powf(filter_bits.into())
+}
 
 /// The divided memory budget, in bytes.
 pub(super) struct Memory {

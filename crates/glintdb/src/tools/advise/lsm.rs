@@ -2,7 +2,7 @@
 //!
 //! Thread-safe: plain values.
 
-use super::costs::{Costs, Memory, PAGE_BYTES, SEQUENTIAL_US, hits};
+use super::costs::{Costs, Memory, PAGE_BYTES, SEQUENTIAL_US, false_positives, hits, tail_bytes};
 use super::{CACHE_ENTRY_BYTES, Prediction, Workload};
 use crate::index_kinds::lsm::{LsmOptions, level_bytes};
 use crate::options::{KeyspaceOptions, Options};
@@ -14,8 +14,6 @@ const UPPER_FILL: f64 = 0.75;
 /// Share of the ratio of two levels that moving a byte down rewrites. Less than 1, because tables
 /// with the least overlap are compacted first.
 const OVERLAP: f64 = 0.6;
-/// Bytes of memory of a fence, besides its key.
-const FENCE_BYTES: f64 = 24.0;
 
 /// One shape of the tree with one workload.
 pub(super) struct Model<'a> {
@@ -79,9 +77,9 @@ impl<'a> Model<'a> {
     fn memory(&self, sizes: &[f64]) -> (Memory, usize) {
         let Model { workload, lsm, .. } = *self;
         let index: f64 = sizes.iter().sum();
-        let filters = index / self.entry * f64::from(lsm.filter_bits_per_key) / 8.0;
-        let fences = index / f64::from(lsm.block_bytes) * (workload.key_bytes + FENCE_BYTES);
-        let mut memory = Memory::new(workload, self.options, filters + fences);
+        let (bits, block_bytes) = (lsm.filter_bits_per_key, lsm.block_bytes);
+        let filters = index / self.entry * tail_bytes(workload, self.entry, bits, block_bytes);
+        let mut memory = Memory::new(workload, self.options, filters);
         let fitting = |bytes: f64| {
             let mut sum = 0.0;
             let fits = |size: &&f64| {
@@ -112,7 +110,7 @@ impl<'a> Model<'a> {
         let unpinned: f64 = sizes[pinned..].iter().sum();
         let unpinned = unpinned * (1.0 + CACHE_ENTRY_BYTES / f64::from(lsm.block_bytes));
         let misses = 1.0 - hits(memory.cache, unpinned);
-        let false_positives = 0.6185_f64.powf(lsm.filter_bits_per_key.into());
+        let false_positives = false_positives(lsm.filter_bits_per_key);
         let index: f64 = sizes.iter().sum();
         let (mut index_reads, mut sources) = (0.0, 0.0);
         for (at, size) in sizes.iter().enumerate().skip(pinned) {

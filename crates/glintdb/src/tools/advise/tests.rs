@@ -213,8 +213,8 @@ fn each_kind_is_recommended_for_the_workload_that_it_is_for() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 48 }))]
 
-    /// No figure is negative or endless, and more memory makes lookups in a plain tree no slower. (A
-    /// reshaped tree has more runs then, and more of their filters err.)
+    /// No figure is negative or endless, and more memory makes lookups in a plain tree no slower.
+    /// (A reshaped tree has more runs then, and more of their filters err.)
     #[test]
     fn prop_predictions_of_trees_are_sound(
         records in 1e3..1e10_f64,

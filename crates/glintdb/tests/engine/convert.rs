@@ -3,7 +3,8 @@
 
 use crate::support::*;
 use glintdb::{
-    Batch, Compression, Db, ErrorKind, IndexKind, Isolation, Keyspace, KeyspaceOptions, Result,
+    Batch, Compression, Db, ErrorKind, Experiments, IndexKind, Isolation, Keyspace,
+    KeyspaceOptions, Result,
 };
 use glintdb_core::FileKind;
 use glintdb_simdisk::{CrashMode, FaultKind, MemVolume};
@@ -102,7 +103,11 @@ fn contents_are_the_same_before_and_after_and_after_reopening() {
 #[test]
 fn an_lsm_tree_becomes_a_b_tree_without_moving_data() {
     let volume = MemVolume::new();
-    let db = open_with(&volume, options().background_threads(1)).unwrap();
+    // Value GC flushes a table of the values that it moves.
+    let options = options()
+        .background_threads(1)
+        .experiments(Experiments::default().value_gc(false));
+    let db = open_with(&volume, options).unwrap();
     let keyspace = db.create_keyspace("one", small(IndexKind::Lsm)).unwrap();
     write_some(&db, &keyspace, 0..12);
     keyspace.compact().unwrap();

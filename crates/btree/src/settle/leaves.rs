@@ -16,7 +16,7 @@ use glintdb_core::{
 };
 use glintdb_flash::DataClass;
 use glintdb_runs::RunEnv;
-use glintdb_runs::table::{TableConfig, TableMeta, TableWriter};
+use glintdb_runs::table::{Caching, TableConfig, TableMeta, TableWriter};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -34,6 +34,8 @@ struct Waiting {
     value: EntryValue,
     /// About the bytes that it takes in a leaf.
     bytes: usize,
+    /// Whether it comes from, or goes to, a leaf that the cache has.
+    is_cached: bool,
 }
 
 /// The leaves that a slice writes.
@@ -45,6 +47,8 @@ pub(crate) struct LeafWriter {
     /// Entries of the stretch that are not written yet.
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
+    /// Whether the cache has the leaf that is merged.
+    is_cached: bool,
     /// Range of the sequence numbers in `waiting`.
     seqnos: (u64, u64),
     /// The leaves of the stretch so far.
@@ -66,6 +70,7 @@ impl LeafWriter {
             writer: None,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            is_cached: false,
             seqnos: (u64::MAX, 0),
             written: Vec::new(),
             tombstones: Vec::new(),
@@ -77,6 +82,11 @@ impl LeafWriter {
     /// Bytes of entries that a leaf shall have.
     fn target(&self) -> usize {
         (self.config.block_bytes - HEADER_BYTES) * FILL.0 / FILL.1
+    }
+
+    /// Says whether the entries that are added next replace a leaf that the cache has.
+    pub(crate) fn replaces_cached(&mut self, is_cached: bool) {
+        self.is_cached = is_cached;
     }
 
     /// Adds an entry to the stretch. Keys ascend.
@@ -101,6 +111,7 @@ impl LeafWriter {
             seqno,
             value: value.to_owned(),
             bytes,
+            is_cached: self.is_cached,
         });
         while self.waiting_bytes > 2 * self.target() && self.waiting.len() > 2 {
             self.write_leaf(self.target())?;
@@ -139,7 +150,9 @@ impl LeafWriter {
         Ok(self.writer.insert(writer))
     }
 
-    /// Writes about `target` bytes of the entries that wait as a leaf: one entry at least.
+    /// Writes about `target` bytes of the entries that wait as a leaf: one entry at least. The leaf
+    /// goes to the cache if that has leaves with half of the entries, so that reads of what is
+    /// cached do not stall after each settling, or if it has room.
     fn write_leaf(&mut self, target: usize) -> Result<()> {
         let mut entries = Vec::new();
         let mut bytes = 0;
@@ -154,7 +167,13 @@ impl LeafWriter {
         if self.waiting.is_empty() {
             self.seqnos = (u64::MAX, 0);
         }
+        let cached = entries.iter().filter(|entry| entry.is_cached).count();
+        let caching = match 2 * cached >= entries.len() {
+            true => Caching::Replaces,
+            false => Caching::WithRoom,
+        };
         let writer = self.writer()?;
+        writer.cache_blocks(caching);
         for entry in entries {
             writer.add(&entry.key, entry.seqno, entry.value.as_ref())?;
         }

@@ -28,12 +28,12 @@ use glintdb_core::{Direction, EntryRef, Error, FileId, Result, SeqNum, Tombstone
 use glintdb_flash::DataClass;
 use glintdb_runs::keys::{KeyRange, TombstoneSet};
 use glintdb_runs::read::Newest;
-use glintdb_runs::table::{Block, BlockCursor};
+use glintdb_runs::table::BlockCursor;
 use glintdb_runs::{Liveness, Run, RunEnv, Sorted, range_tombstones};
 use leaves::LeafWriter;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use window::{Begun, Item, Leaf, Window};
+use window::{Begun, Item, Leaf, Source, Window};
 
 /// Most bytes of entries in a window.
 const WINDOW_BYTES: usize = 1 << 20;
@@ -430,13 +430,13 @@ impl Slice {
     }
 
     /// Merges the entries of a window into its leaves.
-    fn merge(&mut self, window: &Window, blocks: Vec<Option<Block>>) -> Result<()> {
+    fn merge(&mut self, window: &Window, blocks: Vec<Option<Source>>) -> Result<()> {
         let mut blocks = blocks.into_iter();
         for item in &window.items {
             match item {
                 Item::Leaf(leaf) => {
-                    let block = blocks.next().flatten();
-                    self.open_leaf(leaf, block)?;
+                    let source = blocks.next().flatten();
+                    self.open_leaf(leaf, source)?;
                 }
                 Item::Entry(entry) => {
                     let (key, value) = (window.key(entry), window.value(entry));
@@ -448,20 +448,22 @@ impl Slice {
     }
 
     /// Ends the leaf before, and begins this one.
-    fn open_leaf(&mut self, leaf: &Leaf, block: Option<Block>) -> Result<()> {
+    fn open_leaf(&mut self, leaf: &Leaf, source: Option<Source>) -> Result<()> {
         let before = self.close_leaf()?;
         let joins = before.flatten().as_ref() == Some(&leaf.lower);
         if !joins {
             self.end_stretch()?;
             self.stretch = Some(leaf.lower.clone());
         }
-        self.begin_leaf(leaf, block)
+        self.begin_leaf(leaf, source)
     }
 
     /// Begins to merge a leaf.
-    fn begin_leaf(&mut self, leaf: &Leaf, block: Option<Block>) -> Result<()> {
+    fn begin_leaf(&mut self, leaf: &Leaf, source: Option<Source>) -> Result<()> {
         let mut entries = None;
-        if let (Some(node), Some(block)) = (leaf.node, block) {
+        let is_cached = source.as_ref().is_some_and(|source| source.is_cached);
+        self.leaves.replaces_cached(is_cached);
+        if let (Some(node), Some(Source { block, .. })) = (leaf.node, source) {
             let mut cursor = BlockCursor::new(Direction::Forward);
             cursor.enter(node.file(0), block)?;
             entries = cursor.advance()?.then_some(cursor);
@@ -521,8 +523,12 @@ impl Slice {
         if !self.leaves.has_room(leaf.block.used_bytes()) {
             return Ok(());
         }
+        let source = Source {
+            block: leaf.block,
+            is_cached: reads == 0,
+        };
         let node = Some(node);
-        self.begin_leaf(&Leaf { lower, upper, node }, Some(leaf.block))?;
+        self.begin_leaf(&Leaf { lower, upper, node }, Some(source))?;
         self.close_leaf().map(drop)
     }
 

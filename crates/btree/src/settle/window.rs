@@ -105,6 +105,13 @@ impl Window {
     }
 }
 
+/// The block of a leaf that is merged.
+pub(crate) struct Source {
+    pub(crate) block: Block,
+    /// Whether it came from the cache.
+    pub(crate) is_cached: bool,
+}
+
 /// A window whose leaves are being read.
 pub(crate) struct Begun {
     pub(crate) window: Window,
@@ -156,11 +163,12 @@ impl Begun {
         Ok(begun)
     }
 
-    /// Waits for the leaves. Returns the items with them, and the number of bytes that were read.
+    /// Waits for the leaves. Returns the block of each leaf (`None`: the tree is empty), and the
+    /// number of bytes that were read.
     ///
     /// # Errors
     /// I/O errors, `Corruption`.
-    pub(crate) fn wait(&mut self, picture: &Picture) -> Result<(Vec<Option<Block>>, u64)> {
+    pub(crate) fn wait(&mut self, picture: &Picture) -> Result<(Vec<Option<Source>>, u64)> {
         let answers = self.batch.take().map_or_else(Vec::new, BegunBatch::wait);
         let mut answers = answers.into_iter().map(ReadRequest::answer);
         let mut cached = std::mem::take(&mut self.cached).into_iter();
@@ -172,14 +180,17 @@ impl Begun {
                 continue;
             };
             if let Some(Some(block)) = cached.next() {
-                blocks.push(Some(block));
+                let is_cached = true;
+                blocks.push(Some(Source { block, is_cached }));
                 continue;
             }
             let Some(stored) = answers.next().transpose()? else {
                 unreachable!("each leaf that the cache has not is read");
             };
             read += stored.len() as u64;
-            blocks.push(Some(picture.file_of(0, node)?.accept(node, stored, false)?));
+            let block = picture.file_of(0, node)?.accept(node, stored, false)?;
+            let is_cached = false;
+            blocks.push(Some(Source { block, is_cached }));
         }
         Ok((blocks, read))
     }

@@ -64,9 +64,11 @@ impl Compression {
 /// How a table is written.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableConfig {
-    /// Size at which key blocks are cut, in bytes before compression; 4096 to 65536. Without compression a multiple of 4096.
+    /// Size at which key blocks are cut, in bytes before compression: 4096 to 65536. Without
+    /// compression, a multiple of 4096.
     pub block_bytes: usize,
-    /// A key is stored whole (against the block's first key) every so many entries; 1 to 255. Smaller: faster lookups, larger blocks.
+    /// Entries from one key that is stored whole (as far as it differs from the block's first key)
+    /// to the next: 1 to 255. Fewer make lookups faster and blocks larger.
     pub restart_interval: usize,
     /// Size of the filter; 0: none. About 1.0 % false positives at 10.
     pub filter_bits_per_key: f32,
@@ -124,6 +126,17 @@ impl Default for TableConfig {
     }
 }
 
+/// Which blocks go to the cache as they are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Caching {
+    /// None.
+    None,
+    /// Those for which the cache has room.
+    WithRoom,
+    /// All: they replace blocks that the cache has.
+    Replaces,
+}
+
 /// What the tables of an index share. Thread-safe.
 pub struct TableEnv {
     /// Where the files are.
@@ -168,10 +181,23 @@ impl TableEnv {
         self.cache.contains(&CacheKey::Block(file, offset))
     }
 
-    /// Gives a copy of the image of a block to the cache, and gives back what the cache holds: the image may be part of something larger, and read buffers are 4 KiB-aligned, so that
-    /// all blocks' headers would share one set of the processor's caches.
+    /// Gives a copy of the image of a block to the cache, and returns the copy: the image may be
+    /// part of something larger, and read buffers are aligned at 4 KiB, so that the headers of all
+    /// blocks would share one set of the processor's caches.
     pub(super) fn keep(&self, file: FileId, offset: u64, image: &[u8]) -> Bytes {
         let key = CacheKey::Block(file, offset);
         self.cache.insert(key, &[image])
+    }
+
+    /// Gives a copy of a block that was just written to the cache, if `caching` says so.
+    pub(super) fn keep_written(&self, file: FileId, offset: u64, image: &[u8], caching: Caching) {
+        let key = CacheKey::Block(file, offset);
+        match caching {
+            Caching::Replaces => self.cache.insert_seen(key, &[image]),
+            Caching::WithRoom if self.cache.room_bytes() > image.len() => {
+                self.cache.put(key, &[image]);
+            }
+            Caching::WithRoom | Caching::None => {}
+        }
     }
 }

@@ -54,7 +54,7 @@ pub use block::{Block, BlockHandle};
 pub use block_cursor::BlockCursor;
 pub use block_file::BlockFile;
 pub use block_file_writer::{BlockFileWriter, WrittenBlock, stored_checksum};
-pub use config::{Compression, TableConfig, TableEnv};
+pub use config::{Caching, Compression, TableConfig, TableEnv};
 pub use cursor::TableCursor;
 pub use fences::Fence;
 pub use filter::key_hash;

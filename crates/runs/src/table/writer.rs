@@ -14,7 +14,7 @@ use super::block_file_writer::{WrittenBlock, stored_checksum};
 use super::block_iter::BlockIter;
 use super::block_shape::BlockShape;
 use super::compress;
-use super::config::{Compression, TableConfig, TableEnv};
+use super::config::{Caching, Compression, TableConfig, TableEnv};
 use super::fences_builder::{FencesBuilder, separator};
 use super::filter::{Filter, key_hash};
 use super::format::{
@@ -57,6 +57,8 @@ pub struct TableWriter {
     tombstones: Vec<RangeTombstone>,
     /// The blocks written so far, if they are to be pinned.
     pins: Option<PinnedBlocks>,
+    /// Which blocks go to the cache as they are written.
+    caching: Caching,
     /// The record of the table, as far as it is known.
     meta: TableMeta,
     /// Bytes of hashes and fences in the memory budget.
@@ -107,6 +109,7 @@ impl TableWriter {
             }),
             tombstones: Vec::new(),
             pins: None,
+            caching: Caching::None,
             meta: TableMeta {
                 id,
                 bytes: 0,
@@ -135,6 +138,11 @@ impl TableWriter {
     /// [`finish_with_pins`](Self::finish_with_pins). Must be called before anything is added.
     pub(crate) fn keep_blocks(&mut self, memory: &Arc<PinMemory>) {
         self.pins = Some(PinnedBlocks::new(memory));
+    }
+
+    /// Says which blocks go to the cache as they are written from now on.
+    pub fn cache_blocks(&mut self, caching: Caching) {
+        self.caching = caching;
     }
 
     /// Notes every block from now on, for [`take_blocks`](Self::take_blocks).
@@ -396,11 +404,13 @@ impl TableWriter {
             image.resize(used.next_multiple_of(PAGE_BYTES), 0);
             let handle = self.output.write_block(first_key, last_key, image)?;
             keep(&mut self.pins, image, used, handle);
+            (self.env).keep_written(self.meta.id, handle.offset, image, self.caching);
         } else {
             let mut stored = Vec::with_capacity(image.len());
             compress::store(image, self.config.compression, &mut stored)?;
             let handle = self.output.write_block(first_key, last_key, &mut stored)?;
             keep(&mut self.pins, image, image.len(), handle);
+            (self.env).keep_written(self.meta.id, handle.offset, image, self.caching);
         }
         self.block.clear();
         self.account();

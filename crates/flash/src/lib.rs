@@ -2,6 +2,7 @@
 //!
 //! - [`DirVolume`]: a directory. Direct I/O, many reads in flight (io_uring, libaio, threads), and
 //!   the log's ring as a mapped file.
+//! - `emulator` (with the feature of that name): a model of an open-channel SSD.
 //!
 //! `glintdb-simdisk` has a volume in memory for tests, which behaves as badly as
 //! `docs/format/media.md` allows.
@@ -21,6 +22,8 @@ mod clock;
 mod closable;
 mod cold;
 mod dir;
+#[cfg(feature = "emulator")]
+pub mod emulator;
 mod process;
 mod reads;
 mod ring;

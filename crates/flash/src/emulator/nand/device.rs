@@ -1,0 +1,566 @@
+//! The device: takes operations in the order of their times, and computes when they are done.
+//!
+//! Not thread-safe: it has one owner.
+//!
+//! Invariants:
+//! 1. A LUN does one operation at a time, in the order in which they came, unless a read interrupts
+//!    a program or an erase. It is occupied by a read until the data has left over the bus, and by
+//!    a program from the beginning of the transfer.
+//! 2. One transfer at a time is on a channel's bus, and on each direction of the host's link.
+//! 3. What the medium does not allow is refused, and then changes nothing and takes no time.
+
+use super::chunks::{Chunk, ChunkState, Chunks};
+use super::profile::{Geometry, Profile, to_ns, transfer_ns};
+use super::timeline::{Ns, Timeline};
+use glintdb_core::{Error, ErrorKind, Result};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// An operation of the medium.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NandOp {
+    /// Reads bytes of a chunk. What was not programmed is read as well, and takes as long.
+    Read {
+        /// The chunk.
+        chunk: Chunk,
+        /// Where in the chunk, in bytes: a multiple of a sector.
+        offset: u64,
+        /// How many bytes: a multiple of a sector, at least one.
+        bytes: u64,
+    },
+    /// Programs the next row of a chunk.
+    Program {
+        /// The chunk.
+        chunk: Chunk,
+        /// The row, which must be the next one.
+        row: u32,
+    },
+    /// Erases a chunk.
+    Erase {
+        /// The chunk.
+        chunk: Chunk,
+    },
+}
+
+/// Kind of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// A read.
+    Read,
+    /// A program.
+    Program,
+    /// An erase.
+    Erase,
+}
+
+/// What a LUN was occupied by, and when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// Number of the LUN.
+    pub lun: u32,
+    /// What it did.
+    pub operation: Operation,
+    /// From when, in nanoseconds.
+    pub from: Ns,
+    /// Until when.
+    pub until: Ns,
+}
+
+/// An operation that was submitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket {
+    /// When it is acknowledged. For a program, with a write cache: when the cache has it.
+    pub acknowledged: Ns,
+    /// When it is done, as far as is known: a later read may interrupt a program or an erase. See
+    /// [`Device::done`].
+    pub done: Ns,
+    lun: u32,
+    number: u64,
+}
+
+/// Counters of a LUN since the device was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct UnitStats {
+    /// Number of reads.
+    pub reads: u64,
+    /// Number of programs.
+    pub programs: u64,
+    /// Number of erases.
+    pub erases: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Bytes that were programmed.
+    pub programmed_bytes: u64,
+    /// Nanoseconds in which it was occupied.
+    pub busy_ns: Ns,
+    /// Nanoseconds that reads waited for it.
+    pub read_wait_ns: Ns,
+    /// Programs and erases that reads have interrupted.
+    pub suspends: u64,
+}
+
+/// An operation that occupies a LUN, or will.
+#[derive(Clone, Copy)]
+struct Pending {
+    number: u64,
+    operation: Operation,
+    /// From when it can be interrupted: its transfer is over.
+    array_from: Ns,
+    until: Ns,
+}
+
+struct Lun {
+    /// For each plane, when it is free.
+    planes: Vec<Ns>,
+    pending: VecDeque<Pending>,
+    stats: UnitStats,
+}
+
+impl Lun {
+    /// When all planes are free.
+    fn free(&self) -> Ns {
+        self.planes.iter().copied().max().unwrap_or(0)
+    }
+
+    fn occupy(&mut self, until: Ns) {
+        self.planes.fill(until);
+    }
+}
+
+/// Generator of failures: SplitMix64.
+struct Random(u64);
+
+impl Random {
+    /// Whether something happens whose rate is `ppm` in a million.
+    fn happens(&mut self, ppm: u32) -> bool {
+        if ppm == 0 {
+            return false;
+        }
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % 1_000_000 < u64::from(ppm)
+    }
+}
+
+/// A device. See the [module's page](super).
+pub struct Device {
+    profile: Profile,
+    luns: Vec<Lun>,
+    buses: Vec<Timeline>,
+    link_read: Timeline,
+    link_write: Timeline,
+    chunks: Chunks,
+    /// What the write cache holds: when it is programmed, and bytes.
+    cached: BinaryHeap<Reverse<(Ns, u64)>>,
+    cached_bytes: u64,
+    random: Random,
+    now: Ns,
+    next_number: u64,
+    /// What the LUNs did, if it is traced.
+    trace: Option<Vec<Span>>,
+}
+
+impl Device {
+    /// A device in which every chunk is free, except for those that are bad from the factory.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a value out of its limits.
+    pub fn new(profile: Profile) -> Result<Device> {
+        profile
+            .check()
+            .map_err(|what| Error::invalid(format!("profile {}: {what}", profile.name)))?;
+        let Geometry {
+            channels, planes, ..
+        } = profile.geometry;
+        let luns = profile.geometry.luns_in_all();
+        let lun = || Lun {
+            planes: vec![0; planes as usize],
+            pending: VecDeque::new(),
+            stats: UnitStats::default(),
+        };
+        let mut device = Device {
+            luns: (0..luns).map(|_| lun()).collect(),
+            buses: (0..channels).map(|_| Timeline::default()).collect(),
+            link_read: Timeline::default(),
+            link_write: Timeline::default(),
+            chunks: Chunks::new(&profile),
+            cached: BinaryHeap::new(),
+            cached_bytes: 0,
+            random: Random(profile.faults.seed),
+            now: 0,
+            next_number: 0,
+            trace: None,
+            profile,
+        };
+        for lun in 0..luns {
+            for block in 0..device.profile.geometry.blocks {
+                if device.random.happens(device.profile.faults.factory_bad_ppm) {
+                    device.chunks.retire(Chunk { lun, block })?;
+                }
+            }
+        }
+        Ok(device)
+    }
+
+    /// The device's properties.
+    #[must_use]
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Keeps what the LUNs do from now on, for [`take_trace`](Self::take_trace).
+    pub fn trace(&mut self) {
+        self.trace = Some(Vec::new());
+    }
+
+    /// What the LUNs did since [`trace`](Self::trace). Interrupted operations are there once, with
+    /// the time that they were given first.
+    pub fn take_trace(&mut self) -> Vec<Span> {
+        self.trace.take().unwrap_or_default()
+    }
+
+    /// Counters of each LUN.
+    pub fn units(&self) -> impl ExactSizeIterator<Item = UnitStats> {
+        self.luns.iter().map(|lun| lun.stats)
+    }
+
+    /// State of a chunk.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the device has no such chunk.
+    pub fn state(&self, chunk: Chunk) -> Result<ChunkState> {
+        self.chunks.state(chunk)
+    }
+
+    /// The row of a chunk that is programmed next; the number of rows if the chunk is closed.
+    ///
+    /// # Errors
+    /// As [`state`](Self::state).
+    pub fn write_pointer(&self, chunk: Chunk) -> Result<u32> {
+        self.chunks.write_pointer(chunk)
+    }
+
+    /// Number of rows, from the first one on, that a read gives back: those of an open chunk
+    /// without the last `rows_unreadable`.
+    ///
+    /// # Errors
+    /// As [`state`](Self::state).
+    pub fn readable_rows(&self, chunk: Chunk) -> Result<u32> {
+        let rows = self.chunks.write_pointer(chunk)?;
+        Ok(match self.chunks.state(chunk)? {
+            ChunkState::Open => rows.saturating_sub(self.profile.rules.rows_unreadable),
+            _ => rows,
+        })
+    }
+
+    /// How often a chunk was erased.
+    ///
+    /// # Errors
+    /// As [`state`](Self::state).
+    pub fn wear(&self, chunk: Chunk) -> Result<u32> {
+        self.chunks.wear(chunk)
+    }
+
+    /// Marks a chunk as bad (host-marked).
+    ///
+    /// # Errors
+    /// As [`state`](Self::state).
+    pub fn retire(&mut self, chunk: Chunk) -> Result<()> {
+        self.chunks.retire(chunk)
+    }
+
+    /// Submits an operation at `at`, which counts as the time of the last operation if it is before
+    /// that. Returns when it is acknowledged and done.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: the medium does not allow it, or there is no such chunk. Nothing has
+    ///   happened.
+    /// - `Io`: the medium has failed. After a program or an erase, the chunk is offline. The
+    ///   operation takes its time.
+    pub fn submit(&mut self, op: NandOp, at: Ns) -> Result<Ticket> {
+        self.now = self.now.max(at);
+        let now = self.now;
+        let (NandOp::Read { chunk, .. } | NandOp::Program { chunk, .. } | NandOp::Erase { chunk }) =
+            op;
+        match op {
+            NandOp::Read { offset, bytes, .. } => self.check_read(chunk, offset, bytes)?,
+            NandOp::Program { row, .. } => self.chunks.program(chunk, row, &self.profile)?,
+            NandOp::Erase { .. } => self.chunks.erase(chunk, &self.profile)?,
+        }
+        let lun = &mut self.luns[chunk.lun as usize];
+        while lun.pending.front().is_some_and(|op| op.until <= now) {
+            lun.pending.pop_front();
+        }
+        self.bus_of(chunk.lun).forget_before(now);
+        self.next_number += 1;
+        match op {
+            NandOp::Read { offset, bytes, .. } => self.read(chunk.lun, offset, bytes),
+            NandOp::Program { row, .. } => self.program(chunk, row),
+            NandOp::Erase { .. } => self.erase(chunk),
+        }
+    }
+
+    /// When an operation is done, as of now: a caller that waits for it asks again when the time
+    /// has come, because reads may have interrupted it meanwhile.
+    #[must_use]
+    pub fn done(&self, ticket: &Ticket) -> Ns {
+        let pending = &self.luns[ticket.lun as usize].pending;
+        let found = pending.iter().find(|op| op.number == ticket.number);
+        found.map_or(ticket.done, |op| op.until.max(ticket.done))
+    }
+
+    /// When everything is durable that was acknowledged, for a flush at `at`.
+    #[must_use]
+    pub fn flushed(&self, at: Ns) -> Ns {
+        match self.profile.cache.power_loss_protection {
+            true => at,
+            false => self.luns.iter().map(Lun::free).fold(at, Ns::max),
+        }
+    }
+
+    fn bus_of(&mut self, lun: u32) -> &mut Timeline {
+        let channel = lun % self.profile.geometry.channels;
+        &mut self.buses[channel as usize]
+    }
+
+    fn check_read(&self, chunk: Chunk, offset: u64, bytes: u64) -> Result<()> {
+        self.chunks.check_online(chunk)?;
+        let geometry = &self.profile.geometry;
+        let sector = u64::from(geometry.sector_bytes);
+        if bytes == 0 || !offset.is_multiple_of(sector) || !bytes.is_multiple_of(sector) {
+            return Err(Error::invalid(format!(
+                "a read of {bytes} bytes at {offset} of {chunk} is not of whole sectors of {sector}"
+            )));
+        }
+        let ends = offset.checked_add(bytes);
+        if ends.is_none_or(|end| end > geometry.chunk_bytes()) {
+            return Err(Error::invalid(format!(
+                "a read of {bytes} bytes at {offset} reaches beyond {chunk}, which has {} bytes",
+                geometry.chunk_bytes()
+            )));
+        }
+        Ok(())
+    }
+
+    fn ticket(&self, lun: u32, acknowledged: Ns, done: Ns) -> Ticket {
+        Ticket {
+            acknowledged,
+            done,
+            lun,
+            number: self.next_number,
+        }
+    }
+
+    fn note(&mut self, lun: u32, operation: Operation, from: Ns, until: Ns) {
+        self.luns[lun as usize].stats.busy_ns += until - from;
+        if let Some(trace) = &mut self.trace {
+            trace.push(Span {
+                lun,
+                operation,
+                from,
+                until,
+            });
+        }
+    }
+
+    fn failed(&self, chunk: Chunk, what: &str) -> Error {
+        Error::new(ErrorKind::Io, format!("{what} of {chunk} has failed"))
+    }
+
+    fn read(&mut self, lun: u32, offset: u64, bytes: u64) -> Result<Ticket> {
+        let geometry = self.profile.geometry.clone();
+        let asked = self.now + to_ns(self.profile.times.read_firmware_us);
+        let planes = self.planes_of(offset, bytes);
+        let (start, place) = self.begin_read(lun, &planes, asked);
+        let page = u64::from(geometry.page_bytes);
+        // Pages of all planes that are at the same place of their blocks are read together.
+        let pages_together = page * u64::from(geometry.planes);
+        let (mut at, end) = (offset, offset + bytes);
+        let mut time = start;
+        while at < end {
+            let next = ((at / pages_together + 1) * pages_together).min(end);
+            let page = u32::try_from(at / pages_together).unwrap_or(u32::MAX);
+            let sensed = time + self.profile.read_ns(page);
+            let transfer = transfer_ns(next - at, self.profile.times.bus_mb_s);
+            time = self.bus_of(lun).reserve(sensed, transfer);
+            at = next;
+        }
+        self.end_read(lun, &planes, place, start, time);
+        let over_link = transfer_ns(bytes, self.profile.link.read_mb_s);
+        // The link takes what has come over the bus, so it ends behind that at the earliest.
+        let begins = time.saturating_sub(over_link).max(self.now);
+        let now = self.now;
+        self.link_read.forget_before(now);
+        let done = self.link_read.reserve(begins, over_link).max(time);
+        let stats = &mut self.luns[lun as usize].stats;
+        stats.reads += 1;
+        stats.read_bytes += bytes;
+        stats.read_wait_ns += start - asked;
+        self.note(lun, Operation::Read, start, time);
+        if self.random.happens(self.profile.faults.read_ppm) {
+            let what = format!("a read of LUN {lun} cannot be corrected");
+            return Err(Error::new(ErrorKind::Io, what));
+        }
+        Ok(self.ticket(lun, done, done))
+    }
+
+    /// The planes that a read occupies.
+    fn planes_of(&self, offset: u64, bytes: u64) -> Vec<usize> {
+        let geometry = &self.profile.geometry;
+        let planes = geometry.planes as usize;
+        let page = u64::from(geometry.page_bytes);
+        let pages = offset / page..(offset + bytes).div_ceil(page);
+        let count = usize::try_from(pages.end - pages.start).unwrap_or(planes);
+        if !self.profile.rules.planes_read_alone || count >= planes {
+            return (0..planes).collect();
+        }
+        (pages)
+            .map(|page| usize::try_from(page % planes as u64).unwrap_or(0))
+            .collect()
+    }
+
+    /// When a read that comes at `asked` begins, and where it goes among the LUN's operations. If
+    /// it interrupts a program or an erase, that and what follows it wait until the read is over.
+    fn begin_read(&mut self, lun: u32, planes: &[usize], asked: Ns) -> (Ns, Option<usize>) {
+        let suspend = self.profile.suspend.clone();
+        let lun = &mut self.luns[lun as usize];
+        let mut time = asked;
+        for (place, op) in lun.pending.iter().enumerate() {
+            if op.until <= time {
+                continue;
+            }
+            let cost = match op.operation {
+                Operation::Read => {
+                    time = op.until;
+                    continue;
+                }
+                Operation::Program => suspend.program_us,
+                Operation::Erase => suspend.erase_us,
+            };
+            let Some(cost) = cost else { break };
+            lun.stats.suspends += 1;
+            return (time.max(op.array_from) + to_ns(cost), Some(place));
+        }
+        let free = planes.iter().map(|plane| lun.planes[*plane]).max();
+        (asked.max(free.unwrap_or(0)), None)
+    }
+
+    /// Occupies the LUN by a read from `start` to `end`.
+    fn end_read(&mut self, lun: u32, planes: &[usize], place: Option<usize>, start: Ns, end: Ns) {
+        let number = self.next_number;
+        let lun = &mut self.luns[lun as usize];
+        let read = Pending {
+            number,
+            operation: Operation::Read,
+            array_from: start,
+            until: end,
+        };
+        let Some(place) = place else {
+            for plane in planes {
+                lun.planes[*plane] = end;
+            }
+            lun.pending.push_back(read);
+            return;
+        };
+        let interrupted = lun.pending[place];
+        // It stood still from its interruption on.
+        let cost = match interrupted.operation {
+            Operation::Program => self.profile.suspend.program_us,
+            _ => self.profile.suspend.erase_us,
+        };
+        let stood = end - (start - to_ns(cost.unwrap_or(0.0)));
+        for op in lun.pending.iter_mut().skip(place) {
+            op.array_from += stood;
+            op.until += stood;
+        }
+        lun.pending[place].array_from = end;
+        lun.pending.insert(place, read);
+        let free = lun.free() + stood;
+        lun.occupy(free);
+    }
+
+    fn program(&mut self, chunk: Chunk, row: u32) -> Result<Ticket> {
+        let bytes = self.profile.geometry.row_bytes();
+        let asked = self.now + to_ns(self.profile.times.write_firmware_us);
+        let now = self.now;
+        self.link_write.forget_before(now);
+        let over_link = transfer_ns(bytes, self.profile.link.write_mb_s);
+        let arrived = self.link_write.reserve(asked, over_link);
+        let room = self.room_in_cache(bytes, arrived);
+        let start = room
+            .unwrap_or(arrived)
+            .max(self.luns[chunk.lun as usize].free());
+        let transfer = transfer_ns(bytes, self.profile.times.bus_mb_s);
+        let loaded = self.bus_of(chunk.lun).reserve(start, transfer);
+        let done = loaded + self.profile.program_ns(row);
+        let acknowledged = match room {
+            Some(room) => {
+                self.cached.push(Reverse((done, bytes)));
+                self.cached_bytes += bytes;
+                room
+            }
+            None => done,
+        };
+        let lun = &mut self.luns[chunk.lun as usize];
+        lun.occupy(done);
+        lun.stats.programs += 1;
+        lun.stats.programmed_bytes += bytes;
+        lun.pending.push_back(Pending {
+            number: self.next_number,
+            operation: Operation::Program,
+            array_from: loaded,
+            until: done,
+        });
+        self.note(chunk.lun, Operation::Program, loaded - transfer, done);
+        if self.random.happens(self.profile.faults.program_ppm) {
+            self.chunks.retire(chunk)?;
+            return Err(self.failed(chunk, "a program"));
+        }
+        Ok(self.ticket(chunk.lun, acknowledged, done))
+    }
+
+    /// When the cache has room for `bytes` that come at `arrived`. `None`: there is no cache, or it
+    /// is smaller than that.
+    fn room_in_cache(&mut self, bytes: u64, arrived: Ns) -> Option<Ns> {
+        let size = self.profile.cache.bytes;
+        if bytes > size {
+            return None;
+        }
+        let mut room = arrived;
+        while let Some(Reverse((programmed, cached))) = self.cached.peek().copied() {
+            if programmed > arrived && self.cached_bytes + bytes <= size {
+                break;
+            }
+            room = room.max(programmed);
+            self.cached_bytes -= cached;
+            self.cached.pop();
+        }
+        Some(room)
+    }
+
+    fn erase(&mut self, chunk: Chunk) -> Result<Ticket> {
+        let time = to_ns(self.profile.times.erase_us);
+        let faults = self.profile.faults.clone();
+        let wear = self.chunks.wear(chunk)?;
+        let lun = &mut self.luns[chunk.lun as usize];
+        let start = self.now.max(lun.free());
+        let done = start + time;
+        lun.occupy(done);
+        lun.stats.erases += 1;
+        lun.pending.push_back(Pending {
+            number: self.next_number,
+            operation: Operation::Erase,
+            array_from: start,
+            until: done,
+        });
+        self.note(chunk.lun, Operation::Erase, start, done);
+        let is_worn_out = faults.endurance > 0 && wear > faults.endurance;
+        if is_worn_out || self.random.happens(faults.erase_ppm) {
+            self.chunks.retire(chunk)?;
+            return Err(self.failed(chunk, "an erase"));
+        }
+        Ok(self.ticket(chunk.lun, done, done))
+    }
+}

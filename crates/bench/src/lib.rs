@@ -1,13 +1,14 @@
-//! Workloads of db_bench and YCSB, and their measurement, for GlintDB and for any store that implements
-//! [`Store`].
+//! Workloads of db_bench and YCSB, and their measurement, for GlintDB and for any store that
+//! implements [`Store`].
 //!
-//! [`Runner`] runs [`Workload`]s one after the other on one database and gives a [`Report`] for each;
-//! [`BenchArgs`] is the command line. Everything is checked: values are made so that a wrong one is recognised
-//! ([`values`]), and a report of a store that answered wrongly says so.
+//! [`Runner`] runs [`Workload`]s one after the other on one database and gives a [`Report`] for
+//! each. [`BenchArgs`] is the command line. Answers are checked: a wrong value is recognised
+//! ([`values`]), and the report of a store that answered wrongly says so. [`flash`] measures
+//! readers and writers on a modelled flash device, without a store.
 //!
-//! Architecture invariants: operations depend on the seed, never on the engine or on time ([`keys`], `plan`);
-//! no engine is named here but GlintDB: its peers live in the separate crate `bench-peers`, so that
-//! the default build never sees C++.
+//! Architecture invariants: operations depend on the seed, never on the engine or on time
+//! ([`keys`], `plan`). No engine but GlintDB is named here: its peers are in the separate crate
+//! `bench-peers`, so the default build compiles no C++.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -17,6 +18,7 @@
 
 mod args;
 pub mod figures;
+pub mod flash;
 mod glint;
 pub mod keys;
 pub mod machine;

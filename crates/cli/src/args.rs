@@ -83,6 +83,9 @@ pub(crate) enum Command {
     Advise(Advise),
     /// Run workloads of db_bench and YCSB on a separate database.
     Bench(glintdb_bench::BenchArgs),
+    /// Measure readers and writers on a modelled flash device, without a database.
+    #[command(after_help = FLASH_BENCH_HELP)]
+    FlashBench(FlashBench),
 }
 
 impl Command {
@@ -105,7 +108,7 @@ impl Command {
             Command::Checkpoint(arguments) => &arguments.place,
             Command::Dump(arguments) => return Some(directory_of(&arguments.file)),
             Command::Advise(arguments) => return arguments.dir.as_deref(),
-            Command::Salvage(_) | Command::Bench(_) => return None,
+            Command::Salvage(_) | Command::Bench(_) | Command::FlashBench(_) => return None,
         };
         Some(&place.dir)
     }
@@ -241,12 +244,33 @@ Examples:
   glintdb dump --limit 20 ./data/log-0000000000000001.glint
   glintdb dump --json ./data/table-0000000000000002.glint | jq 'select(.what == \"put\").key'";
 
+const FLASH_BENCH_HELP: &str = "\
+The device is a model: it computes when each operation is done, and has no data. Equal arguments give equal output.
+docs/flash.md says how the model works, and what real devices do.
+
+Examples:
+  glintdb flash-bench                            one reader and one writer, sharing all LUNs or with a half each
+  glintdb flash-bench --width 32,64 --threads 1,2,4,8,16,32,64
+                                                 figure 4 of the DapDB paper
+  glintdb flash-bench --profile mqsim-mlc --width 8 --readers 4 --writers 1 --block-size 128k --plot units.svg
+  glintdb flash-bench --print-profile > my.toml  a file to edit, for --profile ./my.toml";
+
 const SERVE_HELP: &str = "\
 Redis clients can connect with RESP2 or RESP3: redis-cli -p 6380 SET greeting hello
 docs/server.md lists the commands that the server supports.
 
 When it is ready, the server prints `listening on ADDRESS` on standard output. It writes a summary of the database, and
 later warnings, to standard error.";
+
+/// Arguments of `flash-bench`.
+#[derive(Debug, Args)]
+pub(crate) struct FlashBench {
+    #[command(flatten)]
+    pub(crate) bench: glintdb_bench::flash::FlashBenchArgs,
+    /// Write an SVG picture of what each LUN did in the last run.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+}
 
 /// Which database.
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@ mod check;
 mod convert;
 mod dump;
 mod export;
+mod flash_bench;
 mod import;
 mod keyspaces;
 mod records;
@@ -38,6 +39,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Checkpoint(arguments) => checkpoint(arguments),
         Command::Advise(arguments) => advise::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
+        Command::FlashBench(arguments) => flash_bench::run(arguments),
     }
 }
 

@@ -1,0 +1,151 @@
+//! Results of `flash-bench`, as rows for people and as JSON for programs.
+
+use super::setup::{Blocks, Layout, Setup};
+use super::simulation::{Outcome, Side};
+use crate::report::Latency;
+use serde::Serialize;
+
+/// Rate and latencies of readers or writers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Rates {
+    /// Rate in 10^6 bytes per second, of all together.
+    pub mb_per_s: f64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Seconds until the last of them.
+    pub elapsed_s: f64,
+    /// Latency of a command.
+    pub latency: Latency,
+    /// Commands and erases that the medium has failed.
+    pub failed: u64,
+}
+
+impl Rates {
+    fn of(side: &Side) -> Rates {
+        Rates {
+            mb_per_s: side.mb_per_s(),
+            bytes: side.bytes,
+            elapsed_s: side.elapsed_ns as f64 / 1e9,
+            latency: side.latencies.summary().unwrap_or_default(),
+            failed: side.failed,
+        }
+    }
+}
+
+/// A run and what came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct FlashReport {
+    /// Which LUNs readers and writers used.
+    pub layout: Layout,
+    /// Which virtual blocks writers used.
+    pub blocks: Blocks,
+    /// LUNs of a virtual block.
+    pub width: u32,
+    /// Number of readers.
+    pub readers: u32,
+    /// Number of writers.
+    pub writers: u32,
+    /// The readers.
+    pub read: Rates,
+    /// The writers.
+    pub write: Rates,
+    /// Sum of both rates, in 10^6 bytes per second.
+    pub total_mb_per_s: f64,
+    /// Part of the time that LUNs were busy: mean, and the busiest one.
+    pub busy: (f64, f64),
+    /// Number of erases.
+    pub erases: u64,
+    /// Programs and erases that reads have interrupted.
+    pub suspends: u64,
+}
+
+impl FlashReport {
+    /// The report of a run.
+    #[must_use]
+    pub fn new(setup: &Setup, outcome: &Outcome) -> FlashReport {
+        let (read, write) = (Rates::of(&outcome.reads), Rates::of(&outcome.writes));
+        let elapsed = outcome
+            .reads
+            .elapsed_ns
+            .max(outcome.writes.elapsed_ns)
+            .max(1) as f64;
+        let busy = || {
+            outcome
+                .units
+                .iter()
+                .map(|unit| unit.busy_ns as f64 / elapsed)
+        };
+        FlashReport {
+            layout: setup.layout,
+            blocks: setup.blocks,
+            width: setup.width,
+            readers: setup.readers,
+            writers: setup.writers,
+            total_mb_per_s: read.mb_per_s + write.mb_per_s,
+            busy: (
+                busy().sum::<f64>() / outcome.units.len().max(1) as f64,
+                busy().fold(0.0, f64::max),
+            ),
+            erases: outcome.units.iter().map(|unit| unit.erases).sum(),
+            suspends: outcome.units.iter().map(|unit| unit.suspends).sum(),
+            read,
+            write,
+        }
+    }
+
+    /// The heads of the columns of [`row`](Self::row).
+    #[must_use]
+    pub fn header() -> String {
+        format!(
+            "{:<9} {:>5} {:>7} {:>7} {:>10} {:>10} {:>10}  {:<30} {:<30} {:>11}",
+            "layout",
+            "width",
+            "readers",
+            "writers",
+            "read MB/s",
+            "write MB/s",
+            "both MB/s",
+            "read p50/p99/p99.9/max us",
+            "write p50/p99/p99.9/max us",
+            "busy, most"
+        )
+    }
+
+    /// The run as a row of a table.
+    #[must_use]
+    pub fn row(&self) -> String {
+        let layout = match self.layout {
+            Layout::Shared => "shared",
+            Layout::Isolated => "isolated",
+        };
+        let mut row = format!(
+            "{layout:<9} {:>5} {:>7} {:>7} {:>10.1} {:>10.1} {:>10.1}  {:<30} {:<30} {:>4.0}%, {:>3.0}%",
+            self.width,
+            self.readers,
+            self.writers,
+            self.read.mb_per_s,
+            self.write.mb_per_s,
+            self.total_mb_per_s,
+            brief(&self.read.latency),
+            brief(&self.write.latency),
+            self.busy.0 * 100.0,
+            self.busy.1 * 100.0,
+        );
+        if self.read.failed + self.write.failed > 0 {
+            let (reads, writes) = (self.read.failed, self.write.failed);
+            row.push_str(&format!("  failed: {reads} reads, {writes} writes"));
+        }
+        row
+    }
+}
+
+/// Percentiles in whole microseconds; `-` if there were no calls.
+fn brief(latency: &Latency) -> String {
+    match latency.calls {
+        0 => "-".into(),
+        _ => format!(
+            "{:.0}/{:.0}/{:.0}/{:.0}",
+            latency.p50_us, latency.p99_us, latency.p999_us, latency.max_us
+        ),
+    }
+}

@@ -1,0 +1,274 @@
+//! Runs whose times are computed by hand, and what the command line refuses.
+
+use super::*;
+use clap::Parser;
+use glintdb_flash::emulator::nand::Profile;
+
+/// One channel of two LUNs without a bus. A row of 8 KiB takes 500 us, a read of it 50 us, an erase
+/// 3,000 us; a chunk has four rows.
+fn small() -> Setup {
+    let text = "
+        name = 'small'
+        about = 'for tests'
+        [geometry]
+        channels = 1
+        luns = 2
+        planes = 2
+        blocks = 8
+        pages = 4
+        page_bytes = 4096
+        [times]
+        read_us = [50]
+        program_us = [500]
+        erase_us = 3000
+    ";
+    Setup {
+        width: 1,
+        bytes: 4 * 8192,
+        ..Setup::new(Profile::parse(text, "small").unwrap())
+    }
+}
+
+fn elapsed_us(setup: &Setup) -> (u64, u64) {
+    let outcome = simulate(setup, false).unwrap();
+    (
+        outcome.reads.elapsed_ns / 1000,
+        outcome.writes.elapsed_ns / 1000,
+    )
+}
+
+#[test]
+fn a_reader_and_a_writer_alone_take_the_times_of_the_medium() {
+    let writes = Setup {
+        readers: 0,
+        ..small()
+    };
+    assert_eq!(elapsed_us(&writes), (0, 3000 + 4 * 500));
+    let reads = Setup {
+        writers: 0,
+        ..small()
+    };
+    assert_eq!(elapsed_us(&reads), (4 * 50, 0));
+    // Two LUNs at once; a lane has both.
+    let wide = Setup { width: 2, ..reads };
+    assert_eq!(elapsed_us(&wide), (2 * 50, 0));
+    // In calls of a row, one after the other, each goes to one LUN.
+    let calls = Setup {
+        call_bytes: Some(1),
+        ..wide
+    };
+    assert_eq!(elapsed_us(&calls), (4 * 50, 0));
+}
+
+#[test]
+fn isolated_reads_do_not_wait_for_writes() {
+    let shared = Setup {
+        bytes: 64 * 8192,
+        ..small()
+    };
+    let isolated = Setup {
+        layout: Layout::Isolated,
+        ..shared.clone()
+    };
+    let (reads, writes) = elapsed_us(&isolated);
+    assert_eq!((reads, writes), (64 * 50, 16 * 3000 + 64 * 500));
+    let behind_writes = elapsed_us(&shared).0;
+    assert!(behind_writes > 4 * reads, "{behind_writes}");
+    let outcome = simulate(&isolated, true).unwrap();
+    let read = |lun: usize| outcome.units[lun].reads;
+    let programs = |lun: usize| outcome.units[lun].programs;
+    assert_eq!((read(0), read(1), programs(0), programs(1)), (0, 64, 64, 0));
+    assert_eq!(outcome.trace.len(), 64 + 64 + 16);
+}
+
+#[test]
+fn writers_of_a_shared_block_take_turns_with_locks() {
+    let own = Setup {
+        readers: 0,
+        writers: 2,
+        width: 1,
+        bytes: 8 * 8192,
+        ..small()
+    };
+    // A block each, on a LUN each: the second erase begins when the first has ended.
+    assert_eq!(elapsed_us(&own).1, 2 * 3000 + 4 * 500);
+    let no_locks = Setup {
+        locks: false,
+        ..own.clone()
+    };
+    assert_eq!(elapsed_us(&no_locks).1, 3000 + 4 * 500);
+    // One block of both LUNs, in calls of a row.
+    let shared = Setup {
+        blocks: Blocks::Shared,
+        width: 2,
+        call_bytes: Some(8192),
+        ..own
+    };
+    assert_eq!(elapsed_us(&shared).1, 3000 + 8 * 500);
+    let no_locks = Setup {
+        locks: false,
+        ..shared.clone()
+    };
+    assert_eq!(elapsed_us(&no_locks).1, 3000 + 4 * 500);
+    for setup in [shared, no_locks] {
+        let outcome = simulate(&setup, false).unwrap();
+        assert_eq!(outcome.writes.bytes, 8 * 8192);
+        assert_eq!(outcome.writes.latencies.summary().unwrap().calls, 8);
+    }
+}
+
+#[test]
+fn everything_is_read_and_written_and_equal_setups_give_equal_outcomes() {
+    let profile = Profile::named("mqsim-mlc").unwrap();
+    for blocks in [Blocks::Own, Blocks::Shared] {
+        for locks in [true, false] {
+            for (readers, writers, width, queue_depth) in [(3, 2, 8, 1), (1, 5, 3, 4)] {
+                let setup = Setup {
+                    readers,
+                    writers,
+                    width,
+                    queue_depth,
+                    blocks,
+                    locks,
+                    call_bytes: Some(100_000),
+                    bytes: 30_000_000,
+                    ..Setup::new(profile.clone())
+                };
+                let run = || simulate(&setup, true).unwrap();
+                let (first, second) = (run(), run());
+                assert_eq!(first.trace, second.trace);
+                assert_eq!(first.units, second.units);
+                for side in [&first.reads, &first.writes] {
+                    // Parts are rounded up to units of 16 KiB.
+                    assert!(
+                        (30_000_000..30_200_000).contains(&side.bytes),
+                        "{}",
+                        side.bytes
+                    );
+                    assert_eq!(side.failed, 0);
+                }
+                let programmed: u64 = first.units.iter().map(|unit| unit.programmed_bytes).sum();
+                assert_eq!(programmed, first.writes.bytes);
+            }
+        }
+    }
+}
+
+#[test]
+fn failures_of_the_medium_are_counted_and_the_run_goes_on() {
+    let mut setup = Setup {
+        bytes: 400 * 8192,
+        ..small()
+    };
+    setup.profile.geometry.blocks = 400;
+    setup.profile.faults.read_ppm = 100_000;
+    setup.profile.faults.program_ppm = 50_000;
+    setup.profile.faults.erase_ppm = 50_000;
+    let outcome = simulate(&setup, false).unwrap();
+    assert!(
+        (20..80).contains(&outcome.reads.failed),
+        "{}",
+        outcome.reads.failed
+    );
+    assert!(outcome.writes.failed > 20, "{}", outcome.writes.failed);
+    assert!(
+        FlashReport::new(&setup, &outcome)
+            .row()
+            .contains("failed: ")
+    );
+}
+
+/// Figure 4 of the DapDB paper: reads become up to 2.53 times as fast, both together up to 2.2
+/// times, and both together become faster in every configuration.
+#[test]
+fn isolation_speeds_reads_up_as_in_the_paper() {
+    let rates = |layout, width, threads| {
+        let setup = Setup {
+            layout,
+            width,
+            readers: threads,
+            writers: threads,
+            bytes: 8 << 30,
+            ..Setup::new(Profile::named("westlake-mlc").unwrap())
+        };
+        FlashReport::new(&setup, &simulate(&setup, false).unwrap())
+    };
+    for (width, threads) in [(64, 1), (64, 4), (32, 2), (32, 8)] {
+        let (shared, isolated) = (
+            rates(Layout::Shared, width, threads),
+            rates(Layout::Isolated, width, threads),
+        );
+        let reads = isolated.read.mb_per_s / shared.read.mb_per_s;
+        let both = isolated.total_mb_per_s / shared.total_mb_per_s;
+        assert!((1.5..4.0).contains(&reads), "{width}, {threads}: {reads}");
+        assert!((1.2..2.5).contains(&both), "{width}, {threads}: {both}");
+    }
+}
+
+#[derive(Parser)]
+struct Program {
+    #[command(flatten)]
+    bench: FlashBenchArgs,
+}
+
+fn printed(line: &str) -> Result<String, String> {
+    let words = std::iter::once("flash-bench").chain(line.split_whitespace());
+    let program = Program::try_parse_from(words).map_err(|error| error.to_string())?;
+    let mut out = Vec::new();
+    let run = program.bench.run(&mut out, None);
+    run.map_err(|error| error.to_string())?;
+    Ok(String::from_utf8(out).unwrap())
+}
+
+#[test]
+fn pairs_of_runs_have_a_row_with_their_ratio() {
+    let table = printed("--bytes 100m --threads 1,2 --width 16,32").unwrap();
+    assert_eq!(table.lines().count(), 2 + 4 * 3, "{table}");
+    assert_eq!(table.matches("isolated / shared").count(), 4);
+    assert_eq!(
+        table,
+        printed("--bytes 100m --threads 1,2 --width 16,32").unwrap()
+    );
+    let one = printed("--bytes 100m --layout isolated --readers 2").unwrap();
+    assert_eq!(one.lines().count(), 3, "{one}");
+    let json = printed("--bytes 100m --json").unwrap();
+    let object: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(object["profile"]["name"], "westlake-mlc");
+    assert_eq!(object["runs"].as_array().unwrap().len(), 2);
+    assert!(object["runs"][1]["read"]["mb_per_s"].as_f64().unwrap() > 100.0);
+}
+
+#[test]
+fn profiles_are_listed_and_printed() {
+    let list = printed("--list-profiles").unwrap();
+    assert!(
+        list.lines().count() >= 18 && list.contains("z-nand "),
+        "{list}"
+    );
+    let toml = printed("--profile z-nand --print-profile").unwrap();
+    let parsed = Profile::parse(&toml, "printed").unwrap();
+    assert_eq!(parsed, Profile::named("z-nand").unwrap());
+}
+
+#[test]
+fn nonsense_is_refused_in_words() {
+    for (line, part) in [
+        ("--profile westlake", "no profile \"westlake\"; there are:"),
+        ("--profile no/such.toml", "no/such.toml"),
+        ("--readers 0 --writers 0", "neither a reader nor a writer"),
+        ("--readers 2000", "2000 readers; at most 1024"),
+        ("--width 0", "a virtual block of 0 LUNs"),
+        ("--width 129 --layout shared", "the device has 128"),
+        ("--width 65", "have 64 of the 128 each"),
+        ("--queue-depth 0", "queue depth of 0"),
+        ("--bytes 0", "0 bytes"),
+        ("--block-size 0", "0 bytes"),
+        ("--bytes 900000000g", "at most 2^32 units"),
+        ("--threads 2 --readers 1", "cannot be used with"),
+        ("--layout mixed", "possible values: shared, isolated"),
+        ("--bytes lots", "not a count"),
+    ] {
+        let error = printed(line).unwrap_err();
+        assert!(error.contains(part), "{line}: {error}");
+    }
+}

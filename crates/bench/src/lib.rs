@@ -4,7 +4,8 @@
 //! [`Runner`] runs [`Workload`]s one after the other on one database and gives a [`Report`] for
 //! each. [`BenchArgs`] is the command line. Answers are checked: a wrong value is recognised
 //! ([`values`]), and the report of a store that answered wrongly says so. [`flash`] measures
-//! readers and writers on a modelled flash device, without a store.
+//! readers and writers on a modelled flash device, without a store. [`repro`] runs figures of the
+//! papers.
 //!
 //! Architecture invariants: operations depend on the seed, never on the engine or on time
 //! ([`keys`], `plan`). No engine but GlintDB is named here: its peers are in the separate crate
@@ -25,6 +26,7 @@ pub mod machine;
 mod options;
 mod plan;
 mod report;
+pub mod repro;
 mod reshaped;
 pub mod rng;
 mod run;

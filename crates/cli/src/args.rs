@@ -86,6 +86,9 @@ pub(crate) enum Command {
     /// Measure readers and writers on a modelled flash device, without a database.
     #[command(after_help = FLASH_BENCH_HELP)]
     FlashBench(FlashBench),
+    /// Run figures of the papers that GlintDB builds on, and compare with what they report.
+    #[command(after_help = REPRO_HELP)]
+    Repro(Repro),
 }
 
 impl Command {
@@ -108,7 +111,8 @@ impl Command {
             Command::Checkpoint(arguments) => &arguments.place,
             Command::Dump(arguments) => return Some(directory_of(&arguments.file)),
             Command::Advise(arguments) => return arguments.dir.as_deref(),
-            Command::Salvage(_) | Command::Bench(_) | Command::FlashBench(_) => return None,
+            Command::Salvage(_) | Command::Bench(_) => return None,
+            Command::FlashBench(_) | Command::Repro(_) => return None,
         };
         Some(&place.dir)
     }
@@ -270,6 +274,32 @@ pub(crate) struct FlashBench {
     /// Write an SVG picture of what each LUN did in the last run.
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
+}
+
+const REPRO_HELP: &str = "\
+Examples:
+  glintdb repro list                  all figures and tables, and how each is run
+  glintdb repro dapdb 4               figure 4 of the DapDB paper
+  glintdb repro dapdb all --out figures
+                                      every figure of that paper that is a model; a page and a plot of each";
+
+/// Arguments of `repro`.
+#[derive(Debug, Args)]
+pub(crate) struct Repro {
+    /// Paper: dapdb, p-fetch, key-reshaping, lsm-kvd or parallel-compaction; or `list`.
+    #[arg(value_name = "PAPER|list")]
+    pub(crate) paper: String,
+    /// Number of the figure, such as 4, or t1 for table 1; `all` runs those that are models.
+    pub(crate) figure: Option<String>,
+    /// Run on less data.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Write a Markdown page and an SVG plot of each figure into this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Which database.

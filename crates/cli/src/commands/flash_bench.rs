@@ -2,6 +2,7 @@
 
 use crate::args::FlashBench;
 use crate::exit::Failure;
+use glintdb::Error;
 use glintdb_bench::flash::{Layout, Outcome, Setup};
 use glintdb_flash::emulator::nand::{Operation, Span};
 use plotters::prelude::*;
@@ -18,7 +19,8 @@ pub(super) fn run(arguments: &FlashBench) -> Result<(), Failure> {
     };
     let mut plot = |setup: &Setup, outcome: &Outcome| {
         let picture = draw(setup, outcome).map_err(|error| error.to_string())?;
-        std::fs::write(path, picture).map_err(|error| format!("{}: {error}", path.display()).into())
+        let written = std::fs::write(path, picture);
+        Ok(written.map_err(|error| Error::io(format!("write {}", path.display()), error))?)
     };
     Ok(arguments.bench.run(&mut out, Some(&mut plot))?)
 }

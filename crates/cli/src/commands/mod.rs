@@ -10,6 +10,7 @@ mod flash_bench;
 mod import;
 mod keyspaces;
 mod records;
+mod repro;
 mod salvage;
 mod serve;
 mod stats;
@@ -40,6 +41,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Advise(arguments) => advise::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::FlashBench(arguments) => flash_bench::run(arguments),
+        Command::Repro(arguments) => repro::run(arguments),
     }
 }
 

@@ -1,4 +1,12 @@
-//! The emulated open-channel SSD. [`nand`] is a model of the device: it computes when operations
-//! are done, and has no bytes, threads or clock.
+//! The emulated open-channel SSD, in two parts. [`nand`] is a model of the device: it computes when
+//! operations are done, and has no bytes, threads or clock. [`Emulated`] is a volume that has its
+//! bytes in another volume, and its times from the model.
 
 pub mod nand;
+mod placement;
+mod space;
+mod volume;
+
+pub use placement::{Group, Placement, Rule};
+pub use space::SpaceStats;
+pub use volume::{Emulated, EmulatedStats};

@@ -1,0 +1,712 @@
+//! A volume on the modelled device: bytes, names and crashes come from another volume, and times
+//! from the model.
+//!
+//! Thread-safe. The lock is not held while a thread waits for the device.
+//!
+//! Invariants:
+//! 1. An operation first does what it does on the inner volume, then takes its time: after a crash
+//!    the inner volume says what is there.
+//! 2. A file's sectors on the device go when its name is deleted and its last handle is closed.
+
+use super::nand::{Device, NandOp, Ns, Profile, UnitStats};
+use super::placement::Placement;
+use super::space::{Owner, Place, SECTOR_BYTES, Space, SpaceStats};
+use crate::volume::{
+    BegunBatch, CreateOptions, DataClass, ReadRequest, Ring, Volume, VolumeFile, VolumeStats,
+};
+use bytes::Bytes;
+use glintdb_core::clock::Clock;
+use glintdb_core::{Error, FileId, FileKind, Result};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A file on the device.
+#[derive(Default)]
+struct Layout {
+    /// Where each sector is; `None`: it was not written.
+    sectors: Vec<Option<Place>>,
+    /// Sectors that have a place.
+    placed: u64,
+    group: usize,
+    /// Superblocks of its own, the one that is filled last.
+    own: Vec<u32>,
+    /// Bytes that it is known to get.
+    expected_bytes: u64,
+    /// Superblocks that it was written to since its last sync.
+    unsynced: BTreeSet<u32>,
+    /// Number of handles in use.
+    handles: u64,
+    /// Whether it has its name still.
+    is_named: bool,
+}
+
+struct State {
+    device: Device,
+    space: Space,
+    files: BTreeMap<u64, Layout>,
+    names: BTreeMap<FileId, u64>,
+    next_file: u64,
+}
+
+/// Counters of an emulated volume since it was opened.
+#[derive(Clone, Debug)]
+pub struct EmulatedStats {
+    /// Bytes written, programmed and moved.
+    pub space: SpaceStats,
+    /// Bytes that were programmed for each byte that the host has written.
+    pub write_amp_device: f64,
+    /// Fewest and most erases of a free block.
+    pub wear: (u32, u32),
+    /// Counters of each unit.
+    pub units: Vec<UnitStats>,
+}
+
+struct Shared {
+    inner: Arc<dyn Volume>,
+    clock: Arc<dyn Clock>,
+    placement: Placement,
+    state: Mutex<State>,
+    read_ns: AtomicU64,
+    write_ns: AtomicU64,
+    sync_ns: AtomicU64,
+}
+
+/// A file in use. When its name and its last handle are gone, so is its layout.
+struct InUse {
+    shared: Arc<Shared>,
+    file: u64,
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        if let Some(layout) = state.files.get_mut(&self.file) {
+            layout.handles -= 1;
+        }
+        state.remove_unused(self.file);
+    }
+}
+
+/// A volume on a modelled device.
+///
+/// ```
+/// use glintdb_flash::emulator::{Emulated, Placement, nand::Profile};
+/// use glintdb_flash::{CreateOptions, DataClass, ManualClock, Volume};
+/// # use glintdb_core::{FileId, FileKind, clock::Clock};
+/// # use glintdb_simdisk::MemVolume;
+/// use std::sync::Arc;
+///
+/// let clock = Arc::new(ManualClock::default());
+/// let profile = Profile::named("westlake-mlc")?;
+/// let volume = Emulated::new(MemVolume::new(), profile, Placement::Striping, clock.clone())?;
+/// # let id = FileId::new(FileKind::Log, 1);
+/// let options = CreateOptions { class: DataClass::Log, reserve_bytes: 0, direct: true };
+/// let file = volume.create(id, options)?;
+/// file.write_at(0, &[7; 32 << 10])?;
+/// file.sync()?;
+/// // 4.2 us over the link, 52.4 for each of two pages over the bus, 850 for the program.
+/// assert_eq!(clock.monotonic().as_micros(), 959);
+/// # Ok::<(), glintdb_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Emulated(Arc<Shared>);
+
+impl Emulated {
+    /// A volume whose bytes are in `inner`, on a device of this kind. `clock` says what time it is,
+    /// and is asked to sleep until operations are done. With a clock that only moves when a thread
+    /// sleeps, such as [`ManualClock`](crate::ManualClock), a run of one thread takes no time.
+    ///
+    /// Files that `inner` has are placed anew when they are first used.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the profile has failure rates of operations, which a volume does not
+    /// survive; its rows are no whole sectors of 4 KiB; or a group of `placement` has no unit.
+    pub fn new(
+        inner: Arc<dyn Volume>,
+        profile: Profile,
+        placement: Placement,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Emulated> {
+        let faults = &profile.faults;
+        if faults.read_ppm + faults.program_ppm + faults.erase_ppm > 0 {
+            return Err(Error::invalid(format!(
+                "profile {}: a volume is not for devices with failure rates; flash-bench is",
+                profile.name
+            )));
+        }
+        let groups = placement.split(profile.geometry.luns_in_all())?;
+        let device = Device::new(profile)?;
+        let state = State {
+            space: Space::new(&device, groups)?,
+            device,
+            files: BTreeMap::new(),
+            names: BTreeMap::new(),
+            next_file: 0,
+        };
+        Ok(Emulated(Arc::new(Shared {
+            inner,
+            clock,
+            placement,
+            state: Mutex::new(state),
+            read_ns: AtomicU64::new(0),
+            write_ns: AtomicU64::new(0),
+            sync_ns: AtomicU64::new(0),
+        })))
+    }
+
+    /// What the device did.
+    #[must_use]
+    pub fn device_stats(&self) -> EmulatedStats {
+        let state = self.0.state.lock();
+        let space = state.space.stats;
+        EmulatedStats {
+            space,
+            write_amp_device: space.programmed_bytes as f64 / space.host_bytes.max(1) as f64,
+            wear: state.space.wear(),
+            units: state.device.units().collect(),
+        }
+    }
+
+    /// A handle for a file that the inner volume has created or opened.
+    fn handle(
+        &self,
+        id: FileId,
+        options: Option<CreateOptions>,
+        inner: Arc<dyn VolumeFile>,
+    ) -> Result<Arc<dyn VolumeFile>> {
+        let length = inner.len()?;
+        let shared = &self.0;
+        let now = shared.now();
+        let mut state = shared.state.lock();
+        let known = state.names.get(&id).copied();
+        let file = match known.filter(|_| options.is_none()) {
+            Some(file) => file,
+            None => {
+                let class = options.map_or(class_of(id), |options| options.class);
+                // Files that keep space for a full disk hold nothing.
+                let bytes = match (class, options) {
+                    (DataClass::Reserve, _) => 0,
+                    (_, Some(options)) => options.reserve_bytes,
+                    (_, None) => length,
+                };
+                let group = shared.placement.group_of(class);
+                let file = state.add(id, group, bytes)?;
+                if options.is_none() {
+                    state.write(file, 0, length, now)?;
+                }
+                file
+            }
+        };
+        if let Some(layout) = state.files.get_mut(&file) {
+            layout.handles += 1;
+        }
+        drop(state);
+        let in_use = InUse {
+            shared: Arc::clone(shared),
+            file,
+        };
+        Ok(Arc::new(EmulatedFile { inner, in_use }))
+    }
+}
+
+/// The class of a file that was there already.
+fn class_of(id: FileId) -> DataClass {
+    match id.kind {
+        FileKind::Log => DataClass::Log,
+        FileKind::Table | FileKind::Tree => DataClass::Level {
+            rank: u8::MAX,
+            of: u8::MAX,
+        },
+        FileKind::Manifest => DataClass::Manifest,
+        _ => DataClass::Reserve,
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Ns {
+        u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Waits until `until`, and adds the time to `counter`.
+    fn wait(&self, from: Ns, until: Ns, counter: &AtomicU64) {
+        let now = self.now();
+        if until > now {
+            self.clock.sleep(Duration::from_nanos(until - now));
+        }
+        counter.fetch_add(until.saturating_sub(from), Ordering::Relaxed);
+    }
+
+    /// Writes sectors of a file, and waits until they are acknowledged.
+    fn write(&self, file: u64, offset: u64, length: u64) -> Result<()> {
+        let now = self.now();
+        let acknowledged = {
+            let mut state = self.state.lock();
+            let acknowledged = state.write(file, offset, length, now)?;
+            let State { device, space, .. } = &mut *state;
+            space.erase_some(device, now);
+            acknowledged
+        };
+        self.wait(now, acknowledged, &self.write_ns);
+        Ok(())
+    }
+
+    /// Submits reads of a file. Returns when the last one is done.
+    fn submit_read(&self, file: u64, offset: u64, length: usize, now: Ns) -> Result<Ns> {
+        self.state.lock().read(file, offset, length as u64, now)
+    }
+
+    /// Makes what was written to a file durable.
+    fn sync(&self, file: u64) -> Result<()> {
+        let now = self.now();
+        let done = self.state.lock().sync(file, now)?;
+        self.wait(now, done, &self.sync_ns);
+        Ok(())
+    }
+}
+
+impl State {
+    /// Takes over where the collector has moved sectors.
+    fn follow(&mut self) {
+        for (owner, place) in std::mem::take(&mut self.space.moved) {
+            let layout = self.files.get_mut(&owner.file);
+            if let Some(at) =
+                layout.and_then(|layout| layout.sectors.get_mut(owner.sector as usize))
+            {
+                *at = Some(place);
+            }
+        }
+    }
+
+    /// The superblock that takes the next sector of a file.
+    fn superblock_for(&mut self, file: u64, now: Ns) -> Result<u32> {
+        let State {
+            device,
+            space,
+            files,
+            ..
+        } = self;
+        let Some(layout) = files.get_mut(&file) else {
+            unreachable!("a file that is written is there");
+        };
+        let size = layout.placed.max(layout.expected_bytes / SECTOR_BYTES);
+        if size < space.chunk_sectors() {
+            layout.group = space.group_with_room(layout.group, 1)?;
+            return space.shared(device, layout.group, now);
+        }
+        if let Some(own) = layout.own.last().filter(|own| !space.is_filled(**own)) {
+            return Ok(*own);
+        }
+        // As wide as the file has chunks, so that all of them are filled.
+        let rest = size.saturating_sub(layout.placed).max(layout.placed);
+        layout.group = space.group_with_room(layout.group, space.chunk_sectors())?;
+        let own = space.open_own(device, layout.group, rest / space.chunk_sectors(), now)?;
+        layout.own.push(own);
+        Ok(own)
+    }
+
+    fn write(&mut self, file: u64, offset: u64, length: u64, now: Ns) -> Result<Ns> {
+        let sectors = offset / SECTOR_BYTES..(offset + length).div_ceil(SECTOR_BYTES);
+        let mut touched = BTreeSet::new();
+        for sector in sectors {
+            let superblock = self.superblock_for(file, now)?;
+            self.follow();
+            let Some(layout) = self.files.get_mut(&file) else {
+                continue;
+            };
+            let at = usize::try_from(sector).unwrap_or(usize::MAX);
+            if layout.sectors.len() <= at {
+                layout.sectors.resize(at + 1, None);
+            }
+            if let Some(old) = layout.sectors[at].take() {
+                self.space.forget(old);
+                layout.placed -= 1;
+            }
+            let owner = Owner {
+                file,
+                sector: u32::try_from(sector).unwrap_or(u32::MAX),
+            };
+            let place = self
+                .space
+                .fill(&mut self.device, superblock, Some(owner), now)?;
+            layout.sectors[at] = Some(place);
+            layout.placed += 1;
+            self.space.stats.host_bytes += SECTOR_BYTES;
+            touched.insert(superblock);
+        }
+        let mut acknowledged = now;
+        for superblock in &touched {
+            acknowledged = acknowledged.max(self.space.programmed(&self.device, *superblock).0);
+        }
+        if let Some(layout) = self.files.get_mut(&file) {
+            layout.unsynced.extend(touched);
+        }
+        Ok(acknowledged)
+    }
+
+    fn read(&mut self, file: u64, offset: u64, length: u64, now: Ns) -> Result<Ns> {
+        let Some(layout) = self.files.get(&file) else {
+            return Ok(now);
+        };
+        let from = usize::try_from(offset / SECTOR_BYTES).unwrap_or(usize::MAX);
+        let until = (offset + length).div_ceil(SECTOR_BYTES);
+        let until = usize::try_from(until)
+            .unwrap_or(usize::MAX)
+            .min(layout.sectors.len());
+        let places = layout.sectors.get(from..until).unwrap_or_default();
+        let ops = self.space.reads(places.iter().flatten().copied().collect());
+        self.submit(&ops, now)
+    }
+
+    fn submit(&mut self, ops: &[NandOp], now: Ns) -> Result<Ns> {
+        let mut done = now;
+        for op in ops {
+            done = done.max(self.device.submit(*op, now)?.done);
+        }
+        Ok(done)
+    }
+
+    /// Programs rows that are begun, and returns when all of the file is programmed. With a cache
+    /// that survives a power cut, nothing is to be done.
+    fn sync(&mut self, file: u64, now: Ns) -> Result<Ns> {
+        let Some(layout) = self.files.get_mut(&file) else {
+            return Ok(now);
+        };
+        let unsynced = std::mem::take(&mut layout.unsynced);
+        if self.device.profile().cache.power_loss_protection {
+            return Ok(now);
+        }
+        let mut done = now;
+        for superblock in unsynced {
+            self.space.pad(&mut self.device, superblock, now)?;
+            done = done.max(self.space.programmed(&self.device, superblock).1);
+        }
+        Ok(done)
+    }
+
+    /// Makes names durable: a sector of metadata in a row of its own.
+    fn sync_names(&mut self, now: Ns) -> Result<Ns> {
+        let State { device, space, .. } = self;
+        let superblock = space.shared(device, 0, now)?;
+        space.fill(device, superblock, None, now)?;
+        space.stats.host_bytes += SECTOR_BYTES;
+        let done = match device.profile().cache.power_loss_protection {
+            true => now,
+            false => {
+                space.pad(device, superblock, now)?;
+                space.programmed(device, superblock).1
+            }
+        };
+        self.follow();
+        Ok(done)
+    }
+
+    fn cut(&mut self, file: u64, length: u64) {
+        let Some(layout) = self.files.get_mut(&file) else {
+            return;
+        };
+        let keep = usize::try_from(length.div_ceil(SECTOR_BYTES)).unwrap_or(usize::MAX);
+        for place in layout
+            .sectors
+            .drain(keep.min(layout.sectors.len())..)
+            .flatten()
+        {
+            self.space.forget(place);
+            layout.placed -= 1;
+        }
+    }
+
+    /// Adds a file that will have about `bytes`.
+    fn add(&mut self, id: FileId, group: usize, bytes: u64) -> Result<u64> {
+        let sectors = bytes.div_ceil(SECTOR_BYTES);
+        let group = self.space.group_with_room(group, sectors)?;
+        let file = self.next_file;
+        self.next_file += 1;
+        let layout = Layout {
+            group,
+            expected_bytes: bytes,
+            is_named: true,
+            ..Layout::default()
+        };
+        self.files.insert(file, layout);
+        self.names.insert(id, file);
+        Ok(file)
+    }
+
+    fn forget_name(&mut self, id: FileId) {
+        let Some(file) = self.names.remove(&id) else {
+            return;
+        };
+        if let Some(layout) = self.files.get_mut(&file) {
+            layout.is_named = false;
+        }
+        self.remove_unused(file);
+    }
+
+    /// Removes a file that has neither a name nor a handle.
+    fn remove_unused(&mut self, file: u64) {
+        let is_used = |layout: &Layout| layout.is_named || layout.handles > 0;
+        if self.files.get(&file).is_some_and(is_used) {
+            return;
+        }
+        let Some(layout) = self.files.remove(&file) else {
+            return;
+        };
+        for place in layout.sectors.into_iter().flatten() {
+            self.space.forget(place);
+        }
+        for own in layout.own {
+            self.space.release(own);
+        }
+    }
+}
+
+/// A file of the volume.
+struct EmulatedFile {
+    inner: Arc<dyn VolumeFile>,
+    in_use: InUse,
+}
+
+impl EmulatedFile {
+    fn of(file: &dyn VolumeFile) -> Option<&EmulatedFile> {
+        (file as &dyn Any).downcast_ref()
+    }
+}
+
+impl VolumeFile for EmulatedFile {
+    fn id(&self) -> FileId {
+        self.inner.id()
+    }
+
+    fn medium_file(&self) -> Option<&dyn VolumeFile> {
+        Some(&*self.inner)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.inner.write_at(offset, bytes)?;
+        self.in_use
+            .shared
+            .write(self.in_use.file, offset, bytes.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
+        let shared = &self.in_use.shared;
+        let now = shared.now();
+        let done = shared.submit_read(self.in_use.file, offset, length, now)?;
+        let bytes = self.inner.read_at(offset, length);
+        shared.wait(now, done, &shared.read_ns);
+        bytes
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()?;
+        self.in_use.shared.sync(self.in_use.file)
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, length: u64) -> Result<()> {
+        self.inner.set_len(length)?;
+        self.in_use
+            .shared
+            .state
+            .lock()
+            .cut(self.in_use.file, length);
+        Ok(())
+    }
+
+    fn keep_open(&self, keep: bool) -> Result<()> {
+        self.inner.keep_open(keep)
+    }
+}
+
+/// Takes the requests to files of this kind apart from their files, which come back at the end.
+fn unwrapped(requests: &mut [ReadRequest]) -> Vec<Arc<dyn VolumeFile>> {
+    let inner = |request: &mut ReadRequest| {
+        let inner = EmulatedFile::of(&*request.file).map(|file| Arc::clone(&file.inner));
+        let inner = inner.unwrap_or_else(|| Arc::clone(&request.file));
+        std::mem::replace(&mut request.file, inner)
+    };
+    requests.iter_mut().map(inner).collect()
+}
+
+fn wrapped(requests: &mut [ReadRequest], files: Vec<Arc<dyn VolumeFile>>) {
+    for (request, file) in requests.iter_mut().zip(files) {
+        request.file = file;
+    }
+}
+
+impl Emulated {
+    /// Submits the requests to the device. Returns when the last one is done.
+    fn submit(&self, requests: &[ReadRequest], now: Ns) -> Result<Ns> {
+        let mut done = now;
+        for request in requests {
+            if let Some(file) = EmulatedFile::of(&*request.file) {
+                let (offset, length) = (request.offset, request.length);
+                done = done.max(self.0.submit_read(file.in_use.file, offset, length, now)?);
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl Volume for Emulated {
+    /// There are no recycled files: a block that is erased gains nothing by being used again.
+    fn create(&self, id: FileId, options: CreateOptions) -> Result<Arc<dyn VolumeFile>> {
+        let inner = self.0.inner.create(id, options)?;
+        self.handle(id, Some(options), inner).inspect_err(|_| {
+            self.0.inner.delete(id).ok();
+        })
+    }
+
+    fn open(&self, id: FileId) -> Result<Arc<dyn VolumeFile>> {
+        self.handle(id, None, self.0.inner.open(id)?)
+    }
+
+    fn delete(&self, id: FileId) -> Result<()> {
+        self.0.inner.delete(id)?;
+        self.0.state.lock().forget_name(id);
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<FileId>> {
+        self.0.inner.list()
+    }
+
+    fn sync_directory(&self) -> Result<()> {
+        self.0.inner.sync_directory()?;
+        let now = self.0.now();
+        let done = self.0.state.lock().sync_names(now)?;
+        self.0.wait(now, done, &self.0.sync_ns);
+        Ok(())
+    }
+
+    fn read_batch(&self, requests: &mut [ReadRequest]) {
+        let now = self.0.now();
+        let done = self.submit(requests, now);
+        let files = unwrapped(requests);
+        self.0.inner.read_batch(requests);
+        wrapped(requests, files);
+        self.0.wait(now, done.unwrap_or(now), &self.0.read_ns);
+    }
+
+    fn begin_batch(&self, mut requests: Vec<ReadRequest>) -> BegunBatch {
+        let now = self.0.now();
+        let done = self.submit(&requests, now).unwrap_or(now);
+        let files = unwrapped(&mut requests);
+        let begun = self.0.inner.begin_batch(requests);
+        let shared = Arc::clone(&self.0);
+        BegunBatch::new(move || {
+            let mut requests = begun.wait();
+            wrapped(&mut requests, files);
+            let from = shared.now();
+            shared.wait(from, done, &shared.read_ns);
+            requests
+        })
+    }
+
+    fn ring(&self, bytes: usize) -> Result<Arc<dyn Ring>> {
+        Ok(Arc::new(EmulatedRing(self.0.inner.ring(bytes)?)))
+    }
+
+    fn existing_ring_bytes(&self) -> Result<Option<usize>> {
+        self.0.inner.existing_ring_bytes()
+    }
+
+    fn remove_ring(&self) -> Result<()> {
+        self.0.inner.remove_ring()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let of_device = self.0.state.lock().space.free_bytes();
+        let of_inner = self.0.inner.free_bytes().unwrap_or(u64::MAX);
+        Some(of_device.min(of_inner))
+    }
+
+    /// The link, and the directory of a checkpoint, are not on the device.
+    fn link(&self, id: FileId, target: &Path) -> Result<bool> {
+        self.0.inner.link(id, target)
+    }
+
+    fn make_directory(&self, path: &Path) -> Result<Arc<dyn Volume>> {
+        self.0.inner.make_directory(path)
+    }
+
+    fn stats(&self) -> VolumeStats {
+        let us = |counter: &AtomicU64| counter.load(Ordering::Relaxed) / 1000;
+        let inner = self.0.inner.stats();
+        VolumeStats {
+            read_us: inner.read_us + us(&self.0.read_ns),
+            write_us: inner.write_us + us(&self.0.write_ns),
+            sync_us: inner.sync_us + us(&self.0.sync_ns),
+            ..inner
+        }
+    }
+
+    fn describe(&self) -> String {
+        let state = self.0.state.lock();
+        let name = &state.device.profile().name;
+        format!("emulated device {name} over: {}", self.0.inner.describe())
+    }
+}
+
+/// The ring is memory of the host; what it writes to files goes to the device.
+struct EmulatedRing(Arc<dyn Ring>);
+
+impl Ring for EmulatedRing {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn survives_kill(&self) -> bool {
+        self.0.survives_kill()
+    }
+
+    fn grow(&self, bytes: usize) -> Result<()> {
+        self.0.grow(bytes)
+    }
+
+    fn shrink(&self, bytes: usize) -> Result<()> {
+        self.0.shrink(bytes)
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        self.0.write(offset, bytes);
+    }
+
+    fn populate(&self, offset: usize, length: usize) {
+        self.0.populate(offset, length);
+    }
+
+    fn read(&self, offset: usize, out: &mut [u8]) {
+        self.0.read(offset, out);
+    }
+
+    fn write_to(
+        &self,
+        offset: usize,
+        length: usize,
+        file: &dyn VolumeFile,
+        file_offset: u64,
+    ) -> Result<()> {
+        let Some(emulated) = EmulatedFile::of(file) else {
+            return self.0.write_to(offset, length, file, file_offset);
+        };
+        self.0
+            .write_to(offset, length, &*emulated.inner, file_offset)?;
+        emulated
+            .in_use
+            .shared
+            .write(emulated.in_use.file, file_offset, length as u64)
+    }
+
+    fn sync(&self) -> Result<bool> {
+        self.0.sync()
+    }
+}

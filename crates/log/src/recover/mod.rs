@@ -106,6 +106,8 @@ pub(crate) struct Walk {
     durable_position: u64,
     /// Ranges (index of the segment, offset, end) that only the ring holds.
     only_in_ring: Vec<(usize, u32, u32)>,
+    /// Padding of frames that is not zero: index of the segment, offset, end.
+    noise: Vec<(usize, u64, u64)>,
     /// Where the last segment ends.
     end: u32,
     frames: u64,
@@ -171,6 +173,7 @@ pub(crate) fn walk(
         walked: Vec::new(),
         durable_position: 0,
         only_in_ring: Vec::new(),
+        noise: Vec::new(),
         end: 0,
         frames: 0,
         seqno_max: SeqNum::ZERO,
@@ -254,6 +257,11 @@ impl Walk {
         header.base + u64::from(end) <= self.durable_position
     }
 
+    /// Offset in a segment up to which some frame says that it was durable.
+    pub(crate) fn durable_to(&self, header: &SegmentHeader) -> u64 {
+        self.durable_position.saturating_sub(header.base)
+    }
+
     /// Walks one segment from `offset` to its seal (answers what it names) or to a hole.
     fn segment(
         &mut self,
@@ -283,6 +291,7 @@ impl Walk {
             if frame.in_ring {
                 self.note_only_in_ring(&frame);
             }
+            self.note_noise(scan, &frame)?;
             self.durable_position = self.durable_position.max(frame.header.durable_position);
             self.end = frame.end();
             if let Some(next) = frame.next_segment() {
@@ -293,6 +302,18 @@ impl Walk {
                 progress(self.end);
             }
         }
+    }
+
+    /// Notes padding of a frame that has something else than zeros: a power cut has left noise in
+    /// the file, or a kill what the ring had there before.
+    fn note_noise(&mut self, scan: &mut SegmentScan<'_>, frame: &Frame) -> Result<()> {
+        let index = self.segments.len() - 1;
+        for (start, end) in frame.padding() {
+            if start < end && !scan.has_zeros(frame, start, end)? {
+                self.noise.push((index, start, end));
+            }
+        }
+        Ok(())
     }
 
     fn note_only_in_ring(&mut self, frame: &Frame) {
@@ -510,6 +531,7 @@ fn finish(
             "expected room for a seal, found the end of the segment",
         ));
     }
+    clear_noise(walk)?;
     fill_up_sealed(walk)?;
     last_file.set_len(u64::from(walk.end))?;
     for (file, header) in &walk.segments {
@@ -585,6 +607,21 @@ fn write_again(volume: &dyn Volume, walk: &Walk) -> Result<()> {
         for (from, to) in gaps.chain([(u64::from(end), u64::from(end))]) {
             rewrite(volume, file, at, from)?;
             at = at.max(to);
+        }
+    }
+    Ok(())
+}
+
+/// Writes zeros where a crash has left something else in the padding of a frame, so that a check of
+/// the file finds what the format wants. Frames that were durable stay as they are.
+fn clear_noise(walk: &Walk) -> Result<()> {
+    for &(index, start, end) in &walk.noise {
+        let Some((file, header)) = walk.segments.get(index) else {
+            unreachable!("noise is in a segment of the walk")
+        };
+        if end > walk.durable_to(header) {
+            let zeros = vec![0; usize::try_from(end - start).unwrap_or(0)];
+            file.write_at(start, &zeros)?;
         }
     }
     Ok(())

@@ -432,6 +432,18 @@ impl<'a> SegmentScan<'a> {
         }))
     }
 
+    /// Whether the bytes from `start` to `end` are all zero where `frame` was found: in the ring or
+    /// in the file.
+    pub(crate) fn has_zeros(&mut self, frame: &Frame, start: u64, end: u64) -> Result<bool> {
+        match self.ring.as_mut().filter(|_| frame.in_ring) {
+            None => self.is_zero(start, end),
+            Some(ring) => {
+                let length = usize::try_from(end - start).unwrap_or(usize::MAX);
+                Ok(ring.read(start, length)?.iter().all(|byte| *byte == 0))
+            }
+        }
+    }
+
     /// Whether the file's bytes from `start` to `end` are all zero.
     pub(crate) fn is_zero(&mut self, start: u64, end: u64) -> Result<bool> {
         let mut at = start;

@@ -15,6 +15,7 @@ use glintdb_core::{
     DbId, Error, ErrorKind, FileKind, FileNumbers, Result, SegmentId, ValuePointer,
 };
 use glintdb_flash::{Ring, Volume, VolumeFile};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -104,17 +105,21 @@ pub fn check(
             } else {
                 FIRST_FRAME_OFFSET
             };
-            let durable = Lsn::new(id, end) <= durable || walk.is_durable(header, end);
-            (id, (start, end, durable))
+            let remembered = match id.cmp(&durable.segment) {
+                Ordering::Less => u64::MAX,
+                Ordering::Equal => durable.offset.into(),
+                Ordering::Greater => 0,
+            };
+            (id, (start, end, remembered.max(walk.durable_to(header))))
         })),
         Err(error) => check.note(error)?,
     }
     for &id in &files {
         let within = match ends.get(&id) {
-            Some(&(start, end, durable)) => Within::Walked {
+            Some(&(start, end, durable_to)) => Within::Walked {
                 start,
                 end,
-                durable,
+                durable_to,
             },
             None if id < from.segment && live.contains(&id) => Within::Live,
             None if live.contains(&id) => Within::LiveBehind,
@@ -155,8 +160,13 @@ fn segment_file_bytes<'a>(
 
 /// What is known of a segment.
 enum Within {
-    /// The stream was walked from `start` to `end`, which is known to be durable or not.
-    Walked { start: u32, end: u32, durable: bool },
+    /// The stream was walked from `start` to `end`, and is known to have been durable up to
+    /// `durable_to`.
+    Walked {
+        start: u32,
+        end: u32,
+        durable_to: u64,
+    },
     /// Wholly before the flush point, with values that an index points to.
     Live,
     /// With values that an index points to, and of a higher number than the flush point's segment: relocated values, or a segment of the stream that the walk did not reach.
@@ -227,11 +237,11 @@ fn segment(
         Within::Walked {
             start,
             end,
-            durable,
+            durable_to,
         } => {
             let (start, end) = (u64::from(*start), u64::from(*end));
             frames(&mut scan, &*file, first, Some(start), check)?;
-            walked(&mut scan, &*file, start, (end, *durable), check)
+            walked(&mut scan, &*file, start, (end, *durable_to), check)
         }
     }
 }
@@ -277,12 +287,14 @@ fn frames(
     Ok(())
 }
 
-/// Frames that the walk took from the file or from the ring: what of them is in the file has zeros where the format wants them. Behind a seal that is not known to be durable, opening writes them.
+/// Frames that the walk took from the file or from the ring. Those that are known to be durable
+/// have zeros in the file where the format wants them. Of others a power cut may have left noise
+/// there, and opening writes them again.
 fn walked(
     scan: &mut SegmentScan<'_>,
     file: &dyn VolumeFile,
     start: u64,
-    (end, durable): (u64, bool),
+    (end, durable_to): (u64, u64),
     check: &mut LogCheck,
 ) -> Result<()> {
     let id = scan.header.id;
@@ -292,9 +304,12 @@ fn walked(
             // The ring has it, and opening puts it into the file.
             return Ok(());
         };
-        padding(id, file, &frame, check)?;
         offset = u64::from(frame.end());
-        if frame.header.ends_segment() && durable {
+        if offset > durable_to {
+            return Ok(());
+        }
+        padding(id, file, &frame, check)?;
+        if frame.header.ends_segment() {
             return behind_last(id, file, offset, check);
         }
     }

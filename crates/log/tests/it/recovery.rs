@@ -634,3 +634,42 @@ fn a_read_that_is_damaged_once_loses_nothing() {
     }
     assert!(whole > 0, "of {operations}");
 }
+
+/// A power cut in the middle of a sector that was written for the first time leaves noise behind the
+/// last bytes that have a checksum; a kill in the middle of a copy leaves what the ring had before.
+#[test]
+fn noise_in_the_padding_of_the_last_frame_is_no_damage_and_does_not_stay() {
+    // The last value has 79 bytes, so the last byte of its frame is padding.
+    let (volume, numbers, log, from, committed) = one_segment(19);
+    let end = u64::from(log.end().offset);
+    log.sync_all().unwrap();
+    let cut = volume.crash(CrashMode::KeepUnsynced);
+    let file = cut.open(log_file(from.segment)).unwrap();
+    assert_eq!(&file.read_at(end - 2, 2).unwrap()[1..], &[0]);
+    file.write_at(end - 1, &[7]).unwrap();
+    let killed = volume.kill();
+    let ring = killed.ring(small().ring_bytes).unwrap();
+    ring.grow(small().ring_bytes).unwrap();
+    let mut word = [0; 8];
+    // The first segment begins at position 0 of the ring.
+    let at = usize::try_from(end - 8).unwrap();
+    ring.read(at, &mut word);
+    assert!(word[6] != 0 && word[7] == 0, "{word:?}");
+    word[7] = 7;
+    ring.write(at, &word);
+    drop(ring);
+    // The ring alone has the frames.
+    let file = killed.open(log_file(from.segment)).unwrap();
+    let frames = vec![0xaa; usize::try_from(end).unwrap() - 4096];
+    file.write_at(4096, &frames).unwrap();
+    drop(file);
+    for (image, context) in [(cut, "in the file"), (killed, "in the ring")] {
+        assert_eq!(check(&image, from).len(), 0, "{context}");
+        let replay = recover(setup(&image, &numbers, small()), from);
+        assert_eq!(replay.batches, batches(&committed), "{context}");
+        drop(replay);
+        assert_eq!(check(&image, from).len(), 0, "{context}, recovered");
+        let file = image.open(log_file(from.segment)).unwrap();
+        assert_eq!(&file.read_at(end - 1, 1).unwrap()[..], &[0], "{context}");
+    }
+}

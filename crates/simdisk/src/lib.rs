@@ -58,6 +58,9 @@ pub struct MemOptions {
     pub log_operations: bool,
     /// Decides what a fault leaves of the operation it hits.
     pub seed: u64,
+    /// For tests that put a volume on a modelled device when they open it. The volume itself does
+    /// nothing with it; images of crashes have it too.
+    pub on_device: bool,
 }
 
 impl Default for MemOptions {
@@ -68,6 +71,7 @@ impl Default for MemOptions {
             refuses_links: false,
             log_operations: false,
             seed: 0,
+            on_device: false,
         }
     }
 }
@@ -96,6 +100,12 @@ impl MemVolume {
     #[must_use]
     pub fn with_options(options: MemOptions) -> Arc<MemVolume> {
         Self::of_state(State::new(options))
+    }
+
+    /// How it behaves.
+    #[must_use]
+    pub fn options(&self) -> MemOptions {
+        self.shared.options
     }
 
     fn of_state(state: State) -> Arc<MemVolume> {

@@ -4,6 +4,8 @@ use glintdb::{Db, Env, Error, Options, Result};
 use glintdb_core::clock::Clock;
 use glintdb_core::{DbId, FileId, FileKind};
 use glintdb_flash::Volume;
+use glintdb_flash::emulator::nand::Profile;
+use glintdb_flash::emulator::{Emulated, Placement};
 use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemVolume, Observer};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,6 +39,41 @@ impl Clock for TestClock {
     }
 }
 
+/// What a database is opened on: the volume in memory, or a modelled device with its bytes.
+///
+/// # Errors
+/// None with the device of this crate.
+pub fn medium(volume: &Arc<MemVolume>, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Volume>> {
+    let inner = Arc::clone(volume) as Arc<dyn Volume>;
+    if !volume.options().on_device {
+        return Ok(inner);
+    }
+    let profile = Profile::parse(DEVICE, "of the testkit")?;
+    let placement = Placement::parse("isolation")?;
+    let emulated = Emulated::new(inner, profile, placement, Arc::clone(clock))?;
+    Ok(Arc::new(emulated))
+}
+
+/// A device of 256 MiB with small blocks, so that few files fill and free many of them.
+const DEVICE: &str = "
+    name = 'small'
+    about = 'for tests'
+    [geometry]
+    channels = 4
+    luns = 2
+    planes = 2
+    blocks = 512
+    pages = 8
+    page_bytes = 4096
+    [times]
+    read_us = [5, 6]
+    program_us = [20, 30]
+    erase_us = 50
+    bus_mb_s = 2000
+    [suspend]
+    program_us = 1
+";
+
 impl Place {
     /// An empty volume in memory.
     #[must_use]
@@ -60,9 +97,10 @@ impl Place {
         match self {
             Place::Directory(dir) => options.open(dir),
             Place::Memory(volume) => {
-                let env = Env::new(Arc::new(TestClock::default()), DbId(*b"a test's own id."))
-                    .job_order(job_order);
-                options.open_volume(Arc::clone(volume) as Arc<dyn glintdb_flash::Volume>, env)
+                let clock: Arc<dyn Clock> = Arc::new(TestClock::default());
+                let volume = medium(volume, &clock)?;
+                let env = Env::new(clock, DbId(*b"a test's own id.")).job_order(job_order);
+                options.open_volume(volume, env)
             }
         }
     }

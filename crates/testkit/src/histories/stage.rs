@@ -4,11 +4,12 @@
 
 use super::stamps::Stamps;
 use crate::options::OptionSet;
-use crate::place::Place;
+use crate::place::{self, Place};
 use crate::rng::Rng;
 use glintdb::{Db, Durability, Env, Error, ErrorKind, Keyspace, KeyspaceOptions, Options, Result};
 use glintdb_core::DbId;
-use glintdb_flash::{SystemClock, Volume};
+use glintdb_core::clock::Clock;
+use glintdb_flash::SystemClock;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -35,10 +36,10 @@ pub fn open(place: &Place, options: &Options) -> Result<Db> {
     match place {
         Place::Directory(dir) => options.clone().open(dir),
         Place::Memory(volume) => {
-            let env = Env::new(Arc::new(SystemClock::new()), DbId(*b"a history's own."));
-            options
-                .clone()
-                .open_volume(Arc::clone(volume) as Arc<dyn Volume>, env)
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+            let volume = place::medium(volume, &clock)?;
+            let env = Env::new(clock, DbId(*b"a history's own."));
+            options.clone().open_volume(volume, env)
         }
     }
 }

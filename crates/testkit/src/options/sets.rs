@@ -339,4 +339,12 @@ pub(super) const SETS: &[Line] = &[
             reshaped(set);
         },
     ),
+    line(
+        "on a modelled device, isolated",
+        &[Lane::Model, Lane::Sim, Lane::Histories],
+        |set| {
+            separated(set, 64);
+            set.volume.on_device = true;
+        },
+    ),
 ];

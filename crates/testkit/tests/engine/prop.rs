@@ -1,5 +1,6 @@
 //! The same random operations under every option set, each against the model; so they all agree with each other.
 
+use glintdb_simdisk::MemVolume;
 use glintdb_testkit::Runner;
 use glintdb_testkit::operation::{Mix, Operation, operations};
 use glintdb_testkit::options::{self, Lane};
@@ -21,9 +22,10 @@ pub(crate) fn config(cases: u32) -> Config {
     config
 }
 
-fn everywhere(operations: &[Operation], place: impl Fn() -> Place) -> Result<(), TestCaseError> {
+fn everywhere(operations: &[Operation]) -> Result<(), TestCaseError> {
     for set in options::of(Lane::Model) {
-        let runner = Runner::new(set, place()).map_err(TestCaseError::fail)?;
+        let place = Place::Memory(MemVolume::with_options(set.volume));
+        let runner = Runner::new(set, place).map_err(TestCaseError::fail)?;
         runner.run(operations).map_err(TestCaseError::fail)?;
     }
     Ok(())
@@ -34,7 +36,7 @@ proptest! {
 
     #[test]
     fn prop_every_option_set_agrees_with_the_model_in_memory(operations in operations(120, Mix::default())) {
-        everywhere(&operations, Place::memory)?;
+        everywhere(&operations)?;
     }
 }
 

@@ -9,6 +9,7 @@ use clap::Args;
 use crate::report::Report;
 use crate::run::{Config, Contents, Runner};
 use crate::store::{Durability, Result, Store};
+use crate::volume::VolumeName;
 use crate::workload::Workload;
 
 /// Arguments of `glintdb bench`.
@@ -95,6 +96,14 @@ pub struct BenchArgs {
     /// several times
     #[arg(long, value_name = "NAME=VALUE")]
     pub option: Vec<String>,
+    /// Run on a modelled flash device, as slow as a real one: emulator:PROFILE (the bytes are in
+    /// memory) or emulator:PROFILE:DIR (in a directory). docs/flash.md lists profiles.
+    #[arg(long, value_name = "VOLUME", conflicts_with_all = ["dir", "cold", "use_existing"])]
+    pub volume: Option<VolumeName>,
+    /// Which units of the device files use: striping (all), or isolation:3:3:2 (units of their own
+    /// for the log, for tables of flushes, and for what is deeper, in this proportion).
+    #[arg(long, requires = "volume", default_value = "striping")]
+    pub placement: String,
     /// Put the paper's table of reshaped keys in front of the database: inserts get ascending
     /// numbers, and a table in memory has the number of each key.
     #[arg(long)]

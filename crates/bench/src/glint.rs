@@ -12,6 +12,7 @@ use crate::options::GlintOptions;
 use crate::reshaped::Reshaped;
 use crate::spread::keyspace_of;
 use crate::store::{Durability, Handle, Io, Result, Store};
+use crate::volume::OnDevice;
 
 /// Time between looks at the job queue while settling.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
@@ -36,19 +37,37 @@ impl GlintStore {
     /// Opens or creates the database in `dir`; it calls itself `name` in reports.
     ///
     /// # Errors
-    /// Whatever the engine reports, and where a keyspace is there with other options.
+    /// Those of the engine. The keyspace is there with other options.
     pub fn open(
         name: &str,
         dir: &Path,
         durability: Durability,
         options: GlintOptions,
     ) -> Result<Self> {
+        Self::open_on(name, dir, durability, options, None)
+    }
+
+    /// As [`open`](Self::open); but if there is a device, opens the database there, and `dir` is
+    /// only where the harness measures files.
+    fn open_on(
+        name: &str,
+        dir: &Path,
+        durability: Durability,
+        options: GlintOptions,
+        device: Option<&OnDevice>,
+    ) -> Result<Self> {
         let database = options.database.durability(match durability {
             Durability::Buffered => glintdb::Durability::Buffered,
             Durability::Os => glintdb::Durability::Os,
             Durability::Sync => glintdb::Durability::Sync,
         });
-        let db = database.open(dir)?;
+        let db = match device {
+            None => database.open(dir)?,
+            Some(device) => {
+                let (volume, env) = device.parts()?;
+                database.open_volume(volume, env)?
+            }
+        };
         let keyspace_options = options.keyspace.clone().unwrap_or_default();
         let keyspace = match options.keyspace {
             None => db.default_keyspace(),
@@ -268,7 +287,9 @@ impl Handle for GlintSpread<'_> {
 /// # Errors
 /// If the directory holds something else, or the engine or writing to `out` fails.
 pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool> {
-    let (dir, temporary) = match &args.dir {
+    let device = args.volume.as_ref();
+    let on_directory = device.and_then(|volume| volume.dir.as_ref());
+    let (dir, temporary) = match args.dir.as_ref().or(on_directory) {
         Some(dir) => (dir.clone(), None),
         None => {
             let dir = PathBuf::from(format!("glintdb-bench-{}", std::process::id()));
@@ -293,13 +314,21 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool> {
         options.set(&format!("index={kind}"))?;
     }
     options.set_all(args.option.iter().map(String::as_str))?;
-    let store = GlintStore::open("glintdb", &dir, args.durability, options)?;
+    let device = device.map(|volume| OnDevice::open(volume, &args.placement));
+    let device = device.transpose()?;
+    if device.is_some() {
+        std::fs::create_dir_all(&dir)?;
+    }
+    let store = GlintStore::open_on("glintdb", &dir, args.durability, options, device.as_ref())?;
     let mut store: Box<dyn Store> = Box::new(store);
     if args.reshape_model {
         store = Box::new(Reshaped::new("reshape-model", store, args.durability)?);
     }
     let correct = run_on(store.as_ref(), args, out)?;
     drop(store);
+    if let Some(device) = device.filter(|_| !args.json) {
+        writeln!(out, "{}", device.summary())?;
+    }
     drop(temporary);
     Ok(correct)
 }

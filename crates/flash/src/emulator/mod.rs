@@ -9,4 +9,4 @@ mod volume;
 
 pub use placement::{Group, Placement, Rule};
 pub use space::SpaceStats;
-pub use volume::{Emulated, EmulatedStats};
+pub use volume::{Emulated, EmulatedStats, Late};

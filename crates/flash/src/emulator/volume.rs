@@ -64,12 +64,36 @@ pub struct EmulatedStats {
     pub wear: (u32, u32),
     /// Counters of each unit.
     pub units: Vec<UnitStats>,
+    /// How late waits ended.
+    pub late: Late,
+}
+
+/// How much later than the device's operations waits for them ended: a clock wakes late.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Late {
+    /// Number of waits.
+    pub waits: u64,
+    /// Sum of the delays in nanoseconds.
+    pub sum_ns: Ns,
+    /// The longest delay in nanoseconds.
+    pub most_ns: Ns,
+}
+
+impl Late {
+    /// Mean delay in microseconds.
+    #[must_use]
+    pub fn mean_us(&self) -> f64 {
+        self.sum_ns as f64 / self.waits.max(1) as f64 / 1000.0
+    }
 }
 
 struct Shared {
     inner: Arc<dyn Volume>,
     clock: Arc<dyn Clock>,
     placement: Placement,
+    /// End of a wait in which a thread spins.
+    spin_ns: AtomicU64,
+    late: Mutex<Late>,
     state: Mutex<State>,
     read_ns: AtomicU64,
     write_ns: AtomicU64,
@@ -152,11 +176,22 @@ impl Emulated {
             inner,
             clock,
             placement,
+            spin_ns: AtomicU64::new(0),
+            late: Mutex::default(),
             state: Mutex::new(state),
             read_ns: AtomicU64::new(0),
             write_ns: AtomicU64::new(0),
             sync_ns: AtomicU64::new(0),
         })))
+    }
+
+    /// Has threads spin for the last `time` of a wait, because sleepers wake late. Only for a clock
+    /// that goes by itself.
+    #[must_use]
+    pub fn spin(self, time: Duration) -> Emulated {
+        let spin_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.0.spin_ns.store(spin_ns, Ordering::Relaxed);
+        self
     }
 
     /// What the device did.
@@ -169,6 +204,7 @@ impl Emulated {
             write_amp_device: space.programmed_bytes as f64 / space.host_bytes.max(1) as f64,
             wear: state.space.wear(),
             units: state.device.units().collect(),
+            late: *self.0.late.lock(),
         }
     }
 
@@ -235,10 +271,21 @@ impl Shared {
     /// Waits until `until`, and adds the time to `counter`.
     fn wait(&self, from: Ns, until: Ns, counter: &AtomicU64) {
         let now = self.now();
-        if until > now {
-            self.clock.sleep(Duration::from_nanos(until - now));
+        let spin = self.spin_ns.load(Ordering::Relaxed);
+        if until > now + spin {
+            self.clock.sleep(Duration::from_nanos(until - now - spin));
+        }
+        while spin > 0 && self.now() < until {
+            std::hint::spin_loop();
         }
         counter.fetch_add(until.saturating_sub(from), Ordering::Relaxed);
+        if until > now {
+            let delay = self.now().saturating_sub(until);
+            let mut late = self.late.lock();
+            late.waits += 1;
+            late.sum_ns += delay;
+            late.most_ns = late.most_ns.max(delay);
+        }
     }
 
     /// Writes sectors of a file, and waits until they are acknowledged.

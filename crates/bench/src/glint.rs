@@ -31,6 +31,7 @@ pub struct GlintStore {
     keyspace: Keyspace,
     keyspace_options: KeyspaceOptions,
     dir: PathBuf,
+    device: Option<OnDevice>,
 }
 
 impl GlintStore {
@@ -89,6 +90,7 @@ impl GlintStore {
             keyspace_options,
             db,
             dir: dir.to_owned(),
+            device: device.cloned(),
         })
     }
 }
@@ -169,7 +171,12 @@ impl Store for GlintStore {
     }
 
     fn describe(&self) -> Option<String> {
-        Some(format!("{:#?}", self.db.stats()))
+        let mut text = format!("{:#?}", self.db.stats());
+        if let Some(device) = &self.device {
+            text.push('\n');
+            text.push_str(&device.summary());
+        }
+        Some(text)
     }
 }
 

@@ -38,6 +38,9 @@ impl std::str::FromStr for VolumeName {
             ));
         };
         let (profile, dir) = match rest.split_once(':') {
+            Some((_, "")) => {
+                return Err(format!("`{text}` names no directory after the second `:`"));
+            }
             Some((profile, dir)) => (profile, Some(dir.into())),
             None => (rest, None),
         };
@@ -49,6 +52,7 @@ impl std::str::FromStr for VolumeName {
 }
 
 /// An open volume on the modelled device, in real time, and what an engine needs beside it.
+#[derive(Clone)]
 pub struct OnDevice {
     volume: Emulated,
     clock: Arc<SystemClock>,
@@ -132,6 +136,8 @@ mod tests {
         let name: VolumeName = "emulator:./my.toml:/data/x".parse().unwrap();
         assert_eq!(&*name.profile, "./my.toml");
         assert_eq!(name.dir, Some(PathBuf::from("/data/x")));
+        let error = "emulator:z-nand:".parse::<VolumeName>().unwrap_err();
+        assert!(error.contains("no directory"), "{error}");
         for text in ["", "emulator", "emulator:", "dir:/x", "mqsim-mlc"] {
             let error = text.parse::<VolumeName>().unwrap_err();
             assert!(error.contains("is not `emulator:PROFILE`"), "{error}");

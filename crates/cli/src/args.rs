@@ -252,6 +252,13 @@ const FLASH_BENCH_HELP: &str = "\
 The device is a model: it computes when each operation is done, and has no data. Equal arguments give equal output.
 docs/flash.md says how the model works, and what real devices do.
 
+Columns:
+  MB/s    of all readers or all writers, over their own time; `sum` adds both, and can be above what the device does at
+          a time
+  us      latency of a command, which addresses up to 64 sectors
+  busy    part of the time that LUNs were busy: in the mean, and the busiest one
+  failed  commands that the medium has failed or refused in part, and erases
+
 Examples:
   glintdb flash-bench                            one reader and one writer, sharing all LUNs or with a half each
   glintdb flash-bench --width 32,64 --threads 1,2,4,8,16,32,64

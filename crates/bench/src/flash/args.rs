@@ -47,13 +47,14 @@ pub struct FlashBenchArgs {
     /// block, and a shared one is written by one call at a time.
     #[arg(long)]
     pub no_locks: bool,
-    /// Bytes of a call, such as 128k; k, m and g are powers of 1000 [default: a virtual block].
+    /// Bytes of a call, such as 128k, rounded up to rows; k, m and g are powers of 1000 [default: a
+    /// virtual block].
     #[arg(long, value_parser = parse_count)]
     pub block_size: Option<u64>,
-    /// Commands in flight of each lane: the eight LUNs or so that a thread of a call serves.
+    /// Commands in flight of each thread of a call. Each has as many LUNs as a command may address.
     #[arg(long, default_value_t = 1)]
     pub queue_depth: u32,
-    /// Bytes that all readers read together, and that all writers write.
+    /// Bytes that all readers read together, and that all writers write, rounded up to rows.
     #[arg(long, default_value = "20g", value_parser = parse_count)]
     pub bytes: u64,
     /// List the built-in profiles.

@@ -16,7 +16,7 @@ pub struct Rates {
     pub elapsed_s: f64,
     /// Latency of a command.
     pub latency: Latency,
-    /// Commands and erases that the medium has failed.
+    /// Commands that the medium has failed or refused in part.
     pub failed: u64,
 }
 
@@ -49,12 +49,15 @@ pub struct FlashReport {
     pub read: Rates,
     /// The writers.
     pub write: Rates,
-    /// Sum of both rates, in 10^6 bytes per second.
+    /// Sum of both rates, each over its own time, in 10^6 bytes per second. It can be above what
+    /// the device does at a time.
     pub total_mb_per_s: f64,
     /// Part of the time that LUNs were busy: mean, and the busiest one.
     pub busy: (f64, f64),
     /// Number of erases.
     pub erases: u64,
+    /// Erases that failed, or were refused.
+    pub failed_erases: u64,
     /// Programs and erases that reads have interrupted.
     pub suspends: u64,
 }
@@ -87,6 +90,7 @@ impl FlashReport {
                 busy().fold(0.0, f64::max),
             ),
             erases: outcome.units.iter().map(|unit| unit.erases).sum(),
+            failed_erases: outcome.failed_erases,
             suspends: outcome.units.iter().map(|unit| unit.suspends).sum(),
             read,
             write,
@@ -104,7 +108,7 @@ impl FlashReport {
             "writers",
             "read MB/s",
             "write MB/s",
-            "both MB/s",
+            "sum MB/s",
             "read p50/p99/p99.9/max us",
             "write p50/p99/p99.9/max us",
             "busy, most"
@@ -131,9 +135,12 @@ impl FlashReport {
             self.busy.0 * 100.0,
             self.busy.1 * 100.0,
         );
-        if self.read.failed + self.write.failed > 0 {
-            let (reads, writes) = (self.read.failed, self.write.failed);
-            row.push_str(&format!("  failed: {reads} reads, {writes} writes"));
+        let (reads, writes) = (self.read.failed, self.write.failed);
+        if reads + writes + self.failed_erases > 0 {
+            let erases = self.failed_erases;
+            row.push_str(&format!(
+                "  failed: {reads} commands of reads, {writes} of writes, {erases} erases"
+            ));
         }
         row
     }

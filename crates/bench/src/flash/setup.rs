@@ -57,7 +57,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The setup of `oc_bench`: virtual blocks of 64 LUNs, one reader, one writer, 20 GiB each.
+    /// The setup of `oc_bench`: virtual blocks of 64 LUNs, one reader, one writer, 20 GB each.
     #[must_use]
     pub fn new(profile: Profile) -> Setup {
         let width = (profile.geometry.luns_in_all() / 2).clamp(1, 64);
@@ -70,7 +70,7 @@ impl Setup {
             locks: true,
             call_bytes: None,
             queue_depth: 1,
-            bytes: 20 << 30,
+            bytes: 20_000_000_000,
             profile,
         }
     }
@@ -114,7 +114,10 @@ impl Setup {
         if self.queue_depth == 0 {
             return Err("a queue depth of 0; it must be 1 at least".into());
         }
-        if self.call_bytes == Some(0) || self.bytes == 0 {
+        if self.call_bytes == Some(0) {
+            return Err("calls of 0 bytes; a call has 1 at least".into());
+        }
+        if self.bytes == 0 {
             return Err("0 bytes are to be read and written".into());
         }
         let block = VirtualBlock::new(&self.profile, 0..self.width, 0);

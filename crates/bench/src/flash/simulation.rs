@@ -20,13 +20,13 @@ use std::time::Duration;
 /// What readers or writers did together.
 #[derive(Clone, Debug, Default)]
 pub struct Side {
-    /// Bytes that were read or written.
+    /// Bytes that were read or written without a failure.
     pub bytes: u64,
-    /// Nanoseconds until the last of them.
+    /// Nanoseconds until the last of them; of writes, until they are programmed.
     pub elapsed_ns: Ns,
     /// Latencies of commands.
     pub latencies: Latencies,
-    /// Commands of which the medium has failed a unit, and erases that failed.
+    /// Commands of which the medium has failed or refused a unit.
     pub failed: u64,
 }
 
@@ -48,6 +48,8 @@ pub struct Outcome {
     pub reads: Side,
     /// The writers.
     pub writes: Side,
+    /// Erases that failed, or were refused.
+    pub failed_erases: u64,
     /// Counters of each LUN.
     pub units: Vec<UnitStats>,
     /// What the LUNs did, if it was asked for.
@@ -61,6 +63,7 @@ type Worker = usize;
 struct Call {
     worker: Worker,
     block: Rc<VirtualBlock>,
+    /// Units that were read or written without a failure.
     units: u64,
     /// Commands that are not done.
     commands: usize,
@@ -156,6 +159,7 @@ struct Simulation<'a> {
     writing: Lock,
     reads: Side,
     writes: Side,
+    failed_erases: u64,
     now: Ns,
 }
 
@@ -191,12 +195,20 @@ pub fn simulate(setup: &Setup, trace: bool) -> Result<Outcome, String> {
         writing: Lock::default(),
         reads: Side::default(),
         writes: Side::default(),
+        failed_erases: 0,
         now: 0,
     };
     simulation.run()?;
+    // What the cache has acknowledged is programmed by then.
+    let programmed = simulation.device.busy_until();
+    if simulation.writes.bytes > 0 && setup.profile.cache.bytes > 0 {
+        let elapsed = &mut simulation.writes.elapsed_ns;
+        *elapsed = programmed.max(*elapsed);
+    }
     Ok(Outcome {
         reads: simulation.reads,
         writes: simulation.writes,
+        failed_erases: simulation.failed_erases,
         units: simulation.device.units().collect(),
         trace: simulation.device.take_trace(),
     })
@@ -317,8 +329,11 @@ impl Simulation<'_> {
         for chunk in chunks {
             let op = NandOp::Erase { chunk: *chunk };
             match self.device.submit(op, self.now) {
-                Ok(ticket) => done = done.max(ticket.done),
-                Err(_) if self.may_fail() => self.writes.failed += 1,
+                Ok(ticket) => {
+                    done = done.max(ticket.done);
+                    self.failed_erases += u64::from(ticket.has_failed);
+                }
+                Err(_) if self.is_restricted() => self.failed_erases += 1,
                 Err(error) => return Err(error.to_string()),
             }
         }
@@ -353,7 +368,7 @@ impl Simulation<'_> {
         let begun = Call {
             worker,
             block: Rc::clone(block),
-            units: units.end - units.start,
+            units: 0,
             commands,
         };
         match self.calls.get_mut(call) {
@@ -396,9 +411,11 @@ impl Simulation<'_> {
                 match self.device.submit(op, self.now) {
                     Ok(ticket) => {
                         done = done.max(ticket.acknowledged);
+                        has_failed |= ticket.has_failed;
+                        self.calls[call].units += u64::from(!ticket.has_failed);
                         tickets.push(ticket);
                     }
-                    Err(_) if self.may_fail() => has_failed = true,
+                    Err(_) if self.is_restricted() => has_failed = true,
                     Err(error) => return Err(error.to_string()),
                 }
             }
@@ -414,17 +431,18 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Whether the medium may fail. Then chunks that have failed refuse operations.
-    fn may_fail(&self) -> bool {
-        let faults = &self.setup.profile.faults;
+    /// Whether the device may refuse operations: chunks that have failed, or by its rules.
+    fn is_restricted(&self) -> bool {
+        let (faults, rules) = (&self.setup.profile.faults, &self.setup.profile.rules);
         let rates = [
             faults.factory_bad_ppm,
-            faults.read_ppm,
             faults.program_ppm,
             faults.erase_ppm,
             faults.endurance,
+            rules.open_chunks_max,
+            rules.open_chunks_of_lun_max,
         ];
-        rates.iter().any(|rate| *rate > 0)
+        rates.iter().any(|rate| *rate > 0) || !rules.erases_free || !rules.erases_open
     }
 
     fn command_done(&mut self, submitted: Submitted) -> Result<(), String> {

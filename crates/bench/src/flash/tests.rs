@@ -163,7 +163,7 @@ fn failures_of_the_medium_are_counted_and_the_run_goes_on() {
     setup.profile.geometry.blocks = 400;
     setup.profile.faults.read_ppm = 100_000;
     setup.profile.faults.program_ppm = 50_000;
-    setup.profile.faults.erase_ppm = 50_000;
+    setup.profile.faults.erase_ppm = 200_000;
     let outcome = simulate(&setup, false).unwrap();
     assert!(
         (20..80).contains(&outcome.reads.failed),
@@ -171,6 +171,12 @@ fn failures_of_the_medium_are_counted_and_the_run_goes_on() {
         outcome.reads.failed
     );
     assert!(outcome.writes.failed > 20, "{}", outcome.writes.failed);
+    assert!(outcome.failed_erases > 1);
+    let failed = |side: &Side| side.failed * 8192;
+    // Virtual blocks of one LUN: a command is a unit.
+    for side in [&outcome.reads, &outcome.writes] {
+        assert_eq!(side.bytes + failed(side), 400 * 8192);
+    }
     assert!(
         FlashReport::new(&setup, &outcome)
             .row()
@@ -262,7 +268,7 @@ fn nonsense_is_refused_in_words() {
         ("--width 65", "have 64 of the 128 each"),
         ("--queue-depth 0", "queue depth of 0"),
         ("--bytes 0", "0 bytes"),
-        ("--block-size 0", "0 bytes"),
+        ("--block-size 0", "calls of 0 bytes"),
         ("--bytes 900000000g", "at most 2^32 units"),
         ("--threads 2 --readers 1", "cannot be used with"),
         ("--layout mixed", "possible values: shared, isolated"),

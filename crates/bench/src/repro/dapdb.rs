@@ -46,7 +46,7 @@ fn gain(width: u32, threads: u32, bytes: u64) -> Result<Gain> {
 
 /// Figure 4: rates of isolated readers and writers, divided by those of shared LUNs.
 pub(super) fn figure_4(figure: &Figure, quick: bool) -> Result<Comparison> {
-    let bytes = if quick { 8 << 30 } else { 20 << 30 };
+    let bytes = if quick { 8_000_000_000 } else { 20_000_000_000 };
     let mut gains = Vec::new();
     for width in WIDTHS {
         for threads in THREADS {
@@ -66,11 +66,11 @@ pub(super) fn figure_4(figure: &Figure, quick: bool) -> Result<Comparison> {
             most(|gain| gain.reads, &|gain| gain.threads == 2),
         ),
         Row::ratio(
-            "both together, most",
+            "sum of both rates, most",
             2.2,
             most(|gain| gain.both, &|_| true),
         ),
-        Row::more_than("both together, least of all runs", 1.0, least_both),
+        Row::more_than("sum of both rates, least of all runs", 1.0, least_both),
         Row::more_than("writes with one reader and one writer", 1.0, writes_of(1)),
         Row::less_than(
             "gain of writes with 64 threads, by that with one",
@@ -100,9 +100,9 @@ pub(super) fn figure_4(figure: &Figure, quick: bool) -> Result<Comparison> {
         notes: vec![
             format!(
                 "Rates of readers and writers with half of the LUNs each, divided by their rates on all LUNs, on the \
-                 modelled drive of the paper (profile `westlake-mlc`), {} GiB each. One row: `glintdb flash-bench \
+                 modelled drive of the paper (profile `westlake-mlc`), {} GB each. One row: `glintdb flash-bench \
                  --width 64 --threads 2`.",
-                bytes >> 30
+                bytes / 1_000_000_000
             ),
             "As in `oc_bench`: a call reads or writes a whole virtual block, each writer has one of its own, and a \
              lock that all writers share is held while one is taken and erased."

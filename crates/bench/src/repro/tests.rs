@@ -63,7 +63,10 @@ fn figure_4_of_dapdb_has_the_direction_of_the_paper_and_repeats() {
     assert_eq!(first.lines.len(), 6);
     assert!(first.lines.iter().all(|line| line.points.len() == 7));
     let page = first.to_markdown();
-    assert!(page.contains("| both together, most | 2.20 |"), "{page}");
+    assert!(
+        page.contains("| sum of both rates, most | 2.20 |"),
+        "{page}"
+    );
     assert_eq!(page, run().to_markdown());
 }
 

@@ -15,13 +15,14 @@ pub(super) fn run(arguments: &Repro) -> Result<(), Failure> {
     match (&*arguments.paper, arguments.figure.as_deref()) {
         ("list", None) => list(arguments.json),
         ("list", Some(_)) => Err(Failure::Usage("`repro list` takes no figure".into())),
+        (paper, _) if !PAPERS.iter().any(|(name, _)| *name == paper) => {
+            // The error names the papers.
+            Ok(find(paper, "").map(drop)?)
+        }
         (paper, None) => Err(Failure::Usage(format!(
             "repro needs a figure, such as `glintdb repro {paper} 4`, or `all`; `glintdb repro list` names them"
         ))),
         (paper, Some("all")) => {
-            // An unknown paper is an error also here.
-            let first = FIGURES.iter().find(|figure| figure.paper == paper);
-            find(paper, first.map_or("", |figure| figure.number))?;
             let models: Vec<Figure> = (FIGURES.iter())
                 .filter(|figure| figure.paper == paper && matches!(figure.how, How::Model(_)))
                 .copied()

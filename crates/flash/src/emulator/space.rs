@@ -63,6 +63,8 @@ struct Group {
     own_chunks: u64,
     /// Valid sectors in shared superblocks.
     shared_valid: u64,
+    /// Sectors that files are known to get, and have not yet.
+    reserved: u64,
 }
 
 /// Free chunks of a unit.
@@ -137,6 +139,7 @@ impl Space {
             chunks: u64::from(blocks) * units.len() as u64,
             own_chunks: 0,
             shared_valid: 0,
+            reserved: 0,
         };
         Ok(Space {
             next_unit: groups.iter().map(|units| units.start).collect(),
@@ -163,13 +166,22 @@ impl Space {
         // The collector needs two superblocks: the open one, and one to move sectors to.
         let spare = (group.chunks / SPARE_PART).max(2 * group.units.len() as u64);
         let chunks = group.chunks.saturating_sub(spare + group.own_chunks);
-        (chunks * self.chunk_sectors).saturating_sub(group.shared_valid)
+        (chunks * self.chunk_sectors).saturating_sub(group.shared_valid + group.reserved)
     }
 
-    /// Bytes that files may still take, in the group that has least.
+    /// Keeps sectors of a group for a file, or gives them back.
+    pub(super) fn reserve(&mut self, group: usize, sectors: u64, keeps: bool) {
+        let reserved = &mut self.groups[group].reserved;
+        *reserved = match keeps {
+            true => *reserved + sectors,
+            false => reserved.saturating_sub(sectors),
+        };
+    }
+
+    /// Bytes that files may still take, in all groups: one that is full uses units of others.
     pub(super) fn free_bytes(&self) -> u64 {
         let free = (0..self.groups.len()).map(|group| self.free_sectors(group));
-        free.min().unwrap_or(0) * SECTOR_BYTES
+        free.sum::<u64>() * SECTOR_BYTES
     }
 
     /// The group for `sectors` more of a file of `group`: that one, or the emptiest if it is full.
@@ -217,7 +229,8 @@ impl Space {
 
     /// Erases a chunk. `None`: it is worn out, and lost.
     fn erase(&mut self, device: &mut Device, chunk: Chunk, now: Ns) -> Option<Ns> {
-        if let Ok(ticket) = device.submit(NandOp::Erase { chunk }, now) {
+        let erased = device.submit(NandOp::Erase { chunk }, now).ok();
+        if let Some(ticket) = erased.filter(|ticket| !ticket.has_failed) {
             return Some(ticket.done);
         }
         Self::lose(&mut self.groups, chunk.lun);
@@ -389,6 +402,10 @@ impl Space {
                 superblock: victim,
                 index,
             });
+        }
+        // One that was full while it was open may have had nothing valid.
+        if self.superblocks.contains_key(&victim) {
+            self.release(victim);
         }
         Ok(())
     }

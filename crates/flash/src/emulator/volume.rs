@@ -4,8 +4,8 @@
 //! Thread-safe. The lock is not held while a thread waits for the device.
 //!
 //! Invariants:
-//! 1. An operation first does what it does on the inner volume, then takes its time: after a crash
-//!    the inner volume says what is there.
+//! 1. An operation does what it does on the inner volume, and ends when both have ended, the inner
+//!    operation and the device's. After a crash the inner volume says what is there.
 //! 2. A file's sectors on the device go when its name is deleted and its last handle is closed.
 
 use super::nand::{Device, NandOp, Ns, Profile, UnitStats};
@@ -37,6 +37,8 @@ struct Layout {
     own: Vec<u32>,
     /// Bytes that it is known to get.
     expected_bytes: u64,
+    /// Sectors of these that are kept for it in its group.
+    reserved: u64,
     /// Superblocks that it was written to since its last sync.
     unsynced: BTreeSet<u32>,
     /// Number of handles in use.
@@ -288,9 +290,8 @@ impl Shared {
         }
     }
 
-    /// Writes sectors of a file, and waits until they are acknowledged.
-    fn write(&self, file: u64, offset: u64, length: u64) -> Result<()> {
-        let now = self.now();
+    /// Writes sectors of a file as of `now`, and waits until they are acknowledged.
+    fn write(&self, file: u64, offset: u64, length: u64, now: Ns) -> Result<()> {
         let acknowledged = {
             let mut state = self.state.lock();
             let acknowledged = state.write(file, offset, length, now)?;
@@ -307,9 +308,8 @@ impl Shared {
         self.state.lock().read(file, offset, length as u64, now)
     }
 
-    /// Makes what was written to a file durable.
-    fn sync(&self, file: u64) -> Result<()> {
-        let now = self.now();
+    /// Makes what was written to a file durable, as of `now`.
+    fn sync(&self, file: u64, now: Ns) -> Result<()> {
         let done = self.state.lock().sync(file, now)?;
         self.wait(now, done, &self.sync_ns);
         Ok(())
@@ -341,8 +341,11 @@ impl State {
             unreachable!("a file that is written is there");
         };
         let size = layout.placed.max(layout.expected_bytes / SECTOR_BYTES);
+        let has_room = layout.reserved > 0;
         if size < space.chunk_sectors() {
-            layout.group = space.group_with_room(layout.group, 1)?;
+            if !has_room {
+                layout.group = space.group_with_room(layout.group, 1)?;
+            }
             return space.shared(device, layout.group, now);
         }
         if let Some(own) = layout.own.last().filter(|own| !space.is_filled(**own)) {
@@ -350,7 +353,9 @@ impl State {
         }
         // As wide as the file has chunks, so that all of them are filled.
         let rest = size.saturating_sub(layout.placed).max(layout.placed);
-        layout.group = space.group_with_room(layout.group, space.chunk_sectors())?;
+        if !has_room {
+            layout.group = space.group_with_room(layout.group, space.chunk_sectors())?;
+        }
         let own = space.open_own(device, layout.group, rest / space.chunk_sectors(), now)?;
         layout.own.push(own);
         Ok(own)
@@ -360,8 +365,10 @@ impl State {
         let sectors = offset / SECTOR_BYTES..(offset + length).div_ceil(SECTOR_BYTES);
         let mut touched = BTreeSet::new();
         for sector in sectors {
-            let superblock = self.superblock_for(file, now)?;
+            let superblock = self.superblock_for(file, now);
+            // Also after an error: the collector may have moved sectors before it.
             self.follow();
+            let superblock = superblock?;
             let Some(layout) = self.files.get_mut(&file) else {
                 continue;
             };
@@ -382,6 +389,10 @@ impl State {
                 .fill(&mut self.device, superblock, Some(owner), now)?;
             layout.sectors[at] = Some(place);
             layout.placed += 1;
+            if layout.reserved > 0 {
+                layout.reserved -= 1;
+                self.space.reserve(layout.group, 1, false);
+            }
             self.space.stats.host_bytes += SECTOR_BYTES;
             touched.insert(superblock);
         }
@@ -438,7 +449,10 @@ impl State {
     /// Makes names durable: a sector of metadata in a row of its own.
     fn sync_names(&mut self, now: Ns) -> Result<Ns> {
         let State { device, space, .. } = self;
-        let superblock = space.shared(device, 0, now)?;
+        let superblock = space.shared(device, 0, now);
+        self.follow();
+        let superblock = superblock?;
+        let State { device, space, .. } = self;
         space.fill(device, superblock, None, now)?;
         space.stats.host_bytes += SECTOR_BYTES;
         let done = match device.profile().cache.power_loss_protection {
@@ -448,7 +462,6 @@ impl State {
                 space.programmed(device, superblock).1
             }
         };
-        self.follow();
         Ok(done)
     }
 
@@ -456,6 +469,9 @@ impl State {
         let Some(layout) = self.files.get_mut(&file) else {
             return;
         };
+        // Space that was reserved beyond the length is given back.
+        self.space.reserve(layout.group, layout.reserved, false);
+        layout.reserved = 0;
         let keep = usize::try_from(length.div_ceil(SECTOR_BYTES)).unwrap_or(usize::MAX);
         for place in layout
             .sectors
@@ -476,9 +492,11 @@ impl State {
         let layout = Layout {
             group,
             expected_bytes: bytes,
+            reserved: sectors,
             is_named: true,
             ..Layout::default()
         };
+        self.space.reserve(group, sectors, true);
         self.files.insert(file, layout);
         self.names.insert(id, file);
         Ok(file)
@@ -503,6 +521,7 @@ impl State {
         let Some(layout) = self.files.remove(&file) else {
             return;
         };
+        self.space.reserve(layout.group, layout.reserved, false);
         for place in layout.sectors.into_iter().flatten() {
             self.space.forget(place);
         }
@@ -534,10 +553,10 @@ impl VolumeFile for EmulatedFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let shared = &self.in_use.shared;
+        let now = shared.now();
         self.inner.write_at(offset, bytes)?;
-        self.in_use
-            .shared
-            .write(self.in_use.file, offset, bytes.len() as u64)
+        shared.write(self.in_use.file, offset, bytes.len() as u64, now)
     }
 
     fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
@@ -550,8 +569,9 @@ impl VolumeFile for EmulatedFile {
     }
 
     fn sync(&self) -> Result<()> {
+        let now = self.in_use.shared.now();
         self.inner.sync()?;
-        self.in_use.shared.sync(self.in_use.file)
+        self.in_use.shared.sync(self.in_use.file, now)
     }
 
     fn len(&self) -> Result<u64> {
@@ -627,8 +647,8 @@ impl Volume for Emulated {
     }
 
     fn sync_directory(&self) -> Result<()> {
-        self.0.inner.sync_directory()?;
         let now = self.0.now();
+        self.0.inner.sync_directory()?;
         let done = self.0.state.lock().sync_names(now)?;
         self.0.wait(now, done, &self.0.sync_ns);
         Ok(())
@@ -745,12 +765,11 @@ impl Ring for EmulatedRing {
         let Some(emulated) = EmulatedFile::of(file) else {
             return self.0.write_to(offset, length, file, file_offset);
         };
-        self.0
-            .write_to(offset, length, &*emulated.inner, file_offset)?;
-        emulated
-            .in_use
-            .shared
-            .write(emulated.in_use.file, file_offset, length as u64)
+        let shared = &emulated.in_use.shared;
+        let now = shared.now();
+        let inner = &*emulated.inner;
+        self.0.write_to(offset, length, inner, file_offset)?;
+        shared.write(emulated.in_use.file, file_offset, length as u64, now)
     }
 
     fn sync(&self) -> Result<bool> {

@@ -4,15 +4,16 @@
 //!
 //! Invariants:
 //! 1. A LUN does one operation at a time, in the order in which they came, unless a read interrupts
-//!    a program or an erase. It is occupied by a read until the data has left over the bus, and by
-//!    a program from the beginning of the transfer.
+//!    a program or an erase, or is over before an operation begins whose data is still on its way.
+//!    It is occupied by a read until the data has left over the bus, and by a program from the
+//!    beginning of the transfer.
 //! 2. One transfer at a time is on a channel's bus, and on each direction of the host's link.
 //! 3. What the medium does not allow is refused, and then changes nothing and takes no time.
 
 use super::chunks::{Chunk, ChunkState, Chunks};
-use super::profile::{Geometry, Profile, to_ns, transfer_ns};
+use super::profile::{Profile, to_ns, transfer_ns};
 use super::timeline::{Ns, Timeline};
-use glintdb_core::{Error, ErrorKind, Result};
+use glintdb_core::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -74,6 +75,9 @@ pub struct Ticket {
     /// When it is done, as far as is known: a later read may interrupt a program or an erase. See
     /// [`Device::done`].
     pub done: Ns,
+    /// Whether the medium has failed: the read cannot be corrected, or the chunk is offline since
+    /// the program or erase.
+    pub has_failed: bool,
     lun: u32,
     number: u64,
 }
@@ -104,26 +108,38 @@ pub struct UnitStats {
 struct Pending {
     number: u64,
     operation: Operation,
+    /// The planes that it occupies, a bit each.
+    planes: u32,
+    from: Ns,
     /// From when it can be interrupted: its transfer is over.
     array_from: Ns,
     until: Ns,
 }
 
+#[derive(Default)]
 struct Lun {
-    /// For each plane, when it is free.
-    planes: Vec<Ns>,
+    /// In the order of their beginnings.
     pending: VecDeque<Pending>,
     stats: UnitStats,
+}
+
+/// Where a read goes among the operations of a LUN.
+struct Slot {
+    start: Ns,
+    /// The operation that it interrupts.
+    interrupts: Option<usize>,
 }
 
 impl Lun {
     /// When all planes are free.
     fn free(&self) -> Ns {
-        self.planes.iter().copied().max().unwrap_or(0)
+        let ends = self.pending.iter().map(|op| op.until);
+        ends.max().unwrap_or(0)
     }
 
-    fn occupy(&mut self, until: Ns) {
-        self.planes.fill(until);
+    fn add(&mut self, op: Pending) {
+        let at = self.pending.partition_point(|other| other.from <= op.from);
+        self.pending.insert(at, op);
     }
 }
 
@@ -171,17 +187,10 @@ impl Device {
         profile
             .check()
             .map_err(|what| Error::invalid(format!("profile {}: {what}", profile.name)))?;
-        let Geometry {
-            channels, planes, ..
-        } = profile.geometry;
+        let channels = profile.geometry.channels;
         let luns = profile.geometry.luns_in_all();
-        let lun = || Lun {
-            planes: vec![0; planes as usize],
-            pending: VecDeque::new(),
-            stats: UnitStats::default(),
-        };
         let mut device = Device {
-            luns: (0..luns).map(|_| lun()).collect(),
+            luns: (0..luns).map(|_| Lun::default()).collect(),
             buses: (0..channels).map(|_| Timeline::default()).collect(),
             link_read: Timeline::default(),
             link_write: Timeline::default(),
@@ -275,10 +284,8 @@ impl Device {
     /// that. Returns when it is acknowledged and done.
     ///
     /// # Errors
-    /// - `InvalidArgument`: the medium does not allow it, or there is no such chunk. Nothing has
-    ///   happened.
-    /// - `Io`: the medium has failed. After a program or an erase, the chunk is offline. The
-    ///   operation takes its time.
+    /// `InvalidArgument`: the medium does not allow it, or there is no such chunk. Nothing has
+    /// happened. (If the medium fails, the operation takes its time, and the ticket says so.)
     pub fn submit(&mut self, op: NandOp, at: Ns) -> Result<Ticket> {
         self.now = self.now.max(at);
         let now = self.now;
@@ -290,9 +297,7 @@ impl Device {
             NandOp::Erase { .. } => self.chunks.erase(chunk, &self.profile)?,
         }
         let lun = &mut self.luns[chunk.lun as usize];
-        while lun.pending.front().is_some_and(|op| op.until <= now) {
-            lun.pending.pop_front();
-        }
+        lun.pending.retain(|op| op.until > now);
         self.bus_of(chunk.lun).forget_before(now);
         self.next_number += 1;
         match op {
@@ -316,8 +321,14 @@ impl Device {
     pub fn flushed(&self, at: Ns) -> Ns {
         match self.profile.cache.power_loss_protection {
             true => at,
-            false => self.luns.iter().map(Lun::free).fold(at, Ns::max),
+            false => self.busy_until().max(at),
         }
+    }
+
+    /// When the last operation that is under way ends on its LUN.
+    #[must_use]
+    pub fn busy_until(&self) -> Ns {
+        self.luns.iter().map(Lun::free).max().unwrap_or(0)
     }
 
     fn bus_of(&mut self, lun: u32) -> &mut Timeline {
@@ -344,10 +355,11 @@ impl Device {
         Ok(())
     }
 
-    fn ticket(&self, lun: u32, acknowledged: Ns, done: Ns) -> Ticket {
+    fn ticket(&self, lun: u32, acknowledged: Ns, done: Ns, has_failed: bool) -> Ticket {
         Ticket {
             acknowledged,
             done,
+            has_failed,
             lun,
             number: self.next_number,
         }
@@ -365,29 +377,13 @@ impl Device {
         }
     }
 
-    fn failed(&self, chunk: Chunk, what: &str) -> Error {
-        Error::new(ErrorKind::Io, format!("{what} of {chunk} has failed"))
-    }
-
     fn read(&mut self, lun: u32, offset: u64, bytes: u64) -> Result<Ticket> {
-        let geometry = self.profile.geometry.clone();
         let asked = self.now + to_ns(self.profile.times.read_firmware_us);
         let planes = self.planes_of(offset, bytes);
-        let (start, place) = self.begin_read(lun, &planes, asked);
-        let page = u64::from(geometry.page_bytes);
-        // Pages of all planes that are at the same place of their blocks are read together.
-        let pages_together = page * u64::from(geometry.planes);
-        let (mut at, end) = (offset, offset + bytes);
-        let mut time = start;
-        while at < end {
-            let next = ((at / pages_together + 1) * pages_together).min(end);
-            let page = u32::try_from(at / pages_together).unwrap_or(u32::MAX);
-            let sensed = time + self.profile.read_ns(page);
-            let transfer = transfer_ns(next - at, self.profile.times.bus_mb_s);
-            time = self.bus_of(lun).reserve(sensed, transfer);
-            at = next;
-        }
-        self.end_read(lun, &planes, place, start, time);
+        let slot = self.slot_for_read(lun, planes, asked, (offset, bytes));
+        let start = slot.start;
+        let time = self.transfer_read(lun, start, (offset, bytes), true);
+        self.occupy_by_read(lun, planes, &slot, time);
         let over_link = transfer_ns(bytes, self.profile.link.read_mb_s);
         // The link takes what has come over the bus, so it ends behind that at the earliest.
         let begins = time.saturating_sub(over_link).max(self.now);
@@ -399,86 +395,126 @@ impl Device {
         stats.read_bytes += bytes;
         stats.read_wait_ns += start - asked;
         self.note(lun, Operation::Read, start, time);
-        if self.random.happens(self.profile.faults.read_ppm) {
-            let what = format!("a read of LUN {lun} cannot be corrected");
-            return Err(Error::new(ErrorKind::Io, what));
-        }
-        Ok(self.ticket(lun, done, done))
+        let has_failed = self.random.happens(self.profile.faults.read_ppm);
+        Ok(self.ticket(lun, done, done, has_failed))
     }
 
-    /// The planes that a read occupies.
-    fn planes_of(&self, offset: u64, bytes: u64) -> Vec<usize> {
+    /// When a read that begins at `start` has left over the bus, page by page. Reserves the bus, or
+    /// only looks.
+    fn transfer_read(
+        &mut self,
+        lun: u32,
+        start: Ns,
+        (offset, bytes): (u64, u64),
+        reserves: bool,
+    ) -> Ns {
+        let page_bytes = u64::from(self.profile.geometry.page_bytes);
+        let planes = u64::from(self.profile.geometry.planes);
+        let rate = self.profile.times.bus_mb_s;
+        let (mut at, end) = (offset, offset + bytes);
+        let mut time = start;
+        let mut sensed = None;
+        while at < end {
+            let page = at / page_bytes;
+            // Pages of all planes that are at the same place of their blocks are sensed together.
+            let place = page / planes;
+            if sensed != Some(place) {
+                sensed = Some(place);
+                time += self
+                    .profile
+                    .read_ns(u32::try_from(place).unwrap_or(u32::MAX));
+            }
+            let next = ((page + 1) * page_bytes).min(end);
+            let length = transfer_ns(next - at, rate);
+            let bus = self.bus_of(lun);
+            time = match reserves {
+                true => bus.reserve(time, length),
+                false => bus.peek(time, length),
+            };
+            at = next;
+        }
+        time
+    }
+
+    /// The planes that a read occupies, a bit each.
+    fn planes_of(&self, offset: u64, bytes: u64) -> u32 {
         let geometry = &self.profile.geometry;
-        let planes = geometry.planes as usize;
-        let page = u64::from(geometry.page_bytes);
-        let pages = offset / page..(offset + bytes).div_ceil(page);
-        let count = usize::try_from(pages.end - pages.start).unwrap_or(planes);
-        if !self.profile.rules.planes_read_alone || count >= planes {
-            return (0..planes).collect();
+        let all = (1 << geometry.planes) - 1;
+        let page_bytes = u64::from(geometry.page_bytes);
+        let pages = offset / page_bytes..(offset + bytes).div_ceil(page_bytes);
+        let planes = u64::from(geometry.planes);
+        if !self.profile.rules.planes_read_alone || pages.end - pages.start >= planes {
+            return all;
         }
-        (pages)
-            .map(|page| usize::try_from(page % planes as u64).unwrap_or(0))
-            .collect()
+        pages.fold(0, |mask, page| mask | 1 << (page % planes))
     }
 
-    /// When a read that comes at `asked` begins, and where it goes among the LUN's operations. If
-    /// it interrupts a program or an erase, that and what follows it wait until the read is over.
-    fn begin_read(&mut self, lun: u32, planes: &[usize], asked: Ns) -> (Ns, Option<usize>) {
+    /// Where a read goes that comes at `asked`: before an operation that begins later, if it is
+    /// over by then; into a program or an erase that it interrupts; or behind them all.
+    fn slot_for_read(&mut self, lun: u32, planes: u32, asked: Ns, range: (u64, u64)) -> Slot {
         let suspend = self.profile.suspend.clone();
-        let lun = &mut self.luns[lun as usize];
-        let mut time = asked;
-        for (place, op) in lun.pending.iter().enumerate() {
-            if op.until <= time {
+        let mut start = asked;
+        for at in 0..self.luns[lun as usize].pending.len() {
+            let op = self.luns[lun as usize].pending[at];
+            if op.until <= start || op.planes & planes == 0 {
                 continue;
             }
+            if start < op.from && self.transfer_read(lun, start, range, false) <= op.from {
+                break;
+            }
             let cost = match op.operation {
-                Operation::Read => {
-                    time = op.until;
-                    continue;
-                }
+                Operation::Read => None,
                 Operation::Program => suspend.program_us,
                 Operation::Erase => suspend.erase_us,
             };
-            let Some(cost) = cost else { break };
-            lun.stats.suspends += 1;
-            return (time.max(op.array_from) + to_ns(cost), Some(place));
+            if let Some(cost) = cost {
+                self.luns[lun as usize].stats.suspends += 1;
+                return Slot {
+                    start: start.max(op.array_from) + to_ns(cost),
+                    interrupts: Some(at),
+                };
+            }
+            start = op.until;
         }
-        let free = planes.iter().map(|plane| lun.planes[*plane]).max();
-        (asked.max(free.unwrap_or(0)), None)
+        Slot {
+            start,
+            interrupts: None,
+        }
     }
 
-    /// Occupies the LUN by a read from `start` to `end`.
-    fn end_read(&mut self, lun: u32, planes: &[usize], place: Option<usize>, start: Ns, end: Ns) {
-        let number = self.next_number;
-        let lun = &mut self.luns[lun as usize];
+    /// Occupies the LUN by a read until `end`. What it interrupts, and what follows that, is done
+    /// later by as much.
+    fn occupy_by_read(&mut self, lun: u32, planes: u32, slot: &Slot, end: Ns) {
         let read = Pending {
-            number,
+            number: self.next_number,
             operation: Operation::Read,
-            array_from: start,
+            planes,
+            from: slot.start,
+            array_from: slot.start,
             until: end,
         };
-        let Some(place) = place else {
-            for plane in planes {
-                lun.planes[*plane] = end;
-            }
-            lun.pending.push_back(read);
+        let suspend = &self.profile.suspend;
+        let (program_us, erase_us) = (suspend.program_us, suspend.erase_us);
+        let lun = &mut self.luns[lun as usize];
+        let Some(place) = slot.interrupts else {
+            lun.add(read);
             return;
         };
-        let interrupted = lun.pending[place];
-        // It stood still from its interruption on.
-        let cost = match interrupted.operation {
-            Operation::Program => self.profile.suspend.program_us,
-            _ => self.profile.suspend.erase_us,
+        let cost = match lun.pending[place].operation {
+            Operation::Program => program_us,
+            _ => erase_us,
         };
-        let stood = end - (start - to_ns(cost.unwrap_or(0.0)));
+        // It stood still from its interruption on.
+        let stood = end - (slot.start - to_ns(cost.unwrap_or(0.0)));
         for op in lun.pending.iter_mut().skip(place) {
+            op.from += stood;
             op.array_from += stood;
             op.until += stood;
         }
+        // The rest of the interrupted operation begins when the read is over.
+        lun.pending[place].from = end;
         lun.pending[place].array_from = end;
         lun.pending.insert(place, read);
-        let free = lun.free() + stood;
-        lun.occupy(free);
     }
 
     fn program(&mut self, chunk: Chunk, row: u32) -> Result<Ticket> {
@@ -492,8 +528,14 @@ impl Device {
         let start = room
             .unwrap_or(arrived)
             .max(self.luns[chunk.lun as usize].free());
-        let transfer = transfer_ns(bytes, self.profile.times.bus_mb_s);
-        let loaded = self.bus_of(chunk.lun).reserve(start, transfer);
+        let page_bytes = u64::from(self.profile.geometry.page_bytes);
+        let transfer = transfer_ns(page_bytes, self.profile.times.bus_mb_s);
+        let (mut from, mut loaded) = (None, start);
+        for _ in 0..bytes / page_bytes {
+            loaded = self.bus_of(chunk.lun).reserve(loaded, transfer);
+            from = from.or(Some(loaded - transfer));
+        }
+        let from = from.unwrap_or(start);
         let done = loaded + self.profile.program_ns(row);
         let acknowledged = match room {
             Some(room) => {
@@ -504,21 +546,22 @@ impl Device {
             None => done,
         };
         let lun = &mut self.luns[chunk.lun as usize];
-        lun.occupy(done);
         lun.stats.programs += 1;
         lun.stats.programmed_bytes += bytes;
-        lun.pending.push_back(Pending {
+        lun.add(Pending {
             number: self.next_number,
             operation: Operation::Program,
+            planes: u32::MAX,
+            from,
             array_from: loaded,
             until: done,
         });
-        self.note(chunk.lun, Operation::Program, loaded - transfer, done);
-        if self.random.happens(self.profile.faults.program_ppm) {
+        self.note(chunk.lun, Operation::Program, from, done);
+        let has_failed = self.random.happens(self.profile.faults.program_ppm);
+        if has_failed {
             self.chunks.retire(chunk)?;
-            return Err(self.failed(chunk, "a program"));
         }
-        Ok(self.ticket(chunk.lun, acknowledged, done))
+        Ok(self.ticket(chunk.lun, acknowledged, done, has_failed))
     }
 
     /// When the cache has room for `bytes` that come at `arrived`. `None`: there is no cache, or it
@@ -547,20 +590,21 @@ impl Device {
         let lun = &mut self.luns[chunk.lun as usize];
         let start = self.now.max(lun.free());
         let done = start + time;
-        lun.occupy(done);
         lun.stats.erases += 1;
-        lun.pending.push_back(Pending {
+        lun.add(Pending {
             number: self.next_number,
             operation: Operation::Erase,
+            planes: u32::MAX,
+            from: start,
             array_from: start,
             until: done,
         });
         self.note(chunk.lun, Operation::Erase, start, done);
         let is_worn_out = faults.endurance > 0 && wear > faults.endurance;
-        if is_worn_out || self.random.happens(faults.erase_ppm) {
+        let has_failed = is_worn_out || self.random.happens(faults.erase_ppm);
+        if has_failed {
             self.chunks.retire(chunk)?;
-            return Err(self.failed(chunk, "an erase"));
         }
-        Ok(self.ticket(chunk.lun, done, done))
+        Ok(self.ticket(chunk.lun, done, done, has_failed))
     }
 }

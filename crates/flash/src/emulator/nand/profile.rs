@@ -347,6 +347,17 @@ impl Profile {
                 return Err(format!("{name} is {value}; it must be {least} to {most}"));
             }
         }
+        let faults = &self.faults;
+        for (name, rate) in [
+            ("faults.factory_bad_ppm", faults.factory_bad_ppm),
+            ("faults.read_ppm", faults.read_ppm),
+            ("faults.program_ppm", faults.program_ppm),
+            ("faults.erase_ppm", faults.erase_ppm),
+        ] {
+            if rate > 1_000_000 {
+                return Err(format!("{name} is {rate}; it must be 0 to 1000000"));
+            }
+        }
         if !pages.is_multiple_of(pages_of_program) {
             return Err(format!(
                 "geometry.pages is {pages}, not a multiple of pages_of_program ({pages_of_program})"

@@ -21,15 +21,7 @@ impl Timeline {
         if length == 0 {
             return from;
         }
-        let mut start = from;
-        let mut at = self.busy.partition_point(|(_, end)| *end <= from);
-        while let Some((busy_from, busy_until)) = self.busy.get(at) {
-            if start + length <= *busy_from {
-                break;
-            }
-            start = start.max(*busy_until);
-            at += 1;
-        }
+        let (at, start) = self.find(from, length);
         let end = start + length;
         let joins_before = at > 0 && self.busy[at - 1].1 == start;
         let joins_behind = self.busy.get(at).is_some_and(|next| next.0 == end);
@@ -43,6 +35,25 @@ impl Timeline {
             (false, false) => self.busy.insert(at, (start, end)),
         }
         end
+    }
+
+    /// When a reservation would end, without making it.
+    pub(super) fn peek(&self, from: Ns, length: Ns) -> Ns {
+        self.find(from, length).1 + length
+    }
+
+    /// The first gap of `length` from `from` on: before which reservation, and when it begins.
+    fn find(&self, from: Ns, length: Ns) -> (usize, Ns) {
+        let mut start = from;
+        let mut at = self.busy.partition_point(|(_, end)| *end <= from);
+        while let Some((busy_from, busy_until)) = self.busy.get(at) {
+            if start + length <= *busy_from {
+                break;
+            }
+            start = start.max(*busy_until);
+            at += 1;
+        }
+        (at, start)
     }
 
     /// Forgets what ended before `now`. Nothing is reserved before it any more.

@@ -254,7 +254,7 @@ impl Walk {
 
     /// Whether some frame says that all of a segment before `end` was durable.
     pub(crate) fn is_durable(&self, header: &SegmentHeader, end: u32) -> bool {
-        header.base + u64::from(end) <= self.durable_position
+        u64::from(end) <= self.durable_to(header)
     }
 
     /// Offset in a segment up to which some frame says that it was durable.
@@ -599,7 +599,7 @@ fn write_again(volume: &dyn Volume, walk: &Walk) -> Result<()> {
     for (index, ((file, header), &(start, end))) in
         walk.segments.iter().zip(&walk.walked).enumerate()
     {
-        let durable = walk.durable_position.saturating_sub(header.base);
+        let durable = walk.durable_to(header);
         // From a whole block on, so that it is written directly.
         let mut at = block_down(durable.max(start.into()));
         let only_in_ring = walk.only_in_ring.iter().filter(|range| range.0 == index);

@@ -111,6 +111,21 @@ struct Ahead {
 }
 
 impl FileSource {
+    /// The bytes, if the window has them.
+    fn in_window(&self, offset: u64, length: usize) -> Option<Bytes> {
+        let start = usize::try_from(offset.checked_sub(self.window_offset)?).ok()?;
+        let end = start.checked_add(length)?;
+        (end <= self.window.len()).then(|| self.window.slice(start..end))
+    }
+
+    /// A few bytes that may lie before the window or behind it, which stays where it is.
+    fn read_aside(&self, offset: u64, length: usize) -> Result<Bytes> {
+        match self.in_window(offset, length) {
+            Some(bytes) => Ok(bytes),
+            None => self.file.read_at(offset, length),
+        }
+    }
+
     /// Takes over the window that was read ahead, if it is the one behind this; answers `length` bytes from `offset` on, which begin in this one or there.
     fn go_on(&mut self, offset: u64, length: usize) -> Result<Option<Bytes>> {
         let window_end = self.window_offset + self.window.len() as u64;
@@ -169,12 +184,7 @@ impl FileSource {
 
 impl Source for FileSource {
     fn read(&mut self, offset: u64, length: usize) -> Result<Bytes> {
-        let within = |source: &Self| {
-            let start = usize::try_from(offset.checked_sub(source.window_offset)?).ok()?;
-            let end = start.checked_add(length)?;
-            (end <= source.window.len()).then(|| source.window.slice(start..end))
-        };
-        if let Some(bytes) = within(self) {
+        if let Some(bytes) = self.in_window(offset, length) {
             return Ok(bytes);
         }
         if let Some(bytes) = self.go_on(offset, length)? {
@@ -190,7 +200,8 @@ impl Source for FileSource {
         self.read_bytes += self.window.len() as u64;
         self.read_ahead();
         let behind = ((offset - start) as usize).min(self.window.len());
-        Ok(within(self).unwrap_or_else(|| self.window.slice(behind..)))
+        let bytes = self.in_window(offset, length);
+        Ok(bytes.unwrap_or_else(|| self.window.slice(behind..)))
     }
 
     fn end(&self) -> u64 {
@@ -435,13 +446,12 @@ impl<'a> SegmentScan<'a> {
     /// Whether the bytes from `start` to `end` are all zero where `frame` was found: in the ring or
     /// in the file.
     pub(crate) fn has_zeros(&mut self, frame: &Frame, start: u64, end: u64) -> Result<bool> {
-        match self.ring.as_mut().filter(|_| frame.in_ring) {
-            None => self.is_zero(start, end),
-            Some(ring) => {
-                let length = usize::try_from(end - start).unwrap_or(usize::MAX);
-                Ok(ring.read(start, length)?.iter().all(|byte| *byte == 0))
-            }
-        }
+        let length = usize::try_from(end - start).unwrap_or(usize::MAX);
+        let bytes = match self.ring.as_mut().filter(|_| frame.in_ring) {
+            None => self.file.read_aside(start, length)?,
+            Some(ring) => ring.read(start, length)?,
+        };
+        Ok(bytes.iter().all(|byte| *byte == 0))
     }
 
     /// Whether the file's bytes from `start` to `end` are all zero.

@@ -635,8 +635,8 @@ fn a_read_that_is_damaged_once_loses_nothing() {
     assert!(whole > 0, "of {operations}");
 }
 
-/// A power cut in the middle of a sector that was written for the first time leaves noise behind the
-/// last bytes that have a checksum; a kill in the middle of a copy leaves what the ring had before.
+/// A power cut in the middle of a new sector leaves noise behind the last bytes that have a
+/// checksum; a kill in the middle of a copy leaves the bytes that the ring had before.
 #[test]
 fn noise_in_the_padding_of_the_last_frame_is_no_damage_and_does_not_stay() {
     // The last value has 79 bytes, so the last byte of its frame is padding.

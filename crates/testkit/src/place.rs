@@ -8,8 +8,8 @@ use glintdb_flash::emulator::nand::Profile;
 use glintdb_flash::emulator::{Emulated, Placement};
 use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemVolume, Observer};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// A place for one database.
@@ -48,7 +48,9 @@ pub fn medium(volume: &Arc<MemVolume>, clock: &Arc<dyn Clock>) -> Result<Arc<dyn
     if !volume.options().on_device {
         return Ok(inner);
     }
-    let profile = Profile::parse(DEVICE, "of the testkit")?;
+    static PROFILE: LazyLock<Result<Profile>> =
+        LazyLock::new(|| Profile::parse(DEVICE, "of the testkit"));
+    let profile = PROFILE.clone()?;
     let placement = Placement::parse("isolation")?;
     let emulated = Emulated::new(inner, profile, placement, Arc::clone(clock))?;
     Ok(Arc::new(emulated))

@@ -101,7 +101,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "VOLUME", conflicts_with_all = ["dir", "cold", "use_existing"])]
     pub volume: Option<VolumeName>,
     /// Which units of the device files use: striping (all), or isolation:3:3:2 (units of their own
-    /// for the log, for tables of flushes, and for what is deeper, in this proportion).
+    /// for the log, for tables of flushes, and for deeper tables, in this proportion).
     #[arg(long, requires = "volume", default_value = "striping")]
     pub placement: String,
     /// Put the paper's table of reshaped keys in front of the database: inserts get ascending

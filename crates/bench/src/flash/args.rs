@@ -110,12 +110,13 @@ impl FlashBenchArgs {
         Ok(setups)
     }
 
-    /// Does what is asked for, and writes the results to `out`, each row as soon as it is known.
+    /// Does the runs, or prints profiles, as the arguments say. Writes each row to `out` as soon as
+    /// its run has ended.
     /// `look`, if it is given, gets the last run with what each LUN did.
     ///
     /// # Errors
     /// An argument is wrong, or `out` cannot be written. Errors of `look`.
-    pub fn run(&self, out: &mut dyn Write, look: Option<&mut Look<'_>>) -> Result<()> {
+    pub fn run(&self, out: &mut dyn Write, mut look: Option<&mut Look<'_>>) -> Result<()> {
         if self.list_profiles {
             return Ok(list_profiles(out)?);
         }
@@ -141,11 +142,8 @@ impl FlashBenchArgs {
                 out.flush()?;
             }
             reports.push(report);
-            if is_last {
-                if let Some(look) = look {
-                    look(setup, &outcome)?;
-                }
-                break;
+            if let Some(look) = look.as_mut().filter(|_| is_last) {
+                look(setup, &outcome)?;
             }
         }
         if self.json {

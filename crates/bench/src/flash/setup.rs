@@ -1,4 +1,4 @@
-//! What runs: who reads and writes which LUNs of the device.
+//! The setup of a run: the device, its readers and writers, and the LUNs that they use.
 
 use glintdb_flash::emulator::nand::{Profile, VirtualBlock};
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,7 @@ impl Setup {
         }
     }
 
-    /// Says what is wrong, in words.
+    /// Checks that each value is within its limits.
     ///
     /// # Errors
     /// A text for people if a value is out of its limits.
@@ -120,13 +120,12 @@ impl Setup {
         if self.bytes == 0 {
             return Err("0 bytes are to be read and written".into());
         }
-        let block = VirtualBlock::new(&self.profile, 0..self.width, 0);
-        let units = self.bytes / self.profile.geometry.row_bytes().max(1);
+        let unit_bytes = self.profile.geometry.row_bytes();
+        let units = self.bytes / unit_bytes;
         if units > 1 << 32 {
             return Err(format!(
-                "{} bytes are {units} units of {}; at most 2^32 units are possible",
-                self.bytes,
-                block.unit_bytes()
+                "{} bytes are {units} units of {unit_bytes}; at most 2^32 units are possible",
+                self.bytes
             ));
         }
         Ok(())

@@ -298,20 +298,30 @@ pub const FIGURES: [Figure; 41] = [
     ),
 ];
 
-/// A figure by the names of its paper and itself.
+/// The figures of a paper.
 ///
 /// # Errors
-/// A text for people that says which ones there are.
-pub fn find(paper: &str, number: &str) -> Result<Figure> {
-    let of_paper = || FIGURES.iter().filter(|figure| figure.paper == paper);
-    if of_paper().next().is_none() {
+/// There is no such paper; the text names those that there are.
+pub fn figures_of(paper: &str) -> Result<Vec<Figure>> {
+    let of_paper = FIGURES.iter().filter(|figure| figure.paper == paper);
+    let figures: Vec<Figure> = of_paper.copied().collect();
+    if figures.is_empty() {
         let names: Vec<&str> = PAPERS.iter().map(|(name, _)| *name).collect();
         return Err(format!("no paper {paper:?}; there are: {}", names.join(", ")).into());
     }
-    match of_paper().find(|figure| figure.number == number) {
+    Ok(figures)
+}
+
+/// A figure by the names of its paper and itself.
+///
+/// # Errors
+/// There is no such paper or figure; the text names those that there are.
+pub fn find(paper: &str, number: &str) -> Result<Figure> {
+    let figures = figures_of(paper)?;
+    match figures.iter().find(|figure| figure.number == number) {
         Some(figure) => Ok(*figure),
         None => {
-            let numbers: Vec<&str> = of_paper().map(|figure| figure.number).collect();
+            let numbers: Vec<&str> = figures.iter().map(|figure| figure.number).collect();
             let what = format!(
                 "{paper} has no figure {number:?}; it has: {}",
                 numbers.join(", ")

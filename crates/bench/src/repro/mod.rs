@@ -9,7 +9,7 @@ mod list;
 #[cfg(test)]
 mod tests;
 
-pub use list::{FIGURES, Figure, How, PAPERS, find};
+pub use list::{FIGURES, Figure, How, PAPERS, figures_of, find};
 
 use crate::store::Result;
 use serde::Serialize;
@@ -17,7 +17,7 @@ use serde::Serialize;
 /// A statement of a paper beside what came of the run here.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What is compared.
+    /// The figure that is compared, in words.
     pub what: String,
     /// The paper's figure, or its bound.
     pub paper: f64,

@@ -4,7 +4,7 @@ use crate::args::Repro;
 use crate::exit::Failure;
 use crate::output;
 use glintdb::Error;
-use glintdb_bench::repro::{Comparison, FIGURES, Figure, How, PAPERS, find};
+use glintdb_bench::repro::{Comparison, FIGURES, Figure, How, PAPERS, figures_of, find};
 use plotters::prelude::*;
 use std::path::Path;
 
@@ -15,18 +15,15 @@ pub(super) fn run(arguments: &Repro) -> Result<(), Failure> {
     match (&*arguments.paper, arguments.figure.as_deref()) {
         ("list", None) => list(arguments.json),
         ("list", Some(_)) => Err(Failure::Usage("`repro list` takes no figure".into())),
-        (paper, _) if !PAPERS.iter().any(|(name, _)| *name == paper) => {
-            // The error names the papers.
-            Ok(find(paper, "").map(drop)?)
+        (paper, None) => {
+            figures_of(paper)?;
+            Err(Failure::Usage(format!(
+                "repro needs a figure, such as `glintdb repro {paper} 4`, or `all`; `glintdb repro list` names them"
+            )))
         }
-        (paper, None) => Err(Failure::Usage(format!(
-            "repro needs a figure, such as `glintdb repro {paper} 4`, or `all`; `glintdb repro list` names them"
-        ))),
         (paper, Some("all")) => {
-            let models: Vec<Figure> = (FIGURES.iter())
-                .filter(|figure| figure.paper == paper && matches!(figure.how, How::Model(_)))
-                .copied()
-                .collect();
+            let mut models = figures_of(paper)?;
+            models.retain(|figure| matches!(figure.how, How::Model(_)));
             if models.is_empty() {
                 return Err(Failure::Usage(format!(
                     "no figure of {paper} is a model yet; `glintdb repro list` says how each is run"

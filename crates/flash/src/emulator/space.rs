@@ -12,7 +12,7 @@
 //! 2. A superblock without valid sectors that is full, or has no file any more, gives its chunks
 //!    back to be erased. At most one erase of them is under way on a unit.
 //! 3. The collector moves the valid sectors of the shared superblock that has fewest, when the free
-//!    chunks of a group run out. Files may use what is left of the units without the spare part.
+//!    chunks of a group run out. A spare part of each group is the collector's alone.
 
 use super::nand::{Chunk, ChunkState, Device, NandOp, Ns, Ticket};
 use glintdb_core::{Error, ErrorKind, Result};
@@ -169,13 +169,14 @@ impl Space {
         (chunks * self.chunk_sectors).saturating_sub(group.shared_valid + group.reserved)
     }
 
-    /// Keeps sectors of a group for a file, or gives them back.
-    pub(super) fn reserve(&mut self, group: usize, sectors: u64, keeps: bool) {
-        let reserved = &mut self.groups[group].reserved;
-        *reserved = match keeps {
-            true => *reserved + sectors,
-            false => reserved.saturating_sub(sectors),
-        };
+    /// Keeps sectors of a group for a file.
+    pub(super) fn reserve(&mut self, group: usize, sectors: u64) {
+        self.groups[group].reserved += sectors;
+    }
+
+    /// Gives back sectors that were [kept](Self::reserve).
+    pub(super) fn unreserve(&mut self, group: usize, sectors: u64) {
+        self.groups[group].reserved -= sectors;
     }
 
     /// Bytes that files may still take, in all groups: one that is full uses units of others.

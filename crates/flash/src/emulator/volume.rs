@@ -391,7 +391,7 @@ impl State {
             layout.placed += 1;
             if layout.reserved > 0 {
                 layout.reserved -= 1;
-                self.space.reserve(layout.group, 1, false);
+                self.space.unreserve(layout.group, 1);
             }
             self.space.stats.host_bytes += SECTOR_BYTES;
             touched.insert(superblock);
@@ -470,7 +470,7 @@ impl State {
             return;
         };
         // Space that was reserved beyond the length is given back.
-        self.space.reserve(layout.group, layout.reserved, false);
+        self.space.unreserve(layout.group, layout.reserved);
         layout.reserved = 0;
         let keep = usize::try_from(length.div_ceil(SECTOR_BYTES)).unwrap_or(usize::MAX);
         for place in layout
@@ -496,7 +496,7 @@ impl State {
             is_named: true,
             ..Layout::default()
         };
-        self.space.reserve(group, sectors, true);
+        self.space.reserve(group, sectors);
         self.files.insert(file, layout);
         self.names.insert(id, file);
         Ok(file)
@@ -521,7 +521,7 @@ impl State {
         let Some(layout) = self.files.remove(&file) else {
             return;
         };
-        self.space.reserve(layout.group, layout.reserved, false);
+        self.space.unreserve(layout.group, layout.reserved);
         for place in layout.sectors.into_iter().flatten() {
             self.space.forget(place);
         }

@@ -726,7 +726,7 @@ fn times_of_reads_writes_and_syncs_count_each_by_itself() {
         let bytes = pattern(3, BYTES);
         let write = added(&|| file.write_at(0, &bytes).unwrap());
         assert!(write[1] > 0 && write[0] + write[2] == 0, "{write:?}");
-        // One sync takes under a microsecond if the file system has just written the file by itself.
+        // One sync takes under a microsecond if the file system has just written the file.
         let sync = added(&|| (0..100).for_each(|_| file.sync().unwrap()));
         assert!(sync[2] > 0 && sync[0] + sync[1] == 0, "{sync:?}");
         let request = || vec![ReadRequest::new(Arc::clone(&file), 0, BYTES)];

@@ -10,7 +10,7 @@
 use super::profile::Profile;
 use glintdb_core::{Error, Result};
 
-/// One block of each plane of a LUN: what is erased together.
+/// One block of each plane of a LUN. An erase erases a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Chunk {
     /// Number of the LUN in the device. LUN `n` is on channel `n` modulo the number of channels, so

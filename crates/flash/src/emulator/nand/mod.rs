@@ -3,9 +3,9 @@
 //!
 //! A device has *channels*. On each there are *LUNs* (dies, also called parallel units), which do
 //! one operation at a time, and share the channel's bus for transfers. A LUN has *planes*, which
-//! work together, and *blocks* on each plane. A [`Chunk`] is one block of each plane of a LUN: what
-//! is erased together. It is programmed in *rows*, front to back; a row is what is programmed
-//! together. [`Geometry`] says how large all these are, [`Times`] how long operations take, and
+//! work together, and *blocks* on each plane. A [`Chunk`] is one block of each plane of a LUN; an
+//! erase erases a chunk. A program fills a *row* of a chunk, and rows are filled front to back.
+//! [`Geometry`] says how large all these are, [`Times`] how long operations take, and
 //! [`Profile`] is the whole of a device: one of a list of names, or a TOML file.
 //!
 //! ```

@@ -82,13 +82,13 @@ impl Geometry {
         self.pages / self.pages_of_program
     }
 
-    /// Bytes of a row: what is programmed together.
+    /// Bytes of a row, which one program fills.
     #[must_use]
     pub fn row_bytes(&self) -> u64 {
         u64::from(self.planes) * u64::from(self.pages_of_program) * u64::from(self.page_bytes)
     }
 
-    /// Bytes of a chunk: what is erased together.
+    /// Bytes of a chunk, which one erase erases.
     #[must_use]
     pub fn chunk_bytes(&self) -> u64 {
         u64::from(self.rows()) * self.row_bytes()
@@ -232,7 +232,7 @@ pub struct Profile {
     /// The write cache.
     #[serde(default)]
     pub cache: Cache,
-    /// What is allowed.
+    /// Limits of the medium and its firmware.
     #[serde(default)]
     pub rules: Rules,
     /// What an interrupted program or erase costs.

@@ -19,7 +19,6 @@ use glintdb_core::planted;
 use parking_lot::Mutex;
 use prefetch_hints::PrefetchHints;
 use quick_cache::{OptionsBuilder, Weighter, sync};
-use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// What an entry costs beside the memory that its bytes and their key lie in: slot and share of the hash table, which doubles (`examples/cache_hit.rs`).
@@ -524,20 +523,11 @@ impl Counted {
     }
 }
 
-/// The stripe of the calling thread, below [`STRIPES`]: threads take them in turn. For what every read writes to.
+/// The stripe of the calling thread, below [`STRIPES`]. For what every read writes to.
 #[inline]
 #[must_use]
 pub fn stripe_of_thread() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    STRIPE.with(|stripe| {
-        if stripe.get() == usize::MAX {
-            stripe.set(NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES);
-        }
-        stripe.get()
-    })
+    glintdb_core::sync::thread_number() % STRIPES
 }
 
 #[derive(Clone)]

@@ -21,6 +21,7 @@ use crate::state::version::{KeyspaceState, Version};
 use crate::{Error, Result};
 use bytes::Bytes;
 use glintdb_core::memory::MemoryPart;
+use glintdb_core::sync::{Work, charge};
 use glintdb_core::{Direction, planted};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -113,6 +114,7 @@ impl Iter {
         upper: Bound<Bytes>,
         own: Option<OwnView>,
     ) -> Self {
+        charge(Work::Get, 1);
         let failed = keyspace.check_same_db(&pin.handle).err();
         let done = is_empty(bound_slices(&lower, &upper));
         Iter {

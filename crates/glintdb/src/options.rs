@@ -203,7 +203,7 @@ const GARBAGE_SEGMENTS: u64 = 4;
 impl Default for Options {
     fn default() -> Self {
         let ram = glintdb_flash::physical_memory_bytes().unwrap_or(4 << 30);
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = glintdb_core::sync::processors();
         Options {
             create_if_missing: true,
             error_if_exists: false,

@@ -16,7 +16,7 @@ use glintdb_core::{Error, Result, planted};
 use glintdb_runs::keys::TombstoneSet;
 use glintdb_runs::table::TableEnv;
 use glintdb_runs::{Run, Slot, Sorted, range_tombstones};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 /// The tables of an index by level.
@@ -162,7 +162,8 @@ impl Levels {
     /// As [`edited`](Self::edited).
     pub(crate) fn replay(&mut self, edit: &Edit, env: &Arc<TableEnv>) -> Result<Vec<Arc<Slot>>> {
         self.deletions = OnceLock::new();
-        let mut taken: HashMap<u64, Arc<Slot>> = HashMap::new();
+        // Ordered, so that files are deleted in one order.
+        let mut taken: BTreeMap<u64, Arc<Slot>> = BTreeMap::new();
         for op in &edit.ops {
             let range_tombstones = match op {
                 EditOp::Remove(place, number) => {

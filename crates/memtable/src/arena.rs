@@ -11,14 +11,13 @@
 //!    the slabs cut from them, so it is not greater. Both include what the arena's owner keeps
 //!    elsewhere and has noted.
 
-use std::cell::Cell;
 use std::mem::size_of;
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::chunk::{CHUNK_ALIGN, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Chunk, ChunkPool};
-use glintdb_core::sync::Mutex;
 use glintdb_core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use glintdb_core::sync::{Mutex, processors, thread_number};
 
 /// Lies at the start of the slab it bumps.
 #[repr(C, align(64))]
@@ -65,12 +64,6 @@ unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
-/// Processors there are; asked for once, for the answer comes from files.
-fn processors() -> usize {
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
-    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(4, usize::from))
-}
-
 impl Arena {
     /// An arena without memory. It takes its first chunk (64 KiB) for its first record.
     #[must_use]
@@ -114,7 +107,7 @@ impl Arena {
 
     /// `bytes` of uninitialised memory for a record, 8-aligned.
     pub(crate) fn allocate_record(&self, bytes: usize) -> NonNull<u8> {
-        let shard = 1 + thread_index() % (self.shards.len() - 1);
+        let shard = 1 + thread_number() % (self.shards.len() - 1);
         self.allocate(&self.shards[shard], bytes.next_multiple_of(8))
     }
 
@@ -222,17 +215,4 @@ fn bump(at: *mut Slab, bytes: usize) -> Option<NonNull<u8>> {
     }
     // SAFETY: `offset + bytes <= slab.bytes`, the size of the slab, and no other caller gets this range.
     NonNull::new(unsafe { base.add(offset) })
-}
-
-pub(crate) fn thread_index() -> usize {
-    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    thread_local! {
-        static INDEX: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    INDEX.with(|index| {
-        if index.get() == usize::MAX {
-            index.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        index.get()
-    })
 }

@@ -4,12 +4,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use crate::arena::{Arena, thread_index};
+use crate::arena::Arena;
 use crate::cursor::{self, MemCursor};
 use crate::node::{Locked, Node, NodeRef, Position, SLOTS};
 use crate::record::Record;
 use glintdb_core::sync::atomic::{AtomicPtr, Ordering};
-use glintdb_core::sync::hint;
+use glintdb_core::sync::{hint, thread_number};
 use glintdb_core::{Direction, EntryRef, SeqNum, planted};
 
 const COUNTERS: usize = 8;
@@ -249,7 +249,7 @@ impl Memtable {
             leaf.raise_max_seqno(record.seqno());
             leaf.insert(position.index, record, None);
         }
-        self.keys[thread_index() % COUNTERS]
+        self.keys[thread_number() % COUNTERS]
             .0
             .fetch_add(1, Ordering::Relaxed);
         Some(())

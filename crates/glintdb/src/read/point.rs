@@ -10,11 +10,13 @@ use crate::read::values::hot_keys::Look;
 use crate::read::values::key_hash::Wanted;
 use crate::state::version::{Found, KeyspaceState, Version};
 use bytes::Bytes;
+use glintdb_core::sync::{Work, charge};
 use glintdb_core::{EntryValue, KeyspaceId, SeqNum, planted};
 
 impl Reader {
     /// Returns the newest visible value of `key`.
     pub(crate) fn get(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<Bytes>> {
+        charge(Work::Get, 1);
         let look = self.shared.values.look(keyspace.id, key);
         let before = self.shared.pipeline.visible();
         if let Some(value) = self
@@ -41,6 +43,7 @@ impl Reader {
         keyspace: &KeyspaceState,
         key: &[u8],
     ) -> Result<Option<Bytes>> {
+        charge(Work::Get, 1);
         let look = self.look_in(version, keyspace, key);
         if let Some(value) = self
             .shared
@@ -102,6 +105,7 @@ impl Reader {
         keys: &[K],
         bytes_max: usize,
     ) -> Vec<Result<Option<Bytes>>> {
+        charge(Work::Get, keys.len() as u64);
         let looks: Vec<_> = (keys.iter())
             .map(|key| self.look_in(version, keyspace, key.as_ref()))
             .collect();

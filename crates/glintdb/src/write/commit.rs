@@ -18,7 +18,8 @@ use crate::write::operations::{Named, Operations};
 use crate::write::pipeline::Reached;
 use crate::write::sequencer::{Numbered, gone};
 use crate::{ErrorKind, Result};
-use glintdb_core::{SeqNum, planted, sync};
+use glintdb_core::sync::{self, Work, charge};
+use glintdb_core::{SeqNum, planted};
 use glintdb_log::Reservation;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -174,6 +175,8 @@ impl Writer {
         if batch.deletes_anything() {
             self.shared.ask_for_look();
         }
+        charge(Work::Put, batch.len() as u64);
+        charge(Work::Bytes, batch.size_bytes() as u64);
         Ok(())
     }
 

@@ -28,6 +28,7 @@ use bytes::Bytes;
 use glintdb_core::checksum::FileSeed;
 use glintdb_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX, successor};
 use glintdb_core::memory::MemoryPart;
+use glintdb_core::sync::{Work, charge};
 use glintdb_core::{Direction, EntryRef, Error, FileId, FileKind, RangeTombstone, Result, SeqNum};
 use glintdb_flash::{CreateOptions, DataClass};
 use std::sync::Arc;
@@ -493,6 +494,8 @@ impl TableWriter {
             .append(&footer.encode(self.output.seed, footer_at))?;
         self.output.sink.finish()?;
         self.finished = true;
+        charge(Work::Merge, self.meta.entries);
+        charge(Work::Bytes, self.meta.bytes);
         Ok((self.meta.clone().sharing_keys(), self.pins.take()))
     }
 

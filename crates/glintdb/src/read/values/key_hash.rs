@@ -13,8 +13,12 @@ use std::hash::BuildHasher;
 use std::sync::LazyLock;
 
 /// Seed of the second hash. Each process has another one, so that no client can choose keys that
-/// are taken for each other.
-static SECOND: LazyLock<quality::RandomState> = LazyLock::new(quality::RandomState::default);
+/// are taken for each other; in virtual time, equal runs need an equal one.
+static SECOND: LazyLock<Seed> = LazyLock::new(Seed::default);
+#[cfg(not(virtual_time))]
+type Seed = quality::RandomState;
+#[cfg(virtual_time)]
+type Seed = quality::FixedState;
 
 /// A value that a read looks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

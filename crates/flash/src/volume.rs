@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// What a file holds. A volume with parallel units may place each class on units of its own,
 /// because files of one class live about equally long.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum DataClass {
     /// Log segments: written once, read by recovery and for values.
     Log,

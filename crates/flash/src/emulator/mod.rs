@@ -4,9 +4,11 @@
 
 pub mod nand;
 mod placement;
+mod profiler;
 mod space;
 mod volume;
 
 pub use placement::{Group, Placement, Rule};
+pub use profiler::PlacementChange;
 pub use space::SpaceStats;
-pub use volume::{Emulated, EmulatedStats, Late};
+pub use volume::{ClassReads, Emulated, EmulatedStats, Late};

@@ -14,6 +14,8 @@ pub enum Placement {
     Striping,
     /// Each group of classes has units of its own.
     Isolation(Rule),
+    /// Striping or isolation, by what the device had to do of late.
+    Dynamic(Rule),
 }
 
 /// Groups of classes that have units of their own. What no group has goes to the first one.
@@ -36,6 +38,17 @@ pub struct Group {
     pub relocated: bool,
 }
 
+/// Reads ranks of levels: `1`, `1-2` or `1-`.
+fn ranks(text: &str) -> Option<RangeInclusive<u8>> {
+    let rank = |text: &str| text.parse().ok().filter(|rank| *rank >= 1);
+    let ranks = match text.split_once('-') {
+        None => rank(text)?..=rank(text)?,
+        Some((from, "")) => rank(from)?..=u8::MAX,
+        Some((from, until)) => rank(from)?..=rank(until)?,
+    };
+    (!ranks.is_empty()).then_some(ranks)
+}
+
 impl Rule {
     /// The paper's groups with these weights: the log; tables of flushes; all deeper levels. The
     /// paper has 3:3:2.
@@ -56,6 +69,83 @@ impl Rule {
         }
     }
 
+    /// Reads three weights, such as `3:3:2`, for the groups of [`of_paper`](Self::of_paper); or a
+    /// list of groups with their weights, such as `log+flush=1,level1=2,level2-=5`. A group is
+    /// `log`, `flush`, `relocated`, and levels by their rank (`level1`, `level1-2`, `level3-`),
+    /// joined by `+`. What no group names goes to the first one.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: it is neither; a weight is not 1 to 1000; or a class is in two groups.
+    pub fn parse(text: &str) -> Result<Rule> {
+        let wrong = |why: &str| {
+            Err(Error::invalid(format!(
+                "rule {text:?}: {why}; a rule is three weights, such as `3:3:2`, or groups with weights, such as \
+                 `log+flush=1,level1=2,level2-=5`"
+            )))
+        };
+        let weight = |text: &str| {
+            text.parse()
+                .ok()
+                .filter(|weight| (1..=1000).contains(weight))
+        };
+        if !text.contains('=') {
+            let weights: Option<Vec<u32>> = text.split(':').map(weight).collect();
+            return match weights.as_deref() {
+                Some([log, flush, deeper]) => Ok(Rule::of_paper(*log, *flush, *deeper)),
+                Some(_) => wrong("it has not three weights"),
+                None => wrong("its weights are not 1 to 1000"),
+            };
+        }
+        let mut groups: Vec<Group> = Vec::new();
+        for part in text.split(',') {
+            let Some((classes, share)) = part.split_once('=') else {
+                return wrong("a group has no weight");
+            };
+            let Some(share) = weight(share) else {
+                return wrong("its weights are not 1 to 1000");
+            };
+            let mut group = Group {
+                weight: share,
+                flush: false,
+                levels: None,
+                relocated: false,
+            };
+            for class in classes.split('+') {
+                let is_again = match class {
+                    "log" if groups.is_empty() => false,
+                    "log" => return wrong("the log belongs to the first group"),
+                    "flush" => {
+                        std::mem::replace(&mut group.flush, true)
+                            || groups.iter().any(|group| group.flush)
+                    }
+                    "relocated" => {
+                        std::mem::replace(&mut group.relocated, true)
+                            || groups.iter().any(|group| group.relocated)
+                    }
+                    levels => {
+                        let Some(ranks) = levels.strip_prefix("level").and_then(ranks) else {
+                            return wrong("a class is none");
+                        };
+                        let meets = |group: &Group| {
+                            let of_group = group.levels.as_ref();
+                            of_group.is_some_and(|other| {
+                                other.start() <= ranks.end() && ranks.start() <= other.end()
+                            })
+                        };
+                        let is_again = group.levels.is_some() || groups.iter().any(meets);
+                        group.levels = Some(ranks);
+                        is_again
+                    }
+                };
+                if is_again {
+                    return wrong("a class or stretch of levels is named twice");
+                }
+            }
+            groups.push(group);
+        }
+        Ok(Rule { groups })
+    }
+
     /// The group of a class.
     fn group_of(&self, class: DataClass) -> usize {
         let has = |group: &Group| match class {
@@ -72,36 +162,22 @@ impl Rule {
 }
 
 impl Placement {
-    /// Reads `striping`, `isolation` (the paper's 3:3:2) or `isolation:3:3:2` with other weights.
+    /// Reads `striping`, `isolation` and `dynamic`, which have the paper's rule 3:3:2; and these two
+    /// with another [rule](Rule::parse), such as `isolation:1:2:5`.
     ///
     /// # Errors
     /// `InvalidArgument` for anything else.
     pub fn parse(text: &str) -> Result<Placement> {
-        let wrong = || {
-            Error::invalid(format!(
-                "placement {text:?}: it is `striping`, `isolation` or `isolation:3:3:2`, with three weights of 1 to \
-                 1000"
-            ))
-        };
-        let weights = match text {
-            "striping" => return Ok(Placement::Striping),
-            "isolation" => "3:3:2",
-            _ => text.strip_prefix("isolation:").ok_or_else(wrong)?,
-        };
-        let weights: Vec<u32> = weights
-            .split(':')
-            .map(|weight| {
-                weight
-                    .parse()
-                    .ok()
-                    .filter(|weight| (1..=1000).contains(weight))
-            })
-            .collect::<Option<_>>()
-            .ok_or_else(wrong)?;
-        let [log, flush, deeper] = weights[..] else {
-            return Err(wrong());
-        };
-        Ok(Placement::Isolation(Rule::of_paper(log, flush, deeper)))
+        let (name, rule) = text.split_once(':').unwrap_or((text, "3:3:2"));
+        match name {
+            "striping" if text == name => Ok(Placement::Striping),
+            "isolation" => Ok(Placement::Isolation(Rule::parse(rule)?)),
+            "dynamic" => Ok(Placement::Dynamic(Rule::parse(rule)?)),
+            _ => Err(Error::invalid(format!(
+                "placement {text:?}: it is `striping`, `isolation`, `dynamic`, or one of these two with a rule, such \
+                 as `isolation:3:3:2`"
+            ))),
+        }
     }
 
     /// The units of each group, of `units` in all.
@@ -109,7 +185,7 @@ impl Placement {
     /// # Errors
     /// `InvalidArgument` if a group would have no unit.
     pub(super) fn split(&self, units: u32) -> Result<Vec<Range<u32>>> {
-        let Placement::Isolation(rule) = self else {
+        let (Placement::Isolation(rule) | Placement::Dynamic(rule)) = self else {
             return Ok(std::iter::once(0..units).collect());
         };
         let all: u64 = rule
@@ -137,7 +213,7 @@ impl Placement {
     pub(super) fn group_of(&self, class: DataClass) -> usize {
         match self {
             Placement::Striping => 0,
-            Placement::Isolation(rule) => rule.group_of(class),
+            Placement::Isolation(rule) | Placement::Dynamic(rule) => rule.group_of(class),
         }
     }
 }
@@ -157,8 +233,48 @@ mod tests {
         assert_eq!(group(DataClass::Flush), 1);
         assert_eq!(group(DataClass::Level { rank: 1, of: 3 }), 2);
         assert_eq!(group(DataClass::Relocated), 2);
+        let dynamic = Placement::parse("dynamic:1:1:6").unwrap();
+        assert_eq!(dynamic, Placement::Dynamic(Rule::of_paper(1, 1, 6)));
         assert_eq!(Placement::Striping.split(128).unwrap(), vec![0..128]);
         assert_eq!(Placement::Striping.group_of(DataClass::Flush), 0);
+    }
+
+    #[test]
+    fn rules_of_any_groups_are_read() {
+        let rule = Rule::parse("log+flush=1,level1=2,level2-+relocated=5").unwrap();
+        let group = |class| rule.group_of(class);
+        let level = |rank| DataClass::Level { rank, of: 4 };
+        assert_eq!((group(DataClass::Log), group(DataClass::Flush)), (0, 0));
+        assert_eq!(
+            (group(level(1)), group(level(2)), group(level(9))),
+            (1, 2, 2)
+        );
+        assert_eq!(group(DataClass::Relocated), 2);
+        let placement = Placement::Isolation(rule);
+        assert_eq!(placement.split(128).unwrap(), [0..16, 16..48, 48..128]);
+        let paper = Rule::parse("log=3,flush=3,level1-+relocated=2").unwrap();
+        assert_eq!(paper, Rule::parse("3:3:2").unwrap());
+    }
+
+    #[test]
+    fn rules_that_cannot_be_are_refused() {
+        for (text, why) in [
+            ("3:3", "not three weights"),
+            ("0:1:1", "not 1 to 1000"),
+            ("a:1:1", "not 1 to 1000"),
+            ("log=0,flush=1", "not 1 to 1000"),
+            ("log,flush=1", "no weight"),
+            ("flush=1,log=1", "first group"),
+            ("log=1,flush=1,flush=1", "twice"),
+            ("log=1,level1-2=1,level2-=1", "twice"),
+            ("log=1,level1+level2=1", "twice"),
+            ("log=1,level2-1=1", "a class is none"),
+            ("log=1,level0=1", "a class is none"),
+            ("log=1,tables=1", "a class is none"),
+        ] {
+            let error = Rule::parse(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
+        }
     }
 
     #[test]
@@ -166,17 +282,13 @@ mod tests {
         let placement = Placement::parse("isolation:100:1:1").unwrap();
         let error = placement.split(8).unwrap_err().to_string();
         assert!(error.contains("do not each get one of 8 units"), "{error}");
-        for text in [
-            "",
-            "isolate",
-            "isolation:",
-            "isolation:3:3",
-            "isolation:0:1:1",
-            "isolation:1:1:1:1",
-            "isolation:a:1:1",
-        ] {
+        for text in ["", "isolate", "isolate:3:3:2", "striping:1:1:1"] {
             let error = Placement::parse(text).unwrap_err().to_string();
             assert!(error.contains("it is `striping`"), "{text}: {error}");
+        }
+        for text in ["isolation:", "isolation:3:3", "dynamic:0:1:1"] {
+            let error = Placement::parse(text).unwrap_err().to_string();
+            assert!(error.contains("a rule is"), "{text}: {error}");
         }
     }
 }

@@ -21,6 +21,8 @@ use std::ops::Range;
 
 /// Bytes of a sector of the map.
 pub(super) const SECTOR_BYTES: u64 = 4096;
+/// Units from which on a file has superblocks of its own.
+const OWN_UNITS_MIN: u64 = 16;
 /// Part of the chunks of a group that files cannot use: the collector needs them.
 const SPARE_PART: u64 = 14;
 /// Units on which erases begin at one look.
@@ -109,6 +111,11 @@ pub(super) struct Space {
     next_superblock: u32,
     next_unit: Vec<u32>,
     erase_cursor: usize,
+    /// Sectors that were written to all units in turn.
+    striped_sectors: u64,
+    /// Whether each file has superblocks of its own over all units of its group, which are erased
+    /// at once.
+    pub(super) virtual_blocks: bool,
     sectors_of_row: u32,
     chunk_sectors: u64,
     pub(super) stats: SpaceStats,
@@ -148,6 +155,8 @@ impl Space {
             superblocks: BTreeMap::new(),
             next_superblock: 0,
             erase_cursor: 0,
+            striped_sectors: 0,
+            virtual_blocks: false,
             chunk_sectors: u64::from(geometry.rows()) * u64::from(sectors_of_row),
             sectors_of_row,
             stats: SpaceStats::default(),
@@ -158,6 +167,27 @@ impl Space {
     /// Sectors of a chunk.
     pub(super) fn chunk_sectors(&self) -> u64 {
         self.chunk_sectors
+    }
+
+    /// Sectors from which a file of a group gets superblocks of its own: those of one over
+    /// [`OWN_UNITS_MIN`] units, or over all units of the group. A smaller file shares superblocks
+    /// over all units, because over few units of its own it would be written and read slowly.
+    pub(super) fn own_sectors_min(&self, group: usize) -> u64 {
+        if self.virtual_blocks {
+            return 0;
+        }
+        let units = (self.groups[group].units.len() as u64).min(OWN_UNITS_MIN);
+        units * self.chunk_sectors
+    }
+
+    /// The group of the unit whose turn it is, for a sector of a file that is written to all units:
+    /// a row on each unit in turn.
+    pub(super) fn group_in_turn(&mut self) -> usize {
+        let units = self.units.len() as u64;
+        let unit = self.striped_sectors / u64::from(self.sectors_of_row) % units.max(1);
+        self.striped_sectors += 1;
+        let has = |group: &Group| group.units.contains(&u32::try_from(unit).unwrap_or(0));
+        self.groups.iter().position(has).unwrap_or(0)
     }
 
     /// Sectors that files may still take in a group.
@@ -299,6 +329,7 @@ impl Space {
         width: u64,
         now: Ns,
     ) -> Result<u32> {
+        let width = if self.virtual_blocks { u64::MAX } else { width };
         let room = self.free_sectors(group) / self.chunk_sectors;
         let most = room.clamp(1, self.groups[group].units.len() as u64);
         let width = u32::try_from(width.clamp(1, most)).unwrap_or(1);
@@ -514,6 +545,11 @@ impl Space {
     pub(super) fn erase_some(&mut self, device: &mut Device, now: Ns) {
         let count = self.units.len();
         let mut begun = 0;
+        let at_once = if self.virtual_blocks {
+            count
+        } else {
+            ERASES_AT_ONCE
+        };
         for step in 0..count {
             let lun = (self.erase_cursor + step) % count;
             let unit = &mut self.units[lun];
@@ -534,7 +570,7 @@ impl Space {
                 unit.erased.insert((wear, block));
             }
             begun += 1;
-            if begun == ERASES_AT_ONCE {
+            if begun == at_once {
                 self.erase_cursor = (lun + 1) % count;
                 return;
             }

@@ -8,15 +8,18 @@
 //!    operation and the device's. After a crash the inner volume says what is there.
 //! 2. A file's sectors on the device go when its name is deleted and its last handle is closed.
 
-use super::nand::{Device, NandOp, Ns, Profile, UnitStats};
+use super::nand::{Device, Ns, Profile, UnitStats};
 use super::placement::Placement;
+use super::profiler::{PlacementChange, Profiler};
 use super::space::{Owner, Place, SECTOR_BYTES, Space, SpaceStats};
 use crate::volume::{
     BegunBatch, CreateOptions, DataClass, ReadRequest, Ring, Volume, VolumeFile, VolumeStats,
 };
 use bytes::Bytes;
 use glintdb_core::clock::Clock;
+use glintdb_core::sync::{Work, charge};
 use glintdb_core::{Error, FileId, FileKind, Result};
+use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,12 +29,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A file on the device.
-#[derive(Default)]
 struct Layout {
+    class: DataClass,
+    /// The group of its class.
+    class_group: usize,
+    /// Whether it is written to units of its group only, or to those of all groups in turn.
+    is_isolated: bool,
     /// Where each sector is; `None`: it was not written.
     sectors: Vec<Option<Place>>,
     /// Sectors that have a place.
     placed: u64,
+    /// The group whose units it uses now.
     group: usize,
     /// Superblocks of its own, the one that is filled last.
     own: Vec<u32>,
@@ -53,6 +61,9 @@ struct State {
     files: BTreeMap<u64, Layout>,
     names: BTreeMap<FileId, u64>,
     next_file: u64,
+    reads: BTreeMap<DataClass, ClassReads>,
+    /// What chooses the placement of new files, if it changes.
+    profiler: Option<Profiler>,
 }
 
 /// Counters of an emulated volume since it was opened.
@@ -66,8 +77,51 @@ pub struct EmulatedStats {
     pub wear: (u32, u32),
     /// Counters of each unit.
     pub units: Vec<UnitStats>,
+    /// Small reads of files of each class.
+    pub reads: BTreeMap<DataClass, ClassReads>,
+    /// Changes of the placement of new files.
+    pub changes: Vec<PlacementChange>,
     /// How late waits ended.
     pub late: Late,
+}
+
+/// Longest read that counts in [`EmulatedStats::reads`], in bytes. Gets make those; longer ones are
+/// of compactions.
+const SMALL_READ_BYTES: u64 = 64 << 10;
+
+/// Longest time of a read that is told apart from longer ones: 1,000 seconds.
+const READ_NS_MAX: Ns = 1_000_000_000_000;
+
+/// Reads of files of a class, of at most 64 KiB.
+#[derive(Clone, Debug)]
+pub struct ClassReads {
+    /// Time of each in nanoseconds, to two digits.
+    pub latencies: Histogram<u32>,
+    /// Reads that waited for programs or erases.
+    pub waited: u64,
+    /// Time that they waited for these, in nanoseconds.
+    pub write_wait_ns: Ns,
+}
+
+impl Default for ClassReads {
+    fn default() -> Self {
+        let Ok(latencies) = Histogram::new_with_bounds(1, READ_NS_MAX, 2) else {
+            unreachable!("constant bounds are valid");
+        };
+        ClassReads {
+            latencies,
+            waited: 0,
+            write_wait_ns: 0,
+        }
+    }
+}
+
+impl ClassReads {
+    fn record(&mut self, ns: Ns, write_wait_ns: Ns) {
+        self.latencies.saturating_record(ns);
+        self.waited += u64::from(write_wait_ns > 0);
+        self.write_wait_ns += write_wait_ns;
+    }
 }
 
 /// How much later than the device's operations waits for them ended: a clock wakes late.
@@ -166,6 +220,11 @@ impl Emulated {
             )));
         }
         let groups = placement.split(profile.geometry.luns_in_all())?;
+        let profiler = matches!(placement, Placement::Dynamic(_)).then(|| {
+            let row_ns = (profile.program_ns(0) + profile.program_ns(1)) as f64 / 2.0;
+            let sectors = profile.geometry.row_bytes() / SECTOR_BYTES;
+            Profiler::new(&groups, row_ns / sectors as f64)
+        });
         let device = Device::new(profile)?;
         let state = State {
             space: Space::new(&device, groups)?,
@@ -173,6 +232,8 @@ impl Emulated {
             files: BTreeMap::new(),
             names: BTreeMap::new(),
             next_file: 0,
+            reads: BTreeMap::new(),
+            profiler,
         };
         Ok(Emulated(Arc::new(Shared {
             inner,
@@ -196,6 +257,15 @@ impl Emulated {
         self
     }
 
+    /// Gives each file virtual blocks of its own, as the DapDB paper does: superblocks over all
+    /// units of its group, however small the file is, which are erased at once when it is deleted.
+    /// Without this, small files share superblocks, and erases are spread over time.
+    #[must_use]
+    pub fn with_virtual_blocks(self) -> Emulated {
+        self.0.state.lock().space.virtual_blocks = true;
+        self
+    }
+
     /// What the device did.
     #[must_use]
     pub fn device_stats(&self) -> EmulatedStats {
@@ -206,6 +276,13 @@ impl Emulated {
             write_amp_device: space.programmed_bytes as f64 / space.host_bytes.max(1) as f64,
             wear: state.space.wear(),
             units: state.device.units().collect(),
+            reads: state.reads.clone(),
+            changes: state
+                .profiler
+                .iter()
+                .flat_map(Profiler::changes)
+                .copied()
+                .collect(),
             late: *self.0.late.lock(),
         }
     }
@@ -233,7 +310,8 @@ impl Emulated {
                     (_, None) => length,
                 };
                 let group = shared.placement.group_of(class);
-                let file = state.add(id, group, bytes)?;
+                let is_isolated = (state.profiler.as_mut()).is_none_or(|it| it.decide(now));
+                let file = state.add(id, (class, is_isolated), group, bytes)?;
                 if options.is_none() {
                     state.write(file, 0, length, now)?;
                 }
@@ -340,9 +418,14 @@ impl State {
         let Some(layout) = files.get_mut(&file) else {
             unreachable!("a file that is written is there");
         };
+        if !layout.is_isolated {
+            let group = space.group_in_turn();
+            let group = space.group_with_room(group, 1)?;
+            return space.shared(device, group, now);
+        }
         let size = layout.placed.max(layout.expected_bytes / SECTOR_BYTES);
         let has_room = layout.reserved > 0;
-        if size < space.chunk_sectors() {
+        if size < space.own_sectors_min(layout.group) {
             if !has_room {
                 layout.group = space.group_with_room(layout.group, 1)?;
             }
@@ -363,6 +446,9 @@ impl State {
 
     fn write(&mut self, file: u64, offset: u64, length: u64, now: Ns) -> Result<Ns> {
         let sectors = offset / SECTOR_BYTES..(offset + length).div_ceil(SECTOR_BYTES);
+        if let (Some(profiler), Some(layout)) = (&mut self.profiler, self.files.get(&file)) {
+            profiler.note_write(layout.class_group, sectors.end - sectors.start);
+        }
         let mut touched = BTreeSet::new();
         for sector in sectors {
             let superblock = self.superblock_for(file, now);
@@ -416,14 +502,20 @@ impl State {
             .unwrap_or(usize::MAX)
             .min(layout.sectors.len());
         let places = layout.sectors.get(from..until).unwrap_or_default();
+        let class = layout.class;
         let ops = self.space.reads(places.iter().flatten().copied().collect());
-        self.submit(&ops, now)
-    }
-
-    fn submit(&mut self, ops: &[NandOp], now: Ns) -> Result<Ns> {
-        let mut done = now;
+        let (mut done, mut write_wait_ns) = (now, 0);
         for op in ops {
-            done = done.max(self.device.submit(*op, now)?.done);
+            let ticket = self.device.submit(op, now)?;
+            done = done.max(ticket.done);
+            write_wait_ns = ticket.write_wait_ns.max(write_wait_ns);
+        }
+        if length <= SMALL_READ_BYTES {
+            let reads = self.reads.entry(class).or_default();
+            reads.record(done - now, write_wait_ns);
+            if let Some(profiler) = &mut self.profiler {
+                profiler.note_read(done - now, write_wait_ns);
+            }
         }
         Ok(done)
     }
@@ -484,17 +576,31 @@ impl State {
     }
 
     /// Adds a file that will have about `bytes`.
-    fn add(&mut self, id: FileId, group: usize, bytes: u64) -> Result<u64> {
+    fn add(
+        &mut self,
+        id: FileId,
+        (class, is_isolated): (DataClass, bool),
+        group: usize,
+        bytes: u64,
+    ) -> Result<u64> {
         let sectors = bytes.div_ceil(SECTOR_BYTES);
+        let class_group = group;
         let group = self.space.group_with_room(group, sectors)?;
         let file = self.next_file;
         self.next_file += 1;
         let layout = Layout {
+            class,
+            class_group,
+            is_isolated,
+            sectors: Vec::new(),
+            placed: 0,
             group,
+            own: Vec::new(),
             expected_bytes: bytes,
             reserved: sectors,
+            unsynced: BTreeSet::new(),
+            handles: 0,
             is_named: true,
-            ..Layout::default()
         };
         self.space.reserve(group, sectors);
         self.files.insert(file, layout);
@@ -563,6 +669,7 @@ impl VolumeFile for EmulatedFile {
         let shared = &self.in_use.shared;
         let now = shared.now();
         let done = shared.submit_read(self.in_use.file, offset, length, now)?;
+        charge(Work::Read, 1);
         let bytes = self.inner.read_at(offset, length);
         shared.wait(now, done, &shared.read_ns);
         bytes
@@ -657,6 +764,7 @@ impl Volume for Emulated {
     fn read_batch(&self, requests: &mut [ReadRequest]) {
         let now = self.0.now();
         let done = self.submit(requests, now);
+        charge(Work::Read, requests.len() as u64);
         let files = unwrapped(requests);
         self.0.inner.read_batch(requests);
         wrapped(requests, files);
@@ -666,6 +774,7 @@ impl Volume for Emulated {
     fn begin_batch(&self, mut requests: Vec<ReadRequest>) -> BegunBatch {
         let now = self.0.now();
         let done = self.submit(&requests, now).unwrap_or(now);
+        charge(Work::Read, requests.len() as u64);
         let files = unwrapped(&mut requests);
         let begun = self.0.inner.begin_batch(requests);
         let shared = Arc::clone(&self.0);

@@ -171,6 +171,55 @@ fn isolated_classes_have_units_of_their_own() {
 }
 
 #[test]
+fn a_dynamic_placement_begins_with_striping_and_isolates_files_once_reads_wait() {
+    let mut profile = small();
+    profile.geometry.luns = 4;
+    profile.cache.bytes = 1 << 20;
+    let (volume, clock) = on(profile, "dynamic:3:3:2");
+    let units = || -> Vec<u64> {
+        let units = volume.device_stats().units;
+        units.iter().map(|unit| unit.programs).collect()
+    };
+    let used = |class, number| -> Vec<usize> {
+        let before = units();
+        let file = create(&volume, number, class);
+        file.write_at(0, &pages(32, 1)).unwrap();
+        let after = units();
+        (0..8).filter(|unit| after[*unit] > before[*unit]).collect()
+    };
+    assert_eq!(used(DataClass::Flush, 1), [0, 1, 2, 3, 4, 5, 6, 7]);
+    // Little is written, and reads come while that is programmed from the cache.
+    let file = volume.open(id(1)).unwrap();
+    for turn in 0..20 {
+        let log = create(&volume, 100 + turn, DataClass::Log);
+        log.write_at(0, &pages(32, 1)).unwrap();
+        file.read_at(0, 4096).unwrap();
+        clock.advance(std::time::Duration::from_millis(20));
+    }
+    let changes = volume.device_stats().changes;
+    assert!(changes.len() == 1 && changes[0].is_isolated, "{changes:?}");
+    assert_eq!(used(DataClass::Flush, 2), [3, 4, 5]);
+}
+
+#[test]
+fn virtual_blocks_are_over_all_units_and_erased_at_once() {
+    let (volume, clock) = on(small(), "striping");
+    let volume = volume.with_virtual_blocks();
+    let free = volume.free_bytes().unwrap();
+    let file = create(&volume, 1, DataClass::Flush);
+    file.write_at(0, &pages(2, 1)).unwrap();
+    // A chunk of each of four LUNs, for a row.
+    assert_eq!(free - volume.free_bytes().unwrap(), 4 * 64 * KIB);
+    drop(file);
+    volume.delete(id(1)).unwrap();
+    let other = create(&volume, 2, DataClass::Flush);
+    clock.advance(std::time::Duration::from_millis(5));
+    other.write_at(0, &pages(2, 1)).unwrap();
+    let units = volume.device_stats().units;
+    assert!(units.iter().all(|unit| unit.erases == 1), "{units:?}");
+}
+
+#[test]
 fn a_large_file_has_blocks_of_its_own_that_are_erased_with_it() {
     let (volume, clock) = on(small(), "striping");
     let free = volume.free_bytes().unwrap();
@@ -385,12 +434,16 @@ proptest! {
     #[test]
     fn prop_contents_are_those_of_the_volume_below(
         steps in proptest::collection::vec(step(), 1..120),
-        isolated in any::<bool>(),
+        placement in prop::sample::select(vec!["striping", "isolation", "dynamic"]),
+        virtual_blocks in any::<bool>(),
     ) {
         let mut profile = small();
         profile.geometry.luns = 4;
         profile.geometry.blocks = 24;
-        let (volume, clock) = on(profile, if isolated { "isolation" } else { "striping" });
+        let (mut volume, clock) = on(profile, placement);
+        if virtual_blocks {
+            volume = volume.with_virtual_blocks();
+        }
         let plain = MemVolume::new();
         let free = volume.free_bytes().unwrap();
         let mut files: BTreeMap<u64, [Arc<dyn VolumeFile>; 2]> = BTreeMap::new();

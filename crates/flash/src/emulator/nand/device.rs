@@ -78,6 +78,8 @@ pub struct Ticket {
     /// Whether the medium has failed: the read cannot be corrected, or the chunk is offline since
     /// the program or erase.
     pub has_failed: bool,
+    /// Time for which a read waited for programs and erases of its LUN, in nanoseconds.
+    pub write_wait_ns: Ns,
     lun: u32,
     number: u64,
 }
@@ -99,6 +101,8 @@ pub struct UnitStats {
     pub busy_ns: Ns,
     /// Nanoseconds that reads waited for it.
     pub read_wait_ns: Ns,
+    /// Nanoseconds of these that they waited for its programs and erases.
+    pub write_wait_ns: Ns,
     /// Programs and erases that reads have interrupted.
     pub suspends: u64,
 }
@@ -126,6 +130,8 @@ struct Lun {
 /// Where a read goes among the operations of a LUN.
 struct Slot {
     start: Ns,
+    /// Time that it waits for programs and erases.
+    write_wait_ns: Ns,
     /// The operation that it interrupts.
     interrupts: Option<usize>,
 }
@@ -360,6 +366,7 @@ impl Device {
             acknowledged,
             done,
             has_failed,
+            write_wait_ns: 0,
             lun,
             number: self.next_number,
         }
@@ -394,9 +401,14 @@ impl Device {
         stats.reads += 1;
         stats.read_bytes += bytes;
         stats.read_wait_ns += start - asked;
+        stats.write_wait_ns += slot.write_wait_ns;
         self.note(lun, Operation::Read, start, time);
         let has_failed = self.random.happens(self.profile.faults.read_ppm);
-        Ok(self.ticket(lun, done, done, has_failed))
+        let ticket = self.ticket(lun, done, done, has_failed);
+        Ok(Ticket {
+            write_wait_ns: slot.write_wait_ns,
+            ..ticket
+        })
     }
 
     /// When a read that begins at `start` has left over the bus, page by page. Reserves the bus, or
@@ -453,7 +465,7 @@ impl Device {
     /// over by then; into a program or an erase that it interrupts; or behind them all.
     fn slot_for_read(&mut self, lun: u32, planes: u32, asked: Ns, range: (u64, u64)) -> Slot {
         let suspend = self.profile.suspend.clone();
-        let mut start = asked;
+        let (mut start, mut write_wait_ns) = (asked, 0);
         for at in 0..self.luns[lun as usize].pending.len() {
             let op = self.luns[lun as usize].pending[at];
             if op.until <= start || op.planes & planes == 0 {
@@ -469,15 +481,21 @@ impl Device {
             };
             if let Some(cost) = cost {
                 self.luns[lun as usize].stats.suspends += 1;
+                let begins = start.max(op.array_from) + to_ns(cost);
                 return Slot {
-                    start: start.max(op.array_from) + to_ns(cost),
+                    start: begins,
+                    write_wait_ns: write_wait_ns + (begins - start),
                     interrupts: Some(at),
                 };
+            }
+            if op.operation != Operation::Read {
+                write_wait_ns += op.until - start;
             }
             start = op.until;
         }
         Slot {
             start,
+            write_wait_ns,
             interrupts: None,
         }
     }

@@ -434,7 +434,7 @@ impl Profile {
     }
 
     /// Time to program `row` of a chunk.
-    pub(super) fn program_ns(&self, row: u32) -> Ns {
+    pub(in crate::emulator) fn program_ns(&self, row: u32) -> Ns {
         in_turn(&self.times.program_us, row)
     }
 }

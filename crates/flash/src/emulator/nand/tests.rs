@@ -92,6 +92,7 @@ fn a_read_waits_for_a_program_and_an_erase() {
     let stats = device.units().next().unwrap();
     assert_eq!((stats.reads, stats.programs, stats.erases), (2, 1, 1));
     assert_eq!(stats.read_wait_ns, (496 + 3000) * 1000);
+    assert_eq!(stats.write_wait_ns, stats.read_wait_ns);
     assert_eq!(stats.busy_ns, (516 + 58 + 3000 + 58) * 1000);
     assert_eq!((stats.read_bytes, stats.programmed_bytes), (8192, 8192));
 }

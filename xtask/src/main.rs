@@ -47,6 +47,9 @@ cargo xtask COMMAND
   models [--only loom|shuttle] [--seed S] [--iterations N] [--schedules M] [--seconds T] [--preemptions P]
                        loom: every execution of each model (P: at least so many preemptions); shuttle: the engine over a simulated
                        volume, N cases from number S on (100), M schedules of each (10), no new one after T seconds
+  virtual-time ARGUMENTS
+                       `glintdb ARGUMENTS` in a build of its own, in which the engine can run in the time of a modelled device:
+                       `cargo xtask virtual-time repro dapdb all`
   miri [--seeds N]     unit tests of core, the memtable, and flash's buffers and ring under Miri (nightly); N: the memtable's threads under
                        so many schedules too
   sanitize [--address] [--thread] [--operations N]
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::main(),
         "fuzz" => fuzz::main(rest),
         "models" => models::main(rest),
+        "virtual-time" => models::virtual_time(rest),
         "miri" => miri::main(rest),
         "sanitize" => sanitize::main(rest),
         "reliability" => reliability::main(rest),

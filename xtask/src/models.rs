@@ -1,6 +1,7 @@
 //! Models: loom's, which are tests inside the crates (`mod models`), and the engine under shuttle, which is the program `glint-shuttle` of `crates/testkit`.
 //!
-//! Both are builds of their own (`--cfg loom`, `--cfg shuttle`), in target directories of their own, so that they do not push each other or the ordinary build out.
+//! Beside them, the engine in virtual time. All are builds of their own (`--cfg loom`, `--cfg
+//! shuttle`, `--cfg virtual_time`), in target directories of their own, so that they do not push each other or the ordinary build out.
 
 use crate::reliability::{Figures, save};
 use crate::run;
@@ -118,6 +119,50 @@ fn shuttle(arguments: &[&str]) -> Result<bool, String> {
     }
     let program = run::target_dir().join("shuttle/debug/glint-shuttle");
     run::lines(Command::new(program).args(arguments), |_| ())
+}
+
+/// The step of `xtask test` in virtual time: the scheduler, and the engine under it.
+pub(crate) fn virtual_time_step() -> Result<Outcome, String> {
+    let mut command = cargo("virtual_time");
+    command.args(["test", "--package", "glintdb-core", "--lib", "virtual_time"]);
+    let mut counts = counted(&mut command)?;
+    let mut command = cargo("virtual_time");
+    command.args([
+        "test",
+        "--package",
+        "glintdb-bench",
+        "--test",
+        "virtual_time",
+    ]);
+    counts.add(counted(&mut command)?);
+    Ok(Outcome::of(counts))
+}
+
+/// What `cargo test` counts; one failure if it does not compile.
+fn counted(command: &mut Command) -> Result<Counts, String> {
+    let mut counts = Counts::default();
+    let ok = run::lines(command, |line| {
+        counts.add(Counts::of_cargo_line(line).unwrap_or_default());
+    })?;
+    counts.failed += u64::from(!ok && counts.failed == 0);
+    Ok(counts)
+}
+
+/// `cargo xtask virtual-time ARGUMENTS`: `glintdb ARGUMENTS` in the build that has virtual time.
+pub(crate) fn virtual_time(arguments: &[String]) -> Result<bool, String> {
+    let mut command = cargo("virtual_time");
+    command.args([
+        "run",
+        "--release",
+        "--quiet",
+        "--package",
+        "glintdb-cli",
+        "--",
+    ]);
+    let status = command.args(arguments).status();
+    status
+        .map(|status| status.success())
+        .map_err(|error| format!("cargo could not be started: {error}"))
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ mod run;
 pub mod spread;
 mod store;
 pub mod values;
+#[cfg(virtual_time)]
+pub mod virtual_run;
 mod volume;
 mod worker;
 mod workload;

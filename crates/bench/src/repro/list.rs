@@ -8,6 +8,8 @@ use crate::store::Result;
 pub enum How {
     /// In the time of a model.
     Model(fn(&Figure, bool) -> Result<Comparison>),
+    /// In virtual time, which this build does not have (`--cfg virtual_time`).
+    VirtualTime,
     /// By a command that measures this machine, whose results are on a page of the docs.
     Command {
         /// The command, without its options.
@@ -75,7 +77,21 @@ const RESHAPING: How = How::Command {
     command: "bench-peers run",
     page: "docs/papers/key-reshaping.md",
 };
-const ENGINE_ON_UNITS: How = How::Missing("the engine on the modelled device, in its time");
+
+/// A figure of the engine in virtual time, if this build has it.
+#[cfg(virtual_time)]
+macro_rules! virtual_time {
+    ($run:path) => {
+        How::Model($run)
+    };
+}
+#[cfg(not(virtual_time))]
+macro_rules! virtual_time {
+    ($run:path) => {
+        How::VirtualTime
+    };
+}
+
 const KEY_VALUE_SSD: How = How::Missing("a key-value SSD on the modelled device");
 const HELPING: How = How::Command {
     command: "bench-peers run --preset ablation-help",
@@ -83,7 +99,7 @@ const HELPING: How = How::Command {
 };
 
 /// The figures and tables, in the order of the papers.
-pub const FIGURES: [Figure; 41] = [
+pub const FIGURES: [Figure; 42] = [
     figure(
         "dapdb",
         "2",
@@ -98,33 +114,39 @@ pub const FIGURES: [Figure; 41] = [
     ),
     figure(
         "dapdb",
+        "rule",
+        "proportion of units of the groups (section IV: \"through various experiments\")",
+        virtual_time!(dapdb::engine::rules),
+    ),
+    figure(
+        "dapdb",
         "6a",
         "throughput by the share of reads",
-        ENGINE_ON_UNITS,
+        virtual_time!(dapdb::engine::figure_6a),
     ),
     figure(
         "dapdb",
         "6b",
         "mean latency of reads by their share",
-        ENGINE_ON_UNITS,
+        virtual_time!(dapdb::engine::figure_6b),
     ),
     figure(
         "dapdb",
         "7",
         "mean latency of reads by level",
-        ENGINE_ON_UNITS,
+        virtual_time!(dapdb::engine::figure_7),
     ),
     figure(
         "dapdb",
         "8",
         "latency of the slowest 1 % of reads by level",
-        ENGINE_ON_UNITS,
+        virtual_time!(dapdb::engine::figure_8),
     ),
     figure(
         "dapdb",
         "9",
         "throughput while the workload changes",
-        ENGINE_ON_UNITS,
+        virtual_time!(dapdb::engine::figure_9),
     ),
     figure(
         "p-fetch",

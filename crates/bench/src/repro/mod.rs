@@ -1,8 +1,8 @@
 //! `repro`: runs a figure of one of the papers, and puts its figures beside the paper's.
 //!
 //! [`FIGURES`] names every figure and table with measurements in the five papers, and how each is
-//! run here. [`Figure::run`] gives a [`Comparison`] for those that are models: they take seconds
-//! and give the same result each time.
+//! run here. [`Figure::run`] gives a [`Comparison`] for those that are models, or run in virtual
+//! time: they give the same result each time.
 
 mod dapdb;
 mod list;
@@ -124,6 +124,8 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// What the axes are.
     pub axes: (&'static str, &'static str),
+    /// Whether each step of the x axis doubles it.
+    pub x_doubles: bool,
     /// The figure's lines, measured here.
     pub lines: Vec<Line>,
 }
@@ -160,6 +162,12 @@ impl Figure {
     pub fn run(&self, quick: bool) -> Result<Comparison> {
         match self.how {
             How::Model(run) => run(self, quick),
+            How::VirtualTime => Err(format!(
+                "{0} {1} runs the engine in virtual time, which is a build of its own: `cargo xtask virtual-time \
+                 repro {0} {1}`",
+                self.paper, self.number
+            )
+            .into()),
             How::Command { command, .. } => Err(format!(
                 "{} {} is measured on this machine's drive, by: {command}",
                 self.paper, self.number

@@ -36,15 +36,12 @@ fn unknown_figures_are_refused_with_those_that_there_are() {
         let error = find(paper, number).err().unwrap().to_string();
         assert!(error.contains(part), "{error}");
     }
-    let needs = find("dapdb", "9")
+    let needs = find("dapdb", "2")
         .unwrap()
         .run(true)
         .unwrap_err()
         .to_string();
-    assert!(
-        needs.contains("it needs the engine on the modelled device"),
-        "{needs}"
-    );
+    assert!(needs.contains("it needs a drive of its own"), "{needs}");
     let command = find("p-fetch", "4")
         .unwrap()
         .run(true)

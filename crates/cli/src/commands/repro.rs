@@ -39,6 +39,10 @@ pub(super) fn run(arguments: &Repro) -> Result<(), Failure> {
 fn list(json: bool) -> Result<(), Failure> {
     let how = |figure: &Figure| match figure.how {
         How::Model(_) => format!("glintdb repro {} {}", figure.paper, figure.number),
+        How::VirtualTime => format!(
+            "cargo xtask virtual-time repro {} {}",
+            figure.paper, figure.number
+        ),
         How::Command { command, page } => format!("{command} … ({page})"),
         How::Missing(needs) => format!("not here: needs {needs}"),
     };
@@ -125,24 +129,33 @@ fn write(dir: &Path, comparison: &Comparison) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The lines of a figure; x has powers of two.
+/// The lines of a figure.
 fn draw(comparison: &Comparison) -> Result<String, Box<dyn std::error::Error>> {
+    // An axis that doubles has the logarithms.
+    let at = |x: f64| if comparison.x_doubles { x.log2() } else { x };
     let points = || comparison.lines.iter().flat_map(|line| &line.points);
-    let x_max = points().map(|point| point.0).fold(2.0, f64::max);
-    let y_max = points().map(|point| point.1).fold(1.0, f64::max) * 1.1;
+    let x_min = points().map(|point| at(point.0)).fold(f64::MAX, f64::min);
+    let x_max = points()
+        .map(|point| at(point.0))
+        .fold(x_min + 1.0, f64::max);
+    let y_max = points().map(|point| point.1).fold(0.0, f64::max) * 1.1;
+    let label = |x: &f64| match comparison.x_doubles {
+        true => format!("{:.0}", x.exp2()),
+        false => format!("{x:.0}"),
+    };
     let mut picture = String::new();
     let root = SVGBackend::with_string(&mut picture, (820, 480)).into_drawing_area();
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&root)
         .margin(16)
         .x_label_area_size(44)
-        .y_label_area_size(52)
-        .build_cartesian_2d((1.0..x_max).log_scale().base(2.0), 0.0..y_max)?;
+        .y_label_area_size(64)
+        .build_cartesian_2d(x_min..x_max, 0.0..y_max)?;
     chart
         .configure_mesh()
         .max_light_lines(0)
         .x_labels(X_LABELS)
-        .x_label_formatter(&|x| format!("{x:.0}"))
+        .x_label_formatter(&label)
         .x_desc(comparison.axes.0)
         .y_desc(comparison.axes.1)
         .draw()?;
@@ -150,12 +163,12 @@ fn draw(comparison: &Comparison) -> Result<String, Box<dyn std::error::Error>> {
         let colour = Palette99::pick(number).to_rgba();
         chart
             .draw_series(LineSeries::new(
-                line.points.iter().copied(),
+                line.points.iter().map(|point| (at(point.0), point.1)),
                 colour.stroke_width(2),
             ))?
             .label(&line.name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour));
-        let dots = line.points.iter().copied();
+        let dots = line.points.iter().map(|point| (at(point.0), point.1));
         chart.draw_series(dots.map(|point| Circle::new(point, 3, colour.filled())))?;
     }
     chart

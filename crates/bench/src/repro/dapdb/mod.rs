@@ -1,5 +1,8 @@
 //! Figures of the DapDB paper.
 
+#[cfg(virtual_time)]
+pub(super) mod engine;
+
 use super::{Comparison, Figure, Line, Row};
 use crate::flash::{FlashReport, Layout, Setup, simulate};
 use crate::store::Result;
@@ -45,7 +48,7 @@ fn gain(width: u32, threads: u32, bytes: u64) -> Result<Gain> {
 }
 
 /// Figure 4: rates of isolated readers and writers, divided by those of shared LUNs.
-pub(super) fn figure_4(figure: &Figure, quick: bool) -> Result<Comparison> {
+pub(in crate::repro) fn figure_4(figure: &Figure, quick: bool) -> Result<Comparison> {
     let bytes = if quick { 8_000_000_000 } else { 20_000_000_000 };
     let mut gains = Vec::new();
     for width in WIDTHS {
@@ -113,6 +116,7 @@ pub(super) fn figure_4(figure: &Figure, quick: bool) -> Result<Comparison> {
         ],
         rows,
         axes: ("readers, and as many writers", "rate, isolated / shared"),
+        x_doubles: true,
         lines: lines.collect(),
     })
 }

@@ -1,7 +1,9 @@
-//! What every GlintDB crate shares: sequence numbers and ids, entries and pointers, errors, codecs, checksums, the memory budget, the clock and the
-//! [`Index`](index::Index) trait.
+//! What every GlintDB crate shares: sequence numbers and ids, entries and pointers, errors, codecs,
+//! checksums, the memory budget, the clock, locks and threads, and the [`Index`](index::Index)
+//! trait.
 //!
-//! **Architecture invariants** (absences): no I/O, no threads, no `unsafe`; nothing here knows a file system, an index kind or a protocol.
+//! **Architecture invariants** (absences): no I/O, no `unsafe`, and no threads but those that `sync`
+//! passes on; nothing here knows a file system, a kind of index or a protocol.
 
 #![forbid(unsafe_code)]
 

@@ -141,21 +141,20 @@ mod tests {
         Profiler::new(&[0..100, 100..128], SECTOR_NS)
     }
 
-    /// An interval in which the second group would be busy for this part of the time, and reads
-    /// waited for this part of theirs. Returns the choice at its end.
-    fn interval(profiler: &mut Profiler, now: &mut Ns, busy: f64, wait: f64) -> bool {
+    /// An interval in which the second group would be busy for this percentage of the time, and
+    /// reads waited for this percentage of theirs. Returns the choice at its end.
+    fn interval(profiler: &mut Profiler, now: &mut Ns, busy: u64, wait: u64) -> bool {
         *now += INTERVAL_NS;
-        let sectors = busy * INTERVAL_NS as f64 * 28.0 / SECTOR_NS;
-        profiler.note_write(1, sectors as u64);
-        profiler.note_read(1_000_000, (wait * 1_000_000.0) as Ns);
+        profiler.note_write(1, busy * INTERVAL_NS * 28 / 200_000 / 100);
+        profiler.note_read(1_000_000, wait * 10_000);
         profiler.decide(*now)
     }
 
     #[test]
     fn isolation_begins_after_two_intervals_in_which_reads_wait() {
         let (mut profiler, mut now) = (profiler(), 0);
-        assert!(!interval(&mut profiler, &mut now, 0.2, 0.5));
-        assert!(interval(&mut profiler, &mut now, 0.2, 0.5));
+        assert!(!interval(&mut profiler, &mut now, 20, 50));
+        assert!(interval(&mut profiler, &mut now, 20, 50));
         let change = profiler.changes()[0];
         assert_eq!((change.at_ns, change.is_isolated), (now, true));
         assert!((change.busy - 0.2).abs() < 0.01 && (change.wait - 0.5).abs() < 0.01);
@@ -165,8 +164,8 @@ mod tests {
     fn an_interval_that_disagrees_begins_the_count_anew() {
         let (mut profiler, mut now) = (profiler(), 0);
         for _ in 0..5 {
-            assert!(!interval(&mut profiler, &mut now, 0.2, 0.5));
-            assert!(!interval(&mut profiler, &mut now, 0.2, 0.0));
+            assert!(!interval(&mut profiler, &mut now, 20, 50));
+            assert!(!interval(&mut profiler, &mut now, 20, 0));
         }
         assert!(profiler.changes().is_empty());
     }
@@ -175,14 +174,14 @@ mod tests {
     fn striping_comes_back_when_a_group_would_be_too_busy() {
         let (mut profiler, mut now) = (profiler(), 0);
         for _ in 0..2 {
-            interval(&mut profiler, &mut now, 0.2, 0.5);
+            interval(&mut profiler, &mut now, 20, 50);
         }
         // Within the hysteresis it stays.
         for _ in 0..5 {
-            assert!(interval(&mut profiler, &mut now, BUSY_MAX * 1.05, 0.0));
+            assert!(interval(&mut profiler, &mut now, 84, 0));
         }
-        assert!(interval(&mut profiler, &mut now, 1.5, 0.0));
-        assert!(!interval(&mut profiler, &mut now, 1.5, 0.0));
+        assert!(interval(&mut profiler, &mut now, 150, 0));
+        assert!(!interval(&mut profiler, &mut now, 150, 0));
         assert_eq!(profiler.changes().len(), 2);
     }
 

@@ -31,7 +31,7 @@ const PLACEMENTS: [(&str, &str); 3] = [
 /// Parts of the paper's numbers of records and operations, and of the memory.
 fn setup(quick: bool) -> Result<Setup> {
     let setup = Setup::new(Profile::named("westlake-mlc")?);
-    let part = if quick { 16 } else { 4 };
+    let part = if quick { 16 } else { 8 };
     Ok(Setup {
         loaded: setup.loaded / part,
         records: setup.records / part,
@@ -41,7 +41,7 @@ fn setup(quick: bool) -> Result<Setup> {
 }
 
 fn operations(quick: bool) -> u64 {
-    if quick { 12_000 } else { 50_000 }
+    if quick { 12_000 } else { 25_000 }
 }
 
 /// Runs setups beside each other: each is one thread at a time.
@@ -395,7 +395,7 @@ pub(in crate::repro) fn figure_8(figure: &Figure, quick: bool) -> Result<Compari
 
 /// Figure 9: throughput while the share of gets changes.
 pub(in crate::repro) fn figure_9(figure: &Figure, quick: bool) -> Result<Comparison> {
-    let all = if quick { 25_000 } else { 100_000 };
+    let all = if quick { 25_000 } else { 50_000 };
     let placements = [
         ("striping", "striping"),
         ("3:3:2", "isolation:3:3:2"),

@@ -17,7 +17,10 @@
 //!    volume sees to it that no writer of the ring is left, and believes no copy from it afterwards
 //!    (`Durable::finish_close` and `Log::leave_ring`).
 
-use crate::{BegunBatch, CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats};
+use crate::{
+    BegunBatch, ClassStats, CreateOptions, ReadRequest, Ring, UnitStats, Volume, VolumeFile,
+    VolumeStats,
+};
 use bytes::Bytes;
 use glintdb_core::{Error, ErrorKind, FileId, Result};
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -184,6 +187,12 @@ impl Volume for ClosableVolume {
     }
     fn stats(&self) -> VolumeStats {
         self.inner.stats()
+    }
+    fn units(&self) -> Vec<UnitStats> {
+        self.inner.units()
+    }
+    fn classes(&self) -> Vec<ClassStats> {
+        self.inner.classes()
     }
     fn describe(&self) -> String {
         self.inner.describe()

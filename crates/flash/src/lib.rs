@@ -2,6 +2,7 @@
 //!
 //! - [`DirVolume`]: a directory. Direct I/O, many reads in flight (io_uring, libaio, threads), and
 //!   the log's ring as a mapped file.
+//! - [`Units`]: several directories, or other volumes, as one.
 //! - `emulator` (with the feature of that name): a model of an open-channel SSD.
 //!
 //! `glintdb-simdisk` has a volume in memory for tests, which behaves as badly as
@@ -24,10 +25,12 @@ mod cold;
 mod dir;
 #[cfg(feature = "emulator")]
 pub mod emulator;
+mod placement;
 mod process;
 mod reads;
 mod ring;
 mod system;
+mod units;
 pub mod volume;
 
 pub use buffer::{AlignedBuffer, BufferPool, DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
@@ -35,6 +38,7 @@ pub use clock::{ManualClock, SystemClock};
 pub use closable::ClosableVolume;
 pub use cold::make_cold;
 pub use dir::{DirContents, DirOptions, DirVolume, DirectIo, READ_DEPTH_MAX, ReadEngine};
+pub use placement::{Group, Placement, Rule};
 pub use process::{ProcessToken, in_forked_child};
 pub use reads::ahead::{Piece, ReadQueue, ReadQueueStats, Reader};
 #[doc(hidden)]
@@ -43,7 +47,8 @@ pub use system::{
     descriptor_limit, give_back_freed_memory, physical_memory_bytes, raise_descriptor_limit,
     random_bytes, trim_freed_memory,
 };
+pub use units::{Root, Units, directories_of};
 pub use volume::{
-    BegunBatch, CreateOptions, DataClass, ReadRequest, Ring, Volume, VolumeFile, VolumeStats,
-    read_each,
+    BegunBatch, ClassStats, CreateOptions, DataClass, ReadRequest, Ring, UnitStats, Volume,
+    VolumeFile, VolumeStats, read_each,
 };

@@ -8,7 +8,7 @@
 //! caller's to order, everything else may come from any thread at any time.
 
 use bytes::Bytes;
-use glintdb_core::{Error, ErrorKind, FileId, Result};
+use glintdb_core::{Error, ErrorKind, FileId, FileKind, Result};
 use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,6 +34,22 @@ pub enum DataClass {
     Manifest,
     /// Files without data that keep space for a full disk.
     Reserve,
+}
+
+impl DataClass {
+    /// The class of a file that an earlier process made, as far as its name tells.
+    #[must_use]
+    pub fn of_found(id: FileId) -> DataClass {
+        match id.kind {
+            FileKind::Log => DataClass::Log,
+            FileKind::Table | FileKind::Tree => DataClass::Level {
+                rank: u8::MAX,
+                of: u8::MAX,
+            },
+            FileKind::Manifest => DataClass::Manifest,
+            _ => DataClass::Reserve,
+        }
+    }
 }
 
 /// How a file will be written.
@@ -287,9 +303,50 @@ pub trait Volume: Send + Sync {
     /// Counters since open.
     fn stats(&self) -> VolumeStats;
 
+    /// Counters of each of the units that work in parallel. Empty if the volume has one.
+    fn units(&self) -> Vec<UnitStats> {
+        Vec::new()
+    }
+
+    /// Counters of each class of data that was read or written. Empty if the volume has one unit.
+    fn classes(&self) -> Vec<ClassStats> {
+        Vec::new()
+    }
+
     /// How reads are done, with the reason why anything better was refused; for `stats()` and the
     /// log.
     fn describe(&self) -> String;
+}
+
+/// Returns `file`, or the first of the files that it passes its calls on to, that is a `T`.
+pub(crate) fn find_file<T: VolumeFile>(file: &dyn VolumeFile) -> Option<&T> {
+    let mut file = file;
+    loop {
+        if let Some(found) = (file as &dyn Any).downcast_ref() {
+            return Some(found);
+        }
+        file = file.medium_file()?;
+    }
+}
+
+/// Replaces the files of requests by those that `inner` finds for them. Returns the replaced ones,
+/// for [`put_files_back`].
+pub(crate) fn replace_files(
+    requests: &mut [ReadRequest],
+    inner: impl Fn(&dyn VolumeFile) -> Option<Arc<dyn VolumeFile>>,
+) -> Vec<Arc<dyn VolumeFile>> {
+    let replace = |request: &mut ReadRequest| {
+        let inner = inner(&*request.file).unwrap_or_else(|| Arc::clone(&request.file));
+        std::mem::replace(&mut request.file, inner)
+    };
+    requests.iter_mut().map(replace).collect()
+}
+
+/// Gives requests the files back that [`replace_files`] has taken.
+pub(crate) fn put_files_back(requests: &mut [ReadRequest], files: Vec<Arc<dyn VolumeFile>>) {
+    for (request, file) in requests.iter_mut().zip(files) {
+        request.file = file;
+    }
 }
 
 /// A file in use. Thread-safe; closed when the last handle goes. The volume may close it between
@@ -440,4 +497,38 @@ pub struct VolumeStats {
     pub idle_buffer_bytes: u64,
     /// The most of it so far, which is what it comes back to.
     pub idle_buffer_bytes_most: u64,
+}
+
+/// Counters of a unit of a volume since open: a directory, or a unit of a modelled device.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct UnitStats {
+    /// Path of the directory, or number of the unit.
+    pub name: String,
+    /// Number of reads.
+    pub reads: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Number of writes.
+    pub writes: u64,
+    /// Bytes that were written.
+    pub written_bytes: u64,
+    /// Files that it was given because the units of their class had no room.
+    pub overflow_files: u64,
+    /// Bytes free for new files, where that is known.
+    pub free_bytes: Option<u64>,
+}
+
+/// Counters of a class of data since open.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ClassStats {
+    /// Name of the class.
+    pub name: String,
+    /// Number of reads.
+    pub reads: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Number of writes.
+    pub writes: u64,
+    /// Bytes that were written.
+    pub written_bytes: u64,
 }

@@ -5,7 +5,9 @@
 
 use bytes::Bytes;
 use glintdb_core::{FileId, Result};
-use glintdb_flash::{CreateOptions, ReadRequest, Ring, Volume, VolumeFile, VolumeStats};
+use glintdb_flash::{
+    ClassStats, CreateOptions, ReadRequest, Ring, UnitStats, Volume, VolumeFile, VolumeStats,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -99,6 +101,12 @@ impl Volume for HookedVolume {
     }
     fn stats(&self) -> VolumeStats {
         self.inner.stats()
+    }
+    fn units(&self) -> Vec<UnitStats> {
+        self.inner.units()
+    }
+    fn classes(&self) -> Vec<ClassStats> {
+        self.inner.classes()
     }
     fn describe(&self) -> String {
         self.inner.describe()

@@ -1,6 +1,6 @@
 //! Looks at what a directory holds, before it is opened. Nothing is made, changed or locked.
 
-use super::{DirVolume, lock, probe, ring, spares};
+use super::{DirVolume, lock, probe, ring, spares, unit};
 use glintdb_core::{Error, FileId, Result};
 use std::fs;
 use std::io;
@@ -20,6 +20,9 @@ pub enum DirContents {
     Empty,
     /// The directory has at least one log segment, table, manifest or reserve.
     Database,
+    /// The directory is one of several of a database, whatever else it holds. The text says which,
+    /// and how all of them are given.
+    Unit(String),
     /// The directory has files, and none is a database's. The name is that of the first one in
     /// sorted order.
     Foreign(String),
@@ -52,6 +55,9 @@ impl DirVolume {
             }
             Err(error) => return Err(failed(error)),
         };
+        if let Some(unit) = unit::describe(path)? {
+            return Ok(DirContents::Unit(unit));
+        }
         let mut foreign: Option<String> = None;
         for entry in entries {
             let name = entry.map_err(failed)?.file_name();
@@ -70,8 +76,8 @@ impl DirVolume {
 
 /// Whether a volume makes files of this name beside those that a [`FileId`] names.
 fn is_of_volume(name: &str) -> bool {
-    [lock::LOCK_NAME, ring::NAME, ring::NAME_NEW, probe::NAME].contains(&name)
-        || spares::is_name(name)
+    let others = [lock::LOCK_NAME, ring::NAME, ring::NAME_NEW, probe::NAME];
+    others.contains(&name) || name == unit::NAME_NEW || spares::is_name(name)
 }
 
 #[cfg(test)]
@@ -88,7 +94,14 @@ mod tests {
         let contents = |path: &Path| DirVolume::contents(path).unwrap();
         assert_eq!(contents(&path.join("nowhere")), DirContents::Missing);
         assert_eq!(contents(path), DirContents::Empty);
-        for name in ["LOCK", "ring", "ring.new", "probe.tmp", "spare-3.glint"] {
+        for name in [
+            "LOCK",
+            "ring",
+            "ring.new",
+            "probe.tmp",
+            "spare-3.glint",
+            "unit.new",
+        ] {
             fs::write(path.join(name), "").unwrap();
         }
         fs::create_dir(path.join(LOST_AND_FOUND)).unwrap();

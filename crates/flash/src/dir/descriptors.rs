@@ -170,7 +170,7 @@ impl Shared {
 
     /// Closes descriptors until there may be one more, as far as no operation uses them.
     pub(super) fn make_room(&self) {
-        while self.descriptors.is_full() && self.close_one(Syncs::Allowed) == Freed::One {}
+        while self.common.descriptors.is_full() && self.close_one(Syncs::Allowed) == Freed::One {}
     }
 
     /// A descriptor to read with, like [`descriptor`](Self::descriptor), but `None` if that would
@@ -186,7 +186,7 @@ impl Shared {
         if let Some(open) = handle.opened(access) {
             return Ok(Some(open));
         }
-        while self.descriptors.is_full() {
+        while self.common.descriptors.is_full() {
             if self.close_one(Syncs::None) != Freed::One {
                 return Ok(None);
             }
@@ -203,10 +203,10 @@ impl Shared {
 
     /// Takes over a newly opened file.
     pub(super) fn add(&self, handle: &Arc<Handle>, access: Access, file: File) -> Arc<Descriptor> {
-        let new = Descriptor::new(file, &self.descriptors.open);
+        let new = Descriptor::new(file, &self.common.descriptors.open);
         let (added, queued) = handle.add(new, access);
         if !queued {
-            self.descriptors.enqueue(handle);
+            self.common.descriptors.enqueue(handle);
         }
         added
     }
@@ -237,7 +237,7 @@ impl Shared {
     /// synced only if there is no other, after a sync.
     fn close_one(&self, syncs: Syncs) -> Freed {
         let mut freed = Freed::None;
-        let length = self.descriptors.queue.lock().len();
+        let length = self.common.descriptors.queue.lock().len();
         // Twice round: the first look may only take a second chance away.
         for _ in 0..2 * length {
             match self.look_at_next(true) {
@@ -251,7 +251,7 @@ impl Shared {
             return freed;
         }
         for _ in 0..length {
-            let Some(first) = self.descriptors.queue.lock().front().cloned() else {
+            let Some(first) = self.common.descriptors.queue.lock().front().cloned() else {
                 break;
             };
             if let Some(descriptor) = first.waits_for_sync() {
@@ -269,7 +269,7 @@ impl Shared {
 
     /// Looks at the first handle of the queue. `None`: the queue is empty.
     fn look_at_next(&self, second_chance: bool) -> Option<Look> {
-        let mut queue = self.descriptors.queue.lock();
+        let mut queue = self.common.descriptors.queue.lock();
         let handle = queue.pop_front()?;
         let look = handle.look(second_chance);
         if matches!(look, Look::InUse | Look::Stays) {

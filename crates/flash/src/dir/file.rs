@@ -4,12 +4,12 @@
 use super::Shared;
 use super::blocks;
 use super::handles::{Access, Descriptor, Handles, InUse};
+use super::hint;
 use super::writes::cut_off;
 use crate::buffer::{DIRECT_ALIGNMENT, POOLED_BYTES_MAX};
-use crate::volume::{CreateOptions, VolumeFile};
+use crate::volume::{CreateOptions, VolumeFile, find_file};
 use bytes::Bytes;
 use glintdb_core::{Error, FileId, Result};
-use std::any::Any;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -55,8 +55,7 @@ pub(super) fn open_with(
 impl DirFile {
     /// Returns `file`, or the file that it passes its calls on to, as a `DirFile` if it is one.
     pub(crate) fn of(file: &dyn VolumeFile) -> Option<&DirFile> {
-        let file = file.medium_file().unwrap_or(file);
-        (file as &dyn Any).downcast_ref()
+        find_file(file)
     }
 
     pub(super) fn create(shared: &Arc<Shared>, id: FileId, options: CreateOptions) -> Result<Self> {
@@ -68,6 +67,7 @@ impl DirFile {
             open_with(OpenOptions::new().create_new(true), &path, direct, shared)
                 .map_err(|error| create_error(id, error))
         })?;
+        hint::set(&file, options.class);
         if options.reserve_bytes > 0
             && let Err(error) =
                 blocks::reserve(&file, options.reserve_bytes, blocks::free_bytes(&file))
@@ -98,6 +98,7 @@ impl DirFile {
         let file = shared.with_descriptors(|| {
             open_with(&mut OpenOptions::new(), &path, direct, shared).map_err(failed)
         })?;
+        hint::set(&file, options.class);
         let mut metadata = file.metadata().map_err(failed)?;
         let wanted = options.reserve_bytes;
         // Blocks behind the file's length may be reserved: only a cut gives them back.
@@ -141,9 +142,9 @@ impl DirFile {
         &self.in_use.shared
     }
 
-    /// Whether `shared` is the volume this file belongs to.
+    /// Whether the file belongs to a directory of the database that `shared` is a directory of.
     pub(crate) fn belongs_to(&self, shared: &Arc<Shared>) -> bool {
-        Arc::ptr_eq(self.shared(), shared)
+        Arc::ptr_eq(&self.shared().common, &shared.common)
     }
 
     /// The access that reads an extent.
@@ -278,7 +279,7 @@ impl VolumeFile for DirFile {
         let Some(extent) = self.extent(offset, length)? else {
             return Ok(Bytes::new());
         };
-        let mut buffer = self.shared().pool.take(extent.length)?;
+        let mut buffer = self.shared().common.pool.take(extent.length)?;
         let read = || self.read_extent(extent, buffer.as_mut_slice());
         let filled = (self.shared()).timed(&self.shared().counters.read_ns, read)?;
         buffer.truncate(filled);

@@ -2,7 +2,8 @@
 //!
 //! A [`FileId`] names each file of the engine. The volume makes a few more: `LOCK`, which the
 //! process that has the directory open holds; `ring`, the log's ring, and `ring.new` while that is
-//! being made; `spare-N.glint`, files that are kept to be written again; for a moment `probe.tmp`.
+//! being made; `spare-N.glint`, files that are kept to be written again; for a moment `probe.tmp`;
+//! and, in each directory of a database that has several, `unit` ([`unit`]).
 //! It never touches any other name, and [`DirVolume::contents`] tells beforehand whether a
 //! directory has others.
 //!
@@ -22,10 +23,12 @@ mod contents;
 mod descriptors;
 mod file;
 mod handles;
+mod hint;
 mod lock;
 mod probe;
 mod ring;
 mod spares;
+mod unit;
 mod writes;
 
 use crate::buffer::BufferPool;
@@ -48,9 +51,11 @@ use parking_lot::Mutex;
 use spares::Spares;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+pub(crate) use unit::open as open_units;
 pub(crate) use writes::cut_off;
 
 /// Whether files bypass the page cache.
@@ -139,6 +144,16 @@ impl Default for DirOptions {
     }
 }
 
+/// What the directories of a database share.
+pub(crate) struct Common {
+    /// Reads batches of files of all of them.
+    engine: plan::Engine,
+    pub(crate) pool: BufferPool,
+    pub(crate) descriptors: Descriptors,
+    /// Whether a sync of some file, of the ring or of a directory has failed since they were opened.
+    sync_failed: AtomicBool,
+}
+
 /// What the volume's files and ring share with it.
 pub(crate) struct Shared {
     path: PathBuf,
@@ -157,14 +172,11 @@ pub(crate) struct Shared {
     kernel_read_ahead: bool,
     /// Measures how long operations take. It decides nothing.
     clock: SystemClock,
-    pub(crate) pool: BufferPool,
+    /// What it has together with the other directories of the database.
+    pub(crate) common: Arc<Common>,
     pub(crate) counters: Counters,
     handles: Handles,
-    pub(crate) descriptors: Descriptors,
     spares: Spares,
-    /// Whether a sync of some file, of the ring or of the directory has failed since the directory
-    /// was opened.
-    sync_failed: AtomicBool,
     /// `None` once the directory was released, and if it is open for reading only and has no lock.
     lock: Mutex<Option<DirLock>>,
 }
@@ -202,6 +214,112 @@ impl Counters {
     }
 }
 
+impl Common {
+    /// `direct`: whether files bypass the page cache.
+    fn new(options: DirOptions, direct: bool) -> Result<Common> {
+        Ok(Common {
+            engine: plan::Engine::choose(
+                options.read_engine,
+                options.read_depth.clamp(1, READ_DEPTH_MAX),
+                options.begun_batches_max,
+                direct,
+            )?,
+            pool: BufferPool::new(options.idle_buffer_bytes_max),
+            descriptors: Descriptors::default(),
+            sync_failed: AtomicBool::new(false),
+        })
+    }
+}
+
+/// A directory that is locked and was looked at.
+struct Prepared {
+    path: PathBuf,
+    directory: fs::File,
+    lock: Option<DirLock>,
+    direct: bool,
+    direct_reason: String,
+    overwrites_in_place: bool,
+}
+
+impl Prepared {
+    /// Makes the directory if that is asked for, and locks it.
+    fn new(path: &Path, options: DirOptions) -> Result<Prepared> {
+        let create = options.create && !options.read_only;
+        match fs::metadata(path) {
+            Ok(metadata) if !metadata.is_dir() => {
+                return Err(not_a_directory(path));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && create => {
+                create_durably(path)?
+            }
+            Err(error) => {
+                return Err(Error::access(
+                    format!("open directory {}", path.display()),
+                    error,
+                ));
+            }
+        }
+        let path = path
+            .canonicalize()
+            .map_err(|error| Error::access(format!("resolve {}", path.display()), error))?;
+        let lock = match options.read_only {
+            true => DirLock::share(&path)?,
+            false => Some(DirLock::take(&path)?),
+        };
+        let directory = open_directory(&path)?;
+        let probe = match options.read_only {
+            true => probe::direct_reads,
+            false => probe::direct_io,
+        };
+        let (direct, direct_reason) = match options.direct {
+            DirectIo::Off => (false, "buffered (asked for)".to_owned()),
+            wanted => match probe(&path) {
+                Ok(()) => (true, "direct".to_owned()),
+                Err(error) if wanted == DirectIo::On => {
+                    return Err(Error::new(
+                        ErrorKind::InvalidArgument,
+                        format!("direct I/O is refused in {}: {error}", path.display()),
+                    ));
+                }
+                Err(error) => (false, format!("buffered (direct I/O refused: {error})")),
+            },
+        };
+        Ok(Prepared {
+            overwrites_in_place: probe::overwrites_in_place(&directory).is_ok(),
+            path,
+            directory,
+            lock,
+            direct,
+            direct_reason,
+        })
+    }
+
+    fn finish(self, options: DirOptions, common: &Arc<Common>) -> Arc<DirVolume> {
+        let recycle = options.recycle && !options.read_only && self.overwrites_in_place;
+        Arc::new(DirVolume {
+            shared: Arc::new(Shared {
+                path: self.path,
+                directory: self.directory,
+                process: ProcessToken::current(),
+                read_only: options.read_only,
+                direct: self.direct,
+                sort_reads: options.sort_reads,
+                merge_reads: options.merge_reads,
+                kernel_read_ahead: options.kernel_read_ahead,
+                clock: SystemClock::new(),
+                common: Arc::clone(common),
+                counters: Counters::default(),
+                handles: Handles::default(),
+                spares: Spares::new(recycle),
+                lock: Mutex::new(self.lock),
+            }),
+            direct_reason: self.direct_reason,
+            ring: Mutex::new(None),
+        })
+    }
+}
+
 impl Shared {
     /// Does `act`, and adds the time that it takes to a counter of nanoseconds.
     pub(crate) fn timed<T>(&self, counter: &AtomicU64, act: impl FnOnce() -> T) -> T {
@@ -233,7 +351,7 @@ impl Shared {
         self.timed(&self.counters.sync_ns, sync)
             .inspect_err(|error| {
                 let device = error.kind() != ErrorKind::NoSpace;
-                self.sync_failed.fetch_or(device, Ordering::SeqCst);
+                self.common.sync_failed.fetch_or(device, Ordering::SeqCst);
             })?;
         // Afterwards: one that failed meanwhile may have been told of this file's bytes.
         self.check_syncs()
@@ -241,7 +359,7 @@ impl Shared {
 
     /// Checks that no sync has failed so far.
     fn check_syncs(&self) -> Result<()> {
-        if self.sync_failed.load(Ordering::SeqCst) {
+        if self.common.sync_failed.load(Ordering::SeqCst) {
             return Err(Error::new(
                 ErrorKind::Poisoned,
                 "a sync in this directory failed before; what the device had taken since may be gone",
@@ -297,7 +415,6 @@ impl Drop for Shared {
 /// A volume over one directory. Thread-safe.
 pub struct DirVolume {
     shared: Arc<Shared>,
-    engine: plan::Engine,
     direct_reason: String,
     /// Held while the ring is made or removed. Why it is in plain memory, if it is.
     ring: Mutex<Option<String>>,
@@ -324,83 +441,15 @@ impl DirVolume {
     /// - `Locked`: the directory is open already, here or in another process.
     /// - `NotFound`: it is missing, and `create` is false.
     /// - `Unavailable`: the process may have too few descriptors, or may not do this.
-    /// - `InvalidArgument`: `path` is no directory, or an engine that was asked for is refused.
+    /// - `InvalidArgument`: `path` is no directory, or one of several of a database; or an engine
+    ///   that was asked for is refused.
     /// - I/O errors.
     pub fn open(path: impl AsRef<Path>, options: DirOptions) -> Result<Arc<DirVolume>> {
-        let path = path.as_ref();
         descriptors::check_limit()?;
-        let create = options.create && !options.read_only;
-        match fs::metadata(path) {
-            Ok(metadata) if !metadata.is_dir() => {
-                return Err(not_a_directory(path));
-            }
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound && create => {
-                create_durably(path)?
-            }
-            Err(error) => {
-                return Err(Error::access(
-                    format!("open directory {}", path.display()),
-                    error,
-                ));
-            }
-        }
-        let path = path
-            .canonicalize()
-            .map_err(|error| Error::access(format!("resolve {}", path.display()), error))?;
-        let lock = match options.read_only {
-            true => DirLock::share(&path)?,
-            false => Some(DirLock::take(&path)?),
-        };
-        let directory = open_directory(&path)?;
-        let probe = match options.read_only {
-            true => probe::direct_reads,
-            false => probe::direct_io,
-        };
-        let (direct, direct_reason) = match options.direct {
-            DirectIo::Off => (false, "buffered (asked for)".to_owned()),
-            wanted => match probe(&path) {
-                Ok(()) => (true, "direct".to_owned()),
-                Err(error) if wanted == DirectIo::On => {
-                    return Err(Error::new(
-                        ErrorKind::InvalidArgument,
-                        format!("direct I/O is refused in {}: {error}", path.display()),
-                    ));
-                }
-                Err(error) => (false, format!("buffered (direct I/O refused: {error})")),
-            },
-        };
-        let recycle =
-            options.recycle && !options.read_only && probe::overwrites_in_place(&directory).is_ok();
-        let engine = plan::Engine::choose(
-            options.read_engine,
-            options.read_depth.clamp(1, READ_DEPTH_MAX),
-            options.begun_batches_max,
-            direct,
-        )?;
-        Ok(Arc::new(DirVolume {
-            shared: Arc::new(Shared {
-                path,
-                directory,
-                process: ProcessToken::current(),
-                read_only: options.read_only,
-                direct,
-                sort_reads: options.sort_reads,
-                merge_reads: options.merge_reads,
-                kernel_read_ahead: options.kernel_read_ahead,
-                clock: SystemClock::new(),
-                pool: BufferPool::new(options.idle_buffer_bytes_max),
-                counters: Counters::default(),
-                handles: Handles::default(),
-                descriptors: Descriptors::default(),
-                spares: Spares::new(recycle),
-                sync_failed: AtomicBool::new(false),
-                lock: Mutex::new(lock),
-            }),
-            engine,
-            direct_reason,
-            ring: Mutex::new(None),
-        }))
+        unit::refuse(path.as_ref())?;
+        let prepared = Prepared::new(path.as_ref(), options)?;
+        let common = Common::new(options, prepared.direct)?;
+        Ok(prepared.finish(options, &Arc::new(common)))
     }
 
     /// Gives the directory to the next opener, though the volume, files or the ring of it may still
@@ -416,6 +465,14 @@ impl DirVolume {
         &self.shared.path
     }
 
+    /// Number of the file system's device, to tell whether two directories share their space.
+    pub(crate) fn device(&self) -> Result<u64> {
+        let metadata = self.shared.directory.metadata();
+        metadata
+            .map(|metadata| metadata.dev())
+            .map_err(|error| Error::access(format!("look at {}", self.path().display()), error))
+    }
+
     /// For unit tests of what works on it.
     #[cfg(test)]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -425,7 +482,7 @@ impl DirVolume {
     /// Where reads get their buffers; tells how much memory they take.
     #[must_use]
     pub fn buffers(&self) -> &BufferPool {
-        &self.shared.pool
+        &self.shared.common.pool
     }
 }
 
@@ -518,7 +575,7 @@ impl Volume for DirVolume {
         }
         let counters = &self.shared.counters;
         counters.count_batch();
-        let read = || self.engine.read_batch(&self.shared, requests);
+        let read = || self.shared.common.engine.read_batch(&self.shared, requests);
         self.shared.timed(&counters.read_ns, read);
     }
 
@@ -529,7 +586,12 @@ impl Volume for DirVolume {
         }
         let counters = &self.shared.counters;
         counters.count_batch();
-        let begin = || self.engine.begin_batch(&self.shared, requests);
+        let begin = || {
+            self.shared
+                .common
+                .engine
+                .begin_batch(&self.shared, requests)
+        };
         let begun = self.shared.timed(&counters.read_ns, begin);
         let shared = Arc::clone(&self.shared);
         BegunBatch::new(move || shared.timed(&shared.counters.read_ns, || begun.wait()))
@@ -622,13 +684,17 @@ impl Volume for DirVolume {
             write_us: get(&counters.write_ns) / 1000,
             sync_us: get(&counters.sync_ns) / 1000,
             recycled_files: get(&counters.recycled_files),
-            idle_buffer_bytes: self.shared.pool.idle_bytes() as u64,
-            idle_buffer_bytes_most: self.shared.pool.idle_bytes_most() as u64,
+            idle_buffer_bytes: self.shared.common.pool.idle_bytes() as u64,
+            idle_buffer_bytes_most: self.shared.common.pool.idle_bytes_most() as u64,
         }
     }
 
     fn describe(&self) -> String {
-        let mut text = format!("{}, {}", self.direct_reason, self.engine.describe());
+        let mut text = format!(
+            "{}, {}",
+            self.direct_reason,
+            self.shared.common.engine.describe()
+        );
         if let Some(reason) = &*self.ring.lock() {
             text.push_str(&format!(
                 ", ring in plain memory (mapping refused: {reason})"

@@ -155,7 +155,7 @@ impl DirFile {
                 // SAFETY: the slice is valid for the call.
                 unsafe { self.write_direct(to, at, part.as_ptr(), part.len())? }
             } else {
-                let mut copy = self.shared().pool.take(part.len())?;
+                let mut copy = self.shared().common.pool.take(part.len())?;
                 copy.as_mut_slice().copy_from_slice(part);
                 // SAFETY: `copy` lives until after the call and is as long as `part`.
                 unsafe { self.write_direct(to, at, copy.as_slice().as_ptr(), part.len())? }

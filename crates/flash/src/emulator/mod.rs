@@ -3,12 +3,11 @@
 //! bytes in another volume, and its times from the model.
 
 pub mod nand;
-mod placement;
 mod profiler;
 mod space;
 mod volume;
 
-pub use placement::{Group, Placement, Rule};
+pub use crate::placement::{Group, Placement, Rule};
 pub use profiler::PlacementChange;
 pub use space::SpaceStats;
 pub use volume::{ClassReads, Emulated, EmulatedStats, Late};

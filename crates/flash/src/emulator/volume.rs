@@ -9,19 +9,20 @@
 //! 2. A file's sectors on the device go when its name is deleted and its last handle is closed.
 
 use super::nand::{Device, Ns, Profile, UnitStats};
-use super::placement::Placement;
 use super::profiler::{PlacementChange, Profiler};
 use super::space::{Owner, Place, SECTOR_BYTES, Space, SpaceStats};
+use crate::placement::Placement;
+use crate::units::counts::Counts;
 use crate::volume::{
-    BegunBatch, CreateOptions, DataClass, ReadRequest, Ring, Volume, VolumeFile, VolumeStats,
+    BegunBatch, ClassStats, CreateOptions, DataClass, ReadRequest, Ring, Volume, VolumeFile,
+    VolumeStats, find_file, put_files_back, replace_files,
 };
 use bytes::Bytes;
 use glintdb_core::clock::Clock;
 use glintdb_core::sync::{Work, charge};
-use glintdb_core::{Error, FileId, FileKind, Result};
+use glintdb_core::{Error, FileId, Result};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -154,6 +155,8 @@ struct Shared {
     read_ns: AtomicU64,
     write_ns: AtomicU64,
     sync_ns: AtomicU64,
+    /// By class; the device counts by unit.
+    counts: Counts,
 }
 
 /// A file in use. When its name and its last handle are gone, so is its layout.
@@ -245,6 +248,7 @@ impl Emulated {
             read_ns: AtomicU64::new(0),
             write_ns: AtomicU64::new(0),
             sync_ns: AtomicU64::new(0),
+            counts: Counts::new(1),
         })))
     }
 
@@ -302,7 +306,7 @@ impl Emulated {
         let file = match known.filter(|_| options.is_none()) {
             Some(file) => file,
             None => {
-                let class = options.map_or(class_of(id), |options| options.class);
+                let class = options.map_or(DataClass::of_found(id), |options| options.class);
                 // Files that keep space for a full disk hold nothing.
                 let bytes = match (class, options) {
                     (DataClass::Reserve, _) => 0,
@@ -318,28 +322,21 @@ impl Emulated {
                 file
             }
         };
+        let mut class = DataClass::of_found(id);
         if let Some(layout) = state.files.get_mut(&file) {
             layout.handles += 1;
+            class = layout.class;
         }
         drop(state);
         let in_use = InUse {
             shared: Arc::clone(shared),
             file,
         };
-        Ok(Arc::new(EmulatedFile { inner, in_use }))
-    }
-}
-
-/// The class of a file that was there already.
-fn class_of(id: FileId) -> DataClass {
-    match id.kind {
-        FileKind::Log => DataClass::Log,
-        FileKind::Table | FileKind::Tree => DataClass::Level {
-            rank: u8::MAX,
-            of: u8::MAX,
-        },
-        FileKind::Manifest => DataClass::Manifest,
-        _ => DataClass::Reserve,
+        Ok(Arc::new(EmulatedFile {
+            inner,
+            in_use,
+            class,
+        }))
     }
 }
 
@@ -641,11 +638,27 @@ impl State {
 struct EmulatedFile {
     inner: Arc<dyn VolumeFile>,
     in_use: InUse,
+    class: DataClass,
 }
 
 impl EmulatedFile {
     fn of(file: &dyn VolumeFile) -> Option<&EmulatedFile> {
-        (file as &dyn Any).downcast_ref()
+        find_file(file)
+    }
+
+    fn count_read(&self, bytes: usize) {
+        let counts = &self.in_use.shared.counts;
+        counts.count_read(0, self.class, bytes as u64);
+    }
+
+    fn count_write(&self, bytes: usize) {
+        let counts = &self.in_use.shared.counts;
+        counts.count_write(0, self.class, bytes as u64);
+    }
+
+    /// The file that has the bytes of this one.
+    fn inner_of(file: &dyn VolumeFile) -> Option<Arc<dyn VolumeFile>> {
+        Self::of(file).map(|file| Arc::clone(&file.inner))
     }
 }
 
@@ -662,6 +675,7 @@ impl VolumeFile for EmulatedFile {
         let shared = &self.in_use.shared;
         let now = shared.now();
         self.inner.write_at(offset, bytes)?;
+        self.count_write(bytes.len());
         shared.write(self.in_use.file, offset, bytes.len() as u64, now)
     }
 
@@ -670,6 +684,7 @@ impl VolumeFile for EmulatedFile {
         let now = shared.now();
         let done = shared.submit_read(self.in_use.file, offset, length, now)?;
         charge(Work::Read, 1);
+        self.count_read(length);
         let bytes = self.inner.read_at(offset, length);
         shared.wait(now, done, &shared.read_ns);
         bytes
@@ -700,22 +715,6 @@ impl VolumeFile for EmulatedFile {
     }
 }
 
-/// Takes the requests to files of this kind apart from their files, which come back at the end.
-fn unwrapped(requests: &mut [ReadRequest]) -> Vec<Arc<dyn VolumeFile>> {
-    let inner = |request: &mut ReadRequest| {
-        let inner = EmulatedFile::of(&*request.file).map(|file| Arc::clone(&file.inner));
-        let inner = inner.unwrap_or_else(|| Arc::clone(&request.file));
-        std::mem::replace(&mut request.file, inner)
-    };
-    requests.iter_mut().map(inner).collect()
-}
-
-fn wrapped(requests: &mut [ReadRequest], files: Vec<Arc<dyn VolumeFile>>) {
-    for (request, file) in requests.iter_mut().zip(files) {
-        request.file = file;
-    }
-}
-
 impl Emulated {
     /// Submits the requests to the device. Returns when the last one is done.
     fn submit(&self, requests: &[ReadRequest], now: Ns) -> Result<Ns> {
@@ -723,6 +722,7 @@ impl Emulated {
         for request in requests {
             if let Some(file) = EmulatedFile::of(&*request.file) {
                 let (offset, length) = (request.offset, request.length);
+                file.count_read(length);
                 done = done.max(self.0.submit_read(file.in_use.file, offset, length, now)?);
             }
         }
@@ -765,9 +765,9 @@ impl Volume for Emulated {
         let now = self.0.now();
         let done = self.submit(requests, now);
         charge(Work::Read, requests.len() as u64);
-        let files = unwrapped(requests);
+        let files = replace_files(requests, EmulatedFile::inner_of);
         self.0.inner.read_batch(requests);
-        wrapped(requests, files);
+        put_files_back(requests, files);
         self.0.wait(now, done.unwrap_or(now), &self.0.read_ns);
     }
 
@@ -775,12 +775,12 @@ impl Volume for Emulated {
         let now = self.0.now();
         let done = self.submit(&requests, now).unwrap_or(now);
         charge(Work::Read, requests.len() as u64);
-        let files = unwrapped(&mut requests);
+        let files = replace_files(&mut requests, EmulatedFile::inner_of);
         let begun = self.0.inner.begin_batch(requests);
         let shared = Arc::clone(&self.0);
         BegunBatch::new(move || {
             let mut requests = begun.wait();
-            wrapped(&mut requests, files);
+            put_files_back(&mut requests, files);
             let from = shared.now();
             shared.wait(from, done, &shared.read_ns);
             requests
@@ -823,6 +823,24 @@ impl Volume for Emulated {
             sync_us: inner.sync_us + us(&self.0.sync_ns),
             ..inner
         }
+    }
+
+    /// Reads and writes are operations of the medium, so a write is the program of a row.
+    fn units(&self) -> Vec<crate::volume::UnitStats> {
+        let state = self.0.state.lock();
+        let stats = |(number, unit): (usize, UnitStats)| crate::volume::UnitStats {
+            name: number.to_string(),
+            reads: unit.reads,
+            read_bytes: unit.read_bytes,
+            writes: unit.programs,
+            written_bytes: unit.programmed_bytes,
+            ..Default::default()
+        };
+        state.device.units().enumerate().map(stats).collect()
+    }
+
+    fn classes(&self) -> Vec<ClassStats> {
+        self.0.counts.classes()
     }
 
     fn describe(&self) -> String {
@@ -878,6 +896,7 @@ impl Ring for EmulatedRing {
         let now = shared.now();
         let inner = &*emulated.inner;
         self.0.write_to(offset, length, inner, file_offset)?;
+        emulated.count_write(length);
         shared.write(emulated.in_use.file, file_offset, length as u64, now)
     }
 

@@ -107,7 +107,7 @@ impl Queues {
         requests: Vec<ReadRequest>,
         plan: Plan,
     ) -> Result<Begun, (Vec<ReadRequest>, Plan)> {
-        let Some(descriptors) = shared.descriptors.begin(plan.files()) else {
+        let Some(descriptors) = shared.common.descriptors.begin(plan.files()) else {
             return Err((requests, plan));
         };
         if self.begun.fetch_add(1, Ordering::Relaxed) >= self.begun_max {
@@ -302,7 +302,7 @@ impl Flight {
         };
         Ok(Some(Slot {
             descriptor,
-            buffer: shared.pool.take(extent.length)?,
+            buffer: shared.common.pool.take(extent.length)?,
             filled: 0,
         }))
     }

@@ -208,6 +208,7 @@ impl Plan {
         for span in 0..self.spans.len() {
             if !self.is_finished(requests, span) {
                 let answer = shared
+                    .common
                     .pool
                     .take(self.spans[span].extent.length)
                     .and_then(|buffer| self.read_rest(requests, span, buffer, 0));

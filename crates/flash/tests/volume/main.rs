@@ -11,3 +11,4 @@ mod directory;
 mod fork;
 mod hostile;
 mod simulated;
+mod units;

@@ -25,6 +25,7 @@ fn volume(path: &Path, limit: usize) -> Arc<DirVolume> {
     let volume = DirVolume::open(path, DirOptions::default()).unwrap();
     volume
         .shared()
+        .common
         .descriptors
         .limit
         .store(limit, Ordering::Relaxed);
@@ -59,7 +60,7 @@ fn is_closed(file: &Arc<dyn VolumeFile>) -> bool {
 }
 
 fn open(volume: &DirVolume) -> usize {
-    volume.shared().descriptors.open()
+    volume.shared().common.descriptors.open()
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! Which units (LUNs) a file may use, by the class of its data.
+//! Which units (directories, or LUNs of a modelled device) a file may use, by the class of its data.
 //!
-//! Source: the DapDB paper, section IV.
+//! Thread-safe: plain values. Source: the DapDB paper, section IV.
 
 use crate::volume::DataClass;
 use glintdb_core::{Error, Result};
+use std::fmt;
 use std::ops::{Range, RangeInclusive};
+use std::str::FromStr;
 
 /// How files are placed on parallel units.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -86,8 +88,8 @@ impl Rule {
         }
     }
 
-    /// Reads three weights, such as `3:3:2`, for the groups of [`of_paper`](Self::of_paper); or a
-    /// list of groups with their weights, such as `log+flush=1,level1=2,level2-=5`. A group is
+    /// Reads three weights, such as `3:3:2`, for the groups of [`of_paper`](Self::of_paper); two,
+    /// such as `1:1`, for those of [`of_two`](Self::of_two); or a list of groups with their weights, such as `log+flush=1,level1=2,level2-=5`. A group is
     /// `log`, `flush`, `relocated`, and levels by their rank (`level1`, `level1-2`, `level3-`),
     /// joined by `+`. What no group names goes to the first one.
     ///
@@ -96,8 +98,8 @@ impl Rule {
     pub fn parse(text: &str) -> Result<Rule> {
         let wrong = |why: &str| {
             Err(Error::invalid(format!(
-                "rule {text:?}: {why}; a rule is three weights, such as `3:3:2`, or groups with weights, such as \
-                 `log+flush=1,level1=2,level2-=5`"
+                "rule {text:?}: {why}; a rule is two or three weights, such as `3:3:2`, or groups with weights, \
+                 such as `log+flush=1,level1=2,level2-=5`"
             )))
         };
         let weight = |text: &str| {
@@ -108,8 +110,9 @@ impl Rule {
         if !text.contains('=') {
             let weights: Option<Vec<u32>> = text.split(':').map(weight).collect();
             return match weights.as_deref() {
+                Some([log, tables]) => Ok(Rule::of_two(*log, *tables)),
                 Some([log, flush, deeper]) => Ok(Rule::of_paper(*log, *flush, *deeper)),
-                Some(_) => wrong("it has not three weights"),
+                Some(_) => wrong("it has not two or three weights"),
                 None => wrong("its weights are not 1 to 1000"),
             };
         }
@@ -163,6 +166,20 @@ impl Rule {
         Ok(Rule { groups })
     }
 
+    /// Two groups with these weights: the log; all tables.
+    #[must_use]
+    pub fn of_two(log: u32, tables: u32) -> Rule {
+        let group = |weight, has_tables: bool| Group {
+            weight,
+            flush: has_tables,
+            levels: has_tables.then_some(1..=u8::MAX),
+            relocated: has_tables,
+        };
+        Rule {
+            groups: vec![group(log, false), group(tables, true)],
+        }
+    }
+
     /// The group of a class.
     fn group_of(&self, class: DataClass) -> usize {
         let has = |group: &Group| match class {
@@ -205,7 +222,7 @@ impl Placement {
     ///
     /// # Errors
     /// `InvalidArgument` if a group would have no unit.
-    pub(super) fn split(&self, units: u32) -> Result<Vec<Range<u32>>> {
+    pub(crate) fn split(&self, units: u32) -> Result<Vec<Range<u32>>> {
         let (Placement::Isolation(rule) | Placement::Dynamic(rule)) = self else {
             return Ok(std::iter::once(0..units).collect());
         };
@@ -223,7 +240,7 @@ impl Placement {
         }
         match ranges.iter().any(Range::is_empty) || ranges.is_empty() {
             true => Err(Error::invalid(format!(
-                "{} groups with these weights do not each get one of {units} units",
+                "placement {self}: {} groups with these weights do not each get one of {units} units",
                 rule.groups.len()
             ))),
             false => Ok(ranges),
@@ -231,7 +248,7 @@ impl Placement {
     }
 
     /// The number of a class's group among those of [`split`](Self::split).
-    pub(super) fn group_of(&self, class: DataClass) -> usize {
+    pub(crate) fn group_of(&self, class: DataClass) -> usize {
         match self {
             Placement::Striping => 0,
             Placement::Isolation(rule) | Placement::Dynamic(rule) => rule.group_of(class),
@@ -239,9 +256,67 @@ impl Placement {
     }
 }
 
+impl fmt::Display for Placement {
+    /// As [`parse`](Self::parse) reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Placement::Striping => f.write_str("striping"),
+            Placement::Isolation(rule) => write!(f, "isolation:{rule}"),
+            Placement::Dynamic(rule) => write!(f, "dynamic:{rule}"),
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    /// As [`parse`](Self::parse) reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let weights: Vec<u32> = self.groups.iter().map(|group| group.weight).collect();
+        let is_short = match weights[..] {
+            [log, tables] => *self == Rule::of_two(log, tables),
+            [log, flush, deeper] => *self == Rule::of_paper(log, flush, deeper),
+            _ => false,
+        };
+        if is_short {
+            let weights: Vec<String> = weights.iter().map(u32::to_string).collect();
+            return f.write_str(&weights.join(":"));
+        }
+        for (number, group) in self.groups.iter().enumerate() {
+            let mut classes = Vec::new();
+            if number == 0 {
+                classes.push("log".to_owned());
+            }
+            if group.flush {
+                classes.push("flush".to_owned());
+            }
+            if let Some(ranks) = &group.levels {
+                classes.push(match (*ranks.start(), *ranks.end()) {
+                    (from, u8::MAX) => format!("level{from}-"),
+                    (from, until) if from == until => format!("level{from}"),
+                    (from, until) => format!("level{from}-{until}"),
+                });
+            }
+            if group.relocated {
+                classes.push("relocated".to_owned());
+            }
+            let comma = if number == 0 { "" } else { "," };
+            write!(f, "{comma}{}={}", classes.join("+"), group.weight)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Placement {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Placement::parse(text)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use glintdb_core::{FileId, FileKind};
 
     #[test]
     fn the_papers_rule_gives_48_48_and_32_of_128_units() {
@@ -281,9 +356,38 @@ mod tests {
     }
 
     #[test]
+    fn two_weights_part_the_log_from_tables() {
+        let placement = Placement::parse("isolation:1:1").unwrap();
+        assert_eq!(placement.split(2).unwrap(), [0..1, 1..2]);
+        for class in [
+            DataClass::Flush,
+            DataClass::Level { rank: 3, of: 4 },
+            DataClass::Relocated,
+            DataClass::of_found(FileId::new(FileKind::Tree, 1)),
+        ] {
+            assert_eq!(placement.group_of(class), 1, "{class:?}");
+        }
+        assert_eq!(placement.group_of(DataClass::Log), 0);
+        assert_eq!(placement.group_of(DataClass::Manifest), 0);
+    }
+
+    #[test]
+    fn a_placement_is_written_as_it_is_read() {
+        for text in [
+            "striping",
+            "isolation:3:3:2",
+            "isolation:1:2",
+            "dynamic:log+flush=1,level1=2,level2-3=1,level4-+relocated=5",
+        ] {
+            assert_eq!(Placement::parse(text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
     fn rules_that_cannot_be_are_refused() {
         for (text, why) in [
-            ("3:3", "not three weights"),
+            ("3:3:1:1", "not two or three weights"),
+            ("3", "not two or three weights"),
             ("0:1:1", "not 1 to 1000"),
             ("a:1:1", "not 1 to 1000"),
             ("log=0,flush=1", "not 1 to 1000"),
@@ -298,6 +402,25 @@ mod tests {
         ] {
             let error = Rule::parse(text).unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");
+    fn two_weights_part_the_log_from_tables() {
+        let placement = Placement::parse("isolation:1:1").unwrap();
+        assert_eq!(placement.split(2).unwrap(), [0..1, 1..2]);
+        for class in [
+            DataClass::Flush,
+            DataClass::Level { rank: 3, of: 4 },
+            DataClass::Relocated,
+            DataClass::of_found(FileId::new(FileKind::Tree, 1)),
+        ] {
+            assert_eq!(placement.group_of(class), 1, "{class:?}");
+        }
+        assert_eq!(placement.group_of(DataClass::Log), 0);
+        assert_eq!(placement.group_of(DataClass::Manifest), 0);
+    }
+
+    #[test]
+    fn a_placement_is_written_as_it_is_read() {
+        for text in ["striping", "isolation:3:3:2", "isolation:1:2"] {
+            assert_eq!(Placement::parse(text).unwrap().to_string(), text);
         }
     }
 
@@ -310,7 +433,7 @@ mod tests {
             let error = Placement::parse(text).unwrap_err().to_string();
             assert!(error.contains("it is `striping`"), "{text}: {error}");
         }
-        for text in ["isolation:", "isolation:3:3", "dynamic:0:1:1"] {
+        for text in ["isolation:", "isolation:3", "dynamic:0:1:1"] {
             let error = Placement::parse(text).unwrap_err().to_string();
             assert!(error.contains("a rule is"), "{text}: {error}");
         }

@@ -5,14 +5,13 @@
 use crate::durable::open;
 use crate::engine::Engine;
 use crate::env::Env;
-use crate::handles;
+use crate::handles::{self, Directories};
 use crate::options::Options;
 use crate::{Error, Result};
 use glintdb_core::sync::Mutex;
 use glintdb_core::sync::thread::{self, JoinHandle};
 use glintdb_flash::{ClosableVolume, DirVolume, SystemClock, Volume};
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Keeps a database open: the engine, its threads and its files. [`Db::close`](crate::Db::close) or
@@ -24,32 +23,35 @@ pub(crate) struct Handle {
     pub(crate) engine: Arc<Engine>,
     /// The volume of the engine.
     volume: Arc<ClosableVolume>,
-    /// The directory of the database, if it was opened by its path.
-    directory: Option<Arc<DirVolume>>,
+    /// The directories of the database, if it was opened by their paths.
+    directories: Vec<Arc<DirVolume>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The result of closing, once it has ended.
     closed: Mutex<Option<Result<()>>>,
 }
 
 impl Handle {
-    /// Opens the database in the directory `path`.
-    pub(crate) fn open_path(path: &Path, options: Options) -> Result<Arc<Handle>> {
+    /// Opens the database in these directories.
+    pub(crate) fn open_directories(
+        directories: &Directories,
+        options: Options,
+    ) -> Result<Arc<Handle>> {
         let options = options.resolve()?;
-        let dir = options.directory();
-        crate::durable::directory::check(path, options.create_if_missing)?;
-        let directory = handles::open_directory(path, dir)?;
+        let opened =
+            handles::open_directories(directories, &options.placement, options.directory())?;
         let env = Env::new(Arc::new(SystemClock::new()), random_id()?);
-        let volume = Arc::clone(&directory) as Arc<dyn Volume>;
-        let handle = Handle::open_resolved(volume, Some(Arc::clone(&directory)), env, options)?;
-        handles::register(directory.path(), &handle, &handle.engine);
+        let handle = Handle::open_resolved(opened.volume, opened.directories, env, options)?;
+        for directory in &handle.directories {
+            handles::register(directory.path(), &handle, &handle.engine);
+        }
         Ok(handle)
     }
 
-    /// Opens the database on `volume`. If `directory` is given, `volume` wraps it, and closing
-    /// gives it to the next opener.
+    /// Opens the database on `volume`. If `directories` are given, `volume` is over them, and
+    /// closing gives them to the next opener.
     pub(crate) fn open_resolved(
         volume: Arc<dyn Volume>,
-        directory: Option<Arc<DirVolume>>,
+        directories: Vec<Arc<DirVolume>>,
         env: Env,
         options: Options,
     ) -> Result<Arc<Handle>> {
@@ -61,7 +63,7 @@ impl Handle {
         let handle = Arc::new(Handle {
             engine: Arc::new(engine),
             volume,
-            directory,
+            directories,
             threads: Mutex::default(),
             closed: Mutex::default(),
         });
@@ -108,10 +110,10 @@ impl Handle {
         // After the volume is closed. A reader that cannot use the ring would read the segment's
         // file, which lacks the bytes if the log has failed, and report it as damaged.
         self.engine.shared.log.leave_ring();
-        if let Some(directory) = &self.directory {
+        for directory in &self.directories {
             directory.release();
-            handles::forget(&self.engine);
         }
+        handles::forget(&self.engine);
         closed.insert(ended).clone()
     }
 }

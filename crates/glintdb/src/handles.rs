@@ -6,10 +6,13 @@
 //!
 //! Thread safety: everything from any thread. Other threads may change the counts meanwhile.
 
+use crate::durable::directory;
 use crate::engine::Engine;
 use crate::read::pins::Kind;
 use crate::{Error, ErrorKind, Result};
-use glintdb_flash::{DirOptions, DirVolume, ProcessToken};
+use glintdb_flash::{
+    DirOptions, DirVolume, Placement, ProcessToken, Units, Volume, directories_of,
+};
 use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -70,16 +73,86 @@ pub(crate) fn forget(engine: &Arc<Engine>) {
     }
 }
 
-/// Opens and locks a directory.
+/// The directory of a database, or its directories.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Directories {
+    One(PathBuf),
+    Several(Vec<PathBuf>),
+}
+
+impl Directories {
+    fn paths(&self) -> &[PathBuf] {
+        match self {
+            Directories::One(path) => std::slice::from_ref(path),
+            Directories::Several(paths) => paths,
+        }
+    }
+}
+
+/// What `path` names: a directory, or several as `dirs:PATH,PATH`.
 ///
 /// # Errors
-/// The same as [`DirVolume::open`]. If this process has the database open, `Locked` names its
-/// handles.
-pub(crate) fn open_directory(path: &Path, options: DirOptions) -> Result<Arc<DirVolume>> {
-    DirVolume::open(path, options).map_err(|error| match error.kind() {
-        ErrorKind::Locked => alive(path).unwrap_or(error),
-        _ => error,
+/// `InvalidArgument`: one of several is empty.
+pub(crate) fn directories(path: &Path) -> Result<Directories> {
+    Ok(match directories_of(path)? {
+        Some(paths) => Directories::Several(paths),
+        None => Directories::One(path.to_owned()),
     })
+}
+
+/// Directories that are open and locked.
+pub(crate) struct Opened {
+    /// The volume over all of them.
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) directories: Vec<Arc<DirVolume>>,
+}
+
+/// Opens and locks directories.
+///
+/// # Errors
+/// Those of [`directory::check`] and [`DirVolume::open`], or of [`Units::open`]. If this process has
+/// the database open, `Locked` names its handles.
+pub(crate) fn open_directories(
+    directories: &Directories,
+    placement: &Placement,
+    options: DirOptions,
+) -> Result<Opened> {
+    let opened = match directories {
+        Directories::One(path) => {
+            directory::check(path, options.create)?;
+            DirVolume::open(path, options).map(|volume| Opened {
+                volume: Arc::clone(&volume) as Arc<dyn Volume>,
+                directories: vec![volume],
+            })
+        }
+        Directories::Several(paths) => {
+            Units::open(paths, placement.clone(), options).map(|units| Opened {
+                directories: units.directories().to_vec(),
+                volume: units,
+            })
+        }
+    };
+    opened.map_err(|error| {
+        let alive = || directories.paths().iter().find_map(|path| alive(path));
+        match error.kind() {
+            ErrorKind::Locked => alive().unwrap_or(error),
+            _ => error,
+        }
+    })
+}
+
+/// Opens the directories that `path` names for reading only, for a tool.
+///
+/// # Errors
+/// As [`open_directories`].
+pub(crate) fn open_to_read(path: &Path, options: DirOptions) -> Result<Arc<dyn Volume>> {
+    let options = DirOptions {
+        read_only: true,
+        create: false,
+        ..options
+    };
+    let opened = open_directories(&directories(path)?, &Placement::Striping, options)?;
+    Ok(opened.volume)
 }
 
 /// Returns the reason why `path` is locked, if a database of this process is the reason.

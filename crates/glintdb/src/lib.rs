@@ -247,7 +247,7 @@ pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;
 pub use options::{
     DirectIo, Durability, IndexKind, Isolation, KeyspaceOptions, LOG_RING_BYTES, LOG_SEGMENT_BYTES,
-    MEMORY_BUDGET_BYTES_MIN, OpenProgress, Options, ProgressFn, REPLAY_BYTES_MAX,
+    MEMORY_BUDGET_BYTES_MIN, OpenProgress, Options, Placement, ProgressFn, REPLAY_BYTES_MAX,
     SEPARATE_MIN_BYTES, TransactionOptions, parse_bytes,
 };
 #[doc(hidden)]
@@ -255,7 +255,8 @@ pub use options::{Experiments, GcReads, READ_DEPTH_MAX, ReadEngine};
 pub use read::count::KeyCount;
 pub use snapshot::Snapshot;
 pub use stats::{
-    KeyspaceStats, LevelFigures, LogFigures, MemoryStats, Stats, ValueGcFigures, VolumeFigures,
+    ClassFigures, KeyspaceStats, LevelFigures, LogFigures, MemoryStats, Stats, UnitFigures,
+    ValueGcFigures, VolumeFigures,
 };
 pub use tools::check::{CheckProgress, check, check_volume, check_with};
 #[doc(hidden)]
@@ -271,6 +272,10 @@ pub use write::operations::BATCH_BYTES_MAX;
 
 impl Options {
     /// Opens the database in the directory `path`, or creates it there.
+    ///
+    /// `path` may also be `dirs:PATH,PATH`: several directories of one database, as for
+    /// [`open_units`](Self::open_units). So may the paths that [`check`], [`salvage()`] and
+    /// [`inspect`] take.
     ///
     /// A database is created only in a directory that is empty or missing; one that holds only
     /// other files is refused. A database that exists opens with other files beside its own and
@@ -288,7 +293,39 @@ impl Options {
     /// - `NoSpace`: the disk is full.
     /// - `Io`: the operating system refused an operation.
     pub fn open(self, path: impl AsRef<std::path::Path>) -> Result<Db> {
-        handle::Handle::open_path(path.as_ref(), self).map(Db::new)
+        let directories = handles::directories(path.as_ref())?;
+        handle::Handle::open_directories(&directories, self).map(Db::new)
+    }
+
+    /// Opens the database in these directories, or creates it there: 2 to 64, best each on a drive
+    /// of its own. [`placement`](Self#structfield.placement) says which files go to which.
+    ///
+    /// All of them must be given at each opening, in any order. A new database keeps what cannot be
+    /// divided in the first one: the ring of newest commits, and the manifest. If one drive fails,
+    /// the database is lost; a [checkpoint](Db::checkpoint) is one directory with everything.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let (fast, large) = (dir.path().join("fast"), dir.path().join("large"));
+    /// use glintdb::{Options, Placement};
+    /// // The log on the first drive, tables on the second.
+    /// let options = Options::default().placement(Placement::parse("isolation:1:1")?);
+    /// let db = options.open_units(&[&fast, &large])?;
+    /// db.put("key", "value")?;
+    /// db.flush()?;
+    /// assert_eq!(db.stats().volume.units.len(), 2);
+    /// # Ok::<(), glintdb::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), and:
+    /// - `InvalidArgument`: a directory is given twice, one is missing among those given, one belongs
+    ///   to another database, or `placement` has more groups than there are directories.
+    /// - `NotFound`: a directory of the database is not there.
+    pub fn open_units<P: AsRef<std::path::Path>>(self, paths: &[P]) -> Result<Db> {
+        let paths = paths.iter().map(|path| path.as_ref().to_owned()).collect();
+        let directories = handles::Directories::Several(paths);
+        handle::Handle::open_directories(&directories, self).map(Db::new)
     }
 
     /// Opens the database on a volume other than a directory, for tests and simulation. `env` gives
@@ -301,7 +338,7 @@ impl Options {
         volume: std::sync::Arc<dyn glintdb_flash::Volume>,
         env: Env,
     ) -> Result<Db> {
-        handle::Handle::open_resolved(volume, None, env, self.resolve()?).map(Db::new)
+        handle::Handle::open_resolved(volume, Vec::new(), env, self.resolve()?).map(Db::new)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::index_kinds::lsm::LsmOptions;
 use crate::{Error, Result};
 pub use experiments::{Experiments, GcReads};
 use glintdb_core::index::PinnedLevels;
-pub use glintdb_flash::{DirectIo, READ_DEPTH_MAX, ReadEngine};
+pub use glintdb_flash::{DirectIo, Placement, READ_DEPTH_MAX, ReadEngine};
 use glintdb_runs::Compression;
 pub use named::parse_bytes;
 use std::fmt;
@@ -171,6 +171,9 @@ pub struct Options {
     /// Whether files bypass the page cache. Default: [`DirectIo::Auto`], which bypasses it if the
     /// file system supports that.
     pub direct_io: DirectIo,
+    /// Which of several directories a file goes to. Each opening may choose anew: files that are
+    /// there stay where they are. Default: [`Placement::Striping`], all directories in turn.
+    pub placement: Placement,
     /// Maximum number of file bytes for each byte of live keys and values: 1.1 to 100. Value GC
     /// starts before the bound is reached, and near it the engine slows writers. Default: 1.5.
     pub space_amp_max: f64,
@@ -217,6 +220,7 @@ impl Default for Options {
             replay_bytes_max: REPLAY_BYTES_MAX,
             snapshot_pin_bytes_max: 0,
             direct_io: DirectIo::Auto,
+            placement: Placement::default(),
             space_amp_max: SPACE_AMP_MAX,
             garbage_bytes_min: 0,
             progress: None,
@@ -250,7 +254,7 @@ impl Options {
         durability: Durability, memory_budget_bytes: usize, background_threads: usize,
         separate_min_bytes: usize, log_segment_bytes: u64, log_ring_bytes: usize,
         replay_bytes_max: u64, snapshot_pin_bytes_max: usize, direct_io: DirectIo,
-        space_amp_max: f64, garbage_bytes_min: u64, progress: Option<ProgressFn>,
+        placement: Placement, space_amp_max: f64, garbage_bytes_min: u64, progress: Option<ProgressFn>,
     }
 
     /// Replaces each 0 that selects a default by its value, and checks the limits of all options.

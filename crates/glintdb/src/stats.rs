@@ -5,7 +5,7 @@ use crate::write::backpressure::waits::WaitStats;
 use glintdb_core::SegmentId;
 use glintdb_core::index::IndexStats;
 use glintdb_core::memory::MemoryPart;
-use glintdb_flash::ReadQueueStats;
+use glintdb_flash::{ClassStats, ReadQueueStats, UnitStats};
 use std::sync::atomic::Ordering;
 
 /// Figures of an open database, from [`Db::stats`](crate::Db::stats). Sizes are in bytes. Counters
@@ -292,6 +292,77 @@ pub struct VolumeFigures {
     pub write_us: u64,
     /// Time that threads have waited for syncs, in microseconds.
     pub sync_us: u64,
+    /// Figures of each of several directories, or of each unit of a modelled device. Empty for a
+    /// database in one directory.
+    pub units: Vec<UnitFigures>,
+    /// Figures of each class of data, where there are `units`.
+    pub classes: Vec<ClassFigures>,
+}
+
+/// Figures of a directory of several, or of a unit of a modelled device, since the database was
+/// opened.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct UnitFigures {
+    /// Path of the directory, or number of the unit.
+    pub name: String,
+    /// Number of reads that the engine asked for.
+    pub reads: u64,
+    /// Bytes of them.
+    pub read_bytes: u64,
+    /// Number of writes that the engine asked for.
+    pub writes: u64,
+    /// Bytes of them.
+    pub written_bytes: u64,
+    /// Number of files that it was given because the directories of their class had no room.
+    pub overflow_files: u64,
+    /// Bytes free for new files, if that is known.
+    pub free_bytes: Option<u64>,
+}
+
+/// Figures of a class of data, such as `log`, `flush` (tables of flushes) or `level 2`, since the
+/// database was opened.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ClassFigures {
+    /// Name of the class.
+    pub name: String,
+    /// Number of reads that the engine asked for.
+    pub reads: u64,
+    /// Bytes of them.
+    pub read_bytes: u64,
+    /// Number of writes that the engine asked for.
+    pub writes: u64,
+    /// Bytes of them.
+    pub written_bytes: u64,
+}
+
+impl From<UnitStats> for UnitFigures {
+    fn from(unit: UnitStats) -> Self {
+        UnitFigures {
+            name: unit.name,
+            reads: unit.reads,
+            read_bytes: unit.read_bytes,
+            writes: unit.writes,
+            written_bytes: unit.written_bytes,
+            overflow_files: unit.overflow_files,
+            free_bytes: unit.free_bytes,
+        }
+    }
+}
+
+impl From<ClassStats> for ClassFigures {
+    fn from(class: ClassStats) -> Self {
+        ClassFigures {
+            name: class.name,
+            reads: class.reads,
+            read_bytes: class.read_bytes,
+            writes: class.writes,
+            written_bytes: class.written_bytes,
+        }
+    }
 }
 
 impl ReadAheadFigures {
@@ -346,6 +417,10 @@ impl KeyspaceStats {
             ..KeyspaceStats::default()
         }
     }
+}
+
+fn into_all<T, U: From<T>>(all: Vec<T>) -> Vec<U> {
+    all.into_iter().map(U::from).collect()
 }
 
 impl Engine {
@@ -464,6 +539,8 @@ impl Engine {
                 read_us: volume.read_us,
                 write_us: volume.write_us,
                 sync_us: volume.sync_us,
+                units: into_all(self.shared.volume.units()),
+                classes: into_all(self.shared.volume.classes()),
             },
             compaction_reads: self
                 .shared

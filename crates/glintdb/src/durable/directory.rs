@@ -11,11 +11,13 @@ use std::path::Path;
 ///
 /// # Errors
 /// - `NotFound`: there is no database, and `create` is false.
-/// - `InvalidArgument`: there are foreign files, or the path is not a directory.
+/// - `InvalidArgument`: there are foreign files, the path is not a directory, or it is one of several
+///   of a database.
 /// - I/O errors.
 pub(crate) fn check(path: &Path, create: bool) -> Result<()> {
     match DirVolume::contents(path)? {
         DirContents::Database => Ok(()),
+        DirContents::Unit(what) => Err(Error::invalid(what)),
         DirContents::Missing | DirContents::Empty if create => Ok(()),
         DirContents::Foreign(name) if create => Err(Error::invalid(format!(
             "{} holds no database but other files, {name:?} for one; a new database needs an empty \

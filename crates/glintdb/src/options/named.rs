@@ -56,7 +56,7 @@ impl Experiments {
 impl Options {
     /// Names of the options, in the order of the fields, without `progress`, which is a function.
     /// Options for experiments are left out, though [`set`](Self::set) accepts them.
-    pub const NAMES: [&'static str; 14] = [
+    pub const NAMES: [&'static str; 15] = [
         "create_if_missing",
         "error_if_exists",
         "accept_missing_ring",
@@ -69,6 +69,7 @@ impl Options {
         "replay_bytes_max",
         "snapshot_pin_bytes_max",
         "direct_io",
+        "placement",
         "space_amp_max",
         "garbage_bytes_min",
     ];
@@ -118,6 +119,10 @@ impl Options {
                 ];
                 put(&mut self.direct_io, word(value, &words))
             }
+            "placement" => put(
+                &mut self.placement,
+                value.parse().map_err(|error| format!("{error}")),
+            ),
             "space_amp_max" => put(&mut self.space_amp_max, parsed(value)),
             "garbage_bytes_min" => put(&mut self.garbage_bytes_min, size(value)),
             "read_engine" => {
@@ -468,6 +473,7 @@ mod tests {
             replay_bytes_max,
             snapshot_pin_bytes_max,
             direct_io,
+            placement,
             space_amp_max,
             garbage_bytes_min
         ]
@@ -544,6 +550,7 @@ mod tests {
                 "error_if_exists" | "accept_missing_ring" | "kernel_read_ahead" => "true",
                 "durability" | "read_engine" => "sync",
                 "direct_io" => "off",
+                "placement" => "isolation:1:1",
                 "value_gc_reads" => "index",
                 _ => "63",
             };

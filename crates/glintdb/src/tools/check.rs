@@ -53,12 +53,7 @@ pub fn check_with(
     path: impl AsRef<Path>,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<VerifyReport> {
-    let options = DirOptions {
-        read_only: true,
-        ..DirOptions::default()
-    };
-    crate::durable::directory::check(path.as_ref(), false)?;
-    let volume: Arc<dyn Volume> = crate::handles::open_directory(path.as_ref(), options)?;
+    let volume = crate::handles::open_to_read(path.as_ref(), DirOptions::default())?;
     check_volume_with(&volume, progress)
 }
 

@@ -14,7 +14,7 @@ use glintdb_cache::Cache;
 use glintdb_core::codec::Reader;
 use glintdb_core::memory::MemoryBudget;
 use glintdb_core::{DbId, EntryRef, FileId, FileKind, SegmentId, SeqNum};
-use glintdb_flash::{DirOptions, DirVolume, DirectIo, ReadEngine, Volume};
+use glintdb_flash::{DirOptions, DirectIo, ReadEngine, Volume};
 use glintdb_log::{DumpFrame, DumpItem, LogEntry, LogOp, LogValue};
 use glintdb_runs::table::{Table, TableEnv, TableMeta, salvage};
 use std::ops::ControlFlow;
@@ -49,17 +49,13 @@ impl Out<'_> {
     }
 }
 
-fn open(path: &Path) -> Result<Arc<DirVolume>> {
-    crate::durable::directory::check(path, false)?;
-    crate::handles::open_directory(
-        path,
-        DirOptions {
-            direct: DirectIo::Off,
-            read_engine: ReadEngine::Sync,
-            read_only: true,
-            ..DirOptions::default()
-        },
-    )
+fn open(path: &Path) -> Result<Arc<dyn Volume>> {
+    let options = DirOptions {
+        direct: DirectIo::Off,
+        read_engine: ReadEngine::Sync,
+        ..DirOptions::default()
+    };
+    crate::handles::open_to_read(path, options)
 }
 
 /// Lists the files of the database in `path`: name and size in bytes.
@@ -216,7 +212,7 @@ fn operation(entry: &LogEntry<'_>) -> Line {
     }
 }
 
-fn dump_table(volume: Arc<DirVolume>, id: FileId, out: &mut Out<'_>) -> Result<(), Stop> {
+fn dump_table(volume: Arc<dyn Volume>, id: FileId, out: &mut Out<'_>) -> Result<(), Stop> {
     let db = crate::durable::manifest::read_newest(&*volume)?
         .loaded
         .map(|loaded| loaded.db)
@@ -257,10 +253,10 @@ fn dump_table(volume: Arc<DirVolume>, id: FileId, out: &mut Out<'_>) -> Result<(
 }
 
 /// The first line of a table.
-fn table_line(volume: &Arc<DirVolume>, db: DbId, id: FileId) -> Result<Line> {
+fn table_line(volume: &Arc<dyn Volume>, db: DbId, id: FileId) -> Result<Line> {
     let line = of_file("table", id).text("database", db);
     let env = Arc::new(TableEnv {
-        volume: Arc::clone(volume) as Arc<dyn Volume>,
+        volume: Arc::clone(volume),
         cache: Arc::new(Cache::new(1 << 20)),
         memory: Arc::new(MemoryBudget::new(1 << 30)),
         db,

@@ -38,4 +38,5 @@ mod support;
 mod threads;
 mod transactions;
 mod unavailable;
+mod units;
 mod visibility;

@@ -187,13 +187,11 @@ pub fn salvage(
             return Err(Error::exists(path.display().to_string()));
         }
     }
-    crate::durable::directory::check(dir, false)?;
-    let volume: Arc<dyn Volume> = crate::handles::open_directory(
+    let volume = crate::handles::open_to_read(
         dir,
         DirOptions {
             direct: DirectIo::Off,
             read_engine: ReadEngine::Sync,
-            read_only: true,
             ..DirOptions::default()
         },
     )?;

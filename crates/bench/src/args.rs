@@ -11,6 +11,7 @@ use crate::run::{Config, Contents, Runner};
 use crate::store::{Durability, Result, Store};
 use crate::volume::VolumeName;
 use crate::workload::Workload;
+use glintdb::Placement;
 
 /// Arguments of `glintdb bench`.
 #[derive(Debug, Clone, Args)]
@@ -96,14 +97,16 @@ pub struct BenchArgs {
     /// several times
     #[arg(long, value_name = "NAME=VALUE")]
     pub option: Vec<String>,
-    /// Run on a modelled flash device, as slow as a real one: emulator:PROFILE (the bytes are in
-    /// memory) or emulator:PROFILE:DIR (in a directory). docs/flash.md lists profiles.
+    /// Run on several directories, dirs:PATH,PATH, which are kept afterwards; or on a modelled flash
+    /// device, as slow as a real one: emulator:PROFILE (the bytes are in memory) or
+    /// emulator:PROFILE:DIR (in a directory). docs/flash.md lists profiles.
     #[arg(long, value_name = "VOLUME", conflicts_with_all = ["dir", "cold", "use_existing"])]
     pub volume: Option<VolumeName>,
-    /// Which units of the device files use: striping (all), or isolation:3:3:2 (units of their own
-    /// for the log, for tables of flushes, and for deeper tables, in this proportion).
+    /// Which directories, or units of the device, files use: striping (all), isolation:1:1 (units of
+    /// their own for the log and for tables, in this proportion), or isolation:3:3:2 (for the log,
+    /// for tables of flushes, and for deeper tables).
     #[arg(long, requires = "volume", default_value = "striping")]
-    pub placement: String,
+    pub placement: Placement,
     /// Put the paper's table of reshaped keys in front of the database: inserts get ascending
     /// numbers, and a table in memory has the number of each key.
     #[arg(long)]
@@ -184,6 +187,7 @@ pub fn run_on(store: &dyn Store, args: &BenchArgs, out: &mut dyn Write) -> Resul
             "correct": correct,
             "results": reports,
             "engine_stats": engine_stats,
+            "units": store.units(),
         });
         serde_json::to_writer_pretty(&mut *out, &object)?;
         writeln!(out)?;

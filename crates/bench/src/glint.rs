@@ -12,7 +12,8 @@ use crate::options::GlintOptions;
 use crate::reshaped::Reshaped;
 use crate::spread::keyspace_of;
 use crate::store::{Durability, Handle, Io, Result, Store};
-use crate::volume::OnDevice;
+use crate::volume::{OnDevice, VolumeName};
+use glintdb_flash::directories_of;
 
 /// Time between looks at the job queue while settling.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
@@ -64,10 +65,7 @@ impl GlintStore {
         });
         let db = match device {
             None => database.open(dir)?,
-            Some(device) => {
-                let (volume, env) = device.parts()?;
-                database.open_volume(volume, env)?
-            }
+            Some(device) => device.database(database)?,
         };
         let keyspace_options = options.keyspace.clone().unwrap_or_default();
         let keyspace = match options.keyspace {
@@ -168,6 +166,33 @@ impl Store for GlintStore {
             write_us: volume.write_us,
             sync_us: volume.sync_us,
         })
+    }
+
+    fn units(&self) -> Option<serde_json::Value> {
+        let volume = self.db.stats().volume;
+        let unit = |unit: &glintdb::UnitFigures| {
+            serde_json::json!({
+                "name": unit.name,
+                "reads": unit.reads,
+                "read_bytes": unit.read_bytes,
+                "writes": unit.writes,
+                "written_bytes": unit.written_bytes,
+                "overflow_files": unit.overflow_files,
+                "free_bytes": unit.free_bytes,
+            })
+        };
+        let class = |class: &glintdb::ClassFigures| {
+            serde_json::json!({
+                "name": class.name,
+                "reads": class.reads,
+                "read_bytes": class.read_bytes,
+                "writes": class.writes,
+                "written_bytes": class.written_bytes,
+            })
+        };
+        let units: Vec<_> = volume.units.iter().map(unit).collect();
+        let classes: Vec<_> = volume.classes.iter().map(class).collect();
+        (!units.is_empty()).then(|| serde_json::json!({ "units": units, "classes": classes }))
     }
 
     fn describe(&self) -> Option<String> {
@@ -294,19 +319,21 @@ impl Handle for GlintSpread<'_> {
 /// # Errors
 /// If the directory holds something else, or the engine or writing to `out` fails.
 pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool> {
-    let device = args.volume.as_ref();
-    let on_directory = device.and_then(|volume| volume.dir.as_ref());
-    let (dir, temporary) = match args.dir.as_ref().or(on_directory) {
-        Some(dir) => (dir.clone(), None),
+    let on_directory = args.volume.as_ref().and_then(VolumeName::path);
+    let (dir, temporary) = match args.dir.as_deref().or(on_directory) {
+        Some(dir) => (dir.to_owned(), None),
         None => {
             let dir = PathBuf::from(format!("glintdb-bench-{}", std::process::id()));
             (dir.clone(), Some(RemoveOnDrop(dir)))
         }
     };
-    let occupied = dir
-        .read_dir()
-        .is_ok_and(|mut entries| entries.next().is_some());
-    if occupied && !args.use_existing {
+    let is_occupied = |dir: &PathBuf| {
+        let entries = dir.read_dir();
+        entries.is_ok_and(|mut entries| entries.next().is_some())
+    };
+    let directories = directories_of(&dir)?.unwrap_or_else(|| vec![dir.clone()]);
+    let occupied = directories.iter().find(|dir| is_occupied(dir));
+    if let Some(dir) = occupied.filter(|_| !args.use_existing) {
         return Err(format!(
             "{} is not empty: choose another directory, or go on with what an earlier run left there with --use-existing",
             dir.display()
@@ -321,8 +348,12 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool> {
         options.set(&format!("index={kind}"))?;
     }
     options.set_all(args.option.iter().map(String::as_str))?;
-    let device = device.map(|volume| OnDevice::open(volume, &args.placement));
-    let device = device.transpose()?;
+    options.database.placement = args.placement.clone();
+    let device = args
+        .volume
+        .as_ref()
+        .map(|volume| volume.device(&args.placement));
+    let device = device.transpose()?.flatten();
     if device.is_some() {
         std::fs::create_dir_all(&dir)?;
     }

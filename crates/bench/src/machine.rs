@@ -3,6 +3,7 @@
 //! Read from `/proc` and therefore zero where there is none. Clock ticks are 1/100 s on every Linux that
 //! this runs on (`USER_HZ`), so CPU figures have a resolution of 10 ms.
 
+use glintdb_flash::directories_of;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -185,13 +186,13 @@ fn most_of(dir: &Path, stopped: &Receiver<()>) -> u64 {
     }
 }
 
-/// Bytes of disk that the files below `dir` occupy (blocks, not lengths). Files that vanish meanwhile do not count.
+/// Bytes of disk that the files below `dir` occupy (blocks, not lengths), or below several directories, `dirs:PATH,PATH`. Files that vanish meanwhile do not count.
 ///
 /// # Errors
 /// If a directory cannot be listed.
 pub fn disk_use_bytes(dir: &Path) -> Result<u64> {
     let mut total = 0;
-    let mut pending = vec![dir.to_path_buf()];
+    let mut pending = directories_of(dir)?.unwrap_or_else(|| vec![dir.to_path_buf()]);
     while let Some(dir) = pending.pop() {
         for entry in fs::read_dir(&dir)? {
             let entry = entry?;

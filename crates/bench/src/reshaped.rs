@@ -252,6 +252,10 @@ impl Store for Reshaped {
         self.store.written_bytes().map(|bytes| bytes + image)
     }
 
+    fn units(&self) -> Option<serde_json::Value> {
+        self.store.units()
+    }
+
     /// What the table takes, and the times that the paper's tables 1 and 2 are made of.
     fn describe(&self) -> Option<String> {
         let table = self.table();

@@ -171,6 +171,12 @@ pub trait Store: Send + Sync {
     fn describe(&self) -> Option<String> {
         None
     }
+
+    /// What each of its directories or units, and each class of data, was read and written, for
+    /// `--json`.
+    fn units(&self) -> Option<serde_json::Value> {
+        None
+    }
 }
 
 /// One thread's access to a [`Store`]. Every method fails with whatever the engine reports.

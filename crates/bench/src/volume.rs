@@ -1,40 +1,51 @@
-//! `--volume` and `--placement` of `bench`: a database on the modelled flash device.
+//! `--volume` and `--placement`: a database over several directories, or on the modelled flash
+//! device.
 
-use crate::store::Result;
-use glintdb::Env;
+use glintdb::{Db, Env, Options};
 use glintdb_core::DbId;
 use glintdb_flash::emulator::nand::Profile;
-use glintdb_flash::emulator::{Emulated, EmulatedStats, Placement};
-use glintdb_flash::{DirOptions, DirVolume, SystemClock, Volume, random_bytes};
+use glintdb_flash::emulator::{Emulated, EmulatedStats};
+use glintdb_flash::{
+    DirOptions, DirVolume, Placement, SystemClock, Volume, directories_of, random_bytes,
+};
 use glintdb_simdisk::MemVolume;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The end of a wait in which a thread spins, because the kernel wakes sleepers that late.
 const SPIN: Duration = Duration::from_micros(60);
 
-/// A volume that `--volume` names: `emulator:PROFILE` has its bytes in memory,
-/// `emulator:PROFILE:DIR` in a directory.
+/// A volume that `--volume` names.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct VolumeName {
-    /// Name of the profile, or its file.
-    pub profile: String,
-    /// Directory of the bytes.
-    pub dir: Option<PathBuf>,
+pub enum VolumeName {
+    /// `dirs:PATH,PATH`: several directories. The text itself, which the engine takes for a path.
+    Directories(PathBuf),
+    /// `emulator:PROFILE` has its bytes in memory, `emulator:PROFILE:DIR` in a directory.
+    Emulator {
+        /// Name of the profile, or its file.
+        profile: String,
+        /// Directory of the bytes.
+        dir: Option<PathBuf>,
+    },
 }
 
 impl std::str::FromStr for VolumeName {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match directories_of(Path::new(text)) {
+            Ok(Some(_)) => return Ok(VolumeName::Directories(text.into())),
+            Ok(None) => {}
+            Err(error) => return Err(error.to_string()),
+        }
         let Some(rest) = text
             .strip_prefix("emulator:")
             .filter(|rest| !rest.is_empty())
         else {
             return Err(format!(
-                "`{text}` is not `emulator:PROFILE` or `emulator:PROFILE:DIR`; `glintdb flash-bench \
-                 --list-profiles` lists the profiles"
+                "`{text}` is not `dirs:PATH,PATH`, `emulator:PROFILE` or `emulator:PROFILE:DIR`; \
+                 `glintdb flash-bench --list-profiles` lists the profiles"
             ));
         };
         let (profile, dir) = match rest.split_once(':') {
@@ -44,10 +55,34 @@ impl std::str::FromStr for VolumeName {
             Some((profile, dir)) => (profile, Some(dir.into())),
             None => (rest, None),
         };
-        Ok(VolumeName {
+        Ok(VolumeName::Emulator {
             profile: profile.into(),
             dir,
         })
+    }
+}
+
+impl VolumeName {
+    /// The path of the database's files, if they are in directories.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            VolumeName::Directories(path) => Some(path),
+            VolumeName::Emulator { dir, .. } => dir.as_deref(),
+        }
+    }
+
+    /// Opens the modelled device, if it is one.
+    ///
+    /// # Errors
+    /// As [`OnDevice::open`].
+    pub fn device(&self, placement: &Placement) -> glintdb::Result<Option<OnDevice>> {
+        match self {
+            VolumeName::Directories(_) => Ok(None),
+            VolumeName::Emulator { profile, dir } => {
+                OnDevice::open(profile, dir.as_deref(), placement.clone()).map(Some)
+            }
+        }
     }
 }
 
@@ -62,11 +97,14 @@ impl OnDevice {
     /// Opens the volume.
     ///
     /// # Errors
-    /// There is no such profile or directory; the placement is none, or does not fit the device.
-    pub fn open(name: &VolumeName, placement: &str) -> Result<OnDevice> {
-        let profile = Profile::find(&name.profile)?;
-        let placement = Placement::parse(placement)?;
-        let inner: Arc<dyn Volume> = match &name.dir {
+    /// There is no such profile or directory; the placement does not fit the device.
+    pub fn open(
+        profile: &str,
+        dir: Option<&Path>,
+        placement: Placement,
+    ) -> glintdb::Result<OnDevice> {
+        let profile = Profile::find(profile)?;
+        let inner: Arc<dyn Volume> = match dir {
             None => MemVolume::new(),
             Some(dir) => {
                 let options = DirOptions {
@@ -82,13 +120,13 @@ impl OnDevice {
         Ok(OnDevice { volume, clock })
     }
 
-    /// The volume, and an environment with its clock.
+    /// Opens the database there, or creates it.
     ///
     /// # Errors
-    /// The system gives no random bytes for the database's identity.
-    pub(crate) fn parts(&self) -> Result<(Arc<dyn Volume>, Env)> {
+    /// Those of the engine. The system gives no random bytes for the database's identity.
+    pub fn database(&self, options: Options) -> glintdb::Result<Db> {
         let env = Env::new(self.clock.clone(), DbId(random_bytes()?));
-        Ok((Arc::new(self.volume.clone()), env))
+        options.open_volume(Arc::new(self.volume.clone()), env)
     }
 
     /// What the device did.
@@ -131,27 +169,42 @@ mod tests {
 
     #[test]
     fn names_of_volumes_are_read() {
-        let name: VolumeName = "emulator:mqsim-mlc".parse().unwrap();
-        assert_eq!((&*name.profile, name.dir), ("mqsim-mlc", None));
-        let name: VolumeName = "emulator:./my.toml:/data/x".parse().unwrap();
-        assert_eq!(&*name.profile, "./my.toml");
-        assert_eq!(name.dir, Some(PathBuf::from("/data/x")));
-        let error = "emulator:z-nand:".parse::<VolumeName>().unwrap_err();
-        assert!(error.contains("no directory"), "{error}");
-        for text in ["", "emulator", "emulator:", "dir:/x", "mqsim-mlc"] {
+        let emulator = |profile: &str, dir: Option<&str>| VolumeName::Emulator {
+            profile: profile.to_owned(),
+            dir: dir.map(PathBuf::from),
+        };
+        for (text, name) in [
+            ("emulator:mqsim-mlc", emulator("mqsim-mlc", None)),
+            (
+                "emulator:./my.toml:/data/x",
+                emulator("./my.toml", Some("/data/x")),
+            ),
+            ("dirs:/a,b", VolumeName::Directories("dirs:/a,b".into())),
+        ] {
+            assert_eq!(text.parse::<VolumeName>().unwrap(), name);
+        }
+        for (text, part) in [
+            ("emulator:z-nand:", "no directory"),
+            ("dirs:", "`dirs:PATH,PATH`"),
+            ("dirs:a,,b", "`dirs:PATH,PATH`"),
+            ("", "is not `dirs:PATH,PATH`"),
+            ("emulator", "is not `dirs:PATH,PATH`"),
+            ("emulator:", "is not `dirs:PATH,PATH`"),
+            ("dir:/x", "is not `dirs:PATH,PATH`"),
+            ("mqsim-mlc", "is not `dirs:PATH,PATH`"),
+        ] {
             let error = text.parse::<VolumeName>().unwrap_err();
-            assert!(error.contains("is not `emulator:PROFILE`"), "{error}");
+            assert!(error.contains(part), "{text}: {error}");
         }
     }
 
     #[test]
-    fn unknown_profiles_and_placements_are_refused() {
-        let open = |name: &str, placement| {
-            let opened = OnDevice::open(&name.parse().unwrap(), placement);
+    fn unknown_profiles_and_placements_that_do_not_fit_are_refused() {
+        let open = |profile: &str, placement: &str| {
+            let opened = OnDevice::open(profile, None, placement.parse().unwrap());
             opened.err().unwrap().to_string()
         };
-        assert!(open("emulator:nand", "striping").contains("no profile \"nand\""));
-        assert!(open("emulator:z-nand", "spread").contains("it is `striping`"));
-        assert!(open("emulator:z-nand", "isolation:900:1:1").contains("do not each get one"));
+        assert!(open("nand", "striping").contains("no profile \"nand\""));
+        assert!(open("z-nand", "isolation:900:1:1").contains("do not each get one"));
     }
 }

@@ -3,7 +3,8 @@
 use crate::exit;
 use crate::format::Format;
 use clap::{Args, Parser, Subcommand};
-use glintdb::Durability;
+use glintdb::{Durability, Placement};
+use glintdb_bench::VolumeName;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,8 @@ Examples:
 
 /// A crash-safe key-value store for flash drives.
 ///
-/// A database is a directory, which `--dir` names (default ./data). Only one process can open a
+/// A database is a directory, which `--dir` names (default ./data), or several: `dirs:PATH,PATH`.
+/// Only one process can open a
 /// database, so stop the server before you run another command. `serve`, `put`, `import` and
 /// `keyspaces --create` create the database if the directory is empty or missing. Other commands
 /// fail.
@@ -96,7 +98,10 @@ impl Command {
     /// of their own, and for `salvage`.
     pub(crate) fn database_dir(&self) -> Option<&Path> {
         let place = match self {
-            Command::Serve(arguments) => &arguments.place,
+            Command::Serve(arguments) => match &arguments.volume {
+                Some(volume) => return volume.path(),
+                None => &arguments.place,
+            },
             Command::Get(arguments) => &arguments.target.place,
             Command::Put(arguments) => &arguments.target.place,
             Command::Delete(arguments) => &arguments.target.place,
@@ -312,7 +317,7 @@ pub(crate) struct Repro {
 /// Which database.
 #[derive(Debug, Args)]
 pub(crate) struct Place {
-    /// The database's directory.
+    /// The database's directory. For one that has several: dirs:PATH,PATH.
     #[arg(long, value_name = "DIR", default_value = "./data")]
     pub(crate) dir: PathBuf,
     /// Memory budget, in MiB [default: a quarter of RAM, at most 1024].
@@ -353,6 +358,16 @@ pub(crate) struct Target {
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) place: Place,
+    /// In place of --dir: several directories, dirs:PATH,PATH; or a modelled flash device, as slow
+    /// as a real one, emulator:PROFILE (the data is in memory, and gone with the server) or
+    /// emulator:PROFILE:DIR. docs/flash.md lists profiles.
+    #[arg(long, value_name = "VOLUME", conflicts_with = "dir")]
+    pub(crate) volume: Option<VolumeName>,
+    /// Which directories, or units of the device, files use: striping (all), isolation:1:1 (units of
+    /// their own for the log and for tables, in this proportion), or isolation:3:3:2 (for the log,
+    /// for tables of flushes, and for deeper tables) [default: striping].
+    #[arg(long, value_name = "PLACEMENT")]
+    pub(crate) placement: Option<Placement>,
     /// Address or host name to listen on. An address other than loopback needs --password.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(crate) bind: String,

@@ -114,6 +114,9 @@ fn nothing_in(dir: &Path) -> Failure {
 
 /// Refuses a directory that does not exist, with a message that names `--dir`.
 pub(crate) fn present(dir: &Path) -> Result<(), Failure> {
+    if let Some(directories) = glintdb_flash::directories_of(dir)? {
+        return directories.iter().try_for_each(|dir| present(dir));
+    }
     if dir.is_dir() {
         return Ok(());
     }

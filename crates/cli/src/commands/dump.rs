@@ -6,11 +6,12 @@ use crate::{open, output};
 use glintdb::inspect::{self, Field, Line};
 use serde_json::{Map, Value, json};
 use std::ops::ControlFlow;
+use std::path::Path;
 
 pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
     let file = &arguments.file;
     let limit = arguments.limit.unwrap_or(u64::MAX);
-    if file.is_dir() {
+    if file.is_dir() || is_several(file) {
         return list(arguments, limit);
     }
     let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -34,6 +35,12 @@ pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
     };
     inspect::dump(dir, &name, &mut print)?;
     printed
+}
+
+/// Whether it is `dirs:PATH,PATH`, and not a file in these directories.
+fn is_several(file: &Path) -> bool {
+    let paths = glintdb_flash::directories_of(file).ok().flatten();
+    paths.is_some_and(|paths| paths.iter().all(|path| path.is_dir()))
 }
 
 /// Lists the files of a database.

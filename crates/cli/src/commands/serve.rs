@@ -4,6 +4,8 @@ use crate::args::{Limits, Serve};
 use crate::exit::Failure;
 use crate::open::{self, Missing};
 use crate::output;
+use glintdb::{Db, Options};
+use glintdb_bench::{OnDevice, VolumeName};
 use glintdb_core::clock::Clock;
 use glintdb_flash::SystemClock;
 use glintdb_server::{ServerConfig, ServerError, ServerEvent, Shutdown};
@@ -14,7 +16,10 @@ use std::time::Duration;
 pub(super) fn run(arguments: &Serve) -> Result<(), Failure> {
     // All of this is refused before a directory is made.
     let options = open::options(&arguments.place, &arguments.engine)?;
-    let options = options.durability(arguments.durability);
+    let mut options = options.durability(arguments.durability);
+    if let Some(placement) = &arguments.placement {
+        options.placement = placement.clone();
+    }
     let bind = resolve(&arguments.bind)?;
     if !bind.is_loopback() && arguments.password.is_none() {
         return Err(ServerError::PasswordNeeded(bind).into());
@@ -34,14 +39,12 @@ pub(super) fn run(arguments: &Serve) -> Result<(), Failure> {
     glintdb_flash::raise_descriptor_limit();
     let budget = options.memory_budget_bytes as u64;
     let clock = SystemClock::new();
-    let db = open::database(&arguments.place.dir, options, Missing::Create)?;
+    let (db, place) = database(arguments, options)?;
     open::of_asked_kind(&db.default_keyspace(), &arguments.created)?;
     let opened = clock.monotonic();
-    let dir = &arguments.place.dir;
     let ready = format!(
-        "glintdb {} serves {}: memory budget {}, durability {}, opened in {:.3} s",
+        "glintdb {} serves {place}: memory budget {}, durability {}, opened in {:.3} s",
         env!("CARGO_PKG_VERSION"),
-        dir.canonicalize().as_ref().unwrap_or(dir).display(),
         output::size_text(budget),
         arguments.durability,
         opened.as_secs_f64(),
@@ -49,6 +52,22 @@ pub(super) fn run(arguments: &Serve) -> Result<(), Failure> {
     config.observer = Arc::new(move |event| tell(event, &ready));
     glintdb_server::run(db, config, &Shutdown::new())?;
     Ok(())
+}
+
+/// The database, and what it is called in messages.
+fn database(arguments: &Serve, options: Options) -> Result<(Db, String), Failure> {
+    let dir = match &arguments.volume {
+        None => arguments.place.dir.clone(),
+        Some(VolumeName::Directories(path)) => path.clone(),
+        Some(VolumeName::Emulator { profile, dir }) => {
+            let device = OnDevice::open(profile, dir.as_deref(), options.placement.clone())?;
+            let db = device.database(options)?;
+            return Ok((db, format!("the modelled device {profile}")));
+        }
+    };
+    let db = open::database(&dir, options, Missing::Create)?;
+    let place = dir.canonicalize().unwrap_or(dir);
+    Ok((db, place.display().to_string()))
 }
 
 /// The address that `--bind` names. Of several that a host name stands for, the first IPv4 address,

@@ -8,6 +8,7 @@ mod options;
 mod served;
 mod serving;
 mod tools;
+mod units;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

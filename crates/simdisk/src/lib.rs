@@ -61,6 +61,9 @@ pub struct MemOptions {
     /// For tests that put a volume on a modelled device when they open it. The volume itself does
     /// nothing with it; images of crashes have it too.
     pub on_device: bool,
+    /// The same for tests that open the volume as one of two units, the other of which is a
+    /// directory that it makes.
+    pub on_units: bool,
 }
 
 impl Default for MemOptions {
@@ -72,6 +75,7 @@ impl Default for MemOptions {
             log_operations: false,
             seed: 0,
             on_device: false,
+            on_units: false,
         }
     }
 }

@@ -3,11 +3,11 @@
 use glintdb::{Db, Env, Error, Options, Result};
 use glintdb_core::clock::Clock;
 use glintdb_core::{DbId, FileId, FileKind};
-use glintdb_flash::Volume;
+use glintdb_flash::emulator::Emulated;
 use glintdb_flash::emulator::nand::Profile;
-use glintdb_flash::emulator::{Emulated, Placement};
+use glintdb_flash::{Placement, Root, Units, Volume};
 use glintdb_simdisk::{CrashMode, Fault, FaultKind, MemVolume, Observer};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -39,12 +39,42 @@ impl Clock for TestClock {
     }
 }
 
-/// What a database is opened on: the volume in memory, or a modelled device with its bytes.
+/// Directory of the second unit.
+const SECOND: &str = "/second unit";
+
+/// The directories in which a database has its files.
+fn directories(volume: &Arc<MemVolume>) -> Result<Vec<Arc<MemVolume>>> {
+    let mut directories = vec![Arc::clone(volume)];
+    if volume.options().on_units {
+        let path = Path::new(SECOND);
+        if volume.open_directory(path).is_none() {
+            volume.make_directory(path)?;
+        }
+        directories.extend(volume.open_directory(path));
+    }
+    Ok(directories)
+}
+
+/// What a database is opened on: the volume in memory, two directories of it as units, or a modelled
+/// device with its bytes. `placement` is for units.
 ///
 /// # Errors
-/// None with the device of this crate.
-pub fn medium(volume: &Arc<MemVolume>, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Volume>> {
+/// I/O errors, injected ones among them.
+pub fn medium(
+    volume: &Arc<MemVolume>,
+    clock: &Arc<dyn Clock>,
+    placement: &Placement,
+) -> Result<Arc<dyn Volume>> {
     let inner = Arc::clone(volume) as Arc<dyn Volume>;
+    if volume.options().on_units {
+        let root = |(number, volume): (usize, Arc<MemVolume>)| Root {
+            volume: volume as Arc<dyn Volume>,
+            name: format!("unit {number}"),
+            medium: 0,
+        };
+        let roots = directories(volume)?.into_iter().enumerate().map(root);
+        return Ok(Units::new(roots.collect(), placement.clone())?);
+    }
     if !volume.options().on_device {
         return Ok(inner);
     }
@@ -100,7 +130,7 @@ impl Place {
             Place::Directory(dir) => options.open(dir),
             Place::Memory(volume) => {
                 let clock: Arc<dyn Clock> = Arc::new(TestClock::default());
-                let volume = medium(volume, &clock)?;
+                let volume = medium(volume, &clock, &options.placement)?;
                 let env = Env::new(clock, DbId(*b"a test's own id.")).job_order(job_order);
                 options.open_volume(volume, env)
             }
@@ -156,7 +186,10 @@ impl Place {
     /// I/O errors.
     pub fn count(&self, kind: FileKind) -> Result<u64> {
         let files = match self {
-            Place::Memory(volume) => volume.list()?,
+            Place::Memory(volume) => {
+                let lists = directories(volume)?.into_iter().map(|one| one.list());
+                lists.collect::<Result<Vec<_>>>()?.concat()
+            }
             Place::Directory(dir) => {
                 let error = |error| Error::io("list a database", error);
                 std::fs::read_dir(dir)

@@ -37,7 +37,7 @@ pub fn open(place: &Place, options: &Options) -> Result<Db> {
         Place::Directory(dir) => options.clone().open(dir),
         Place::Memory(volume) => {
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-            let volume = place::medium(volume, &clock)?;
+            let volume = place::medium(volume, &clock, &options.placement)?;
             let env = Env::new(clock, DbId(*b"a history's own."));
             options.clone().open_volume(volume, env)
         }

@@ -3,7 +3,7 @@
 //! Thread-safe: several threads write, and each tells of its own commits.
 
 use super::work::{self, Commit, Way, Write};
-use super::{SPACES, WRITERS, checkpoint_of, earlier_checkpoint_of};
+use super::{SPACES, WRITERS, checkpoint_of, database_of, earlier_checkpoint_of};
 use crate::options::{OptionSet, other_kind};
 use crate::rng::Rng;
 use glintdb::{Batch, Db, Durability, Error, ErrorKind, Keyspace, TransactionOptions};
@@ -35,7 +35,7 @@ fn acknowledge(writer: u32, number: u64) -> std::io::Result<()> {
 
 /// What a child does.
 pub struct Task<'a> {
-    /// The database.
+    /// The directory of the campaign.
     pub dir: &'a Path,
     /// Its options.
     pub set: &'a OptionSet,
@@ -50,7 +50,8 @@ pub struct Task<'a> {
 /// # Errors
 /// A sentence: the database does not open, a commit fails, the reader saw half a batch.
 pub fn run(task: &Task<'_>) -> Result<(), String> {
-    let opened = task.set.options.clone().open(task.dir);
+    let options = task.set.options.clone();
+    let opened = options.open(database_of(task.dir, task.seed));
     let db = opened.map_err(|error| format!("open: {error}"))?;
     let Some(done) = task.done else {
         acknowledge(READY, 0).map_err(|error| error.to_string())?;

@@ -29,6 +29,18 @@ pub const WRITERS: u32 = 4;
 /// Names of the two keyspaces that batches span.
 pub const SPACES: [&str; 2] = ["default", "second"];
 
+/// The database of a campaign in `dir`: every other seed has it over two directories.
+#[must_use]
+pub fn database_of(dir: &Path, seed: u64) -> PathBuf {
+    match seed.is_multiple_of(2) {
+        false => dir.to_owned(),
+        true => {
+            let [one, two] = ["one", "two"].map(|name| dir.join(name));
+            format!("dirs:{},{}", one.display(), two.display()).into()
+        }
+    }
+}
+
 /// Where the checkpoint of the database in `dir` goes.
 #[must_use]
 pub fn checkpoint_of(dir: &Path) -> PathBuf {

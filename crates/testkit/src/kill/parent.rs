@@ -4,7 +4,7 @@
 
 use super::life::{self, Death, Told};
 use super::work::{self, Records};
-use super::{SPACES, WRITERS, checkpoint_of, earlier_checkpoint_of};
+use super::{SPACES, WRITERS, checkpoint_of, database_of, earlier_checkpoint_of};
 use crate::options::{self, Lane, OptionSet};
 use crate::rng::Rng;
 use glintdb::{Db, Error, ErrorKind};
@@ -156,7 +156,7 @@ impl Parent<'_> {
         let start = Instant::now();
         let options = self.sets[set].options.clone();
         let db = options
-            .open(&self.campaign.dir)
+            .open(database_of(&self.campaign.dir, self.campaign.seed))
             .map_err(|error| format!("open after the kill: {error}"))?;
         self.totals.open_max = self.totals.open_max.max(start.elapsed());
         let mut found = read_all(&db).map_err(|error| format!("read after the kill: {error}"))?;

@@ -67,6 +67,12 @@ fn plain_io(set: &mut OptionSet) {
     set.options.experiments.read_engine = ReadEngine::Sync;
 }
 
+/// Two directories, and which files go to which.
+fn two_units(set: &mut OptionSet, placement: &str) {
+    set.volume.on_units = true;
+    set.options.placement = placement.parse().expect("a placement");
+}
+
 /// Every set.
 pub(super) const SETS: &[Line] = &[
     line("defaults with a small ring", &[Lane::Model], |set| {
@@ -345,6 +351,22 @@ pub(super) const SETS: &[Line] = &[
         |set| {
             separated(set, 64);
             set.volume.on_device = true;
+        },
+    ),
+    line(
+        "over two units, isolated",
+        &[Lane::Model, Lane::Kill, Lane::Sim, Lane::Histories],
+        |set| {
+            separated(set, 64);
+            two_units(set, "isolation:1:1");
+        },
+    ),
+    line(
+        "over two units, striped",
+        &[Lane::Model, Lane::Sim],
+        |set| {
+            collects_eagerly(set);
+            two_units(set, "striping");
         },
     ),
 ];

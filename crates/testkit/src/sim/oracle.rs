@@ -14,11 +14,11 @@ use crate::ledger::Ledger;
 use crate::model::{hash_of_record, hash_of_space};
 use crate::operation::Space;
 use crate::options::OptionSet;
-use crate::place::Place;
+use crate::place::{self, Place, TestClock};
 use crate::rng::Rng;
 use crate::runner::read::read_all;
-use glintdb::{Db, Durability};
-use glintdb_flash::Volume;
+use glintdb::{Db, Durability, Placement};
+use glintdb_core::clock::Clock;
 use glintdb_simdisk::{CrashMode, MemVolume};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -224,7 +224,9 @@ impl Oracle {
 
 /// Whether `glintdb check` finds fault with an image that nobody damaged. It looks at a copy, which is as if the process had been killed.
 fn check_closed(image: &Arc<MemVolume>, when: &str) -> Result<(), String> {
-    let image: Arc<dyn Volume> = image.kill();
+    let clock: Arc<dyn Clock> = Arc::new(TestClock::default());
+    let image = place::medium(&image.kill(), &clock, &Placement::Striping)
+        .map_err(|error| format!("open the files, {when}: {error}"))?;
     let report = match glintdb::check_volume(&image) {
         // The crash came while the database was made.
         Err(error) if error.kind() == glintdb::ErrorKind::NotFound => return Ok(()),

@@ -402,25 +402,6 @@ mod tests {
         ] {
             let error = Rule::parse(text).unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");
-    fn two_weights_part_the_log_from_tables() {
-        let placement = Placement::parse("isolation:1:1").unwrap();
-        assert_eq!(placement.split(2).unwrap(), [0..1, 1..2]);
-        for class in [
-            DataClass::Flush,
-            DataClass::Level { rank: 3, of: 4 },
-            DataClass::Relocated,
-            DataClass::of_found(FileId::new(FileKind::Tree, 1)),
-        ] {
-            assert_eq!(placement.group_of(class), 1, "{class:?}");
-        }
-        assert_eq!(placement.group_of(DataClass::Log), 0);
-        assert_eq!(placement.group_of(DataClass::Manifest), 0);
-    }
-
-    #[test]
-    fn a_placement_is_written_as_it_is_read() {
-        for text in ["striping", "isolation:3:3:2", "isolation:1:2"] {
-            assert_eq!(Placement::parse(text).unwrap().to_string(), text);
         }
     }
 

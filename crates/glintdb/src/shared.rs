@@ -353,10 +353,10 @@ impl Shared {
         }
     }
 
-    /// Refuses all writes after a panic in `job`, because the state that it was changing is
-    /// unknown.
-    pub(crate) fn poison(&self, job: &str) {
-        let message = format!("there was a panic, open the database again: {job}");
+    /// Refuses all writes, because the state that was being changed is unknown. `cause` says what
+    /// happened.
+    pub(crate) fn poison(&self, cause: &str) {
+        let message = format!("open the database again: {cause}");
         let error = Error::new(ErrorKind::Poisoned, message);
         // Overwrites an earlier error before waiters are woken, so that they see this one.
         self.lifecycle.background_error.replace(error.clone());

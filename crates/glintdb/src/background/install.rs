@@ -128,7 +128,8 @@ pub(super) struct HalfMade<'a>(pub(super) &'a Shared);
 impl Drop for HalfMade<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.poison("a change of the indexes");
+            self.0
+                .poison("there was a panic in a change of the indexes");
         }
     }
 }
@@ -137,7 +138,9 @@ impl Background {
     /// Commits the changes of a flush, and removes its generation from memory.
     ///
     /// # Errors
-    /// Those of the manifest. After `NoSpace` nothing has changed.
+    /// Those of the manifest. After `NoSpace` nothing has changed. `Corruption` of a change that
+    /// does not fit its index: before it is recorded, the change is given up and its inputs are
+    /// free again; afterwards the database is poisoned.
     pub(crate) fn commit_flush(&self, pending: Vec<Pending>, flushed: Flushed<'_>) -> Result<()> {
         self.commit_changes(pending, Cause::Flush(flushed))
     }
@@ -187,7 +190,18 @@ impl Background {
             return Err(error);
         }
         let flushed = manifest.state().flush_point.seqno;
-        let replaced = self.show(&manifest, &pending, cause)?;
+        let replaced = match self.show(&manifest, &pending, cause) {
+            Ok(replaced) => replaced,
+            Err(error) => {
+                // Memory is not what the manifest says, and inputs may stay reserved for good. No
+                // later edit may follow, and nothing may wait for these inputs.
+                manifest.fail(&error);
+                drop(manifest);
+                self.shared
+                    .poison("a change is recorded, but does not fit its index");
+                return Err(error);
+            }
+        };
         self.shared.version.load().assert_begins_behind(flushed);
         if manifest.wants_roll() {
             let snapshots = self.shared.index_snapshots();
@@ -372,13 +386,90 @@ impl Background {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-    use super::Pending;
-    use crate::{Env, ErrorKind, Options};
+    use super::{Cause, Pending};
+    use crate::{Db, Env, ErrorKind, Keyspace, KeyspaceOptions, Options};
     use glintdb_core::DbId;
-    use glintdb_core::index::IndexChange;
+    use glintdb_core::index::{IndexChange, JobStep};
     use glintdb_flash::SystemClock;
     use glintdb_simdisk::MemVolume;
+    use std::ops::Bound;
     use std::sync::Arc;
+
+    fn open(volume: &Arc<MemVolume>) -> Db {
+        let env = Env::new(Arc::new(SystemClock::new()), DbId([9; 16]));
+        let options = Options::default().background_threads(0);
+        options.open_volume(volume.clone(), env).unwrap()
+    }
+
+    /// Writes two runs that overlap, and returns the change of their merge. Its inputs stay
+    /// reserved.
+    fn merged(db: &Db, keyspace: &Keyspace) -> Pending {
+        for round in 0..2 {
+            for key in ["a", "b"] {
+                keyspace.put(key, format!("{key}{round}")).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        let index = keyspace.state.index();
+        let mut job = index
+            .pick_full_compaction(Bound::Unbounded, Bound::Unbounded)
+            .unwrap();
+        let change = loop {
+            if let JobStep::Done(change) = job.step().unwrap() {
+                break change;
+            }
+        };
+        assert!(index.busy());
+        Pending {
+            keyspace: Arc::clone(&keyspace.state),
+            change,
+        }
+    }
+
+    #[test]
+    fn inputs_of_a_compaction_whose_edit_was_refused_are_free_again() {
+        let volume = MemVolume::new();
+        let db = open(&volume);
+        let keyspace = db.default_keyspace();
+        let mut pending = merged(&db, &keyspace);
+        // The edit removes and adds all of its tables twice.
+        let again = pending.change.edit[1..].to_vec();
+        pending.change.edit.extend(again);
+        let refused = db.handle.engine.background.commit_compaction(pending);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Corruption);
+        assert!(!keyspace.state.index().busy());
+        keyspace.compact().unwrap();
+        drop((keyspace, db));
+        assert_eq!(open(&volume).get("a").unwrap().as_deref(), Some(&b"a1"[..]));
+    }
+
+    /// Otherwise `compact` would wait for inputs that stay reserved.
+    #[test]
+    fn a_recorded_change_that_does_not_fit_its_index_poisons_the_database() {
+        let volume = MemVolume::new();
+        let db = open(&volume);
+        let keyspace = db.default_keyspace();
+        let waiting = merged(&db, &keyspace);
+        let other = db
+            .create_keyspace("other", KeyspaceOptions::default())
+            .unwrap();
+        let once = merged(&db, &other);
+        let twice = Pending {
+            keyspace: Arc::clone(&once.keyspace),
+            change: once.change.clone(),
+        };
+        // Each change fits by itself. The second of the other keyspace does not fit after the
+        // first one, so the third is never applied.
+        let background = &db.handle.engine.background;
+        let changed = background.commit_changes(vec![once, twice, waiting], Cause::Compaction);
+        assert_eq!(changed.unwrap_err().kind(), ErrorKind::Corruption);
+        assert!(keyspace.state.index().busy());
+        let refused = keyspace.put("c", "1");
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Poisoned);
+        let refused = keyspace.compact();
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Poisoned);
+        assert_eq!(db.get("a").unwrap().as_deref(), Some(&b"a1"[..]));
+    }
 
     #[test]
     fn a_change_that_does_not_fit_its_index_is_refused_before_the_manifest_records_it() {

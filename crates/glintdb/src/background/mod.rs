@@ -60,7 +60,7 @@ impl Host for Background {
     }
 
     fn after_panic(&self, job: &str) {
-        self.shared.poison(job);
+        self.shared.poison(&format!("there was a panic in {job}"));
     }
 
     fn until_wake(&self) -> Option<Duration> {

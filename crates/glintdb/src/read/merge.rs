@@ -319,7 +319,7 @@ impl Merge {
     }
 
     /// If the current source is an index, walks it alone while its keys come before those of all
-    /// other sources, and no range tombstone covers them. Returns true if `take` returned false.
+    /// other sources, and no range tombstone hides them. Returns true if `take` returned false.
     fn walk_index(
         &mut self,
         take: &mut impl FnMut(&[u8], EntryRef<'_>, Option<&Bytes>) -> bool,
@@ -343,7 +343,8 @@ impl Merge {
         if met(cursor.key(), rival) {
             return Ok(false);
         }
-        let uncovered = self.hiding.uncovered_around(cursor.key());
+        let hiding = &mut self.hiding;
+        let is_hiding = !hiding.is_empty();
         let end = planted!(
             "glintdb: an index is walked past keys of memtables",
             rival,
@@ -351,8 +352,8 @@ impl Merge {
         );
         let mut enough = false;
         let (dead, seek_after) = (&mut self.dead, self.seek_after);
-        let there = cursor.walk(&mut |key, _, value, memory| {
-            if met(key, end) || uncovered.as_ref().is_some_and(|range| !range.covers(key)) {
+        let there = cursor.walk(&mut |key, seqno, value, memory| {
+            if met(key, end) || (is_hiding && hiding.would_hide(key, seqno, Age::INDEX)) {
                 return false;
             }
             if matches!(value, EntryRef::Tombstone) {
@@ -464,7 +465,7 @@ pub(crate) fn merge_of(
     own: Option<&OwnView>,
 ) -> Result<Merge> {
     let mut sources = Vec::with_capacity(version.sealed.len() + 4);
-    let mut hiding = Hiding::new(direction);
+    let mut hiding = Hiding::new();
     if let Some(own) = own {
         hiding.add(Age::OWN, &own.ranges, own.at);
         let cursor = own.cursor(lower, upper, direction);

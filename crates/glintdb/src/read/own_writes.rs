@@ -65,7 +65,9 @@ impl Writes {
         self.entries.get(key).or_else(|| {
             let deleted = planted!(
                 "glintdb: a transaction does not see its own range deletion",
-                self.ranges.newest_covering(key, SeqNum::MAX).is_some(),
+                (self.ranges)
+                    .newest_covering(key, SeqNum::MAX, SeqNum::ZERO)
+                    .is_some(),
                 false
             );
             deleted.then_some(&EntryValue::Tombstone)

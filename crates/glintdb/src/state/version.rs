@@ -135,17 +135,15 @@ impl KeyspaceMem {
     /// as a tombstone.
     pub(crate) fn get(&self, key: &[u8], at: SeqNum) -> Option<(SeqNum, EntryRef<'_>)> {
         let found = self.map.get(key, at);
+        let since = found.map_or(SeqNum::ZERO, |(seqno, _)| seqno);
         let covered = planted!(
             "glintdb: a range deletion hides nothing in its memtable",
-            self.ranges.newest_covering(key, at),
+            self.ranges.newest_covering(key, at, since),
             None
         );
-        match (found, covered) {
-            (Some((seqno, _)), Some(hidden_at)) if seqno < hidden_at => {
-                Some((hidden_at, EntryRef::Tombstone))
-            }
-            (None, Some(hidden_at)) => Some((hidden_at, EntryRef::Tombstone)),
-            (found, _) => found,
+        match covered {
+            Some(hidden_at) => Some((hidden_at, EntryRef::Tombstone)),
+            None => found,
         }
     }
 }

@@ -90,10 +90,11 @@ impl Checks {
                 let Some(mem) = generation.keyspace(keyspace.id) else {
                     continue;
                 };
-                let newest = mem
-                    .map
-                    .latest_seqno(key)
-                    .max(mem.ranges.newest_covering(key, SeqNum::MAX));
+                let newest = mem.map.latest_seqno(key).max(mem.ranges.newest_covering(
+                    key,
+                    SeqNum::MAX,
+                    since,
+                ));
                 if let Some(seqno) = newest.filter(|seqno| *seqno > since) {
                     return Err(conflict(keyspace, key, seqno));
                 }

@@ -305,8 +305,8 @@ pub(crate) fn hide_covered<'a>(
         }
     }
     for ((keyspace, key), put_at) in last_put {
-        let covering = |ranges: &RangeSet| ranges.newest_covering(key, SeqNum::MAX);
-        let hidden = ranges.get(&keyspace).and_then(covering) > Some(put_at);
+        let covering = |ranges: &RangeSet| ranges.newest_covering(key, SeqNum::MAX, put_at);
+        let hidden = ranges.get(&keyspace).and_then(covering).is_some();
         if let Some(mem) = generation.keyspace(keyspace).filter(|_| hidden) {
             mem.map.insert(key, seqno, EntryRef::Tombstone);
         }

@@ -4,19 +4,22 @@
 //! first eight bytes behind the prefix that all starts share. So it touches few cache lines, and
 //! compares few keys.
 //!
-//! Thread safety: changed under the lock of its owner.
+//! Thread safety: changed under the lock of its owner. Readers share chunks, and a chunk that one
+//! of them has is copied before it is changed.
 //!
 //! Invariants:
 //! 1. Fragments ascend, are not empty and do not overlap. No chunk is empty.
 //! 2. The sequence number of a key's fragment is the greatest of all tombstones that were added and
 //!    cover the key.
-//! 3. `prefix` is a prefix of all starts, and all heads are those behind it. The head of an end
-//!    that has another prefix, and so comes behind all keys that have this one, is the greatest.
+//! 3. `prefix` is a prefix of all starts, every chunk has it too, and all heads are those behind
+//!    it. The head of an end that has another prefix, and so comes behind all keys that have this
+//!    one, is the greatest.
 
 use bytes::Bytes;
 use glintdb_core::key::{before_end, key_head, shared_prefix};
-use glintdb_core::{Direction, RangeTombstone, SeqNum};
+use glintdb_core::{RangeTombstone, SeqNum};
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// Most fragments of a chunk. A full one is divided into two.
 const CHUNK_FRAGMENTS: usize = 128;
@@ -27,11 +30,36 @@ const FRAGMENT_BYTES: usize = (size_of::<RangeTombstone>() + 2 * size_of::<u64>(
 /// Neighbouring fragments.
 #[derive(Clone, Default)]
 struct Chunk {
-    /// The head of each start.
-    heads: Vec<u64>,
-    /// The head of each end.
-    end_heads: Vec<u64>,
+    prefix: Bytes,
+    /// Those of each fragment.
+    heads: Vec<Heads>,
     fragments: Vec<RangeTombstone>,
+}
+
+/// The heads of a fragment's start and end.
+#[derive(Clone, Copy)]
+struct Heads {
+    start: u64,
+    end: u64,
+}
+
+/// A key that is looked for.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    key: &'a [u8],
+    /// Its head; or where it is, seen from all keys that have the prefix.
+    head: Result<u64, Ordering>,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(key: &'a [u8], prefix: &[u8]) -> Self {
+        let bytes = prefix.len();
+        let head = match key.get(..bytes).unwrap_or(key).cmp(prefix) {
+            Ordering::Equal => Ok(key_head(key, bytes)),
+            other => Err(other),
+        };
+        Wanted { key, head }
+    }
 }
 
 /// The place of a fragment: its chunk, and its number in the chunk.
@@ -44,7 +72,7 @@ struct Place {
 /// Disjoint fragments of range tombstones, in key order.
 #[derive(Clone, Default)]
 pub(super) struct Fragments {
-    chunks: Vec<Chunk>,
+    chunks: Vec<Arc<Chunk>>,
     /// The head of the first start of each chunk.
     first_heads: Vec<u64>,
     /// What all starts begin with.
@@ -52,19 +80,28 @@ pub(super) struct Fragments {
     len: usize,
 }
 
-/// Returns how many of the sorted `heads`, whose keys `key_at` returns, are those of keys up to
-/// `key`.
-fn count_up_to<'a>(
-    heads: &[u64],
+/// Returns how many of the sorted `heads`, whose keys `key_at` returns, are those of keys up to the
+/// one that is wanted.
+fn count_up_to<'a, T>(
+    heads: &[T],
+    head_of: impl Fn(&T) -> u64,
     key_at: impl Fn(usize) -> &'a [u8],
-    (head, key): (u64, &[u8]),
+    wanted: Wanted<'_>,
 ) -> usize {
-    let mut from = heads.partition_point(|&other| other < head);
-    let mut to = heads.partition_point(|&other| other <= head);
+    let head = match wanted.head {
+        Ok(head) => head,
+        Err(Ordering::Less) => return 0,
+        Err(_) => return heads.len(),
+    };
+    let mut to = heads.partition_point(|other| head_of(other) <= head);
     // Most keys have a head of their own.
+    if to == 0 || head_of(&heads[to - 1]) < head {
+        return to;
+    }
+    let mut from = heads.partition_point(|other| head_of(other) < head);
     while from < to {
         let middle = from + (to - from) / 2;
-        match key_at(middle) <= key {
+        match key_at(middle) <= wanted.key {
             true => from = middle + 1,
             false => to = middle,
         }
@@ -85,22 +122,103 @@ impl Chunk {
         self.fragments.first().map_or(&[], |first| &first.start)
     }
 
+    fn first_head(&self) -> u64 {
+        self.heads.first().map_or(0, |heads| heads.start)
+    }
+
+    /// Returns the number of fragments that begin at or before the key.
+    fn count_up_to(&self, wanted: Wanted<'_>) -> usize {
+        let start = |at: usize| -> &[u8] { &self.fragments[at].start };
+        count_up_to(&self.heads, |heads| heads.start, start, wanted)
+    }
+
+    /// Returns `guess`, or the number beside it, if that many fragments begin at or before the key,
+    /// and there are fragments on both sides of it.
+    fn count_near(&self, wanted: Wanted<'_>, guess: usize) -> Option<usize> {
+        let head = wanted.head.ok()?;
+        let begins = |at: usize| match self.heads.get(at)?.start.cmp(&head) {
+            Ordering::Less => Some(true),
+            Ordering::Equal => Some(&*self.fragments[at].start <= wanted.key),
+            Ordering::Greater => Some(false),
+        };
+        let is_count = |count: usize| {
+            let last = count.checked_sub(1)?;
+            (begins(last)? && !begins(count)?).then_some(count)
+        };
+        is_count(guess)
+            .or_else(|| is_count(guess + 1))
+            .or_else(|| is_count(guess.checked_sub(1)?))
+    }
+
+    /// Returns the sequence number of the deletion of the key, where `up_to` fragments begin at or
+    /// before it. Zero: no fragment covers it.
+    fn seqno_at(&self, wanted: Wanted<'_>, up_to: usize) -> SeqNum {
+        let Some(at) = up_to.checked_sub(1) else {
+            return SeqNum::ZERO;
+        };
+        // Most ends are known by their heads.
+        let by_head = match wanted.head {
+            Ok(head) => head.cmp(&self.heads[at].end),
+            Err(_) => Ordering::Equal,
+        };
+        let is_covered = match by_head {
+            Ordering::Less => true,
+            Ordering::Greater => false,
+            Ordering::Equal => before_end(wanted.key, &self.fragments[at].end),
+        };
+        match is_covered {
+            true => self.fragments[at].seqno,
+            false => SeqNum::ZERO,
+        }
+    }
+
     /// Replaces the fragments in `range` by `new`.
-    fn splice(&mut self, range: std::ops::Range<usize>, new: Vec<RangeTombstone>, prefix: &[u8]) {
-        let heads = new.iter().map(|new| key_head(&new.start, prefix.len()));
+    fn splice(&mut self, range: std::ops::Range<usize>, new: Vec<RangeTombstone>) {
+        let heads = new.iter().map(|new| Heads {
+            start: key_head(&new.start, self.prefix.len()),
+            end: end_head(&new.end, &self.prefix),
+        });
         self.heads.splice(range.clone(), heads);
-        let end_heads = new.iter().map(|new| end_head(&new.end, prefix));
-        self.end_heads.splice(range.clone(), end_heads);
         self.fragments.splice(range, new);
     }
 
     /// Returns the fragments behind the first `at`, with their heads.
     fn split_off(&mut self, at: usize) -> Chunk {
         Chunk {
+            prefix: self.prefix.clone(),
             heads: self.heads.split_off(at),
-            end_heads: self.end_heads.split_off(at),
             fragments: self.fragments.split_off(at),
         }
+    }
+}
+
+/// A chunk for readers, as it was when they took it, with the keys that no other chunk had.
+pub(super) struct Stretch {
+    chunk: Arc<Chunk>,
+    /// Whether keys before its first fragment are in it.
+    is_first: bool,
+    /// The first key of the next chunk.
+    end: Option<Bytes>,
+}
+
+impl Stretch {
+    /// Returns the number of its fragments that begin at or before `key`, and the sequence number
+    /// of the one that covers it (zero: there is none). `guess` is the first number for a key close
+    /// by. `None`: the key is in another stretch.
+    pub(super) fn find(&self, key: &[u8], guess: usize) -> Option<(usize, SeqNum)> {
+        let wanted = Wanted::new(key, &self.chunk.prefix);
+        let is_here = || before_end(key, &self.end) && (self.is_first || self.chunk.first() <= key);
+        let up_to = match self.chunk.count_near(wanted, guess) {
+            Some(count) => count,
+            None if is_here() => self.chunk.count_up_to(wanted),
+            None => return None,
+        };
+        Some((up_to, self.chunk.seqno_at(wanted, up_to)))
+    }
+
+    /// Returns the last of its first `up_to` fragments.
+    pub(super) fn last_of(&self, up_to: usize) -> Option<&RangeTombstone> {
+        self.chunk.fragments.get(up_to.checked_sub(1)?)
     }
 }
 
@@ -165,15 +283,19 @@ impl Fragments {
     fn replace(&mut self, first: Option<Place>, covered: usize, pieces: Vec<RangeTombstone>) {
         self.len = self.len + pieces.len() - covered;
         self.share_prefix(&pieces);
-        let prefix = &*self.prefix;
         let Some(Place { chunk, at }) = first.or_else(|| self.end()) else {
-            self.chunks.push(Chunk::default());
-            self.chunks[0].splice(0..0, pieces, prefix);
-            return self.settle(0);
+            let mut only = Chunk {
+                prefix: self.prefix.clone(),
+                ..Chunk::default()
+            };
+            only.splice(0..0, pieces);
+            self.first_heads.push(only.first_head());
+            self.chunks.push(Arc::new(only));
+            return;
         };
         // Of the first chunk, what is covered there is replaced. Of those behind, it is removed.
         let here = covered.min(self.chunks[chunk].fragments.len() - at);
-        self.chunks[chunk].splice(at..at + here, pieces, prefix);
+        Arc::make_mut(&mut self.chunks[chunk]).splice(at..at + here, pieces);
         let (mut left, mut whole) = (covered - here, 0);
         for other in &self.chunks[chunk + 1..] {
             if left < other.fragments.len() {
@@ -183,31 +305,28 @@ impl Fragments {
             whole += 1;
         }
         self.chunks.drain(chunk + 1..chunk + 1 + whole);
+        self.first_heads.drain(chunk + 1..chunk + 1 + whole);
         if left > 0 {
-            self.chunks[chunk + 1].splice(0..left, Vec::new(), prefix);
+            Arc::make_mut(&mut self.chunks[chunk + 1]).splice(0..left, Vec::new());
         }
         self.settle(chunk);
     }
 
     /// Divides or removes a chunk that was changed, and notes the first heads.
     fn settle(&mut self, chunk: usize) {
-        let changed = &mut self.chunks[chunk];
+        let changed = Arc::make_mut(&mut self.chunks[chunk]);
         if changed.fragments.is_empty() {
             self.chunks.remove(chunk);
+            self.first_heads.remove(chunk);
         } else if changed.fragments.len() > CHUNK_FRAGMENTS {
-            let half = changed.fragments.len() / 2;
-            let behind = changed.split_off(half);
-            self.chunks.insert(chunk + 1, behind);
+            let behind = changed.split_off(changed.fragments.len() / 2);
+            self.first_heads.insert(chunk + 1, behind.first_head());
+            self.chunks.insert(chunk + 1, Arc::new(behind));
         }
-        let first_head = |chunk: &Chunk| chunk.heads.first().copied().unwrap_or_default();
-        if self.first_heads.len() == self.chunks.len() {
-            for at in [chunk, chunk + 1] {
-                if let Some(chunk) = self.chunks.get(at) {
-                    self.first_heads[at] = first_head(chunk);
-                }
+        for at in [chunk, chunk + 1] {
+            if let Some(chunk) = self.chunks.get(at) {
+                self.first_heads[at] = chunk.first_head();
             }
-        } else {
-            self.first_heads = self.chunks.iter().map(first_head).collect();
         }
     }
 
@@ -227,10 +346,12 @@ impl Fragments {
         // A prefix gets shorter at most once for each of its bytes.
         self.prefix.truncate(shared);
         for chunk in &mut self.chunks {
+            let chunk = Arc::make_mut(chunk);
             let all = std::mem::take(chunk).fragments;
-            chunk.splice(0..0, all, &self.prefix);
+            chunk.prefix = self.prefix.clone();
+            chunk.splice(0..0, all);
         }
-        self.first_heads.clear();
+        self.first_heads = self.chunks.iter().map(|chunk| chunk.first_head()).collect();
     }
 
     fn fragment(&self, Place { chunk, at }: Place) -> &RangeTombstone {
@@ -259,118 +380,57 @@ impl Fragments {
         }
     }
 
-    /// Returns the place of the fragment before.
-    fn before(&self, Place { chunk, at }: Place) -> Option<Place> {
-        match at.checked_sub(1) {
-            Some(at) => Some(Place { chunk, at }),
-            None => {
-                let chunk = chunk.checked_sub(1)?;
-                let at = self.chunks[chunk].fragments.len() - 1;
-                Some(Place { chunk, at })
-            }
-        }
-    }
-
     /// Returns the last fragment that begins at or before `key`.
     fn last_up_to(&self, key: &[u8]) -> Option<Place> {
-        let prefix = self.prefix.len();
-        match key.get(..prefix).unwrap_or(key).cmp(&self.prefix) {
-            Ordering::Less => return None,
-            Ordering::Greater => {
-                let Place { chunk, at } = self.end()?;
-                return Some(Place { chunk, at: at - 1 });
-            }
-            Ordering::Equal => {}
-        }
-        let wanted = (key_head(key, prefix), key);
-        let first = |chunk: usize| self.chunks[chunk].first();
-        let chunk = count_up_to(&self.first_heads, first, wanted).checked_sub(1)?;
-        let Chunk {
-            heads, fragments, ..
-        } = &self.chunks[chunk];
-        let start = |at: usize| -> &[u8] { &fragments[at].start };
-        let at = count_up_to(heads, start, wanted).checked_sub(1)?;
+        let wanted = Wanted::new(key, &self.prefix);
+        let chunk = self.chunk_of(wanted)?;
+        let at = self.chunks[chunk].count_up_to(wanted).checked_sub(1)?;
         Some(Place { chunk, at })
     }
 
-    /// Returns the fragment that has `key`.
-    fn covering(&self, key: &[u8]) -> Option<Place> {
-        let place = self.last_up_to(key)?;
-        // Most ends are known by their heads.
-        let has_prefix = key.starts_with(&self.prefix);
-        let end_head = self.chunks[place.chunk].end_heads[place.at];
-        let by_head = match has_prefix {
-            true => key_head(key, self.prefix.len()).cmp(&end_head),
-            false => Ordering::Equal,
-        };
-        let is_before_end = match by_head {
-            Ordering::Less => true,
-            Ordering::Greater => false,
-            Ordering::Equal => before_end(key, &self.fragment(place).end),
-        };
-        is_before_end.then_some(place)
+    /// Returns the last chunk that begins at or before the key.
+    fn chunk_of(&self, wanted: Wanted<'_>) -> Option<usize> {
+        let first = |chunk: usize| self.chunks[chunk].first();
+        count_up_to(&self.first_heads, |head| *head, first, wanted).checked_sub(1)
     }
 
-    /// Calls `take` with the ranges from that of `key` on, in key order or the other way round,
-    /// until it returns false: each fragment, and each range between two, with sequence number
-    /// zero.
-    pub(super) fn ranges_from(
-        &self,
-        key: &[u8],
-        direction: Direction,
-        mut take: impl FnMut(RangeTombstone) -> bool,
-    ) {
+    /// Returns the fragment of `key`, or the range between two fragments that has it, with sequence
+    /// number zero.
+    pub(super) fn range_at(&self, key: &[u8]) -> RangeTombstone {
         let last = self.last_up_to(key);
-        let is_covered = last.is_some_and(|place| before_end(key, &self.fragment(place).end));
-        // Fragments before and behind the next range, which is between them.
-        let mut before = last;
-        let mut behind = match last {
+        let behind = match last {
             Some(place) => self.behind(place),
             None => self.place_from(0),
         };
-        if is_covered {
-            let own = last.map(|place| self.fragment(place));
-            if !own.cloned().is_some_and(&mut take) {
-                return;
-            }
-            match direction {
-                Direction::Forward => {}
-                Direction::Reverse => {
-                    (before, behind) = (last.and_then(|own| self.before(own)), last)
-                }
-            }
+        match last.map(|place| self.fragment(place)) {
+            Some(last) if before_end(key, &last.end) => last.clone(),
+            last => RangeTombstone {
+                start: last.and_then(|last| last.end.clone()).unwrap_or_default(),
+                end: behind.map(|place| self.fragment(place).start.clone()),
+                seqno: SeqNum::ZERO,
+            },
         }
-        loop {
-            let start = match before {
-                Some(place) => self.fragment(place).end.clone(),
-                None => Some(Bytes::new()),
-            };
-            let end = behind.map(|place| self.fragment(place).start.clone());
-            if let Some(start) = start
-                && before_end(&start, &end)
-                && !take(piece(start, end, SeqNum::ZERO))
-            {
-                return;
-            }
-            let next = match direction {
-                Direction::Forward => behind,
-                Direction::Reverse => before,
-            };
-            let Some(place) = next else { return };
-            if !take(self.fragment(place).clone()) {
-                return;
-            }
-            (before, behind) = match direction {
-                Direction::Forward => (next, self.behind(place)),
-                Direction::Reverse => (self.before(place), next),
-            };
-        }
+    }
+
+    /// Returns the stretch that has `key`. `None`: there are no fragments.
+    pub(super) fn stretch_at(&self, key: &[u8]) -> Option<Stretch> {
+        let wanted = Wanted::new(key, &self.prefix);
+        let chunk = self.chunk_of(wanted).unwrap_or(0);
+        let next = self.chunks.get(chunk + 1);
+        Some(Stretch {
+            chunk: Arc::clone(self.chunks.get(chunk)?),
+            is_first: chunk == 0,
+            end: next.and_then(|next| Some(next.fragments.first()?.start.clone())),
+        })
     }
 
     /// Returns the sequence number of the newest deletion of `key`. Zero: there is none.
     pub(super) fn seqno_at(&self, key: &[u8]) -> SeqNum {
-        let covering = self.covering(key);
-        covering.map_or(SeqNum::ZERO, |place| self.fragment(place).seqno)
+        let wanted = Wanted::new(key, &self.prefix);
+        let chunk = self.chunk_of(wanted).map(|chunk| &self.chunks[chunk]);
+        chunk.map_or(SeqNum::ZERO, |chunk| {
+            chunk.seqno_at(wanted, chunk.count_up_to(wanted))
+        })
     }
 
     /// Returns the sequence number of a fragment in `[start, end)` that is newer than `since`, if
@@ -404,7 +464,7 @@ impl Fragments {
 
     /// Returns the fragments in key order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &RangeTombstone> {
-        self.chunks.iter().flat_map(|chunk| &chunk.fragments)
+        (self.chunks.iter()).flat_map(|chunk| &chunk.fragments)
     }
 
     /// Returns the number of fragments.

@@ -4,20 +4,22 @@
 //! reads share a lock with inserts, for one lookup.
 //!
 //! Invariants:
-//! 1. A range in which a read found one newest deletion at commit `at` stays so, if every tombstone
-//!    at or below `at` was inserted before. So cursors keep such ranges.
+//! 1. What a read found for commit `at` stays so, if every tombstone at or below `at` was inserted
+//!    before. So cursors keep what they have found.
 //! 2. The memory of the tombstones counts as memory of the arena.
 
+mod cursor;
 mod fragments;
 mod past;
+
+pub(crate) use self::cursor::RangeCursor;
 
 use self::fragments::Fragments;
 use self::past::Past;
 use glintdb_core::sync::RwLock;
-use glintdb_core::sync::atomic::{AtomicUsize, Ordering};
-use glintdb_core::{Direction, RangeTombstone, SeqNum, key};
+use glintdb_core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use glintdb_core::{RangeTombstone, SeqNum, key};
 use glintdb_memtable::Arena;
-use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -28,6 +30,8 @@ const ALLOCATION_BYTES: usize = 48;
 /// whatever the ranges.
 pub(crate) struct RangeSet {
     count: AtomicUsize,
+    /// The greatest sequence number.
+    newest: AtomicU64,
     tombstones: RwLock<Tombstones>,
     /// Counts the memory.
     arena: Option<Arc<Arena>>,
@@ -48,6 +52,7 @@ impl RangeSet {
     pub(crate) fn new(arena: Option<Arc<Arena>>) -> Self {
         RangeSet {
             count: AtomicUsize::new(0),
+            newest: AtomicU64::new(0),
             tombstones: RwLock::new(Tombstones::default()),
             arena,
         }
@@ -63,6 +68,7 @@ impl RangeSet {
         let ends = [Some(&tombstone.start), tombstone.end.as_ref()];
         let keys = ends.into_iter().flatten();
         let key_bytes: usize = keys.map(|key| key.len() + ALLOCATION_BYTES).sum();
+        self.newest.fetch_max(tombstone.seqno.0, Ordering::Relaxed);
         let mut tombstones = self.tombstones.write();
         let Tombstones {
             newest,
@@ -82,9 +88,10 @@ impl RangeSet {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Returns the newest tombstone at or below `at` that covers `key`.
-    pub(crate) fn newest_covering(&self, key: &[u8], at: SeqNum) -> Option<SeqNum> {
-        if self.is_empty() {
+    /// Returns the newest tombstone at or below `at` that covers `key`, if it is newer than
+    /// `since`.
+    pub(crate) fn newest_covering(&self, key: &[u8], at: SeqNum, since: SeqNum) -> Option<SeqNum> {
+        if self.is_empty() || self.newest.load(Ordering::Relaxed) <= since.0 {
             return None;
         }
         let tombstones = self.tombstones.read();
@@ -94,34 +101,7 @@ impl RangeSet {
             self.note_memory(made_bytes);
             seqno = found.seqno;
         }
-        (seqno > SeqNum::ZERO).then_some(seqno)
-    }
-
-    /// Replaces `ranges` by at least one and up to `count` ranges that follow one another in
-    /// `direction`, of which the first has `key`. In each, one tombstone, whose number it has, is
-    /// the newest at or below `at` of every key. Zero: no tombstone covers any of these keys.
-    pub(crate) fn ranges_from(
-        &self,
-        key: &[u8],
-        direction: Direction,
-        at: SeqNum,
-        count: usize,
-        ranges: &mut VecDeque<RangeTombstone>,
-    ) {
-        ranges.clear();
-        let tombstones = self.tombstones.read();
-        tombstones.newest.ranges_from(key, direction, |range| {
-            let is_seen = range.seqno <= at;
-            if is_seen {
-                ranges.push_back(range);
-            }
-            is_seen && ranges.len() < count
-        });
-        if ranges.is_empty() {
-            let (found, made_bytes) = tombstones.past.at(key, at);
-            self.note_memory(made_bytes);
-            ranges.push_back(found);
-        }
+        (seqno > since).then_some(seqno)
     }
 
     /// Returns a tombstone that is newer than `since` and overlaps the bounds, if there is one.

@@ -10,7 +10,7 @@
 
 use super::fragments::Fragments;
 use bytes::Bytes;
-use glintdb_core::{Direction, RangeTombstone, SeqNum};
+use glintdb_core::{RangeTombstone, SeqNum};
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -126,10 +126,7 @@ impl Past {
                 lookup.made_bytes += Fragments::memory_bytes(fragments.len());
                 fragments
             });
-            fragments.ranges_from(lookup.key, Direction::Forward, |range| {
-                lookup.add(range);
-                false
-            });
+            lookup.add(fragments.range_at(lookup.key));
             return;
         }
         // A full block of level 0 has as many tombstones as parts.

@@ -1,8 +1,13 @@
 //! Sets of range tombstones agree with all of their tombstones, at every commit.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use super::*;
 use bytes::Bytes;
 use proptest::prelude::*;
+
+fn newest_at(set: &RangeSet, key: &[u8], at: SeqNum) -> Option<SeqNum> {
+    set.newest_covering(key, at, SeqNum::ZERO)
+}
 
 fn tombstone(start: &[u8], end: Option<&[u8]>, seqno: u64) -> RangeTombstone {
     RangeTombstone {
@@ -14,14 +19,14 @@ fn tombstone(start: &[u8], end: Option<&[u8]>, seqno: u64) -> RangeTombstone {
 
 #[test]
 fn lookups_respect_bounds_and_read_points() {
-    let set = RangeSet::new(None);
+    let set = Arc::new(RangeSet::new(None));
     set.insert(tombstone(b"b", Some(b"d"), 5));
     set.insert(tombstone(b"c", None, 9));
-    assert_eq!(set.newest_covering(b"a", SeqNum::MAX), None);
-    assert_eq!(set.newest_covering(b"b", SeqNum::MAX), Some(SeqNum(5)));
-    assert_eq!(set.newest_covering(b"c", SeqNum(8)), Some(SeqNum(5)));
-    assert_eq!(set.newest_covering(b"d", SeqNum(8)), None);
-    assert_eq!(set.newest_covering(b"z", SeqNum::MAX), Some(SeqNum(9)));
+    assert_eq!(newest_at(&set, b"a", SeqNum::MAX), None);
+    assert_eq!(newest_at(&set, b"b", SeqNum::MAX), Some(SeqNum(5)));
+    assert_eq!(newest_at(&set, b"c", SeqNum(8)), Some(SeqNum(5)));
+    assert_eq!(newest_at(&set, b"d", SeqNum(8)), None);
+    assert_eq!(newest_at(&set, b"z", SeqNum::MAX), Some(SeqNum(9)));
     let newer = |lower, upper, since| set.newer_meeting(lower, upper, SeqNum(since));
     let (all, b) = (Bound::Unbounded, &b"b"[..]);
     assert_eq!(newer(all, Bound::Excluded(b), 0), None);
@@ -33,7 +38,7 @@ fn lookups_respect_bounds_and_read_points() {
 
 #[test]
 fn deletions_of_a_growing_prefix_leave_one_fragment() {
-    let set = RangeSet::new(None);
+    let set = Arc::new(RangeSet::new(None));
     for seqno in 1..=5000_u64 {
         set.insert(tombstone(b"", Some(&seqno.to_be_bytes()), seqno));
     }
@@ -45,7 +50,7 @@ fn deletions_of_a_growing_prefix_leave_one_fragment() {
     // A reader of the past sees the deletions of its time.
     for at in [1, 76, 77, 78, 79, 1000, 4999] {
         let expected = (at > 77).then_some(SeqNum(at));
-        assert_eq!(set.newest_covering(&key, SeqNum(at)), expected);
+        assert_eq!(newest_at(&set, &key, SeqNum(at)), expected);
     }
 }
 
@@ -63,12 +68,55 @@ fn memory_counts_as_memory_of_the_arena() {
     let newest_only = arena.filled_bytes();
     assert!(newest_only > 1000 * 2 * (8 + size_of::<Bytes>()));
     // Fragments for readers of the past count too.
-    assert_eq!(
-        set.newest_covering(&1998_u64.to_be_bytes(), SeqNum(999)),
-        None
-    );
+    assert_eq!(newest_at(&set, &1998_u64.to_be_bytes(), SeqNum(999)), None);
     assert!(arena.filled_bytes() > newest_only);
     assert_eq!(arena.allocated_bytes(), arena.filled_bytes());
+}
+
+/// Neighbouring keys are found in the same range, others are not.
+#[test]
+fn cursors_tell_whether_keys_are_in_the_same_range() {
+    let set = Arc::new(RangeSet::new(None));
+    for n in 0..1000_u64 {
+        let (start, end) = ((4 * n).to_be_bytes(), (4 * n + 2).to_be_bytes());
+        set.insert(tombstone(&start, Some(&end), n + 1));
+    }
+    let mut cursor = RangeCursor::new(&set, SeqNum::MAX);
+    let mut last = None;
+    for key in (0..4000_u64).chain((0..4000).rev()) {
+        let covering = cursor.seek(&key.to_be_bytes());
+        let n = key / 4;
+        assert_eq!(covering, SeqNum(if key % 4 < 2 { n + 1 } else { 0 }));
+        let range = (covering > SeqNum::ZERO).then_some((n, cursor.moves()));
+        if let (Some((other, moves)), Some((n, now))) = (last, range) {
+            assert_eq!(moves == now, n == other, "key {key}");
+        }
+        last = range.or(last);
+    }
+}
+
+/// What a cursor has found for its commit stays so beside later insertions, which change chunks
+/// that the cursor has.
+#[test]
+fn cursors_are_not_disturbed_by_later_tombstones() {
+    let set = Arc::new(RangeSet::new(None));
+    for n in 0..500_u64 {
+        let (start, end) = ((4 * n).to_be_bytes(), (4 * n + 2).to_be_bytes());
+        set.insert(tombstone(&start, Some(&end), n + 1));
+    }
+    let mut cursor = RangeCursor::new(&set, SeqNum(500));
+    for key in 0..2000_u64 {
+        let n = key / 4;
+        let expected = SeqNum(if key % 4 < 2 { n + 1 } else { 0 });
+        assert_eq!(cursor.seek(&key.to_be_bytes()), expected, "key {key}");
+        let (start, end) = ((key + 1).to_be_bytes(), (key + 3).to_be_bytes());
+        set.insert(tombstone(&start, Some(&end), 501 + key));
+        // A start with another prefix, after which all heads are others.
+        if key == 1000 {
+            set.insert(tombstone(b"x", None, 501 + key));
+        }
+        assert_eq!(cursor.seek(&key.to_be_bytes()), expected, "key {key}");
+    }
 }
 
 proptest! {
@@ -77,7 +125,6 @@ proptest! {
         raw in proptest::collection::vec((0u8..40, proptest::option::of(0u8..42)), 0..700),
         swaps in proptest::collection::vec((0usize..700, 1usize..30), 0..40),
         reads in proptest::collection::vec((0u8..44, 0u64..720), 1..60),
-        count in 1usize..20,
     ) {
         let seqnos = 1..;
         let mut tombstones: Vec<_> = raw.iter().zip(seqnos)
@@ -89,7 +136,7 @@ proptest! {
                 tombstones.swap(at, at + ahead);
             }
         }
-        let set = RangeSet::new(None);
+        let set = Arc::new(RangeSet::new(None));
         for tombstone in &tombstones {
             set.insert(tombstone.clone());
         }
@@ -97,29 +144,28 @@ proptest! {
             let seen = tombstones.iter().filter(|t| t.seqno <= at && t.covers(key));
             seen.map(|t| t.seqno).max()
         };
-        for (key, at) in reads {
-            let (key, at) = ([key], SeqNum(at));
-            prop_assert_eq!(set.newest_covering(&key, at), newest(&key, at));
-            for direction in [Direction::Forward, Direction::Reverse] {
-                let mut ranges = VecDeque::new();
-                set.ranges_from(&key, direction, at, count, &mut ranges);
-                prop_assert!(ranges.len() <= count && ranges[0].covers(&key));
-                for range in &ranges {
-                    for key in 0u8..44 {
-                        if range.covers(&[key]) {
-                            prop_assert_eq!(newest(&[key], at).unwrap_or(SeqNum::ZERO), range.seqno);
-                        }
+        let read_points: Vec<_> = reads.iter().map(|(_, at)| SeqNum(*at)).take(4).collect();
+        for at in read_points {
+            let deleted: Vec<_> = (0u8..44).map(|key| newest(&[key], at)).collect();
+            // Up, down, and in the order of the reads.
+            let keys = (0u8..44).chain((0u8..44).rev()).chain(reads.iter().map(|(key, _)| *key));
+            let mut cursor = RangeCursor::new(&set, at);
+            for key in keys {
+                let found = cursor.seek(&[key]);
+                prop_assert_eq!(found, deleted[usize::from(key)].unwrap_or(SeqNum::ZERO));
+                if found > SeqNum::ZERO {
+                    let range = cursor.range().unwrap();
+                    prop_assert!(range.covers(&[key]));
+                    let covered = (0u8..44).filter(|key| range.covers(&[*key]));
+                    for key in covered {
+                        prop_assert_eq!(deleted[usize::from(key)], Some(found));
                     }
                 }
-                let neighbours = ranges.iter().zip(ranges.iter().skip(1));
-                for (one, next) in neighbours {
-                    let (low, high) = match direction {
-                        Direction::Forward => (one, next),
-                        Direction::Reverse => (next, one),
-                    };
-                    prop_assert_eq!(low.end.as_ref(), Some(&high.start));
-                }
             }
+        }
+        for (key, at) in reads {
+            let (key, at) = ([key], SeqNum(at));
+            prop_assert_eq!(newest_at(&set, &key, at), newest(&key, at));
             let newer = set.newer_meeting(Bound::Unbounded, Bound::Included(&key), at);
             let meets = |t: &RangeTombstone| t.start.as_ref() <= &key[..] && t.end.as_ref() != Some(&t.start);
             if let Some(newer) = newer {
@@ -158,7 +204,7 @@ proptest! {
         for (tombstone, seqno) in tombstones.iter_mut().zip(1..) {
             tombstone.seqno = SeqNum(seqno);
         }
-        let set = RangeSet::new(None);
+        let set = Arc::new(RangeSet::new(None));
         for tombstone in &tombstones {
             set.insert(tombstone.clone());
         }
@@ -166,20 +212,13 @@ proptest! {
         for pair in fragments.windows(2) {
             prop_assert!(pair[0].end.as_ref().unwrap() <= &pair[1].start);
         }
+        let mut cursor = RangeCursor::new(&set, SeqNum::MAX);
         let ends = tombstones.iter().flat_map(|t| [Some(t.start.clone()), t.end.clone()]).flatten();
         for key in ends.step_by(7) {
             let newest = tombstones.iter().filter(|t| t.covers(&key)).map(|t| t.seqno).max();
-            prop_assert_eq!(set.newest_covering(&key, SeqNum::MAX), newest);
-            for direction in [Direction::Forward, Direction::Reverse] {
-                let mut ranges = VecDeque::new();
-                set.ranges_from(&key, direction, SeqNum::MAX, 20, &mut ranges);
-                prop_assert!(ranges[0].covers(&key));
-                prop_assert_eq!(ranges[0].seqno, newest.unwrap_or(SeqNum::ZERO));
-                for range in ranges {
-                    let newest = tombstones.iter().filter(|t| t.covers(&range.start)).map(|t| t.seqno).max();
-                    prop_assert_eq!(range.seqno, newest.unwrap_or(SeqNum::ZERO));
-                }
-            }
+            prop_assert_eq!(newest_at(&set, &key, SeqNum::MAX), newest);
+            prop_assert_eq!(cursor.seek(&key), newest.unwrap_or(SeqNum::ZERO));
+            prop_assert!(newest.is_none() || cursor.range().unwrap().covers(&key));
             let of_fragments = fragments.iter().find(|t| t.covers(&key)).map(|t| t.seqno);
             prop_assert_eq!(of_fragments, newest);
             let meets = tombstones.iter().any(|t| t.start <= key);

@@ -9,6 +9,7 @@ use glintdb_flash::{
     DirOptions, DirVolume, Placement, SystemClock, Volume, directories_of, random_bytes,
 };
 use glintdb_simdisk::MemVolume;
+use hdrhistogram::Histogram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,10 +144,13 @@ impl OnDevice {
         let sum = |of: fn(&glintdb_flash::emulator::nand::UnitStats) -> u64| -> u64 {
             stats.units.iter().map(of).sum()
         };
-        let late = stats.late;
+        let us =
+            |waits: &Histogram<u32>, quantile| waits.value_at_quantile(quantile) as f64 / 1000.0;
+        let (computed, taken) = (&stats.waits.computed, &stats.waits.taken);
         format!(
             "device: {:.1} MiB written by the host, {:.1} programmed ({:.3} times), {:.1} padding, {:.1} moved; {} \
-             reads, {} erases, wear {} to {}; {} waits, late by {:.0} us in the mean, {:.0} at most",
+             reads, {} erases, wear {} to {}; {} waits, of which the model has p50 {:.0} us and p99 {:.0}, and which \
+             took {:.0} and {:.0}",
             mib(stats.space.host_bytes),
             mib(stats.space.programmed_bytes),
             stats.write_amp_device,
@@ -156,9 +160,11 @@ impl OnDevice {
             sum(|unit| unit.erases),
             stats.wear.0,
             stats.wear.1,
-            late.waits,
-            late.mean_us(),
-            late.most_ns as f64 / 1000.0,
+            computed.len(),
+            us(computed, 0.5),
+            us(computed, 0.99),
+            us(taken, 0.5),
+            us(taken, 0.99),
         )
     }
 }

@@ -18,8 +18,8 @@
 //!    (`Durable::finish_close` and `Log::leave_ring`).
 
 use crate::{
-    BegunBatch, ClassStats, CreateOptions, ReadRequest, Ring, UnitStats, Volume, VolumeFile,
-    VolumeStats,
+    BegunBatch, ClassStats, CreateOptions, DeviceStats, ReadRequest, Ring, UnitStats, Volume,
+    VolumeFile, VolumeStats,
 };
 use bytes::Bytes;
 use glintdb_core::{Error, ErrorKind, FileId, Result};
@@ -193,6 +193,9 @@ impl Volume for ClosableVolume {
     }
     fn classes(&self) -> Vec<ClassStats> {
         self.inner.classes()
+    }
+    fn device(&self) -> Option<DeviceStats> {
+        self.inner.device()
     }
     fn describe(&self) -> String {
         self.inner.describe()

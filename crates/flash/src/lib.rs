@@ -38,7 +38,7 @@ pub use clock::{ManualClock, SystemClock};
 pub use closable::ClosableVolume;
 pub use cold::make_cold;
 pub use dir::{DirContents, DirOptions, DirVolume, DirectIo, READ_DEPTH_MAX, ReadEngine};
-pub use placement::{Group, Placement, Rule};
+pub use placement::{Group, Placement, PlacementChange, Rule};
 pub use process::{ProcessToken, in_forked_child};
 pub use reads::ahead::{Piece, ReadQueue, ReadQueueStats, Reader};
 #[doc(hidden)]
@@ -49,6 +49,6 @@ pub use system::{
 };
 pub use units::{Root, Units, directories_of};
 pub use volume::{
-    BegunBatch, ClassStats, CreateOptions, DataClass, ReadRequest, Ring, UnitStats, Volume,
-    VolumeFile, VolumeStats, read_each,
+    BegunBatch, ClassStats, CreateOptions, DataClass, DeviceStats, ReadRequest, Ring, UnitStats,
+    Volume, VolumeFile, VolumeStats, read_each,
 };

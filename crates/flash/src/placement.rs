@@ -20,6 +20,20 @@ pub enum Placement {
     Dynamic(Rule),
 }
 
+/// A change of the placement of new files.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PlacementChange {
+    /// When, in nanoseconds of the volume's clock.
+    pub at_ns: u64,
+    /// Whether new files are isolated from then on.
+    pub is_isolated: bool,
+    /// Part of the time in which the units of the busiest group would program, if files were
+    /// isolated. It can be above 1.
+    pub busy: f64,
+    /// Part of the time of small reads that they waited for programs and erases.
+    pub wait: f64,
+}
+
 /// Groups of classes that have units of their own. What no group has goes to the first one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {

@@ -7,6 +7,7 @@
 //! writes may be lost, torn at 512 bytes or reordered. Thread-safe: writes to one file are the
 //! caller's to order, everything else may come from any thread at any time.
 
+use crate::placement::PlacementChange;
 use bytes::Bytes;
 use glintdb_core::{Error, ErrorKind, FileId, FileKind, Result};
 use std::any::Any;
@@ -313,6 +314,11 @@ pub trait Volume: Send + Sync {
         Vec::new()
     }
 
+    /// Counters of a modelled device. `None` if it is none.
+    fn device(&self) -> Option<DeviceStats> {
+        None
+    }
+
     /// How reads are done, with the reason why anything better was refused; for `stats()` and the
     /// log.
     fn describe(&self) -> String;
@@ -516,6 +522,23 @@ pub struct UnitStats {
     pub overflow_files: u64,
     /// Bytes free for new files, where that is known.
     pub free_bytes: Option<u64>,
+}
+
+/// Counters of a modelled device since open.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct DeviceStats {
+    /// Bytes that the host has written, in whole sectors.
+    pub host_bytes: u64,
+    /// Bytes that were programmed.
+    pub programmed_bytes: u64,
+    /// Bytes of rows that were filled up because of a sync.
+    pub padding_bytes: u64,
+    /// Bytes that the collector has moved.
+    pub moved_bytes: u64,
+    /// Fewest and most erases of a free block.
+    pub wear: (u32, u32),
+    /// Changes of the placement of new files.
+    pub changes: Vec<PlacementChange>,
 }
 
 /// Counters of a class of data since open.

@@ -255,8 +255,8 @@ pub use options::{Experiments, GcReads, READ_DEPTH_MAX, ReadEngine};
 pub use read::count::KeyCount;
 pub use snapshot::Snapshot;
 pub use stats::{
-    ClassFigures, KeyspaceStats, LevelFigures, LogFigures, MemoryStats, Stats, UnitFigures,
-    ValueGcFigures, VolumeFigures,
+    ClassFigures, DeviceFigures, KeyspaceStats, LevelFigures, LogFigures, MemoryStats,
+    PlacementChangeFigures, Stats, UnitFigures, ValueGcFigures, VolumeFigures,
 };
 pub use tools::check::{CheckProgress, check, check_volume, check_with};
 #[doc(hidden)]

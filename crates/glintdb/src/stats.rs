@@ -5,7 +5,7 @@ use crate::write::backpressure::waits::WaitStats;
 use glintdb_core::SegmentId;
 use glintdb_core::index::IndexStats;
 use glintdb_core::memory::MemoryPart;
-use glintdb_flash::{ClassStats, ReadQueueStats, UnitStats};
+use glintdb_flash::{ClassStats, DeviceStats, PlacementChange, ReadQueueStats, UnitStats};
 use std::sync::atomic::Ordering;
 
 /// Figures of an open database, from [`Db::stats`](crate::Db::stats). Sizes are in bytes. Counters
@@ -297,6 +297,67 @@ pub struct VolumeFigures {
     pub units: Vec<UnitFigures>,
     /// Figures of each class of data, where there are `units`.
     pub classes: Vec<ClassFigures>,
+    /// Figures of a modelled device; `None` if it is none.
+    pub device: Option<DeviceFigures>,
+}
+
+/// Figures of a modelled device since it was opened.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct DeviceFigures {
+    /// Bytes that the engine has written, in whole sectors of 4 KiB.
+    pub host_bytes: u64,
+    /// Bytes that were programmed.
+    pub programmed_bytes: u64,
+    /// Bytes that were programmed for each byte that was written.
+    pub write_amp_device: f64,
+    /// Bytes of rows that were filled up because of a sync.
+    pub padding_bytes: u64,
+    /// Bytes that the device's collector has moved.
+    pub moved_bytes: u64,
+    /// Fewest erases of a free block.
+    pub wear_min: u32,
+    /// Most erases of a free block.
+    pub wear_max: u32,
+    /// Changes between striping and isolation, if the placement is dynamic.
+    pub placement_changes: Vec<PlacementChangeFigures>,
+}
+
+/// A change of the placement of new files.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct PlacementChangeFigures {
+    /// Time of the clock, in microseconds since its start.
+    pub at_us: u64,
+    /// Whether new files are isolated from then on.
+    pub is_isolated: bool,
+    /// Part of the time in which units of the busiest group would program, if files were isolated.
+    pub busy: f64,
+    /// Part of the time of small reads that they waited for programs and erases.
+    pub wait: f64,
+}
+
+impl From<DeviceStats> for DeviceFigures {
+    fn from(device: DeviceStats) -> Self {
+        let change = |change: PlacementChange| PlacementChangeFigures {
+            at_us: change.at_ns / 1000,
+            is_isolated: change.is_isolated,
+            busy: change.busy,
+            wait: change.wait,
+        };
+        DeviceFigures {
+            host_bytes: device.host_bytes,
+            programmed_bytes: device.programmed_bytes,
+            write_amp_device: device.programmed_bytes as f64 / device.host_bytes.max(1) as f64,
+            padding_bytes: device.padding_bytes,
+            moved_bytes: device.moved_bytes,
+            wear_min: device.wear.0,
+            wear_max: device.wear.1,
+            placement_changes: device.changes.into_iter().map(change).collect(),
+        }
+    }
 }
 
 /// Figures of a directory of several, or of a unit of a modelled device, since the database was
@@ -541,6 +602,7 @@ impl Engine {
                 sync_us: volume.sync_us,
                 units: into_all(self.shared.volume.units()),
                 classes: into_all(self.shared.volume.classes()),
+                device: self.shared.volume.device().map(DeviceFigures::from),
             },
             compaction_reads: self
                 .shared

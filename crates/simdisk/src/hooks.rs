@@ -6,7 +6,8 @@
 use bytes::Bytes;
 use glintdb_core::{FileId, Result};
 use glintdb_flash::{
-    ClassStats, CreateOptions, ReadRequest, Ring, UnitStats, Volume, VolumeFile, VolumeStats,
+    ClassStats, CreateOptions, DeviceStats, ReadRequest, Ring, UnitStats, Volume, VolumeFile,
+    VolumeStats,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -107,6 +108,9 @@ impl Volume for HookedVolume {
     }
     fn classes(&self) -> Vec<ClassStats> {
         self.inner.classes()
+    }
+    fn device(&self) -> Option<DeviceStats> {
+        self.inner.device()
     }
     fn describe(&self) -> String {
         self.inner.describe()

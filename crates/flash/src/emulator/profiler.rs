@@ -11,6 +11,7 @@
 //! [`Placement::Dynamic`]: super::Placement::Dynamic
 
 use super::nand::Ns;
+use crate::placement::PlacementChange;
 use std::ops::Range;
 
 /// Shortest time between two looks, in nanoseconds.
@@ -24,20 +25,6 @@ const BUSY_MAX: f64 = 0.8;
 const WAIT_MIN: f64 = 0.1;
 /// How much further a figure must be to change the placement back.
 const HYSTERESIS: f64 = 1.1;
-
-/// A change of the placement of new files.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct PlacementChange {
-    /// When, in nanoseconds of the volume's clock.
-    pub at_ns: Ns,
-    /// Whether new files are isolated from then on.
-    pub is_isolated: bool,
-    /// Part of the time in which the units of the busiest group would program, if files were
-    /// isolated. It can be above 1.
-    pub busy: f64,
-    /// Part of the time of small reads that they waited for programs and erases.
-    pub wait: f64,
-}
 
 /// Counts of the interval, and the choice so far.
 pub(super) struct Profiler {

@@ -8,14 +8,15 @@
 //!    operation and the device's. After a crash the inner volume says what is there.
 //! 2. A file's sectors on the device go when its name is deleted and its last handle is closed.
 
+use super::files::{ClassReads, State, histogram};
 use super::nand::{Device, Ns, Profile, UnitStats};
-use super::profiler::{PlacementChange, Profiler};
-use super::space::{Owner, Place, SECTOR_BYTES, Space, SpaceStats};
-use crate::placement::Placement;
+use super::profiler::Profiler;
+use super::space::{SECTOR_BYTES, Space, SpaceStats};
+use crate::placement::{Placement, PlacementChange};
 use crate::units::counts::Counts;
 use crate::volume::{
-    BegunBatch, ClassStats, CreateOptions, DataClass, ReadRequest, Ring, Volume, VolumeFile,
-    VolumeStats, find_file, put_files_back, replace_files,
+    BegunBatch, ClassStats, CreateOptions, DataClass, DeviceStats, ReadRequest, Ring, Volume,
+    VolumeFile, VolumeStats, find_file, put_files_back, replace_files,
 };
 use bytes::Bytes;
 use glintdb_core::clock::Clock;
@@ -23,49 +24,11 @@ use glintdb_core::sync::{Work, charge};
 use glintdb_core::{Error, FileId, Result};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-/// A file on the device.
-struct Layout {
-    class: DataClass,
-    /// The group of its class.
-    class_group: usize,
-    /// Whether it is written to units of its group only, or to those of all groups in turn.
-    is_isolated: bool,
-    /// Where each sector is; `None`: it was not written.
-    sectors: Vec<Option<Place>>,
-    /// Sectors that have a place.
-    placed: u64,
-    /// The group whose units it uses now.
-    group: usize,
-    /// Superblocks of its own, the one that is filled last.
-    own: Vec<u32>,
-    /// Bytes that it is known to get.
-    expected_bytes: u64,
-    /// Sectors of these that are kept for it in its group.
-    reserved: u64,
-    /// Superblocks that it was written to since its last sync.
-    unsynced: BTreeSet<u32>,
-    /// Number of handles in use.
-    handles: u64,
-    /// Whether it has its name still.
-    is_named: bool,
-}
-
-struct State {
-    device: Device,
-    space: Space,
-    files: BTreeMap<u64, Layout>,
-    names: BTreeMap<FileId, u64>,
-    next_file: u64,
-    reads: BTreeMap<DataClass, ClassReads>,
-    /// What chooses the placement of new files, if it changes.
-    profiler: Option<Profiler>,
-}
 
 /// Counters of an emulated volume since it was opened.
 #[derive(Clone, Debug)]
@@ -82,65 +45,26 @@ pub struct EmulatedStats {
     pub reads: BTreeMap<DataClass, ClassReads>,
     /// Changes of the placement of new files.
     pub changes: Vec<PlacementChange>,
-    /// How late waits ended.
-    pub late: Late,
+    /// Waits for the device.
+    pub waits: Waits,
 }
 
-/// Longest read that counts in [`EmulatedStats::reads`], in bytes. Gets make those; longer ones are
-/// of compactions.
-const SMALL_READ_BYTES: u64 = 64 << 10;
-
-/// Longest time of a read that is told apart from longer ones: 1,000 seconds.
-const READ_NS_MAX: Ns = 1_000_000_000_000;
-
-/// Reads of files of a class, of at most 64 KiB.
+/// Waits for the device: what the model computed for each, and what it took by the clock, which
+/// wakes threads late. Nanoseconds, to two digits.
 #[derive(Clone, Debug)]
-pub struct ClassReads {
-    /// Time of each in nanoseconds, to two digits.
-    pub latencies: Histogram<u32>,
-    /// Reads that waited for programs or erases.
-    pub waited: u64,
-    /// Time that they waited for these, in nanoseconds.
-    pub write_wait_ns: Ns,
+pub struct Waits {
+    /// Time from the beginning of an operation to its end in the model.
+    pub computed: Histogram<u32>,
+    /// Time from the beginning of an operation to the end of the wait for it.
+    pub taken: Histogram<u32>,
 }
 
-impl Default for ClassReads {
+impl Default for Waits {
     fn default() -> Self {
-        let Ok(latencies) = Histogram::new_with_bounds(1, READ_NS_MAX, 2) else {
-            unreachable!("constant bounds are valid");
-        };
-        ClassReads {
-            latencies,
-            waited: 0,
-            write_wait_ns: 0,
+        Waits {
+            computed: histogram(),
+            taken: histogram(),
         }
-    }
-}
-
-impl ClassReads {
-    fn record(&mut self, ns: Ns, write_wait_ns: Ns) {
-        self.latencies.saturating_record(ns);
-        self.waited += u64::from(write_wait_ns > 0);
-        self.write_wait_ns += write_wait_ns;
-    }
-}
-
-/// How much later than the device's operations waits for them ended: a clock wakes late.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Late {
-    /// Number of waits.
-    pub waits: u64,
-    /// Sum of the delays in nanoseconds.
-    pub sum_ns: Ns,
-    /// The longest delay in nanoseconds.
-    pub most_ns: Ns,
-}
-
-impl Late {
-    /// Mean delay in microseconds.
-    #[must_use]
-    pub fn mean_us(&self) -> f64 {
-        self.sum_ns as f64 / self.waits.max(1) as f64 / 1000.0
     }
 }
 
@@ -150,7 +74,7 @@ struct Shared {
     placement: Placement,
     /// End of a wait in which a thread spins.
     spin_ns: AtomicU64,
-    late: Mutex<Late>,
+    waits: Mutex<Waits>,
     state: Mutex<State>,
     read_ns: AtomicU64,
     write_ns: AtomicU64,
@@ -243,7 +167,7 @@ impl Emulated {
             clock,
             placement,
             spin_ns: AtomicU64::new(0),
-            late: Mutex::default(),
+            waits: Mutex::default(),
             state: Mutex::new(state),
             read_ns: AtomicU64::new(0),
             write_ns: AtomicU64::new(0),
@@ -287,7 +211,7 @@ impl Emulated {
                 .flat_map(Profiler::changes)
                 .copied()
                 .collect(),
-            late: *self.0.late.lock(),
+            waits: self.0.waits.lock().clone(),
         }
     }
 
@@ -357,11 +281,10 @@ impl Shared {
         }
         counter.fetch_add(until.saturating_sub(from), Ordering::Relaxed);
         if until > now {
-            let delay = self.now().saturating_sub(until);
-            let mut late = self.late.lock();
-            late.waits += 1;
-            late.sum_ns += delay;
-            late.most_ns = late.most_ns.max(delay);
+            let taken = self.now().saturating_sub(from);
+            let mut waits = self.waits.lock();
+            waits.computed.saturating_record(until - from);
+            waits.taken.saturating_record(taken);
         }
     }
 
@@ -388,249 +311,6 @@ impl Shared {
         let done = self.state.lock().sync(file, now)?;
         self.wait(now, done, &self.sync_ns);
         Ok(())
-    }
-}
-
-impl State {
-    /// Takes over where the collector has moved sectors.
-    fn follow(&mut self) {
-        for (owner, place) in std::mem::take(&mut self.space.moved) {
-            let layout = self.files.get_mut(&owner.file);
-            if let Some(at) =
-                layout.and_then(|layout| layout.sectors.get_mut(owner.sector as usize))
-            {
-                *at = Some(place);
-            }
-        }
-    }
-
-    /// The superblock that takes the next sector of a file.
-    fn superblock_for(&mut self, file: u64, now: Ns) -> Result<u32> {
-        let State {
-            device,
-            space,
-            files,
-            ..
-        } = self;
-        let Some(layout) = files.get_mut(&file) else {
-            unreachable!("a file that is written is there");
-        };
-        if !layout.is_isolated {
-            let group = space.group_in_turn();
-            let group = space.group_with_room(group, 1)?;
-            return space.shared(device, group, now);
-        }
-        let size = layout.placed.max(layout.expected_bytes / SECTOR_BYTES);
-        let has_room = layout.reserved > 0;
-        if size < space.own_sectors_min(layout.group) {
-            if !has_room {
-                layout.group = space.group_with_room(layout.group, 1)?;
-            }
-            return space.shared(device, layout.group, now);
-        }
-        if let Some(own) = layout.own.last().filter(|own| !space.is_filled(**own)) {
-            return Ok(*own);
-        }
-        // As wide as the file has chunks, so that all of them are filled.
-        let rest = size.saturating_sub(layout.placed).max(layout.placed);
-        if !has_room {
-            layout.group = space.group_with_room(layout.group, space.chunk_sectors())?;
-        }
-        let own = space.open_own(device, layout.group, rest / space.chunk_sectors(), now)?;
-        layout.own.push(own);
-        Ok(own)
-    }
-
-    fn write(&mut self, file: u64, offset: u64, length: u64, now: Ns) -> Result<Ns> {
-        let sectors = offset / SECTOR_BYTES..(offset + length).div_ceil(SECTOR_BYTES);
-        if let (Some(profiler), Some(layout)) = (&mut self.profiler, self.files.get(&file)) {
-            profiler.note_write(layout.class_group, sectors.end - sectors.start);
-        }
-        let mut touched = BTreeSet::new();
-        for sector in sectors {
-            let superblock = self.superblock_for(file, now);
-            // Also after an error: the collector may have moved sectors before it.
-            self.follow();
-            let superblock = superblock?;
-            let Some(layout) = self.files.get_mut(&file) else {
-                continue;
-            };
-            let at = usize::try_from(sector).unwrap_or(usize::MAX);
-            if layout.sectors.len() <= at {
-                layout.sectors.resize(at + 1, None);
-            }
-            if let Some(old) = layout.sectors[at].take() {
-                self.space.forget(old);
-                layout.placed -= 1;
-            }
-            let owner = Owner {
-                file,
-                sector: u32::try_from(sector).unwrap_or(u32::MAX),
-            };
-            let place = self
-                .space
-                .fill(&mut self.device, superblock, Some(owner), now)?;
-            layout.sectors[at] = Some(place);
-            layout.placed += 1;
-            if layout.reserved > 0 {
-                layout.reserved -= 1;
-                self.space.unreserve(layout.group, 1);
-            }
-            self.space.stats.host_bytes += SECTOR_BYTES;
-            touched.insert(superblock);
-        }
-        let mut acknowledged = now;
-        for superblock in &touched {
-            acknowledged = acknowledged.max(self.space.programmed(&self.device, *superblock).0);
-        }
-        if let Some(layout) = self.files.get_mut(&file) {
-            layout.unsynced.extend(touched);
-        }
-        Ok(acknowledged)
-    }
-
-    fn read(&mut self, file: u64, offset: u64, length: u64, now: Ns) -> Result<Ns> {
-        let Some(layout) = self.files.get(&file) else {
-            return Ok(now);
-        };
-        let from = usize::try_from(offset / SECTOR_BYTES).unwrap_or(usize::MAX);
-        let until = (offset + length).div_ceil(SECTOR_BYTES);
-        let until = usize::try_from(until)
-            .unwrap_or(usize::MAX)
-            .min(layout.sectors.len());
-        let places = layout.sectors.get(from..until).unwrap_or_default();
-        let class = layout.class;
-        let ops = self.space.reads(places.iter().flatten().copied().collect());
-        let (mut done, mut write_wait_ns) = (now, 0);
-        for op in ops {
-            let ticket = self.device.submit(op, now)?;
-            done = done.max(ticket.done);
-            write_wait_ns = ticket.write_wait_ns.max(write_wait_ns);
-        }
-        if length <= SMALL_READ_BYTES {
-            let reads = self.reads.entry(class).or_default();
-            reads.record(done - now, write_wait_ns);
-            if let Some(profiler) = &mut self.profiler {
-                profiler.note_read(done - now, write_wait_ns);
-            }
-        }
-        Ok(done)
-    }
-
-    /// Programs rows that are begun, and returns when all of the file is programmed. With a cache
-    /// that survives a power cut, nothing is to be done.
-    fn sync(&mut self, file: u64, now: Ns) -> Result<Ns> {
-        let Some(layout) = self.files.get_mut(&file) else {
-            return Ok(now);
-        };
-        let unsynced = std::mem::take(&mut layout.unsynced);
-        if self.device.profile().cache.power_loss_protection {
-            return Ok(now);
-        }
-        let mut done = now;
-        for superblock in unsynced {
-            self.space.pad(&mut self.device, superblock, now)?;
-            done = done.max(self.space.programmed(&self.device, superblock).1);
-        }
-        Ok(done)
-    }
-
-    /// Makes names durable: a sector of metadata in a row of its own.
-    fn sync_names(&mut self, now: Ns) -> Result<Ns> {
-        let State { device, space, .. } = self;
-        let superblock = space.shared(device, 0, now);
-        self.follow();
-        let superblock = superblock?;
-        let State { device, space, .. } = self;
-        space.fill(device, superblock, None, now)?;
-        space.stats.host_bytes += SECTOR_BYTES;
-        let done = match device.profile().cache.power_loss_protection {
-            true => now,
-            false => {
-                space.pad(device, superblock, now)?;
-                space.programmed(device, superblock).1
-            }
-        };
-        Ok(done)
-    }
-
-    fn cut(&mut self, file: u64, length: u64) {
-        let Some(layout) = self.files.get_mut(&file) else {
-            return;
-        };
-        // Space that was reserved beyond the length is given back.
-        self.space.unreserve(layout.group, layout.reserved);
-        layout.reserved = 0;
-        let keep = usize::try_from(length.div_ceil(SECTOR_BYTES)).unwrap_or(usize::MAX);
-        for place in layout
-            .sectors
-            .drain(keep.min(layout.sectors.len())..)
-            .flatten()
-        {
-            self.space.forget(place);
-            layout.placed -= 1;
-        }
-    }
-
-    /// Adds a file that will have about `bytes`.
-    fn add(
-        &mut self,
-        id: FileId,
-        (class, is_isolated): (DataClass, bool),
-        group: usize,
-        bytes: u64,
-    ) -> Result<u64> {
-        let sectors = bytes.div_ceil(SECTOR_BYTES);
-        let class_group = group;
-        let group = self.space.group_with_room(group, sectors)?;
-        let file = self.next_file;
-        self.next_file += 1;
-        let layout = Layout {
-            class,
-            class_group,
-            is_isolated,
-            sectors: Vec::new(),
-            placed: 0,
-            group,
-            own: Vec::new(),
-            expected_bytes: bytes,
-            reserved: sectors,
-            unsynced: BTreeSet::new(),
-            handles: 0,
-            is_named: true,
-        };
-        self.space.reserve(group, sectors);
-        self.files.insert(file, layout);
-        self.names.insert(id, file);
-        Ok(file)
-    }
-
-    fn forget_name(&mut self, id: FileId) {
-        let Some(file) = self.names.remove(&id) else {
-            return;
-        };
-        if let Some(layout) = self.files.get_mut(&file) {
-            layout.is_named = false;
-        }
-        self.remove_unused(file);
-    }
-
-    /// Removes a file that has neither a name nor a handle.
-    fn remove_unused(&mut self, file: u64) {
-        let is_used = |layout: &Layout| layout.is_named || layout.handles > 0;
-        if self.files.get(&file).is_some_and(is_used) {
-            return;
-        }
-        let Some(layout) = self.files.remove(&file) else {
-            return;
-        };
-        self.space.unreserve(layout.group, layout.reserved);
-        for place in layout.sectors.into_iter().flatten() {
-            self.space.forget(place);
-        }
-        for own in layout.own {
-            self.space.release(own);
-        }
     }
 }
 
@@ -841,6 +521,18 @@ impl Volume for Emulated {
 
     fn classes(&self) -> Vec<ClassStats> {
         self.0.counts.classes()
+    }
+
+    fn device(&self) -> Option<DeviceStats> {
+        let stats = self.device_stats();
+        Some(DeviceStats {
+            host_bytes: stats.space.host_bytes,
+            programmed_bytes: stats.space.programmed_bytes,
+            padding_bytes: stats.space.padding_bytes,
+            moved_bytes: stats.space.moved_bytes,
+            wear: stats.wear,
+            changes: stats.changes,
+        })
     }
 
     fn describe(&self) -> String {

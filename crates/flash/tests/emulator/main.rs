@@ -199,6 +199,9 @@ fn a_dynamic_placement_begins_with_striping_and_isolates_files_once_reads_wait()
     let changes = volume.device_stats().changes;
     assert!(changes.len() == 1 && changes[0].is_isolated, "{changes:?}");
     assert_eq!(used(DataClass::Flush, 2), [3, 4, 5]);
+    let device = volume.device().unwrap();
+    assert_eq!(device.changes, changes);
+    assert!(device.programmed_bytes > 0 && device.programmed_bytes >= device.host_bytes);
 }
 
 #[test]

@@ -97,14 +97,14 @@ pub struct BenchArgs {
     /// several times
     #[arg(long, value_name = "NAME=VALUE")]
     pub option: Vec<String>,
-    /// Run on several directories, dirs:PATH,PATH, which are kept afterwards; or on a modelled flash
-    /// device, as slow as a real one: emulator:PROFILE (the bytes are in memory) or
+    /// Run on several directories, dirs:PATH,PATH, which are kept afterwards; or on a modelled
+    /// flash device, as slow as a real one: emulator:PROFILE (the bytes are in memory) or
     /// emulator:PROFILE:DIR (in a directory). docs/flash.md lists profiles.
     #[arg(long, value_name = "VOLUME", conflicts_with_all = ["dir", "cold", "use_existing"])]
     pub volume: Option<VolumeName>,
-    /// Which directories, or units of the device, files use: striping (all), isolation:1:1 (units of
-    /// their own for the log and for tables, in this proportion), or isolation:3:3:2 (for the log,
-    /// for tables of flushes, and for deeper tables).
+    /// Which directories, or units of the device, files use: striping (all), isolation:1:1 (units
+    /// of their own for the log and for tables, in this proportion), or isolation:3:3:2 (for the
+    /// log, for tables of flushes, and for deeper tables).
     #[arg(long, requires = "volume", default_value = "striping")]
     pub placement: Placement,
     /// Put the paper's table of reshaped keys in front of the database: inserts get ascending

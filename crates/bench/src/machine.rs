@@ -186,7 +186,8 @@ fn most_of(dir: &Path, stopped: &Receiver<()>) -> u64 {
     }
 }
 
-/// Bytes of disk that the files below `dir` occupy (blocks, not lengths), or below several directories, `dirs:PATH,PATH`. Files that vanish meanwhile do not count.
+/// Bytes of disk that the files below `dir` occupy (blocks, not lengths), or below several
+/// directories, `dirs:PATH,PATH`. Files that vanish meanwhile do not count.
 ///
 /// # Errors
 /// If a directory cannot be listed.

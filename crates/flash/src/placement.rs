@@ -1,4 +1,5 @@
-//! Which units (directories, or LUNs of a modelled device) a file may use, by the class of its data.
+//! Which units (directories, or LUNs of a modelled device) a file may use, by the class of its
+//! data.
 //!
 //! Thread-safe: plain values. Source: the DapDB paper, section IV.
 

@@ -110,8 +110,8 @@ pub(crate) struct Opened {
 /// Opens and locks directories.
 ///
 /// # Errors
-/// Those of [`directory::check`] and [`DirVolume::open`], or of [`Units::open`]. If this process has
-/// the database open, `Locked` names its handles.
+/// Those of [`directory::check`] and [`DirVolume::open`], or of [`Units::open`]. If this process
+/// has the database open, `Locked` names its handles.
 pub(crate) fn open_directories(
     directories: &Directories,
     placement: &Placement,

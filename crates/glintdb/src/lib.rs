@@ -319,8 +319,8 @@ impl Options {
     ///
     /// # Errors
     /// Those of [`open`](Self::open), and:
-    /// - `InvalidArgument`: a directory is given twice, one is missing among those given, one belongs
-    ///   to another database, or `placement` has more groups than there are directories.
+    /// - `InvalidArgument`: a directory is given twice, one is missing among those given, one
+    ///   belongs to another database, or `placement` has more groups than there are directories.
     /// - `NotFound`: a directory of the database is not there.
     pub fn open_units<P: AsRef<std::path::Path>>(self, paths: &[P]) -> Result<Db> {
         let paths = paths.iter().map(|path| path.as_ref().to_owned()).collect();

@@ -129,6 +129,12 @@ impl MemVolume {
         Some(self.of_directory(directory))
     }
 
+    /// Whether it is a directory that [`Volume::make_directory`] made, and not the volume's own.
+    #[must_use]
+    pub fn is_made_directory(&self) -> bool {
+        self.directory > 0
+    }
+
     fn of_directory(&self, directory: usize) -> Arc<MemVolume> {
         Arc::new(MemVolume {
             shared: Arc::clone(&self.shared),

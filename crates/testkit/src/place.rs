@@ -42,10 +42,15 @@ impl Clock for TestClock {
 /// Directory of the second unit.
 const SECOND: &str = "/second unit";
 
+/// Whether a database there has two directories. Its checkpoints have one.
+fn is_on_units(volume: &MemVolume) -> bool {
+    volume.options().on_units && !volume.is_made_directory()
+}
+
 /// The directories in which a database has its files.
 fn directories(volume: &Arc<MemVolume>) -> Result<Vec<Arc<MemVolume>>> {
     let mut directories = vec![Arc::clone(volume)];
-    if volume.options().on_units {
+    if is_on_units(volume) {
         let path = Path::new(SECOND);
         if volume.open_directory(path).is_none() {
             volume.make_directory(path)?;
@@ -55,8 +60,8 @@ fn directories(volume: &Arc<MemVolume>) -> Result<Vec<Arc<MemVolume>>> {
     Ok(directories)
 }
 
-/// What a database is opened on: the volume in memory, two directories of it as units, or a modelled
-/// device with its bytes. `placement` is for units.
+/// What a database is opened on: the volume in memory, two directories of it as units, or a
+/// modelled device with its bytes. `placement` is for units.
 ///
 /// # Errors
 /// I/O errors, injected ones among them.
@@ -66,7 +71,7 @@ pub fn medium(
     placement: &Placement,
 ) -> Result<Arc<dyn Volume>> {
     let inner = Arc::clone(volume) as Arc<dyn Volume>;
-    if volume.options().on_units {
+    if is_on_units(volume) {
         let root = |(number, volume): (usize, Arc<MemVolume>)| Root {
             volume: volume as Arc<dyn Volume>,
             name: format!("unit {number}"),

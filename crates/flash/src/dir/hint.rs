@@ -1,5 +1,5 @@
-//! Tells the kernel how long the data of a file will live, so that a device that keeps data apart by
-//! lifetime can (`docs/devices.md`).
+//! Tells the kernel how long the data of a file will live, so that a device that keeps data apart
+//! by lifetime can (`docs/devices.md`).
 //!
 //! Thread safety: any thread.
 
@@ -75,7 +75,9 @@ mod tests {
             };
             drop(volume.create(id, options).unwrap());
             // The file has it, not the descriptor that set it.
-            let file = File::open(directory.path().join(id.to_string())).unwrap();
+            let mut options = std::fs::OpenOptions::new();
+            let path = directory.path().join(id.to_string());
+            let file = options.read(true).open(path).unwrap();
             assert_eq!(hint(&file), Some(expected), "{class:?}");
         }
     }

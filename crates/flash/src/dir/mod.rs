@@ -150,7 +150,8 @@ pub(crate) struct Common {
     engine: plan::Engine,
     pub(crate) pool: BufferPool,
     pub(crate) descriptors: Descriptors,
-    /// Whether a sync of some file, of the ring or of a directory has failed since they were opened.
+    /// Whether a sync of some file, of the ring or of a directory has failed since they were
+    /// opened.
     sync_failed: AtomicBool,
 }
 

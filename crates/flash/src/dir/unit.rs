@@ -75,7 +75,7 @@ impl Unit {
             return Err(damaged("it is too short"));
         };
         let unit = Unit { id, index, count };
-        let known = (2..=DIRECTORIES_MAX as u32).contains(&count) && index < count;
+        let known = (2..=DIRECTORIES_MAX).contains(&(count as usize)) && index < count;
         match known && reader.is_empty() && unit.encode()[36..] == checksum.to_le_bytes() {
             true => Ok(unit),
             false => Err(damaged("its checksum is wrong")),
@@ -103,7 +103,9 @@ impl Unit {
     fn write_new(self, directory: &Path) -> Result<()> {
         let path = directory.join(NAME_NEW);
         let failed = |error| Error::io(format!("write {}", path.display()), error);
-        let mut file = fs::File::create(&path).map_err(failed)?;
+        let mut options = fs::OpenOptions::new();
+        let options = options.write(true).create(true).truncate(true);
+        let mut file = options.open(&path).map_err(failed)?;
         file.write_all(&self.encode()).map_err(failed)?;
         file.sync_all().map_err(failed)?;
         sync(directory)
@@ -277,8 +279,8 @@ fn check_paths(paths: &[PathBuf]) -> Result<()> {
 /// whatever order they were given in.
 ///
 /// # Errors
-/// - `InvalidArgument`: a directory is given twice, is missing among those given, belongs to another
-///   database, or holds other files.
+/// - `InvalidArgument`: a directory is given twice, is missing among those given, belongs to
+///   another database, or holds other files.
 /// - `NotFound`: there is no database, or a directory of it is not there.
 /// - `Locked`, `Unavailable`, `Corruption` of a file `unit`, I/O errors.
 pub(crate) fn open(paths: &[PathBuf], options: DirOptions) -> Result<Vec<Arc<DirVolume>>> {

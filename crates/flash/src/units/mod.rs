@@ -6,13 +6,14 @@
 //! Invariants:
 //! 1. A name is in one unit at most. `names` has the unit of each, from before the name is created
 //!    until it is removed. It may also have names whose creation has failed.
-//! 2. A unit whose names have changed since its last sync is in `changed`, and so is each unit whose
-//!    names were never synced by this volume. The flag is set after the change, so that no sync
+//! 2. A unit whose names have changed since its last sync has `changed` set, and so has each unit
+//!    whose names this volume has never synced. The flag is set after the change, so that no sync
 //!    which began before clears it.
 //! 3. After a failed sync in one unit, no later sync of any unit is believed.
-//! 4. If each unit has little room, a file goes to the one that has most, whatever its class. So the
-//!    engine's reserve for a full disk serves all units from the first one, where it is, because
-//!    the manifest and the ring are there: whoever gives it up finds its space in the emptiest unit.
+//! 4. If each unit has little room, a file goes to the one that has most, whatever its class. So
+//!    the engine's reserve for a full disk serves all units from the first one, where it is,
+//!    because the manifest and the ring are there: an operation that gives it up finds its space
+//!    in the emptiest unit.
 
 pub(crate) mod counts;
 mod file;
@@ -97,6 +98,9 @@ impl Shared {
     }
 }
 
+/// [`Volume::create`] or [`Volume::create_recycled`].
+type Create = fn(&dyn Volume, FileId, CreateOptions) -> Result<Arc<dyn VolumeFile>>;
+
 /// A volume over several units. Thread-safe.
 pub struct Units {
     units: Vec<Unit>,
@@ -139,8 +143,8 @@ impl Units {
     ///
     /// # Errors
     /// - `InvalidArgument`: there are less than 2 or more than 64; one is given twice, is missing
-    ///   among those given, belongs to another database or holds other files; a group of `placement`
-    ///   has no unit.
+    ///   among those given, belongs to another database or holds other files; a group of
+    ///   `placement` has no unit.
     /// - `NotFound`: there is no database, and `create` is false; or a directory is not there.
     /// - `Corruption`: a file `unit` is damaged, or a name is in two directories.
     /// - `Locked`, `Unavailable`, I/O errors.
@@ -183,11 +187,7 @@ impl Units {
         let unit = |root| Unit {
             root,
             // An earlier process may have left names that were not synced.
-            changed: AtomicBool::new(planted!(
-                "flash: a unit that no file was made in counts as synced",
-                true,
-                false
-            )),
+            changed: AtomicBool::new(true),
             overflow_files: AtomicU64::new(0),
         };
         let units = Units {
@@ -270,7 +270,7 @@ impl Units {
         &self,
         id: FileId,
         options: CreateOptions,
-        create: fn(&dyn Volume, FileId, CreateOptions) -> Result<Arc<dyn VolumeFile>>,
+        create: Create,
     ) -> Result<Arc<dyn VolumeFile>> {
         self.process.check()?;
         // A name that is taken, or whose creation has failed, is the business of its unit.

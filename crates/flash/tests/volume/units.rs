@@ -64,8 +64,8 @@ fn two(directory: &Path) -> [PathBuf; 2] {
     ["one", "two"].map(|name| directory.join(name))
 }
 
-/// Each class takes turns by itself: otherwise logs and tables that are made in turn would each have
-/// a unit of their own.
+/// Each class takes turns by itself: otherwise logs and tables that are made in turn would each
+/// have a unit of their own.
 #[test]
 fn striping_gives_each_unit_as_many_files_of_each_class() {
     let volumes = memory(&[1 << 40, 1 << 40]);

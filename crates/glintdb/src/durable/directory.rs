@@ -11,8 +11,8 @@ use std::path::Path;
 ///
 /// # Errors
 /// - `NotFound`: there is no database, and `create` is false.
-/// - `InvalidArgument`: there are foreign files, the path is not a directory, or it is one of several
-///   of a database.
+/// - `InvalidArgument`: there are foreign files, the path is not a directory, or it is one of
+///   several of a database.
 /// - I/O errors.
 pub(crate) fn check(path: &Path, create: bool) -> Result<()> {
     match DirVolume::contents(path)? {

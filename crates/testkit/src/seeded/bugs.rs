@@ -54,7 +54,6 @@ pub const BUGS: &[Bug] = &[
     bug("flash: a piece read ahead is given to its neighbour", "A compaction merges blocks of another table, or of another place.", Lane::Model),
     bug("flash: a read in flight goes to the place before", "Of a batch of reads that are done at once each has the bytes of the one before it.", Lane::Directory),
     bug("flash: a second opener is let in", "The lock of the directory is asked for, and the answer not looked at.", Lane::Threads),
-    bug("flash: a unit that no file was made in counts as synced", "A directory of several is synced only when this process has changed it, and a power cut takes what the one before has left.", Lane::Crash),
     bug("flash: reads that are merged are as long as the last one", "A batch of reads gives short answers.", Lane::Directory),
     bug("flash: the bytes behind the last whole block are not written", "A direct write of an odd length loses its end.", Lane::Kill),
     bug("flash: the names of the second unit are not made durable", "Of several directories only one is synced: a power cut takes files that the manifest names.", Lane::Crash),

@@ -286,6 +286,7 @@ pub(super) fn crash() -> Result<(), String> {
             // A ring in plain memory, which is what a file system without shared mappings gives.
             let volume = MemVolume::with_options(MemOptions {
                 ring_survives_kill: number % 4 != 3,
+                on_units: set.volume.on_units,
                 ..MemOptions::default()
             });
             apply(&set, Place::Memory(volume), &operations)?;

@@ -1,4 +1,5 @@
-//! Unit tests of [`unit`](super): which directories are accepted, and that a refusal changes nothing.
+//! Unit tests of [`unit`](super): which directories are accepted, and that a refusal changes
+//! nothing.
 
 use super::*;
 use std::collections::BTreeMap;

@@ -103,8 +103,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "VOLUME", conflicts_with_all = ["dir", "cold", "use_existing"])]
     pub volume: Option<VolumeName>,
     /// Which directories, or units of the device, files use: striping (all), isolation:1:1 (units
-    /// of their own for the log and for tables, in this proportion), or isolation:3:3:2 (for the
-    /// log, for tables of flushes, and for deeper tables).
+    /// of their own for the log and for tables, in this proportion), isolation:3:3:2 (for the log,
+    /// for tables of flushes, and for deeper tables), another rule of docs/flash.md, or, on a
+    /// modelled device, dynamic (striping or isolation, by the load).
     #[arg(long, requires = "volume", default_value = "striping")]
     pub placement: Placement,
     /// Put the paper's table of reshaped keys in front of the database: inserts get ascending

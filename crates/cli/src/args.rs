@@ -364,8 +364,9 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "VOLUME", conflicts_with = "dir")]
     pub(crate) volume: Option<VolumeName>,
     /// Which directories, or units of the device, files use: striping (all), isolation:1:1 (units
-    /// of their own for the log and for tables, in this proportion), or isolation:3:3:2 (for the
-    /// log, for tables of flushes, and for deeper tables) [default: striping].
+    /// of their own for the log and for tables, in this proportion), isolation:3:3:2 (for the log,
+    /// for tables of flushes, and for deeper tables), another rule of docs/flash.md, or, on a
+    /// modelled device, dynamic (striping or isolation, by the load) [default: striping].
     #[arg(long, value_name = "PLACEMENT")]
     pub(crate) placement: Option<Placement>,
     /// Address or host name to listen on. An address other than loopback needs --password.

@@ -61,7 +61,7 @@ fn directories(volume: &Arc<MemVolume>) -> Result<Vec<Arc<MemVolume>>> {
 }
 
 /// What a database is opened on: the volume in memory, two directories of it as units, or a
-/// modelled device with its bytes. `placement` is for units.
+/// modelled device with its bytes.
 ///
 /// # Errors
 /// I/O errors, injected ones among them.
@@ -86,8 +86,7 @@ pub fn medium(
     static PROFILE: LazyLock<Result<Profile>> =
         LazyLock::new(|| Profile::parse(DEVICE, "of the testkit"));
     let profile = PROFILE.clone()?;
-    let placement = Placement::parse("isolation")?;
-    let emulated = Emulated::new(inner, profile, placement, Arc::clone(clock))?;
+    let emulated = Emulated::new(inner, profile, placement.clone(), Arc::clone(clock))?;
     Ok(Arc::new(emulated))
 }
 

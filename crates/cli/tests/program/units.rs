@@ -82,6 +82,8 @@ fn wrong_directories_are_refused_by_name() {
     );
     let isolated = ["serve", "--volume", DIRS, "--placement", "isolation"];
     refused(&isolated, 2, "do not each get one of 2 units");
+    let dynamic = ["serve", "--volume", DIRS, "--placement", "dynamic"];
+    refused(&dynamic, 2, "is for a modelled device");
     refused(
         &["bench", "--volume", DIRS, "--num", "10"],
         2,

@@ -354,6 +354,11 @@ fn is_of_first(class: DataClass) -> bool {
 
 /// The units of each group.
 fn groups_of(placement: &Placement, units: usize) -> Result<Vec<Range<usize>>> {
+    if matches!(placement, Placement::Dynamic(_)) {
+        return Err(Error::invalid(
+            "a dynamic placement is for a modelled device: it needs to know what its units do",
+        ));
+    }
     let ranges = placement.split(u32::try_from(units).unwrap_or(u32::MAX))?;
     let range = |range: &Range<u32>| range.start as usize..range.end as usize;
     Ok(ranges.iter().map(range).collect())

@@ -67,6 +67,12 @@ fn plain_io(set: &mut OptionSet) {
     set.options.experiments.read_engine = ReadEngine::Sync;
 }
 
+/// A modelled device, and which units files use.
+fn on_device(set: &mut OptionSet, placement: &str) {
+    set.volume.on_device = true;
+    set.options.placement = placement.parse().expect("a placement");
+}
+
 /// Two directories, and which files go to which.
 fn two_units(set: &mut OptionSet, placement: &str) {
     set.volume.on_units = true;
@@ -350,7 +356,15 @@ pub(super) const SETS: &[Line] = &[
         &[Lane::Model, Lane::Sim, Lane::Histories],
         |set| {
             separated(set, 64);
-            set.volume.on_device = true;
+            on_device(set, "isolation");
+        },
+    ),
+    line(
+        "on a modelled device, dynamic",
+        &[Lane::Model, Lane::Sim],
+        |set| {
+            collects_eagerly(set);
+            on_device(set, "dynamic:3:3:2");
         },
     ),
     line(

@@ -268,7 +268,7 @@ Examples:
   glintdb flash-bench                            one reader and one writer, sharing all LUNs or with a half each
   glintdb flash-bench --width 32,64 --threads 1,2,4,8,16,32,64
                                                  figure 4 of the DapDB paper
-  glintdb flash-bench --profile mqsim-mlc --width 8 --readers 4 --writers 1 --block-size 128k --plot units.svg
+  glintdb flash-bench --profile mqsim-mlc --width 8 --readers 4 --writers 1 --block-size 128k --plot units.png
   glintdb flash-bench --print-profile > my.toml  a file to edit, for --profile ./my.toml";
 
 const SERVE_HELP: &str = "\
@@ -283,7 +283,9 @@ later warnings, to standard error.";
 pub(crate) struct FlashBench {
     #[command(flatten)]
     pub(crate) bench: glintdb_bench::flash::FlashBenchArgs,
-    /// Write an SVG picture of what each LUN did in the last run.
+    /// Write a picture of what each LUN did in the last run: PNG if the name ends in .png, SVG if
+    /// it ends in .svg or has no ending. The labels of a PNG need fonts of the system; without any,
+    /// it has none, and a line on standard error says so.
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
 }

@@ -426,3 +426,33 @@ fn check_and_dump_need_no_permission_to_write_and_change_nothing() {
     }
     assert_eq!(ok(dir, &["get", "another-key"]), "another-value\n");
 }
+
+#[test]
+fn flash_bench_checks_the_name_of_a_plot_before_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let bench = |plot| {
+        let output = run(dir, &["flash-bench", "--bytes", "20m", "--plot", plot]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), output.stdout, stderr)
+    };
+    for (plot, code, part) in [
+        ("units.jpeg", 2, "in .png gives PNG"),
+        ("no/such.png", 5, "no/such.png"),
+        (".", 5, "directory"),
+    ] {
+        let (found, stdout, stderr) = bench(plot);
+        assert_eq!((found, stdout.len()), (code, 0), "{plot}: {stderr}");
+        assert!(stderr.contains(part), "{stderr}");
+    }
+    assert_eq!(bench("units.png").0, 0);
+    let png = std::fs::read(dir.join("units.png")).unwrap();
+    assert!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png.len() > 1000);
+    assert_eq!(bench("units.svg").0, 0);
+    let svg = std::fs::read_to_string(dir.join("units.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("mostly erase"));
+    // Of wrong arguments no file comes.
+    let words = ["flash-bench", "--width", "0", "--plot", "new.png"];
+    assert_eq!(fails(dir, &words).0, 2);
+    assert!(!dir.join("new.png").exists());
+}

@@ -1,8 +1,5 @@
-//! `flash-bench`: readers and writers on a modelled flash device, and a picture of its LUNs.
+//! A picture of what each LUN did, as SVG: a row a LUN, and time from left to right.
 
-use crate::args::FlashBench;
-use crate::exit::Failure;
-use glintdb::Error;
 use glintdb_bench::flash::{Layout, Outcome, Setup};
 use glintdb_flash::emulator::nand::{Operation, Span};
 use plotters::prelude::*;
@@ -11,19 +8,6 @@ use plotters::prelude::*;
 const COLUMNS: usize = 240;
 /// Steps between white and a colour.
 const SHADES: u64 = 5;
-
-pub(super) fn run(arguments: &FlashBench) -> Result<(), Failure> {
-    let mut out = std::io::stdout();
-    let Some(path) = &arguments.plot else {
-        return Ok(arguments.bench.run(&mut out, None)?);
-    };
-    let mut plot = |setup: &Setup, outcome: &Outcome| {
-        let picture = draw(setup, outcome).map_err(|error| error.to_string())?;
-        let written = std::fs::write(path, picture);
-        Ok(written.map_err(|error| Error::io(format!("write {}", path.display()), error))?)
-    };
-    Ok(arguments.bench.run(&mut out, Some(&mut plot))?)
-}
 
 /// Nanoseconds of each operation in an interval of a LUN.
 #[derive(Clone, Copy, Default)]
@@ -72,7 +56,11 @@ fn shade(cell: &Cell, width: u64) -> (usize, u64) {
     (most, (busy * SHADES).div_ceil(width.max(1)).min(SHADES))
 }
 
-fn draw(setup: &Setup, outcome: &Outcome) -> Result<String, Box<dyn std::error::Error>> {
+/// Draws a run.
+///
+/// # Errors
+/// A text for people if plotters cannot.
+pub(super) fn draw(setup: &Setup, outcome: &Outcome) -> Result<String, Box<dyn std::error::Error>> {
     let luns = outcome.units.len();
     let end = outcome
         .trace
@@ -144,68 +132,4 @@ fn draw(setup: &Setup, outcome: &Outcome) -> Result<String, Box<dyn std::error::
     drop(chart);
     drop(root);
     Ok(picture)
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-    use glintdb_flash::emulator::nand::{PROFILE_NAMES, Profile};
-    use std::fmt::Write;
-
-    const BEGIN: &str = "<!-- profiles:begin -->\n";
-    const END: &str = "<!-- profiles:end -->";
-
-    fn times(times: &[f64]) -> String {
-        let text: Vec<String> = times.iter().map(f64::to_string).collect();
-        text.join(" / ")
-    }
-
-    fn table() -> String {
-        let mut table = String::from(
-            "| profile | channels x LUNs x planes | page x pages x blocks | read | program | erase | bus MB/s | assumed |\n\
-             |---|---|---|---|---|---|---|---|\n",
-        );
-        for name in PROFILE_NAMES {
-            let profile = Profile::named(name).unwrap();
-            let (geometry, of) = (&profile.geometry, &profile.times);
-            let bus = of.bus_mb_s.map_or("-".into(), |rate| rate.to_string());
-            let assumed: Vec<String> = (profile.assumed.iter())
-                .map(|name| format!("`{name}`"))
-                .collect();
-            writeln!(
-                table,
-                "| `{name}` | {} x {} x {} | {} KiB x {} x {} | {} | {} | {} | {bus} | {} |",
-                geometry.channels,
-                geometry.luns,
-                geometry.planes,
-                geometry.page_bytes / 1024,
-                geometry.pages,
-                geometry.blocks,
-                times(&of.read_us),
-                times(&of.program_us),
-                of.erase_us,
-                assumed.join(", ")
-            )
-            .unwrap();
-        }
-        table
-    }
-
-    #[test]
-    fn the_page_has_the_table_of_profiles() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/flash.md");
-        let page = std::fs::read_to_string(path).unwrap();
-        let (before, rest) = page.split_once(BEGIN).unwrap();
-        let (_, behind) = rest.split_once(END).unwrap();
-        let made = format!("{before}{BEGIN}{}{END}{behind}", table());
-        if std::env::var_os("GLINTDB_BLESS").is_some() {
-            std::fs::write(path, &made).unwrap();
-        }
-        let page = std::fs::read_to_string(path).unwrap();
-        assert!(
-            page == made,
-            "docs/flash.md is not up to date; GLINTDB_BLESS=1 updates it"
-        );
-    }
 }

@@ -262,7 +262,8 @@ Columns:
           a time
   us      latency of a command, which addresses up to 64 sectors
   busy    part of the time that LUNs were busy: in the mean, and the busiest one
-  failed  commands that the medium has failed or refused in part, and erases
+  failed  commands that the medium has failed or refused in part, and erases; exit code 5 if all operations of a run
+          have failed
 
 Examples:
   glintdb flash-bench                            one reader and one writer, sharing all LUNs or with a half each

@@ -115,7 +115,8 @@ impl FlashBenchArgs {
     /// `look`, if it is given, gets the last run with what each LUN did.
     ///
     /// # Errors
-    /// An argument is wrong, or `out` cannot be written. Errors of `look`.
+    /// An argument is wrong, or `out` cannot be written. Errors of `look`. An I/O error after all
+    /// has been written, if all operations of a run have failed.
     pub fn run(&self, out: &mut dyn Write, mut look: Option<&mut Look<'_>>) -> Result<()> {
         if self.list_profiles {
             return Ok(list_profiles(out)?);
@@ -156,8 +157,20 @@ impl FlashBenchArgs {
             serde_json::to_writer_pretty(&mut *out, &object)?;
             writeln!(out)?;
         }
-        Ok(())
+        match reports.iter().find(|report| !report.has_succeeded()) {
+            None => Ok(()),
+            Some(report) => Err(all_failed(&profile.name, report).into()),
+        }
     }
+}
+
+/// The I/O error of a run of which nothing came.
+fn all_failed(profile: &str, report: &FlashReport) -> glintdb::Error {
+    let run = format!(
+        "run on {profile} with {} readers, {} writers and virtual blocks of {} LUNs",
+        report.readers, report.writers, report.width
+    );
+    glintdb::Error::io(run, std::io::Error::other("all operations have failed"))
 }
 
 /// Whether two runs differ in nothing but that the second one is isolated.

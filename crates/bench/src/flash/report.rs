@@ -97,6 +97,12 @@ impl FlashReport {
         }
     }
 
+    /// Whether any operation succeeded.
+    #[must_use]
+    pub fn has_succeeded(&self) -> bool {
+        self.read.bytes + self.write.bytes > 0
+    }
+
     /// The heads of the columns of [`row`](Self::row).
     #[must_use]
     pub fn header() -> String {

@@ -245,6 +245,38 @@ fn pairs_of_runs_have_a_row_with_their_ratio() {
 }
 
 #[test]
+fn a_run_of_failures_only_is_an_io_error_behind_its_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |writers: u32, json: &str| {
+        let mut profile = Profile::named("mqsim-mlc").unwrap();
+        profile.faults.read_ppm = 1_000_000;
+        let path = dir.path().join("failing.toml");
+        std::fs::write(&path, profile.to_toml()).unwrap();
+        let line = format!(
+            "x --profile {} --bytes 10m --width 8 --layout shared --writers {writers} {json}",
+            path.display()
+        );
+        let program = Program::try_parse_from(line.split_whitespace()).unwrap();
+        let mut out = Vec::new();
+        let result = program.bench.run(&mut out, None);
+        (result, String::from_utf8(out).unwrap())
+    };
+    let (result, table) = run(0, "");
+    let error = result.unwrap_err().downcast::<glintdb::Error>().unwrap();
+    assert_eq!(error.kind(), glintdb::ErrorKind::Io);
+    let text = error.to_string();
+    assert!(text.contains("1 readers, 0 writers"), "{text}");
+    assert!(table.contains("failed: "), "{table}");
+    let (result, json) = run(0, "--json");
+    assert!(result.is_err());
+    let object: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(object["runs"][0]["read"]["bytes"], 0);
+    // The writer's operations succeed.
+    let (result, table) = run(1, "");
+    assert!(result.is_ok() && table.contains("failed: "), "{table}");
+}
+
+#[test]
 fn profiles_are_listed_and_printed() {
     let list = printed("--list-profiles").unwrap();
     assert!(

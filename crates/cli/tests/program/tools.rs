@@ -456,3 +456,27 @@ fn flash_bench_checks_the_name_of_a_plot_before_the_run() {
     assert_eq!(fails(dir, &words).0, 2);
     assert!(!dir.join("new.png").exists());
 }
+
+#[test]
+fn flash_bench_ends_with_an_io_error_if_all_operations_fail() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let profile = ok(dir, &["flash-bench", "--print-profile"]);
+    let failing = profile.replace("read_ppm = 0", "read_ppm = 1000000");
+    assert_ne!(profile, failing);
+    std::fs::write(dir.join("failing.toml"), failing).unwrap();
+    let words = [
+        "flash-bench",
+        "--profile",
+        "./failing.toml",
+        "--bytes",
+        "20m",
+    ];
+    let output = run(dir, &[&words[..], &["--writers", "0"]].concat());
+    assert_eq!(output.status.code(), Some(5));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("failed: "), "{table}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("all operations have failed"), "{stderr}");
+    ok(dir, &words);
+}

@@ -270,6 +270,7 @@ Examples:
   glintdb flash-bench --width 32,64 --threads 1,2,4,8,16,32,64
                                                  figure 4 of the DapDB paper
   glintdb flash-bench --profile mqsim-mlc --width 8 --readers 4 --writers 1 --block-size 128k --plot units.png
+  glintdb flash-bench --live                     a film of what each LUN does
   glintdb flash-bench --print-profile > my.toml  a file to edit, for --profile ./my.toml";
 
 const SERVE_HELP: &str = "\
@@ -289,6 +290,11 @@ pub(crate) struct FlashBench {
     /// it has none, and a line on standard error says so.
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
+    /// Show in the terminal what each LUN does, and the rates: each run, as soon as it is computed,
+    /// slowed down or sped up. All together take 10 s, but a run 2 s at least. The table follows.
+    /// `n` goes to the next run; `q`, Esc or Ctrl-C to the table.
+    #[arg(long)]
+    pub(crate) live: bool,
 }
 
 const REPRO_HELP: &str = "\

@@ -9,8 +9,31 @@ use clap::Args;
 use glintdb_flash::emulator::nand::{PROFILE_NAMES, Profile};
 use std::io::Write;
 
+/// A run that has ended, with what each LUN did.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// What was run.
+    pub setup: &'a Setup,
+    /// What came of it.
+    pub outcome: &'a Outcome,
+    /// Its number, from 0 on.
+    pub number: usize,
+    /// Number of runs.
+    pub of: usize,
+}
+
 /// A function that looks at a run.
-pub type Look<'a> = dyn FnMut(&Setup, &Outcome) -> Result<()> + 'a;
+pub type Look<'a> = dyn FnMut(&Run<'_>) -> Result<()> + 'a;
+
+/// Which runs are looked at. Those keep what each LUN did, which takes memory.
+pub enum Looks<'a> {
+    /// None.
+    None,
+    /// The last one.
+    Last(&'a mut Look<'a>),
+    /// Each one, when it has ended.
+    Each(&'a mut Look<'a>),
+}
 
 /// Arguments of `glintdb flash-bench`.
 #[derive(Debug, Clone, Args)]
@@ -111,13 +134,12 @@ impl FlashBenchArgs {
     }
 
     /// Does the runs, or prints profiles, as the arguments say. Writes each row to `out` as soon as
-    /// its run has ended.
-    /// `look`, if it is given, gets the last run with what each LUN did.
+    /// its run has ended, and then has `looks` look at it.
     ///
     /// # Errors
-    /// An argument is wrong, or `out` cannot be written. Errors of `look`. An I/O error after all
+    /// An argument is wrong, or `out` cannot be written. Errors of `looks`. An I/O error after all
     /// has been written, if all operations of a run have failed.
-    pub fn run(&self, out: &mut dyn Write, mut look: Option<&mut Look<'_>>) -> Result<()> {
+    pub fn run(&self, out: &mut dyn Write, mut looks: Looks<'_>) -> Result<()> {
         if self.list_profiles {
             return Ok(list_profiles(out)?);
         }
@@ -133,7 +155,12 @@ impl FlashBenchArgs {
         let mut reports: Vec<FlashReport> = Vec::new();
         for (number, setup) in setups.iter().enumerate() {
             let is_last = number + 1 == setups.len();
-            let outcome = simulate(setup, is_last && look.is_some())?;
+            let look = match &mut looks {
+                Looks::Last(look) if is_last => Some(look),
+                Looks::Each(look) => Some(look),
+                _ => None,
+            };
+            let outcome = simulate(setup, look.is_some())?;
             let report = FlashReport::new(setup, &outcome);
             if !self.json {
                 writeln!(out, "{}", report.row())?;
@@ -143,8 +170,13 @@ impl FlashBenchArgs {
                 out.flush()?;
             }
             reports.push(report);
-            if let Some(look) = look.as_mut().filter(|_| is_last) {
-                look(setup, &outcome)?;
+            if let Some(look) = look {
+                look(&Run {
+                    setup,
+                    outcome: &outcome,
+                    number,
+                    of: setups.len(),
+                })?;
             }
         }
         if self.json {

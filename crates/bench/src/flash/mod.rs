@@ -11,7 +11,7 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use args::{FlashBenchArgs, Look};
+pub use args::{FlashBenchArgs, Look, Looks, Run};
 pub use report::{FlashReport, Rates};
 pub use setup::{Blocks, Layout, Setup};
-pub use simulation::{Outcome, Side, simulate};
+pub use simulation::{Ended, Outcome, Side, simulate};

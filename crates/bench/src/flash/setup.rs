@@ -75,6 +75,19 @@ impl Setup {
         }
     }
 
+    /// What runs, as the title of a picture.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let layout = match self.layout {
+            Layout::Shared => "all LUNs shared",
+            Layout::Isolated => "half of the LUNs each",
+        };
+        format!(
+            "{}: {} readers, {} writers, virtual blocks of {} LUNs, {layout}",
+            self.profile.name, self.readers, self.writers, self.width
+        )
+    }
+
     /// Checks that each value is within its limits.
     ///
     /// # Errors

@@ -52,8 +52,21 @@ pub struct Outcome {
     pub failed_erases: u64,
     /// Counters of each LUN.
     pub units: Vec<UnitStats>,
-    /// What the LUNs did, if it was asked for.
+    /// What the LUNs did, if a trace was asked for.
     pub trace: Vec<Span>,
+    /// The commands in the order of their ends, if a trace was asked for.
+    pub ended: Vec<Ended>,
+}
+
+/// A command that has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// When, in nanoseconds.
+    pub at: Ns,
+    /// Whether it was a reader's.
+    pub is_read: bool,
+    /// Bytes that were read or written without a failure.
+    pub bytes: u64,
 }
 
 /// A reader or writer, by its number: readers come first.
@@ -160,10 +173,12 @@ struct Simulation<'a> {
     reads: Side,
     writes: Side,
     failed_erases: u64,
+    /// The commands that have ended, if a trace is wanted.
+    ended: Option<Vec<Ended>>,
     now: Ns,
 }
 
-/// Runs `setup`. With `trace`, keeps what each LUN did when.
+/// Runs `setup`. With `trace`, keeps what each LUN did when, and when commands ended.
 ///
 /// # Errors
 /// A text for people if the setup is out of its limits, or the device refuses an operation.
@@ -196,6 +211,7 @@ pub fn simulate(setup: &Setup, trace: bool) -> Result<Outcome, String> {
         reads: Side::default(),
         writes: Side::default(),
         failed_erases: 0,
+        ended: trace.then(Vec::new),
         now: 0,
     };
     simulation.run()?;
@@ -211,6 +227,7 @@ pub fn simulate(setup: &Setup, trace: bool) -> Result<Outcome, String> {
         failed_erases: simulation.failed_erases,
         units: simulation.device.units().collect(),
         trace: simulation.device.take_trace(),
+        ended: simulation.ended.unwrap_or_default(),
     })
 }
 
@@ -461,8 +478,18 @@ impl Simulation<'_> {
         let call = &mut self.calls[submitted.call];
         let worker = call.worker;
         call.commands -= 1;
-        let bytes = (call.commands == 0).then(|| call.units * call.block.unit_bytes());
+        let unit_bytes = call.block.unit_bytes();
+        let bytes = (call.commands == 0).then(|| call.units * unit_bytes);
         let (now, latency) = (self.now, self.now - submitted.at);
+        let is_read = self.is_reader(worker);
+        if let Some(ended) = &mut self.ended {
+            let units = submitted.tickets.iter().filter(|ticket| !ticket.has_failed);
+            ended.push(Ended {
+                at: now,
+                is_read,
+                bytes: units.count() as u64 * unit_bytes,
+            });
+        }
         let side = self.side(worker);
         side.latencies.record(Duration::from_nanos(latency));
         if let Some(bytes) = bytes {

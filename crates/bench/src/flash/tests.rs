@@ -147,6 +147,15 @@ fn everything_is_read_and_written_and_equal_setups_give_equal_outcomes() {
                     );
                     assert_eq!(side.failed, 0);
                 }
+                let of = |is_read| first.ended.iter().filter(move |one| one.is_read == is_read);
+                for (side, is_read) in [(&first.reads, true), (&first.writes, false)] {
+                    let bytes: u64 = of(is_read).map(|one| one.bytes).sum();
+                    assert_eq!(bytes, side.bytes);
+                    let last = of(is_read).map(|one| one.at).max().unwrap();
+                    // Writes end when the cache has them, and count when they are programmed.
+                    assert_eq!(last.cmp(&side.elapsed_ns).is_eq(), is_read);
+                    assert!(last <= side.elapsed_ns);
+                }
                 let programmed: u64 = first.units.iter().map(|unit| unit.programmed_bytes).sum();
                 assert_eq!(programmed, first.writes.bytes);
             }
@@ -221,7 +230,7 @@ fn printed(line: &str) -> Result<String, String> {
     let words = std::iter::once("flash-bench").chain(line.split_whitespace());
     let program = Program::try_parse_from(words).map_err(|error| error.to_string())?;
     let mut out = Vec::new();
-    let run = program.bench.run(&mut out, None);
+    let run = program.bench.run(&mut out, Looks::None);
     run.map_err(|error| error.to_string())?;
     Ok(String::from_utf8(out).unwrap())
 }
@@ -258,7 +267,7 @@ fn a_run_of_failures_only_is_an_io_error_behind_its_report() {
         );
         let program = Program::try_parse_from(line.split_whitespace()).unwrap();
         let mut out = Vec::new();
-        let result = program.bench.run(&mut out, None);
+        let result = program.bench.run(&mut out, Looks::None);
         (result, String::from_utf8(out).unwrap())
     };
     let (result, table) = run(0, "");
@@ -274,6 +283,29 @@ fn a_run_of_failures_only_is_an_io_error_behind_its_report() {
     // The writer's operations succeed.
     let (result, table) = run(1, "");
     assert!(result.is_ok() && table.contains("failed: "), "{table}");
+}
+
+#[test]
+fn the_last_run_or_each_is_looked_at() {
+    let words = "x --bytes 50m --threads 1,2".split_whitespace();
+    let bench = Program::try_parse_from(words).unwrap().bench;
+    let looked = |each: bool| {
+        let mut seen = Vec::new();
+        let mut look = |run: &Run<'_>| {
+            let bytes: u64 = run.outcome.ended.iter().map(|one| one.bytes).sum();
+            assert!(bytes >= 100_000_000 && !run.outcome.trace.is_empty());
+            seen.push((run.number, run.of, run.setup.readers));
+            Ok(())
+        };
+        let looks = match each {
+            true => Looks::Each(&mut look),
+            false => Looks::Last(&mut look),
+        };
+        bench.run(&mut std::io::sink(), looks).unwrap();
+        seen
+    };
+    assert_eq!(looked(false), [(3, 4, 2)]);
+    assert_eq!(looked(true), [(0, 4, 1), (1, 4, 1), (2, 4, 2), (3, 4, 2)]);
 }
 
 #[test]

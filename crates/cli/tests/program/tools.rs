@@ -480,3 +480,25 @@ fn flash_bench_ends_with_an_io_error_if_all_operations_fail() {
     assert!(stderr.contains("all operations have failed"), "{stderr}");
     ok(dir, &words);
 }
+
+#[test]
+fn flash_bench_live_needs_a_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = [
+        "flash-bench",
+        "--live",
+        "--bytes",
+        "20m",
+        "--plot",
+        "new.svg",
+    ];
+    let output = run(dir.path(), &words);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        (output.status.code(), output.stdout.len()),
+        (Some(2), 0),
+        "{stderr}"
+    );
+    assert!(stderr.contains("--live draws into a terminal"), "{stderr}");
+    assert!(!dir.path().join("new.svg").exists());
+}

@@ -1,28 +1,55 @@
-//! `flash-bench`: readers and writers on a modelled flash device, and a picture of its LUNs.
+//! `flash-bench`: readers and writers on a modelled flash device, and pictures of its LUNs.
 
+mod live;
 mod picture;
 mod plot;
 
 use crate::args::FlashBench;
 use crate::exit::Failure;
-use glintdb_bench::flash::{Outcome, Setup};
+use crate::output;
+use glintdb_bench::flash::{Looks, Run};
+use live::Live;
 use plot::Plot;
 
 pub(super) fn run(arguments: &FlashBench) -> Result<(), Failure> {
-    let mut out = std::io::stdout();
     let bench = &arguments.bench;
-    let path = match &arguments.plot {
-        Some(path) if !bench.list_profiles && !bench.print_profile => path,
-        _ => return Ok(bench.run(&mut out, None)?),
-    };
+    if bench.list_profiles || bench.print_profile {
+        return Ok(bench.run(&mut std::io::stdout(), Looks::None)?);
+    }
     // Wrong arguments are refused before the picture's file is there.
     bench.setups()?;
-    let mut plot = Plot::open(path)?;
-    let mut look = |setup: &Setup, outcome: &Outcome| {
-        let picture = picture::draw(setup, outcome).map_err(|error| error.to_string())?;
-        plot.write(&picture)
+    let mut live = arguments.live.then(Live::new).transpose()?;
+    let mut plot = arguments.plot.as_deref().map(Plot::open).transpose()?;
+    let Some(live) = &mut live else {
+        let mut look = |run: &Run<'_>| draw(plot.as_mut(), run);
+        let looks = match arguments.plot.is_some() {
+            true => Looks::Last(&mut look),
+            false => Looks::None,
+        };
+        return Ok(bench.run(&mut std::io::stdout(), looks)?);
     };
-    Ok(bench.run(&mut out, Some(&mut look))?)
+    // The table would be drawn over.
+    let mut table = Vec::new();
+    let mut look = |run: &Run<'_>| {
+        live.show(run)?;
+        match run.number + 1 == run.of {
+            true => draw(plot.as_mut(), run),
+            false => Ok(()),
+        }
+    };
+    let done = bench.run(&mut table, Looks::Each(&mut look));
+    live.leave();
+    output::bytes(&table)?;
+    Ok(done?)
+}
+
+/// Writes the picture of a run, if there is one to be written.
+fn draw(plot: Option<&mut Plot>, run: &Run<'_>) -> glintdb_bench::Result<()> {
+    let Some(plot) = plot else {
+        return Ok(());
+    };
+    let picture = picture::draw(run.setup, run.outcome).map_err(|error| error.to_string())?;
+    plot.write(&picture)
 }
 
 #[cfg(test)]

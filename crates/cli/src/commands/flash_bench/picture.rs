@@ -1,6 +1,6 @@
 //! A picture of what each LUN did, as SVG: a row a LUN, and time from left to right.
 
-use glintdb_bench::flash::{Layout, Outcome, Setup};
+use glintdb_bench::flash::{Outcome, Setup};
 use glintdb_flash::emulator::nand::{Operation, Span};
 use plotters::prelude::*;
 
@@ -73,17 +73,9 @@ pub(super) fn draw(setup: &Setup, outcome: &Outcome) -> Result<String, Box<dyn s
     let mut picture = String::new();
     let root = SVGBackend::with_string(&mut picture, (1100, height + 120)).into_drawing_area();
     root.fill(&WHITE)?;
-    let layout = match setup.layout {
-        Layout::Shared => "all LUNs shared",
-        Layout::Isolated => "half of the LUNs each",
-    };
-    let title = format!(
-        "{}: {} readers, {} writers, virtual blocks of {} LUNs, {layout}",
-        setup.profile.name, setup.readers, setup.writers, setup.width
-    );
     let seconds = |ns: u64| ns as f64 / 1e9;
     let mut chart = ChartBuilder::on(&root)
-        .caption(title, ("sans-serif", 16))
+        .caption(setup.title(), ("sans-serif", 16))
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(52)

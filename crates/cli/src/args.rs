@@ -254,7 +254,8 @@ Examples:
   glintdb dump --json ./data/table-0000000000000002.glint | jq 'select(.what == \"put\").key'";
 
 const FLASH_BENCH_HELP: &str = "\
-The device is a model: it computes when each operation is done, and has no data. Equal arguments give equal output.
+The device is a model: it computes when each operation is done, and has no data. Equal arguments give equal output,
+but for --real-time.
 docs/flash.md says how the model works, and what real devices do.
 
 Columns:
@@ -262,6 +263,7 @@ Columns:
           a time
   us      latency of a command, which addresses up to 64 sectors
   busy    part of the time that LUNs were busy: in the mean, and the busiest one
+  late    of --real-time: how late waits ended; its row and the computed one are beside each other
   failed  commands that the medium has failed or refused in part, and erases; exit code 5 if all operations of a run
           have failed
 
@@ -292,8 +294,8 @@ pub(crate) struct FlashBench {
     pub(crate) plot: Option<PathBuf>,
     /// Show in the terminal what each LUN does, and the rates: each run, as soon as it is computed,
     /// slowed down or sped up. All together take 10 s, but a run 2 s at least. The table follows.
-    /// `n` goes to the next run; `q`, Esc or Ctrl-C to the table.
-    #[arg(long)]
+    /// `n` goes to the next run; `q`, Esc or Ctrl-C to the table. Not with --real-time.
+    #[arg(long, conflicts_with = "real_time")]
     pub(crate) live: bool,
 }
 

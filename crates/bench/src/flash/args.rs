@@ -1,5 +1,6 @@
 //! The command line of `flash-bench`.
 
+use super::real_time::run_in_real_time;
 use super::report::FlashReport;
 use super::setup::{Blocks, Layout, Setup};
 use super::simulation::{Outcome, simulate};
@@ -80,6 +81,10 @@ pub struct FlashBenchArgs {
     /// Bytes that all readers read together, and that all writers write, rounded up to rows.
     #[arg(long, default_value = "20g", value_parser = parse_count)]
     pub bytes: u64,
+    /// Do each run again by the machine's clock, with a thread for each reader and writer, and show
+    /// both beside each other. It takes as long as the device would.
+    #[arg(long)]
+    pub real_time: bool,
     /// List the built-in profiles.
     #[arg(long)]
     pub list_profiles: bool,
@@ -161,7 +166,10 @@ impl FlashBenchArgs {
                 _ => None,
             };
             let outcome = simulate(setup, look.is_some())?;
-            let report = FlashReport::new(setup, &outcome);
+            let mut report = FlashReport::new(setup, &outcome);
+            if self.real_time {
+                report = report.with_real_time(setup, &run_in_real_time(setup)?);
+            }
             if !self.json {
                 writeln!(out, "{}", report.row())?;
                 if let Some(shared) = reports.last().filter(|last| is_pair(last, &report)) {

@@ -2,9 +2,11 @@
 //! `oc_bench` of the DapDB paper (section III) had them on a real open-channel drive.
 //!
 //! [`Setup`] says what runs, [`simulate`] runs it in the model's own time and gives an
-//! [`Outcome`]. Equal setups give equal outcomes. [`FlashBenchArgs`] is the command line.
+//! [`Outcome`]. Equal setups give equal outcomes. [`run_in_real_time`] runs it by the machine's
+//! clock. [`FlashBenchArgs`] is the command line.
 
 mod args;
+mod real_time;
 mod report;
 mod setup;
 mod simulation;
@@ -12,6 +14,7 @@ mod simulation;
 mod tests;
 
 pub use args::{FlashBenchArgs, Look, Looks, Run};
-pub use report::{FlashReport, Rates};
+pub use real_time::{Paced, run_in_real_time};
+pub use report::{FlashReport, Rates, RealTime};
 pub use setup::{Blocks, Layout, Setup};
 pub use simulation::{Ended, Outcome, Side, simulate};

@@ -1,5 +1,6 @@
 //! Results of `flash-bench`, as rows for people and as JSON for programs.
 
+use super::real_time::Paced;
 use super::setup::{Blocks, Layout, Setup};
 use super::simulation::{Outcome, Side};
 use crate::report::Latency;
@@ -60,6 +61,41 @@ pub struct FlashReport {
     pub failed_erases: u64,
     /// Programs and erases that reads have interrupted.
     pub suspends: u64,
+    /// The same run in real time, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub real_time: Option<Box<RealTime>>,
+}
+
+/// A run in real time.
+#[derive(Clone, Debug, Serialize)]
+pub struct RealTime {
+    /// What came of it, by the machine's clock.
+    #[serde(flatten)]
+    pub report: FlashReport,
+    /// How late waits ended.
+    pub late: Latency,
+    /// Commands a second.
+    pub commands_per_s: f64,
+    /// Commands a second of the run in the model's own time.
+    pub computed_commands_per_s: f64,
+}
+
+impl RealTime {
+    /// The line below the run's row.
+    fn line(&self) -> String {
+        let late = &self.late;
+        format!(
+            "{:<9} {} waits ended late by {:.1}/{:.1}/{:.1} us (p50/p99/max); {:.0} commands a \
+             second, {:.0} computed",
+            "",
+            late.calls,
+            late.p50_us,
+            late.p99_us,
+            late.max_us,
+            self.commands_per_s,
+            self.computed_commands_per_s
+        )
+    }
 }
 
 impl FlashReport {
@@ -92,9 +128,29 @@ impl FlashReport {
             erases: outcome.units.iter().map(|unit| unit.erases).sum(),
             failed_erases: outcome.failed_erases,
             suspends: outcome.units.iter().map(|unit| unit.suspends).sum(),
+            real_time: None,
             read,
             write,
         }
+    }
+
+    /// The report with what came of the same run in real time.
+    #[must_use]
+    pub fn with_real_time(mut self, setup: &Setup, paced: &Paced) -> FlashReport {
+        let report = FlashReport::new(setup, &paced.outcome);
+        self.real_time = Some(Box::new(RealTime {
+            late: paced.late.summary().unwrap_or_default(),
+            commands_per_s: report.commands_per_s(),
+            computed_commands_per_s: self.commands_per_s(),
+            report,
+        }));
+        self
+    }
+
+    /// Commands of readers and writers a second, until the last one has ended.
+    fn commands_per_s(&self) -> f64 {
+        let commands = self.read.latency.calls + self.write.latency.calls;
+        commands as f64 / self.read.elapsed_s.max(self.write.elapsed_s).max(1e-9)
     }
 
     /// Whether any operation succeeded.
@@ -121,15 +177,24 @@ impl FlashReport {
         )
     }
 
-    /// The run as a row of a table.
+    /// The run as a row of a table, and two lines more with what came of it in real time.
     #[must_use]
     pub fn row(&self) -> String {
         let layout = match self.layout {
             Layout::Shared => "shared",
             Layout::Isolated => "isolated",
         };
+        let mut row = self.row_of(layout);
+        if let Some(real_time) = &self.real_time {
+            let below = real_time.report.row_of("real time");
+            row.push_str(&format!("\n{below}\n{}", real_time.line()));
+        }
+        row
+    }
+
+    fn row_of(&self, name: &str) -> String {
         let mut row = format!(
-            "{layout:<9} {:>5} {:>7} {:>7} {:>10.1} {:>10.1} {:>10.1}  {:<30} {:<30} {:>4.0}%, {:>3.0}%",
+            "{name:<9} {:>5} {:>7} {:>7} {:>10.1} {:>10.1} {:>10.1}  {:<30} {:<30} {:>4.0}%, {:>3.0}%",
             self.width,
             self.readers,
             self.writers,

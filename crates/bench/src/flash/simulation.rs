@@ -1,5 +1,5 @@
 //! Runs a [`Setup`] in the model's own time: readers and writers in a closed loop, as events in the
-//! order of their times.
+//! order of their times. In real time, `real_time` handles the same events.
 //!
 //! Invariants:
 //! 1. Operations reach the device in the order of their times; at equal times, in the order in
@@ -14,7 +14,7 @@ use glintdb_flash::emulator::nand::{
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What readers or writers did together.
@@ -70,12 +70,12 @@ pub struct Ended {
 }
 
 /// A reader or writer, by its number: readers come first.
-type Worker = usize;
+pub(super) type Worker = usize;
 
 /// A call under way.
 struct Call {
     worker: Worker,
-    block: Rc<VirtualBlock>,
+    block: Arc<VirtualBlock>,
     /// Units that were read or written without a failure.
     units: u64,
     /// Commands that are not done.
@@ -148,11 +148,12 @@ impl Lock {
 /// Where a worker, or all writers together, go on.
 #[derive(Clone, Default)]
 struct Position {
-    block: Option<Rc<VirtualBlock>>,
+    block: Option<Arc<VirtualBlock>>,
     next_unit: u64,
 }
 
-struct Simulation<'a> {
+/// A run under way.
+pub(super) struct Simulation<'a> {
     setup: &'a Setup,
     device: Device,
     events: BinaryHeap<Reverse<(Ns, u64)>>,
@@ -183,69 +184,111 @@ struct Simulation<'a> {
 /// # Errors
 /// A text for people if the setup is out of its limits, or the device refuses an operation.
 pub fn simulate(setup: &Setup, trace: bool) -> Result<Outcome, String> {
-    setup.check()?;
-    let mut device = Device::new(setup.profile.clone()).map_err(|error| error.to_string())?;
-    if trace {
-        device.trace();
+    let mut simulation = Simulation::new(setup, trace)?;
+    simulation.start();
+    while let Some((time, number)) = simulation.next_event() {
+        simulation.handle(time, number)?;
     }
-    let workers = (setup.readers + setup.writers) as usize;
-    let part = |count: u32| setup.bytes.div_ceil(u64::from(count.max(1)));
-    let left = (0..workers).map(|worker| match worker < setup.readers as usize {
-        true => part(setup.readers),
-        false => part(setup.writers),
-    });
-    let mut simulation = Simulation {
-        setup,
-        device,
-        events: BinaryHeap::new(),
-        queued: BTreeMap::new(),
-        next_event: 0,
-        pools: [setup.virtual_blocks(true), setup.virtual_blocks(false)],
-        calls: Vec::new(),
-        free_calls: Vec::new(),
-        lanes: (0..workers).map(|_| Vec::new()).collect(),
-        positions: vec![Position::default(); workers],
-        left: left.collect(),
-        taking: Lock::default(),
-        writing: Lock::default(),
-        reads: Side::default(),
-        writes: Side::default(),
-        failed_erases: 0,
-        ended: trace.then(Vec::new),
-        now: 0,
-    };
-    simulation.run()?;
-    // What the cache has acknowledged is programmed by then.
-    let programmed = simulation.device.busy_until();
-    if simulation.writes.bytes > 0 && setup.profile.cache.bytes > 0 {
-        let elapsed = &mut simulation.writes.elapsed_ns;
-        *elapsed = programmed.max(*elapsed);
-    }
-    Ok(Outcome {
-        reads: simulation.reads,
-        writes: simulation.writes,
-        failed_erases: simulation.failed_erases,
-        units: simulation.device.units().collect(),
-        trace: simulation.device.take_trace(),
-        ended: simulation.ended.unwrap_or_default(),
-    })
+    Ok(simulation.into_outcome())
 }
 
-impl Simulation<'_> {
-    fn run(&mut self) -> Result<(), String> {
+impl<'a> Simulation<'a> {
+    /// A run that has not begun.
+    pub(super) fn new(setup: &'a Setup, trace: bool) -> Result<Simulation<'a>, String> {
+        setup.check()?;
+        let mut device = Device::new(setup.profile.clone()).map_err(|error| error.to_string())?;
+        if trace {
+            device.trace();
+        }
+        let workers = (setup.readers + setup.writers) as usize;
+        let part = |count: u32| setup.bytes.div_ceil(u64::from(count.max(1)));
+        let left = (0..workers).map(|worker| match worker < setup.readers as usize {
+            true => part(setup.readers),
+            false => part(setup.writers),
+        });
+        Ok(Simulation {
+            setup,
+            device,
+            events: BinaryHeap::new(),
+            queued: BTreeMap::new(),
+            next_event: 0,
+            pools: [setup.virtual_blocks(true), setup.virtual_blocks(false)],
+            calls: Vec::new(),
+            free_calls: Vec::new(),
+            lanes: (0..workers).map(|_| Vec::new()).collect(),
+            positions: vec![Position::default(); workers],
+            left: left.collect(),
+            taking: Lock::default(),
+            writing: Lock::default(),
+            reads: Side::default(),
+            writes: Side::default(),
+            failed_erases: 0,
+            ended: trace.then(Vec::new),
+            now: 0,
+        })
+    }
+
+    /// Has every worker begin at time 0.
+    pub(super) fn start(&mut self) {
         for worker in 0..self.left.len() {
             self.at(0, Event::Begin(worker));
         }
-        while let Some(Reverse((time, number))) = self.events.pop() {
-            self.now = time;
-            match self.queued.remove(&number) {
-                None => {}
-                Some(Event::Begin(worker)) => self.begin(worker)?,
-                Some(Event::Erase(worker, from)) => self.erase(worker, from)?,
-                Some(Event::Done(submitted)) => self.command_done(submitted)?,
-            }
+    }
+
+    /// Takes the time and number of the next event, which [`handle`](Self::handle) handles.
+    pub(super) fn next_event(&mut self) -> Option<(Ns, u64)> {
+        self.events.pop().map(|Reverse(event)| event)
+    }
+
+    /// Whose event it is; `None` if it was handled.
+    pub(super) fn worker_of(&self, number: u64) -> Option<Worker> {
+        Some(match self.queued.get(&number)? {
+            Event::Begin(worker) | Event::Erase(worker, _) => *worker,
+            Event::Done(submitted) => self.calls[submitted.call].worker,
+        })
+    }
+
+    /// Whether the event is the end of a wait for the device.
+    pub(super) fn is_wait(&self, number: u64) -> bool {
+        match self.queued.get(&number) {
+            Some(Event::Erase(_, commands)) => *commands > 0,
+            Some(Event::Done(_)) => true,
+            Some(Event::Begin(_)) | None => false,
         }
-        Ok(())
+    }
+
+    /// Whether all events were handled, so that no more will come.
+    pub(super) fn is_over(&self) -> bool {
+        self.queued.is_empty()
+    }
+
+    /// Handles an event at `now`, its time or later.
+    pub(super) fn handle(&mut self, now: Ns, number: u64) -> Result<(), String> {
+        self.now = self.now.max(now);
+        match self.queued.remove(&number) {
+            None => Ok(()),
+            Some(Event::Begin(worker)) => self.begin(worker),
+            Some(Event::Erase(worker, from)) => self.erase(worker, from),
+            Some(Event::Done(submitted)) => self.command_done(submitted),
+        }
+    }
+
+    /// What came of the run, when it is over.
+    pub(super) fn into_outcome(mut self) -> Outcome {
+        // What the cache has acknowledged is programmed by then.
+        let programmed = self.device.busy_until();
+        if self.writes.bytes > 0 && self.setup.profile.cache.bytes > 0 {
+            let elapsed = &mut self.writes.elapsed_ns;
+            *elapsed = programmed.max(*elapsed);
+        }
+        Outcome {
+            reads: self.reads,
+            writes: self.writes,
+            failed_erases: self.failed_erases,
+            units: self.device.units().collect(),
+            trace: self.device.take_trace(),
+            ended: self.ended.unwrap_or_default(),
+        }
     }
 
     fn at(&mut self, time: Ns, event: Event) {
@@ -289,11 +332,11 @@ impl Simulation<'_> {
         let place = self.place_of(worker);
         let position = &self.positions[place];
         let block = match &position.block {
-            Some(block) if position.next_unit < block.units() => Rc::clone(block),
+            Some(block) if position.next_unit < block.units() => Arc::clone(block),
             _ if self.is_reader(worker) => {
-                let block = Rc::new(self.pools[0].take());
+                let block = Arc::new(self.pools[0].take());
                 self.positions[place] = Position {
-                    block: Some(Rc::clone(&block)),
+                    block: Some(Arc::clone(&block)),
                     next_unit: 0,
                 };
                 block
@@ -313,7 +356,7 @@ impl Simulation<'_> {
         if takes_turns && !self.taking.take(worker) {
             return Ok(());
         }
-        let block = Rc::new(self.pools[1].take());
+        let block = Arc::new(self.pools[1].take());
         let place = self.place_of(worker);
         // Full, until it is erased.
         self.positions[place] = Position {
@@ -359,7 +402,7 @@ impl Simulation<'_> {
     }
 
     /// Begins a call on the units that come next.
-    fn call(&mut self, worker: Worker, block: &Rc<VirtualBlock>) -> Result<(), String> {
+    fn call(&mut self, worker: Worker, block: &Arc<VirtualBlock>) -> Result<(), String> {
         let place = self.place_of(worker);
         let start = self.positions[place].next_unit;
         let most = self
@@ -384,7 +427,7 @@ impl Simulation<'_> {
         }
         let begun = Call {
             worker,
-            block: Rc::clone(block),
+            block: Arc::clone(block),
             units: 0,
             commands,
         };
@@ -412,7 +455,7 @@ impl Simulation<'_> {
             };
             self.lanes[place][lane].in_flight += 1;
             let (mut done, mut tickets) = (self.now, Vec::new());
-            let (worker, block) = (self.calls[call].worker, Rc::clone(&self.calls[call].block));
+            let (worker, block) = (self.calls[call].worker, Arc::clone(&self.calls[call].block));
             let mut has_failed = false;
             for unit in command.units {
                 let (chunk, row) = block.place(unit);

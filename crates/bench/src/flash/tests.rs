@@ -2,6 +2,8 @@
 
 use super::*;
 use clap::Parser;
+use glintdb_core::clock::Clock;
+use glintdb_flash::SystemClock;
 use glintdb_flash::emulator::nand::Profile;
 
 /// One channel of two LUNs without a bus. A row of 8 KiB takes 500 us, a read of it 50 us, an erase
@@ -218,6 +220,102 @@ fn isolation_speeds_reads_up_as_in_the_paper() {
         assert!((1.5..4.0).contains(&reads), "{width}, {threads}: {reads}");
         assert!((1.2..2.5).contains(&both), "{width}, {threads}: {both}");
     }
+}
+
+/// The wall's nanoseconds of a run in real time, and the run.
+fn in_real_time(setup: &Setup) -> (u64, Paced) {
+    let clock = SystemClock::new();
+    let paced = run_in_real_time(setup).unwrap();
+    (u64::try_from(clock.monotonic().as_nanos()).unwrap(), paced)
+}
+
+#[test]
+fn a_run_in_real_time_waits_for_each_operation_and_counts_how_late() {
+    let setup = Setup {
+        readers: 0,
+        ..small()
+    };
+    let (wall, paced) = in_real_time(&setup);
+    let writes = &paced.outcome.writes;
+    // An erase and four programs, one after the other.
+    assert!(
+        (5_000_000..=wall).contains(&writes.elapsed_ns),
+        "{wall}, {writes:?}"
+    );
+    assert_eq!(paced.late.summary().unwrap().calls, 5);
+    assert_eq!((writes.bytes, writes.failed), (4 * 8192, 0));
+    // What came late makes the whole later by as much, at least.
+    let latest = paced.late.summary().unwrap().max_us;
+    let over = (writes.elapsed_ns - 5_000_000) as f64 / 1000.0;
+    assert!(over >= latest * 0.98, "{over}, {latest}");
+}
+
+#[test]
+fn workers_wait_at_the_same_time_in_real_time() {
+    let mut setup = Setup {
+        readers: 0,
+        writers: 2,
+        locks: false,
+        ..small()
+    };
+    // Two LUNs, each with a writer: 300 ms together, and 600 one after the other.
+    setup.profile.times.erase_us = 300_000.0;
+    let (wall, paced) = in_real_time(&setup);
+    assert!((300_000_000..550_000_000).contains(&wall), "{wall}");
+    assert_eq!(paced.outcome.failed_erases, 0);
+}
+
+#[test]
+fn every_kind_of_setup_does_in_real_time_what_was_computed() {
+    for (readers, writers, blocks, locks, queue_depth) in [
+        (2, 3, Blocks::Own, true, 1),
+        (1, 3, Blocks::Shared, true, 2),
+        (0, 4, Blocks::Shared, false, 3),
+    ] {
+        let setup = Setup {
+            readers,
+            writers,
+            blocks,
+            locks,
+            queue_depth,
+            width: 2,
+            call_bytes: Some(16_384),
+            bytes: 48 * 8192,
+            ..small()
+        };
+        let computed = simulate(&setup, false).unwrap();
+        let (_, paced) = in_real_time(&setup);
+        for (ours, theirs) in [
+            (&paced.outcome.reads, &computed.reads),
+            (&paced.outcome.writes, &computed.writes),
+        ] {
+            assert_eq!(ours.bytes, theirs.bytes, "{setup:?}");
+            assert_eq!(
+                ours.latencies.summary().map(|l| l.calls),
+                theirs.latencies.summary().map(|l| l.calls)
+            );
+        }
+    }
+}
+
+#[test]
+fn real_time_is_beside_the_computed_row() {
+    let line = "--bytes 2m --width 8 --layout shared --real-time";
+    let table = printed(line).unwrap();
+    let rows: Vec<&str> = table.lines().skip(2).collect();
+    assert_eq!(rows.len(), 3, "{table}");
+    assert!(
+        rows[0].starts_with("shared ") && rows[1].starts_with("real time "),
+        "{table}"
+    );
+    assert!(rows[2].contains(" waits ended late by ") && rows[2].ends_with(" computed"));
+    let json = printed(&format!("{line} --json")).unwrap();
+    let object: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let (run, real) = (&object["runs"][0], &object["runs"][0]["real_time"]);
+    assert_eq!(run["read"]["bytes"], real["read"]["bytes"]);
+    assert!(real["late"]["calls"].as_u64().unwrap() > 0);
+    let rate = |name: &str| real[name].as_f64().unwrap();
+    assert!(rate("commands_per_s") > 0.0 && rate("computed_commands_per_s") > 0.0);
 }
 
 #[derive(Parser)]

@@ -33,6 +33,9 @@ pub struct PlacementChange {
     pub busy: f64,
     /// Part of the time of small reads that they waited for programs and erases.
     pub wait: f64,
+    /// How often a small read would meet a program if files were isolated, divided by how often it
+    /// would if they were striped.
+    pub meetings: f64,
 }
 
 /// Groups of classes that have units of their own. What no group has goes to the first one.

@@ -337,6 +337,9 @@ pub struct PlacementChangeFigures {
     pub busy: f64,
     /// Part of the time of small reads that they waited for programs and erases.
     pub wait: f64,
+    /// How often a small read would meet a program if files were isolated, divided by how often it
+    /// would if they were striped.
+    pub meetings: f64,
 }
 
 impl From<DeviceStats> for DeviceFigures {
@@ -346,6 +349,7 @@ impl From<DeviceStats> for DeviceFigures {
             is_isolated: change.is_isolated,
             busy: change.busy,
             wait: change.wait,
+            meetings: change.meetings,
         };
         DeviceFigures {
             host_bytes: device.host_bytes,

@@ -31,7 +31,11 @@ fn unknown_figures_are_refused_with_those_that_there_are() {
             "4",
             "no paper \"dapbd\"; there are: dapdb, p-fetch",
         ),
-        ("dapdb", "5", "dapdb has no figure \"5\"; it has: 2, 4, rule, 6a"),
+        (
+            "dapdb",
+            "5",
+            "dapdb has no figure \"5\"; it has: 2, 4, rule, 6a",
+        ),
     ] {
         let error = find(paper, number).err().unwrap().to_string();
         assert!(error.contains(part), "{error}");

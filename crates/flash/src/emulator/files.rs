@@ -203,7 +203,7 @@ impl State {
             .unwrap_or(usize::MAX)
             .min(layout.sectors.len());
         let places = layout.sectors.get(from..until).unwrap_or_default();
-        let class = layout.class;
+        let (class, class_group) = (layout.class, layout.class_group);
         let ops = self.space.reads(places.iter().flatten().copied().collect());
         let (mut done, mut write_wait_ns) = (now, 0);
         for op in ops {
@@ -215,7 +215,7 @@ impl State {
             let reads = self.reads.entry(class).or_default();
             reads.record(done - now, write_wait_ns);
             if let Some(profiler) = &mut self.profiler {
-                profiler.note_read(done - now, write_wait_ns);
+                profiler.note_read(class_group, done - now, write_wait_ns);
             }
         }
         Ok(done)

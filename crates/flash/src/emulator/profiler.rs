@@ -6,7 +6,8 @@
 //! Not thread-safe: belongs to the volume's state.
 //!
 //! Source: the DapDB paper, section V, whose profiler counts puts and gets. This one counts what
-//! they cost the device: programs of each group of classes, and waits of reads for programs.
+//! they cost the device: programs of each group of classes, reads of each, and their waits for
+//! programs.
 //!
 //! [`Placement::Dynamic`]: super::Placement::Dynamic
 
@@ -23,7 +24,7 @@ const LOOKS: u32 = 2;
 const BUSY_MAX: f64 = 0.8;
 /// Part of the time of reads that they wait for programs, from which isolation is worth it.
 const WAIT_MIN: f64 = 0.1;
-/// How much further a figure must be to change the placement back.
+/// How much further than its limit a figure must be to change the placement.
 const HYSTERESIS: f64 = 1.1;
 
 /// Counts of the interval, and the choice so far.
@@ -35,6 +36,8 @@ pub(super) struct Profiler {
     since: Ns,
     /// Sectors that were written, by the group of their class.
     sectors: Vec<u64>,
+    /// Small reads, by the group of the class that they read.
+    reads: Vec<u64>,
     read_ns: Ns,
     write_wait_ns: Ns,
     /// Looks in a row that were for the other placement.
@@ -52,6 +55,7 @@ impl Profiler {
             sector_ns,
             since: 0,
             sectors: vec![0; groups.len()],
+            reads: vec![0; groups.len()],
             read_ns: 0,
             write_wait_ns: 0,
             for_other: 0,
@@ -65,8 +69,9 @@ impl Profiler {
         self.sectors[group] += sectors;
     }
 
-    /// Counts a small read, and how long it waited for programs and erases.
-    pub(super) fn note_read(&mut self, ns: Ns, write_wait_ns: Ns) {
+    /// Counts a small read of a group's classes, and how long it waited for programs and erases.
+    pub(super) fn note_read(&mut self, group: usize, ns: Ns, write_wait_ns: Ns) {
+        self.reads[group] += 1;
         self.read_ns += ns;
         self.write_wait_ns += write_wait_ns;
     }
@@ -87,9 +92,10 @@ impl Profiler {
         let busy = (self.sectors.iter().zip(&self.units)).map(busy);
         let busy = busy.fold(0.0, f64::max);
         let wait = self.write_wait_ns as f64 / self.read_ns.max(1) as f64;
+        let meetings = self.meetings();
         let is_other_better = match self.is_isolated {
-            true => busy > BUSY_MAX * HYSTERESIS,
-            false => busy < BUSY_MAX / HYSTERESIS && wait > WAIT_MIN,
+            true => busy > BUSY_MAX * HYSTERESIS || meetings > HYSTERESIS,
+            false => busy < BUSY_MAX / HYSTERESIS && wait > WAIT_MIN && meetings < 1.0 / HYSTERESIS,
         };
         self.for_other = if is_other_better {
             self.for_other + 1
@@ -104,11 +110,28 @@ impl Profiler {
                 is_isolated: self.is_isolated,
                 busy,
                 wait,
+                meetings,
             });
         }
         self.since = now;
         self.sectors.fill(0);
+        self.reads.fill(0);
         (self.read_ns, self.write_wait_ns) = (0, 0);
+    }
+
+    /// How often a read would meet a program if files were isolated, divided by how often it would
+    /// if they were striped: a read meets programs on a unit in proportion to what is written to
+    /// it. Isolation loses if most reads and most writes are of one group on few units.
+    fn meetings(&self) -> f64 {
+        let sum = |all: &[u64]| all.iter().sum::<u64>() as f64;
+        let (reads, sectors, units) = (sum(&self.reads), sum(&self.sectors), sum(&self.units));
+        if reads == 0.0 || sectors == 0.0 {
+            return 1.0;
+        }
+        let groups = self.reads.iter().zip(&self.sectors).zip(&self.units);
+        let isolated =
+            groups.map(|((reads, sectors), units)| *reads as f64 * *sectors as f64 / *units as f64);
+        isolated.sum::<f64>() / reads / (sectors / units)
     }
 
     /// The changes so far.
@@ -129,12 +152,38 @@ mod tests {
     }
 
     /// An interval in which the second group would be busy for this percentage of the time, and
-    /// reads waited for this percentage of theirs. Returns the choice at its end.
+    /// reads of the first one waited for this percentage of theirs. Returns the choice at its end.
     fn interval(profiler: &mut Profiler, now: &mut Ns, busy: u64, wait: u64) -> bool {
         *now += INTERVAL_NS;
         profiler.note_write(1, busy * INTERVAL_NS * 28 / 200_000 / 100);
-        profiler.note_read(1_000_000, wait * 10_000);
+        profiler.note_read(0, 1_000_000, wait * 10_000);
         profiler.decide(*now)
+    }
+
+    /// As much is written to both groups for each unit, and three quarters of the reads are of the
+    /// first group: isolation brings nothing. With less written there, it does.
+    #[test]
+    fn isolation_is_for_reads_that_it_keeps_apart_from_writes() {
+        let run = |first: u64, second: u64, reads: [u64; 2]| {
+            let mut profiler = Profiler::new(&[0..64, 64..128], SECTOR_NS);
+            for now in 1..=2 {
+                profiler.note_write(0, first);
+                profiler.note_write(1, second);
+                for (group, count) in reads.iter().enumerate() {
+                    for _ in 0..*count {
+                        profiler.note_read(group, 1000, 500);
+                    }
+                }
+                profiler.decide(now * INTERVAL_NS);
+            }
+            let meetings = profiler.changes.first().map(|change| change.meetings);
+            (profiler.is_isolated, meetings)
+        };
+        assert_eq!(run(1000, 1000, [30, 10]), (false, None));
+        assert_eq!(run(1500, 500, [30, 10]), (false, None));
+        // A quarter of the writes and three quarters of the reads, and the other way round.
+        let expected = (0.75 * 0.25 + 0.25 * 0.75) * 2.0;
+        assert_eq!(run(500, 1500, [30, 10]), (true, Some(expected)));
     }
 
     #[test]
@@ -176,7 +225,7 @@ mod tests {
     fn looks_come_an_interval_apart() {
         let mut profiler = profiler();
         for now in 1..1000 {
-            profiler.note_read(10, 10);
+            profiler.note_read(0, 10, 10);
             assert!(!profiler.decide(now * (INTERVAL_NS / 1000)));
         }
         assert_eq!(profiler.for_other, 0);

@@ -426,11 +426,17 @@ pub(in crate::repro) fn figure_9(figure: &Figure, quick: bool) -> Result<Compari
     let (mut rows, mut notes) = (Vec::new(), note(quick)?);
     for (reading, shares) in readings {
         for (phase, share) in shares.iter().enumerate() {
+            // The second half of each phase: the dynamic placement has reacted by then.
+            let half = match phase {
+                0 => FIRST_INTERVALS / 2..FIRST_INTERVALS,
+                _ => (FIRST_INTERVALS + INTERVALS) / 2..INTERVALS,
+            };
             let of = |name| {
                 let outcome: Option<&Outcome> = outcomes.get(&(reading, name));
-                outcome
-                    .and_then(|it| it.phases.get(phase))
-                    .map_or(0.0, |it| it.ops_per_s)
+                let rates = outcome.map_or(&[][..], |it| &it.intervals);
+                let rates = rates.get(half.start as usize..half.end as usize);
+                let times = rates.unwrap_or_default().iter().map(|rate| 1.0 / rate);
+                (half.end - half.start) as f64 / times.sum::<f64>().max(1e-9)
             };
             let better = of("striping").max(of("our rule"));
             rows.push(Row::more_than(
@@ -461,8 +467,8 @@ pub(in crate::repro) fn figure_9(figure: &Figure, quick: bool) -> Result<Compari
                     "striping"
                 };
                 format!(
-                    "{name} from {at_ms:.0} ms on (busy {:.2}, waits {:.2})",
-                    change.busy, change.wait
+                    "{name} from {at_ms:.0} ms on (busy {:.2}, waits {:.2}, meetings {:.2})",
+                    change.busy, change.wait, change.meetings
                 )
             });
             let changes: Vec<_> = changes.collect();

@@ -29,7 +29,14 @@ pub(super) fn run(arguments: &Repro) -> Result<(), Failure> {
                     "no figure of {paper} is a model yet; `glintdb repro list` says how each is run"
                 )));
             }
-            compare(arguments, &models)
+            compare(arguments, &models)?;
+            let is_in_virtual_time = |figure: &Figure| matches!(figure.how, How::VirtualTime);
+            if !arguments.json && figures_of(paper)?.iter().any(is_in_virtual_time) {
+                output::line(&format!(
+                    "the others run in virtual time: cargo xtask virtual-time repro {paper} all"
+                ))?;
+            }
+            Ok(())
         }
         (paper, Some(number)) => compare(arguments, &[find(paper, number)?]),
     }

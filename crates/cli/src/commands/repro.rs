@@ -178,9 +178,19 @@ fn draw(comparison: &Comparison) -> Result<String, Box<dyn std::error::Error>> {
         let dots = line.points.iter().map(|point| (at(point.0), point.1));
         chart.draw_series(dots.map(|point| Circle::new(point, 3, colour.filled())))?;
     }
+    // Where the lines are low.
+    let middle = f64::midpoint(x_min, x_max);
+    let highest = |is_left: bool| {
+        let of = points().filter(|point| (at(point.0) < middle) == is_left);
+        of.map(|point| point.1).fold(0.0, f64::max)
+    };
+    let position = match highest(true) < highest(false) {
+        true => SeriesLabelPosition::UpperLeft,
+        false => SeriesLabelPosition::UpperRight,
+    };
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
+        .position(position)
         .background_style(WHITE)
         .border_style(BLACK)
         .draw()?;

@@ -113,6 +113,7 @@ fn shuttle(arguments: &[&str]) -> Result<bool, String> {
         "glintdb-testkit",
         "--bin",
         "glint-shuttle",
+        "--no-default-features",
     ]);
     if !run::lines(&mut build, |_| ())? {
         return Err("glint-shuttle does not compile".into());

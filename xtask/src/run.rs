@@ -112,6 +112,7 @@ pub(crate) fn program(package: &str, name: &str, build: Build) -> Result<PathBuf
             "build",
             "--profile",
             "campaign",
+            "--no-default-features",
             "--features",
             "seeded-bugs",
         ],

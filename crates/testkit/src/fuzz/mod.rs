@@ -12,6 +12,7 @@ pub mod campaign;
 mod codec;
 mod database;
 mod golden;
+#[cfg(feature = "import")]
 mod import;
 mod input;
 mod log_frame;
@@ -136,6 +137,7 @@ pub const TARGETS: &[Target] = &[
         length_max: 2048,
         memory_base: 65536 << 10,
     },
+    #[cfg(feature = "import")]
     Target {
         name: "import",
         run: import::run,

@@ -42,7 +42,7 @@ const LANES: [Lane; 7] = [
     Lane { name: "kernel", arguments: &["--seconds", "40"], beside: Some(("glintdb-faultdisk", "glint-disk")), ..LANE },
     // Half of the time the same seed, so that what failed here fails again, and half a seed that
     // follows from the commit.
-    Lane { name: "sim", arguments: &["--minutes", "3", "--threads", "2", "--seed", "1", "--seed", COMMIT], build_step: Build::Seeded, ..LANE },
+    Lane { name: "sim", arguments: &["--minutes", "2", "--threads", "2", "--seed", "1", "--seed", COMMIT], build_step: Build::Seeded, ..LANE },
     // All mutations of the files of the smallest database, a part of those of the others.
     Lane { name: "sweep", build_step: Build::Seeded, ..LANE },
     Lane { name: "seeded", arguments: &["--threads", "2", "--part", COMMIT], dir: true, build: Build::Seeded, build_step: Build::Seeded, ..LANE },

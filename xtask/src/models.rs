@@ -43,11 +43,13 @@ pub(crate) fn main(arguments: &[String]) -> Result<bool, String> {
     Ok(ok)
 }
 
-/// The step of `xtask test`: every loom model within its bounds, the engine under shuttle for `seconds`.
+/// The step of `xtask test`: every loom model within its bounds, the engine under shuttle for
+/// `seconds`, and the tests in virtual time.
 pub(crate) fn step(seconds: &str) -> Result<Outcome, String> {
     let mut counts = loom(None)?;
     let shuttle = ["--seed", "1", "--cases", "1000000", "--seconds", seconds];
     counts.add(Counts::one(self::shuttle(&shuttle)?));
+    counts.add(virtual_time_tests()?);
     Ok(Outcome::of(counts))
 }
 
@@ -122,8 +124,8 @@ fn shuttle(arguments: &[&str]) -> Result<bool, String> {
     run::lines(Command::new(program).args(arguments), |_| ())
 }
 
-/// The step of `xtask test` in virtual time: the scheduler, and the engine under it.
-pub(crate) fn virtual_time_step() -> Result<Outcome, String> {
+/// Tests of the scheduler of virtual time, and of the engine under it.
+fn virtual_time_tests() -> Result<Counts, String> {
     let mut command = cargo("virtual_time");
     command.args(["test", "--package", "glintdb-core", "--lib", "virtual_time"]);
     let mut counts = counted(&mut command)?;
@@ -136,7 +138,7 @@ pub(crate) fn virtual_time_step() -> Result<Outcome, String> {
         "virtual_time",
     ]);
     counts.add(counted(&mut command)?);
-    Ok(Outcome::of(counts))
+    Ok(counts)
 }
 
 /// What `cargo test` counts; one failure if it does not compile.

@@ -31,7 +31,7 @@ const BESIDE_FROM: &str = "python";
 /// Longest line of an excerpt.
 const LINE_CHARS_MAX: usize = 400;
 
-const STEPS: [&str; 16] = [
+const STEPS: [&str; 15] = [
     "fmt",
     "tidy",
     "clippy",
@@ -46,7 +46,6 @@ const STEPS: [&str; 16] = [
     "fuzz",
     "histories",
     "models",
-    "virtual",
     "demo",
 ];
 
@@ -264,7 +263,6 @@ fn step_outcome(step: &str, scratch: &Scratch) -> Result<Outcome, String> {
         "python" => python::step(scratch),
         "fuzz" => fuzz::step(FUZZ_SECONDS),
         "models" => models::step(SHUTTLE_SECONDS),
-        "virtual" => models::virtual_time_step(),
         "demo" => demo_debian::step(DEMO_RECORDS),
         _ => lane::named(step)
             .ok_or_else(|| format!("no step `{step}`"))?

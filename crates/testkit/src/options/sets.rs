@@ -359,14 +359,10 @@ pub(super) const SETS: &[Line] = &[
             on_device(set, "isolation");
         },
     ),
-    line(
-        "on a modelled device, dynamic",
-        &[Lane::Model, Lane::Sim],
-        |set| {
-            collects_eagerly(set);
-            on_device(set, "dynamic:3:3:2");
-        },
-    ),
+    line("on a modelled device, dynamic", &[Lane::Model], |set| {
+        collects_eagerly(set);
+        on_device(set, "dynamic:3:3:2");
+    }),
     line(
         "over two units, isolated",
         &[Lane::Model, Lane::Kill, Lane::Sim, Lane::Histories],
@@ -375,12 +371,8 @@ pub(super) const SETS: &[Line] = &[
             two_units(set, "isolation:1:1");
         },
     ),
-    line(
-        "over two units, striped",
-        &[Lane::Model, Lane::Sim],
-        |set| {
-            collects_eagerly(set);
-            two_units(set, "striping");
-        },
-    ),
+    line("over two units, striped", &[Lane::Model], |set| {
+        collects_eagerly(set);
+        two_units(set, "striping");
+    }),
 ];

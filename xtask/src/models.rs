@@ -1,7 +1,8 @@
-//! Models: loom's, which are tests inside the crates (`mod models`), and the engine under shuttle, which is the program `glint-shuttle` of `crates/testkit`.
+//! Models: loom's, which are tests inside the crates (`mod models`), and the engine under shuttle,
+//! which is the program `glint-shuttle` of `crates/testkit`. Beside them, the engine in virtual time.
 //!
-//! Beside them, the engine in virtual time. All are builds of their own (`--cfg loom`, `--cfg
-//! shuttle`, `--cfg virtual_time`), in target directories of their own, so that they do not push each other or the ordinary build out.
+//! All are builds of their own (`--cfg loom`, `--cfg shuttle`, `--cfg virtual_time`). Each has its
+//! own target directory, so that it keeps its artifacts, and the ordinary build keeps those it has.
 
 use crate::reliability::{Figures, save};
 use crate::run;

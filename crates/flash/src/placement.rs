@@ -107,9 +107,10 @@ impl Rule {
     }
 
     /// Reads three weights, such as `3:3:2`, for the groups of [`of_paper`](Self::of_paper); two,
-    /// such as `1:1`, for those of [`of_two`](Self::of_two); or a list of groups with their weights, such as `log+flush=1,level1=2,level2-=5`. A group is
-    /// `log`, `flush`, `relocated`, and levels by their rank (`level1`, `level1-2`, `level3-`),
-    /// joined by `+`. What no group names goes to the first one.
+    /// such as `1:1`, for those of [`of_two`](Self::of_two); or a list of groups with
+    /// their weights, such as `log+flush=1,level1=2,level2-=5`. A group is `log`, `flush`,
+    /// `relocated`, and levels by their rank (`level1`, `level1-2`, `level3-`), joined by `+`.
+    /// Classes that no group names go to the first one.
     ///
     /// # Errors
     /// `InvalidArgument`: it is neither; a weight is not 1 to 1000; or a class is in two groups.

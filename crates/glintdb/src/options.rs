@@ -171,8 +171,8 @@ pub struct Options {
     /// Whether files bypass the page cache. Default: [`DirectIo::Auto`], which bypasses it if the
     /// file system supports that.
     pub direct_io: DirectIo,
-    /// Which of several directories a file goes to. Each opening may choose anew: files that are
-    /// there stay where they are. Default: [`Placement::Striping`], all directories in turn.
+    /// Which of several directories a file goes to. An opening may give another placement:
+    /// files that exist stay where they are. Default: [`Placement::Striping`], all directories in turn.
     pub placement: Placement,
     /// Maximum number of file bytes for each byte of live keys and values: 1.1 to 100. Value GC
     /// starts before the bound is reached, and near it the engine slows writers. Default: 1.5.

@@ -17,7 +17,7 @@ const COMMENT_COLUMNS_MAX: usize = 100;
 const SUBJECT_CHARS_MAX: usize = 72;
 
 /// Comment lines over [`COMMENT_COLUMNS_MAX`] in the repository.
-const LONG_COMMENTS: usize = 1301;
+const LONG_COMMENTS: usize = 1299;
 /// Comments that refer to their module instead of describing their item.
 const REFERRALS: usize = 27;
 /// Doc comments that are no sentence: they go on with the sentence of the item before, or do not

@@ -3,7 +3,7 @@
 //!
 //! The threads share a simulation under a lock. Each handles the events of its own worker when
 //! their time has come. Operations reach the device in the order in which the threads get the lock,
-//! at the clock's time. So a thread that wakes late delays what comes next, as on a device, and
+//! at the clock's time. A thread that wakes late begins its next operation late, as on a device, so
 //! outcomes differ from run to run.
 
 use super::setup::Setup;

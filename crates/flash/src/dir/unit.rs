@@ -147,7 +147,7 @@ pub(super) fn refuse(directory: &Path) -> Result<()> {
     }
 }
 
-/// What is to be done with directories.
+/// How an opening goes on, by the files `unit` that it has found.
 #[derive(PartialEq, Eq, Debug)]
 enum Plan {
     /// They have no database yet.

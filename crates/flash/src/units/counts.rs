@@ -3,7 +3,7 @@
 use crate::volume::{ClassStats, DataClass, UnitStats};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Levels that have counters of their own. What is deeper counts with the last one.
+/// Number of levels that have counters of their own. Deeper levels count with the last of these.
 const LEVELS: usize = 8;
 /// Classes with counters of their own: the levels, then those of [`row_of`].
 pub(crate) const ROWS: usize = LEVELS + 6;

@@ -417,7 +417,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// Names and contents are those of a volume in memory, whatever the placement, and also after
-    /// the directories were opened anew in another order.
+    /// the directories were opened again in another order.
     #[test]
     fn prop_names_and_contents_are_those_of_one_volume(
         steps in proptest::collection::vec(step(), 1..60),

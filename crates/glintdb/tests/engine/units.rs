@@ -109,7 +109,7 @@ fn isolation_puts_the_log_and_tables_into_directories_of_their_own() {
     let [one, two] = [files(&paths[0]), files(&paths[1])];
     assert!(one[0] > 0 && one[1] == 0, "{one:?}");
     assert!(two[0] == 0 && two[1] > 0, "{two:?}");
-    // Another placement finds what is there.
+    // An opening with another placement finds the files that exist.
     db.close().unwrap();
     let db = options().open_units(&paths).unwrap();
     assert_whole(&db);
@@ -214,8 +214,8 @@ fn over(volumes: &[Arc<MemVolume>; 2]) -> Db {
         .unwrap()
 }
 
-/// The reserve is in the first unit, and serves both: deletions, the flush of what is in memory and
-/// compactions find its space, whichever unit is larger.
+/// The reserve is in the first unit and serves both units: deletions, flushes and compactions find
+/// its space, whichever unit is larger.
 #[test]
 fn deleting_gets_out_of_two_full_units() {
     for (sizes, value_bytes) in [[3, 3], [2, 6], [6, 2]]

@@ -198,31 +198,21 @@ fn note(quick: bool) -> Result<Vec<String>> {
     ])
 }
 
-/// Figure 6a: operations a second by the percent of gets.
-pub(in crate::repro) fn figure_6a(figure: &Figure, quick: bool) -> Result<Comparison> {
+/// Figures 6a and 6b: `part` of a run by the percent of gets. `rows` makes the rows of a case and
+/// placement: it gets their name, and the ratios by the percent of gets.
+fn by_share(
+    figure: &Figure,
+    quick: bool,
+    part: &dyn Fn(&Outcome) -> f64,
+    axis: &'static str,
+    rows: impl Fn(&str, &[(u64, f64)]) -> Vec<Row>,
+) -> Result<Comparison> {
     let sweep = sweep(quick)?;
-    let mut rows = Vec::new();
+    let mut all = Vec::new();
     for (case, case_name) in CASES {
         for (name, _) in PLACEMENTS {
-            let ratios = ratios(&sweep, case, name, &rate);
-            let best = ratios.iter().map(|(_, ratio)| *ratio).fold(0.0, f64::max);
-            let at_10 = ratios.iter().find(|(share, _)| *share == 10);
-            rows.push(Row::ratio(
-                &format!("{name}, {case_name}: mean"),
-                1.20,
-                mean(&ratios),
-            ));
-            rows.push(Row::ratio(
-                &format!("{name}, {case_name}: best"),
-                1.47,
-                best,
-            ));
-            let at_10 = at_10.map_or(0.0, |(_, ratio)| *ratio);
-            rows.push(Row::less_than(
-                &format!("{name}, {case_name}: 10 % gets"),
-                1.0,
-                at_10,
-            ));
+            let ratios = ratios(&sweep, case, name, part);
+            all.extend(rows(&format!("{name}, {case_name}"), &ratios));
         }
     }
     Ok(Comparison {
@@ -230,44 +220,46 @@ pub(in crate::repro) fn figure_6a(figure: &Figure, quick: bool) -> Result<Compar
         figure: figure.number,
         title: figure.title,
         notes: note(quick)?,
-        rows,
-        axes: ("percent of gets", "operations a second"),
+        rows: all,
+        axes: ("percent of gets", axis),
         x_doubles: false,
-        lines: lines(&sweep, &rate),
+        lines: lines(&sweep, part),
     })
+}
+
+/// The ratio at 10 % gets.
+fn at_10(ratios: &[(u64, f64)]) -> f64 {
+    let at_10 = ratios.iter().find(|(share, _)| *share == 10);
+    at_10.map_or(0.0, |(_, ratio)| *ratio)
+}
+
+/// Figure 6a: operations a second by the percent of gets.
+pub(in crate::repro) fn figure_6a(figure: &Figure, quick: bool) -> Result<Comparison> {
+    by_share(
+        figure,
+        quick,
+        &rate,
+        "operations a second",
+        |name, ratios| {
+            let best = ratios.iter().map(|(_, ratio)| *ratio).fold(0.0, f64::max);
+            vec![
+                Row::ratio(&format!("{name}: mean"), 1.20, mean(ratios)),
+                Row::ratio(&format!("{name}: best"), 1.47, best),
+                Row::less_than(&format!("{name}: 10 % gets"), 1.0, at_10(ratios)),
+            ]
+        },
+    )
 }
 
 /// Figure 6b: mean time of gets by their percent.
 pub(in crate::repro) fn figure_6b(figure: &Figure, quick: bool) -> Result<Comparison> {
-    let sweep = sweep(quick)?;
     let part = |outcome: &Outcome| gets(outcome).mean_us;
-    let mut rows = Vec::new();
-    for (case, case_name) in CASES {
-        for (name, _) in PLACEMENTS {
-            let ratios = ratios(&sweep, case, name, &part);
-            rows.push(Row::ratio(
-                &format!("{name}, {case_name}: mean"),
-                0.57,
-                mean(&ratios),
-            ));
-            let at_10 = ratios.iter().find(|(share, _)| *share == 10);
-            let at_10 = at_10.map_or(0.0, |(_, ratio)| *ratio);
-            rows.push(Row::ratio(
-                &format!("{name}, {case_name}: 10 % gets"),
-                0.33,
-                at_10,
-            ));
-        }
-    }
-    Ok(Comparison {
-        paper: figure.paper,
-        figure: figure.number,
-        title: figure.title,
-        notes: note(quick)?,
-        rows,
-        axes: ("percent of gets", "mean time of a get, microseconds"),
-        x_doubles: false,
-        lines: lines(&sweep, &part),
+    let axis = "mean time of a get, microseconds";
+    by_share(figure, quick, &part, axis, |name, ratios| {
+        vec![
+            Row::ratio(&format!("{name}: mean"), 0.57, mean(ratios)),
+            Row::ratio(&format!("{name}: 10 % gets"), 0.33, at_10(ratios)),
+        ]
     })
 }
 

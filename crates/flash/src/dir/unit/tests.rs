@@ -189,7 +189,7 @@ fn a_creation_that_was_cut_off_is_taken_up_again() {
         index,
         count: 2,
     };
-    // Before all had the file: made anew.
+    // The creation ended before all directories had the file: it begins again.
     unit(0).write_new(&a).unwrap();
     fs::write(b.join(NAME_NEW), "torn").unwrap();
     assert_eq!(dirs.open(&["b", "a"]).unwrap(), ["b", "a"]);
